@@ -1,10 +1,10 @@
-"""Opening what was sealed: by nobody, by a member who is up to no good, and by a member whose message was altered.
+"""Opening what was encrypted: by nobody, by a member who is up to no good, and by a member whose message was altered.
 
-Promises: `DecryptionError` or a payload; what was altered never opens to something else; what a member sealed is taken
-apart in one way by all ciphers; a payload that opened can be sealed and opened again.
+Promises: `DecryptionError` or a payload; what was altered never opens to something else; what a member encrypted is
+taken apart in one way by all ciphers; a payload that opened can be encrypted and opened again.
 
-An input is used three times: as sealed bytes; as the inner frame that a member seals; and as the choice of a cipher, a
-place, a difference, and a payload of which the byte at that place is altered after sealing.
+An input is used three times: as encrypted bytes; as the inner frame that a member encrypts; and as the choice of a
+cipher, a place, a difference, and a payload of which the byte at that place is altered after encrypting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairway.protocol.encryption import (
     Encryption,
     PayloadKeyRing,
     SymmetricPayload,
-    open_at_once,
+    decrypt_at_once,
 )
 from fairway.protocol.encryption.ecies import ecies_encrypt
 from fairway.protocol.encryption.payload_frame import DecodedPayload, decode_frame
@@ -65,28 +65,28 @@ def check_ciphers(data: bytes) -> None:
         _check_altered(_ALTERABLE[which % len(_ALTERABLE)], data[_ALTERATION_BYTES:], place, difference)
 
 
-def seal_frame(cipher: PayloadCipher, frame: bytes) -> bytes:
-    """Seal an inner frame of the caller's making, as a member of the group can."""
+def encrypt_frame(cipher: PayloadCipher, frame: bytes) -> bytes:
+    """Encrypt an inner frame of the caller's making, as a member of the group can."""
     if cipher is SYMMETRIC:
         return AESGCM(KEY).encrypt(_IV, frame, None) + _IV
     return ecies_encrypt(ECIES.public_key, frame, _counted)
 
 
-def _open(cipher: Encryption, sealed: bytes) -> bytes | None:
+def _open(cipher: Encryption, encrypted: bytes) -> bytes | None:
     try:
-        opened = open_at_once(cipher, sealed)
+        opened = decrypt_at_once(cipher, encrypted)
     except DecryptionError:
         return None
-    if open_at_once(cipher, cipher_sealed(cipher, opened)) != opened:
-        raise BrokenPromiseError(f"{cipher!r}: {opened!r} does not survive being sealed and opened")
+    if decrypt_at_once(cipher, encrypted_by(cipher, opened)) != opened:
+        raise BrokenPromiseError(f"{cipher!r}: {opened!r} does not survive being encrypted and opened")
     return opened
 
 
-def cipher_sealed(cipher: Encryption, plaintext: bytes) -> bytes:
+def encrypted_by(cipher: Encryption, plaintext: bytes) -> bytes:
     """Return what a cipher that answers at once makes of a plaintext."""
-    sealed = cipher.encrypt(plaintext)
-    assert isinstance(sealed, bytes), "none of these ciphers is asynchronous"
-    return sealed
+    encrypted = cipher.encrypt(plaintext)
+    assert isinstance(encrypted, bytes), "none of these ciphers is asynchronous"
+    return encrypted
 
 
 def _check_frame(frame: bytes) -> None:
@@ -95,10 +95,10 @@ def _check_frame(frame: bytes) -> None:
     except DecryptionError:
         expected = None
     for cipher in (SYMMETRIC, ECIES):
-        sealed = seal_frame(cipher, frame)
+        encrypted = encrypt_frame(cipher, frame)
         opened = None
         with suppress(DecryptionError):
-            message = WakuMessage(payload=sealed, content_topic=_TOPIC, version=1)
+            message = WakuMessage(payload=encrypted, content_topic=_TOPIC, version=1)
             opened = Decoder(content_topic=_TOPIC, encryption=cipher).decode(message)
         if opened != expected:
             raise BrokenPromiseError(f"the frame holds {expected!r}, {cipher!r} opens {opened!r}")
@@ -107,8 +107,8 @@ def _check_frame(frame: bytes) -> None:
 
 
 def _check_altered(cipher: Encryption, payload: bytes, place: int, difference: int) -> None:
-    sealed = bytearray(cipher_sealed(cipher, payload))
-    sealed[place % len(sealed)] ^= difference
-    opened = _open(cipher, bytes(sealed))
+    encrypted = bytearray(encrypted_by(cipher, payload))
+    encrypted[place % len(encrypted)] ^= difference
+    opened = _open(cipher, bytes(encrypted))
     if opened not in {None, payload} or (not difference and opened != payload):
-        raise BrokenPromiseError(f"{cipher!r}: sealed {payload!r}, altered, opened {opened!r}")
+        raise BrokenPromiseError(f"{cipher!r}: encrypted {payload!r}, altered, opened {opened!r}")

@@ -152,7 +152,7 @@ DECODERS: Final = (
         name="light push request, version 2",
         decode=lightpush.decode_push_request_v2,
         encode=lightpush.encode_push_request_v2,
-        use=lightpush.PushRequestV2.message,
+        use=lightpush.LightPushRequest.message,
     ),
     Decoder(
         name="light push response, version 2",

@@ -118,11 +118,9 @@ class _Play:
         mask = number_in(step, Part.MASK)
         first = self._order
         self._order += len(parts)
-        survivors = [part for part in parts if mask >> part.chunk_index % 64 & 1]
+        survivors = [part for part in parts if mask >> part.order % 64 & 1]
         for part in reversed(survivors) if number_in(step, Part.REVERSED) & 1 else survivors:
-            self._add(
-                number_in(step, Part.SENDER), part.content + bytes_in(step, Part.APPENDED), first + part.chunk_index
-            )
+            self._add(number_in(step, Part.SENDER), part.content + bytes_in(step, Part.APPENDED), first + part.order)
 
     def _add(self, sender: int, content: bytes, order: int | None = None) -> None:
         self._adds += 1

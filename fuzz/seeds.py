@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from fairway.options import Profile
 from fairway.protocol.effects import Publish
-from fairway.protocol.encryption.payload_frame import encode_frame as encode_sealed_frame
+from fairway.protocol.encryption.payload_frame import encode_frame as encode_inner_frame
 from fairway.protocol.encryption.secp256k1 import PrivateKey
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.stack import Stack
@@ -23,7 +23,7 @@ from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 from fairway.wire.waku_message import RateLimitProof, encode_rate_limit_proof
 from fuzz import reassembly, stacks
-from fuzz.ciphers import ECIES, SIGNING_KEY, SYMMETRIC, cipher_sealed
+from fuzz.ciphers import ECIES, SIGNING_KEY, SYMMETRIC, encrypted_by
 from fuzz.decoders import EXPECTED_BLOOM
 from fuzz.small_options import SEGMENTATION, small_options
 from fuzz.wire_fields import Field, bytes_field, varint_field, write_fields
@@ -93,14 +93,14 @@ def message_seeds() -> Iterator[bytes]:
 
 
 def cipher_seeds() -> Iterator[bytes]:
-    """Yield sealed payloads, frames as members make them, and plain payloads."""
+    """Yield encrypted payloads, frames as members make them, and plain payloads."""
     yield from _known("payload_v1.json")
     for payload in (b"", b"hello", bytes(300)):
         yield from (bytes([which, 20 * which, 0, 1]) + payload for which in range(4))
         for cipher in (SYMMETRIC, ECIES):
-            yield cipher_sealed(cipher, payload)
+            yield encrypted_by(cipher, payload)
         for signer in (None, PrivateKey(SIGNING_KEY)):
-            yield encode_sealed_frame(payload, signer, bytes)
+            yield encode_inner_frame(payload, signer, bytes)
 
 
 def reassembly_seeds() -> Iterator[bytes]:

@@ -20,10 +20,10 @@ class _Later:
 
 
 class SlowCipher:
-    """Seals and opens by changing nothing, later."""
+    """Encrypts and opens by changing nothing, later."""
 
     def encrypt(self, plaintext: bytes, /) -> Awaitable[bytes]:
-        """Seal, later."""
+        """Encrypt, later."""
         return _Later(plaintext)
 
     def decrypt(self, ciphertext: bytes, /) -> Awaitable[bytes]:

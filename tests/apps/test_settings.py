@@ -35,13 +35,13 @@ def test_a_topic_of_ones_own_is_used():
     assert settings.topic == "/my/1/topic/proto"
 
 
-def test_a_key_seals_for_whoever_has_it():
+def test_a_key_encrypts_for_whoever_has_it():
     alice, bob, eve = shared_key("ab" * 32), shared_key("AB" * 32), shared_key("cd" * 32)
-    sealed = alice.encrypt(b"hello")
-    assert isinstance(sealed, bytes)
-    assert bob.decrypt(sealed) == b"hello"
-    with pytest.raises(Exception, match="not sealed with this key"):
-        eve.decrypt(sealed)
+    encrypted = alice.encrypt(b"hello")
+    assert isinstance(encrypted, bytes)
+    assert bob.decrypt(encrypted) == b"hello"
+    with pytest.raises(Exception, match="not encrypted with this key"):
+        eve.decrypt(encrypted)
 
 
 @pytest.mark.parametrize("text", ["", "abc", "zz" * 32, "ab" * 16])

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.conformance.blooms import check_bloom_errors, check_blooms
+from fairway.conformance.blooms import check_bloom, check_bloom_error
+from fairway.conformance.cases import case_list
 from fairway.conformance.collation import collation_key, history_key
 from fairway.conformance.js_hash import js_hash_n
 from fairway.errors import ConfigurationError
@@ -72,7 +73,7 @@ def test_sums_past_31_bits_and_a_bound_of_zero_are_errors_there():
     ],
 )
 def test_labels_of_filters_are_understood_in_general(label: str, result: str):
-    assert all(check.ok for check in check_bloom_errors([{"label": label, "result": result}], {}))
+    assert all(check.ok for check in case_list(check_bloom_error)([{"label": label, "result": result}]))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,8 @@ def test_labels_of_filters_are_understood_in_general(label: str, result: str):
     ],
 )
 def test_a_wrong_result_or_an_unknown_label_is_a_failure_that_says_so(label: str, result: str, said: str):
-    failures = [check.detail for check in check_bloom_errors([{"label": label, "result": result}], {}) if not check.ok]
+    checks = case_list(check_bloom_error)([{"label": label, "result": result}])
+    failures = [check.detail for check in checks if not check.ok]
     assert any(said in failure for failure in failures)
 
 
@@ -112,12 +114,12 @@ def bloom_case(**changes: object) -> dict[str, object]:
 
 
 def test_bits_per_element_can_be_forced():
-    assert [check for check in check_blooms([bloom_case()], {}) if not check.ok] == []
+    assert [check for check in case_list(check_bloom)([bloom_case()]) if not check.ok] == []
 
 
 @pytest.mark.parametrize(
     "rule", ["sha1hex(i)", "sha256hex(utf8('x'+i)) for i in 0..n-1", "sha256hex(utf8('x'+i)) for i in 0..99999999"]
 )
 def test_a_rule_for_ids_that_is_not_understood_is_a_failure(rule: str):
-    failures = [check.detail for check in check_blooms([bloom_case(absent_rule=rule)], {}) if not check.ok]
+    failures = [check.detail for check in case_list(check_bloom)([bloom_case(absent_rule=rule)]) if not check.ok]
     assert any("is not understood" in failure for failure in failures)

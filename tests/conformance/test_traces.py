@@ -16,6 +16,7 @@ from fairway.conformance.report import Check
 from fairway.options import SdsConfig
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import DependenciesMissing
+from fairway.protocol.sds.repair import RepairBuffer
 from fairway.wire.bloom import WAKU_BLOOM, BloomParameters
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from js_waku import actions
@@ -23,13 +24,14 @@ from js_waku.actions import sweep_outgoing
 from js_waku.channel import JsWakuChannel
 from js_waku.faults import Fault
 from js_waku.history import JsBloom
+from js_waku.repairing import JsRepairBuffer
 from js_waku.traces import check_traces
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 FILES = ("conformance/js_waku.json", "traces_js_waku.json")
 START_MS = 1_700_000_000_000
-# It takes 10,000 messages to see this one.
-NOT_IN_TRACES = {Fault.FILTER_NEVER_ROLLED}
+# The first takes 10,000 messages to see; the others show there in events of js-waku's repair buffers alone.
+NOT_IN_TRACES = {Fault.FILTER_NEVER_ROLLED, Fault.UNBOUNDED, Fault.NEWEST_STAYS}
 
 
 @cache
@@ -341,6 +343,19 @@ def test_all_entries_of_a_message_are_read_where_fairway_reads_only_the_newest()
     assert isinstance(missing, DependenciesMissing)
     assert missing.entries == cited
     assert Fault.UNBOUNDED in model.take_faults()
+
+
+def test_a_full_repair_buffer_of_js_waku_takes_the_newest_where_fairways_keeps_the_earliest():
+    noticed: list[Fault] = []
+    buffers = (JsRepairBuffer(2, noticed.append), RepairBuffer(2))
+    for buffer in buffers:
+        for at_ms, name in enumerate(("first", "second", "third")):
+            buffer.add(HistoryEntry(name), at_ms)
+    assert [[scheduled.message_id for scheduled in buffer] for buffer in buffers] == [
+        ["first", "third"],
+        ["first", "second"],
+    ]
+    assert noticed == [Fault.NEWEST_STAYS]
 
 
 def test_the_filter_of_js_waku_is_never_rolled_over():

@@ -14,7 +14,7 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.protocol.encryption import AesGcm, ChaCha20Poly1305, SymmetricPayload
 
 TEAM, OTHER, OLD = bytes(range(32)), bytes(range(1, 33)), bytes(range(2, 34))
-TOPIC = "/app/1/sealed/proto"
+TOPIC = "/app/1/encrypted/proto"
 
 
 def entry(key: bytes, cipher: str = "aes-256-gcm", **more: str) -> dict[str, str]:
@@ -68,8 +68,8 @@ def test_a_channel_that_has_a_key_takes_nothing_that_this_key_did_not_open(topic
 
 
 def test_a_channel_that_has_a_key_sends_with_it_wherever_it_sends():
-    sealed = keys().cipher_for_sending("team", TOPIC, lambda _key, _context: os.urandom).encrypt(b"hello")
-    assert keys().refusal(keys().open(TOPIC, sealed), "team") is None
+    encrypted = keys().cipher_for_sending("team", TOPIC, lambda _key, _context: os.urandom).encrypt(b"hello")
+    assert keys().refusal(keys().open(TOPIC, encrypted), "team") is None
 
 
 def test_associated_data_must_agree():

@@ -70,7 +70,7 @@ def live(payloads, options) -> list[bytes]:
 
 def as_waku(message: Composed, number: int = 0) -> WakuMessage:
     return WakuMessage(
-        payload=message.sealed,
+        payload=message.encrypted,
         content_topic=message.content_topic,
         timestamp_ns=message.release_ms * 1_000_000 + number,
         version=message.version,
@@ -92,7 +92,7 @@ payload_lists = st.lists(st.binary(min_size=1, max_size=1_500), min_size=1, max_
 @examples(0.25)
 @given(payloads=payload_lists)
 def test_the_messages_are_those_of_the_live_core_byte_for_byte_but_for_hints(options, payloads):
-    assert [message.sealed for message in compose(payloads, options)] == live(payloads, options)
+    assert [message.encrypted for message in compose(payloads, options)] == live(payloads, options)
 
 
 @examples(0.25)
@@ -135,9 +135,9 @@ def test_sealing_again_gives_the_same_bytes_that_the_key_opens_and_no_nonce_twic
     payloads = [b"one", b"one", bytes(1_000)]
     first, again, clear = compose(payloads, keys=keys), compose(payloads, keys=keys), compose(payloads)
     assert first == again
-    opened = [keys.open(TOPIC, message.sealed) for message in first]
-    assert [each.plaintext for each in opened] == [message.sealed for message in clear]
-    nonces = [message.sealed[-12:] if cipher == "payload-v1" else message.sealed[:12] for message in first]
+    opened = [keys.open(TOPIC, message.encrypted) for message in first]
+    assert [each.plaintext for each in opened] == [message.encrypted for message in clear]
+    nonces = [message.encrypted[-12:] if cipher == "payload-v1" else message.encrypted[:12] for message in first]
     assert len(set(nonces)) == len(first)
     assert {message.version for message in first} == {1 if cipher == "payload-v1" else 0}
 
@@ -145,7 +145,7 @@ def test_sealing_again_gives_the_same_bytes_that_the_key_opens_and_no_nonce_twic
 def test_the_nonce_depends_on_the_key_and_on_what_else_tells_ciphers_apart():
     def nonce(**entry) -> bytes:
         entry = {"cipher": "aes-256-gcm", "key": KEY, **entry}
-        return compose([b"one"], keys=ChannelKeys.from_mapping({"team": entry}))[0].sealed[:12]
+        return compose([b"one"], keys=ChannelKeys.from_mapping({"team": entry}))[0].encrypted[:12]
 
     assert len({nonce(), nonce(key="a6" * 32), nonce(associated_data="x"), nonce(cipher="chacha20-poly1305")}) == 4
 
@@ -157,7 +157,7 @@ def test_a_channel_without_a_key_is_not_sent_in_clear_when_there_are_keys():
 
 
 @pytest.mark.parametrize("beside", [{}, {TOPIC: {"cipher": "aes-256-gcm", "key": KEY}}], ids=["alone", "its topic's"])
-def test_the_newest_key_of_the_channel_seals_and_its_topics_does_not(beside):
+def test_the_newest_key_of_the_channel_encrypts_and_its_topics_does_not(beside):
     old, new = {"cipher": "aes-256-gcm", "key": KEY}, {"cipher": "aes-256-gcm", "key": "77" * 32}
     several = ChannelKeys.from_mapping({"team": [new, old], **beside})
     assert compose([b"one"], keys=several) == compose([b"one"], keys=ChannelKeys.from_mapping({"team": new}))

@@ -21,7 +21,7 @@ from fairway.options import IdRule, Profile, SegmentationConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import run
 from fairway.protocol.encryption import AesGcm
-from fairway.protocol.encryption.hook import seal_at_once
+from fairway.protocol.encryption.hook import encrypt_at_once
 from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
@@ -248,9 +248,9 @@ def encrypted(poison):
     said = WAKU_SDS.encode(
         SdsMessage(message_id="s", sender_id="alice", channel_id="sealed", lamport_timestamp=1, content=b"secret")
     )
-    poison.add("ok", seal_at_once(AesGcm(RIGHT_KEY), said))
+    poison.add("ok", encrypt_at_once(AesGcm(RIGHT_KEY), said))
     for _ in range(20):
-        poison.add("not-for-us", seal_at_once(AesGcm(WRONG_KEY), said), content_topic="/app/1/sealed/proto")
+        poison.add("not-for-us", encrypt_at_once(AesGcm(WRONG_KEY), said), content_topic="/app/1/sealed/proto")
     poison.add("not-for-us", said, content_topic="/app/1/sealed/proto")
     poison.sds("not-for-us", channel_id="sealed", message_id="in clear")
 

@@ -32,7 +32,7 @@ def sending(
     segment_format = FORMATS[profile]
     rows = []
     for part in Segmenter(config, segment_format).split(payload).segments:
-        stamp = lamport + part.chunk_index
+        stamp = lamport + part.order
         header = segment_format.decode(part.content)
         rows.append(
             {

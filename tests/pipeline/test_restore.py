@@ -222,7 +222,7 @@ def test_what_waits_for_a_gap_that_nobody_fills_is_delivered_when_that_is_given_
     live(tmp_path, scenario)
 
 
-def test_a_sealed_channel_is_opened_with_the_key_file(sealed_talk, tmp_path):
+def test_a_encrypted_channel_is_opened_with_the_key_file(sealed_talk, tmp_path):
     tables = run_folder(tmp_path / "run", archived(sealed_talk))
     keys = ChannelKeys.from_mapping({"harbour": {"cipher": "aes-256-gcm", "key": KEY.hex()}})
     done = restore(tables, tmp_path / "dave.db", channel_id="harbour", sender_id="dave", keys=keys)
@@ -232,7 +232,7 @@ def test_a_sealed_channel_is_opened_with_the_key_file(sealed_talk, tmp_path):
 
 
 def forged(timestamp_ns, cipher=None, **more):
-    """Return a message under alice's name, in clear unless a cipher seals it."""
+    """Return a message under alice's name, in clear unless a cipher encrypts it."""
     said = SdsMessage(
         message_id="f" * 64,
         sender_id="alice",
@@ -248,14 +248,14 @@ def forged(timestamp_ns, cipher=None, **more):
 @pytest.mark.parametrize("named", ["harbour", TOPIC])
 @pytest.mark.parametrize("cipher", [None, AesGcm(bytes(32))], ids=["in clear", "under another key"])
 def test_with_keys_nothing_is_restored_that_they_did_not_open(sealed_talk, tmp_path, named, cipher):
-    sealed = archived(sealed_talk)
-    first, last = sealed[0][1].timestamp_ns, sealed[-1][1].timestamp_ns
+    encrypted = archived(sealed_talk)
+    first, last = encrypted[0][1].timestamp_ns, encrypted[-1][1].timestamp_ns
     strangers = [
         forged(first - 1, cipher, meta=Profile.LOGOS.marker),  # its marker does not tell the channel's profile
         forged(first + 1, cipher),
         forged(2**62, cipher),  # the time until then does not count as caught up
     ]
-    tables = run_folder(tmp_path / "run", [*sealed, *strangers])
+    tables = run_folder(tmp_path / "run", [*encrypted, *strangers])
     entries = {named: {"cipher": "aes-256-gcm", "key": KEY.hex()}, "other": {"cipher": "aes-256-gcm", "key": "00" * 32}}
     (tmp_path / "keys.json").write_text(json.dumps(entries), encoding="utf-8")
     words = ["restore", str(tables.path), "--channel", "harbour", "--sender", "dave", "--store", str(tmp_path / "d.db")]

@@ -114,7 +114,7 @@ def test_every_row_is_accounted_for(made, finished):
     assert str(balance).startswith(f"{made.rows} rows in = 5 duplicates + 2 quarantined")
 
 
-def test_both_profiles_and_sealed_channels_are_read(made, finished):
+def test_both_profiles_and_encrypted_channels_are_read(made, finished):
     delivered = rows(finished.out, "delivered")
     payloads = {(row["channel_id"], row["payload"]) for row in delivered}
     assert {("sealed", secret) for secret in made.secrets} <= payloads

@@ -171,18 +171,28 @@ class Mirror:
         return ciphertext[-2::-1]
 
 
-def test_sealed_messages_are_opened_and_strangers_stay_shut():
+def test_encrypted_messages_are_opened_and_strangers_stay_shut():
     rows = decoded(Mirror().encrypt(wire()), wire(), encryption=Mirror())
     assert [row["status"] for row in rows] == ["ok", "not-for-us"]
     assert rows[0]["message_id"] == "m1"
 
 
-def test_batches_of_any_size_come_out_row_for_row():
-    mapper = sds_mapper()
-    sizes = [0, 1, 5]
-    results = list(mapper(iter([batch([wire(message_id=f"m{i}") for i in range(size)]) for size in sizes])))
-    assert [result.num_rows for result in results] == sizes
-    assert len({tuple(result.schema) for result in results}) == 1
+@pytest.mark.parametrize("sizes", [[], [0], [1], [0, 1, 5], [3_999, 1, 2], [1_000] * 9, [5_000, 10]])
+def test_batches_of_any_size_come_out_row_for_row(sizes):
+    payloads = [wire(message_id=f"m{number}") for number in range(sum(sizes))]
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    batches = [batch(payloads[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
+    results = list(sds_mapper()(iter(batches)))
+    found = [message_id for result in results for message_id in result.column("message_id").to_pylist()]
+    assert found == [f"m{number}" for number in range(sum(sizes))]
+    assert len({tuple(result.schema) for result in results}) <= 1
+
+
+def test_small_batches_are_decoded_together_and_large_ones_alone():
+    small = [batch([wire()] * 1_000) for _ in range(9)]
+    large = [batch([wire(content=bytes(100_000))] * 100) for _ in range(2)]
+    results = list(sds_mapper()(iter(small + large)))
+    assert [result.num_rows for result in results] == [4_000, 4_000, 1_100, 100]
 
 
 @examples(2)

@@ -65,7 +65,7 @@ def pieces(payload, *, sender="alice", first=100, config=SMALL, profile=Profile.
     made = []
     for part in parts:
         segment = segment_format.decode(part.content, config.max_total_segments)
-        lamport = first + part.chunk_index
+        lamport = first + part.order
         made.append(
             StreamedMessage(
                 f"{sender}-{lamport}",

@@ -25,7 +25,6 @@ from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,
     LIGHTPUSH_V2_PROTOCOL,
     LightPushRequest,
-    PushRequestV2,
     decode_lightpush_response,
     decode_push_response_v2,
     encode_lightpush_request,
@@ -172,7 +171,7 @@ def test_a_light_push_that_is_longer_than_any_is_read_is_answered_with_413_and_i
             LightPushRequest(request_id="mine", pubsub_topic=crowd.shard, message_bytes=message)
         )
         asked_v2 = encode_push_request_v2(
-            PushRequestV2(request_id="mine too", pubsub_topic=crowd.shard, message_bytes=message)
+            LightPushRequest(request_id="mine too", pubsub_topic=crowd.shard, message_bytes=message)
         )
         async with crowd.service() as node, crowd.client(node, muxer) as client:
             assert len(asked) > node.lightpush.max_request_bytes

@@ -12,7 +12,6 @@ from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.light import LightNode, LightOptions
-from fairway.waku.light.filter_client import FilterChange
 from fairway.waku.node import NodeHealth, RoutedMessage, StoreQuery
 from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.wire.waku_message import WakuMessage
@@ -186,18 +185,19 @@ def test_a_message_that_reached_no_relay_peer_is_relayed_when_it_is_pushed_again
     run(work())
 
 
-def test_a_subscription_that_a_node_forgot_is_made_again_and_an_event_says_so():
+def test_a_subscription_that_a_node_forgot_is_made_again_and_the_status_says_so():
     async def work():
         async with service() as node, await LightNode.start([node.addresses[0]], FAST) as client:
-            events = client.filter_events()
             subscription = await client.subscribe(SHARD, [TOPIC])
+            changes = client.status_changes()
             node.filters.forget(str(client.host.peer_id))
-            changes = []
             async with asyncio.timeout(PATIENCE_S):
-                async for event in events:
-                    changes.append(event.change)
-                    if changes[-2:] == [FilterChange.LOST, FilterChange.MADE]:
+                async for status in changes:
+                    if not status.connected:
+                        assert status.detail == "no node has the filter subscription"
                         break
+                await changes.next_batch()
+            assert client.status.connected
             await node.send(message())
             assert len(await received(subscription, 1)) == 1
 

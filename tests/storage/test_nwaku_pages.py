@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
+from fairway.storage.archive import ArchiveCursor, PageQuery
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage
 
@@ -37,9 +38,9 @@ def test_messages_are_found_by_hash_in_their_order(tmp_path):
 @pytest.mark.parametrize("key", [(5, 0), (5, 255), (-(2**63), 0), (2**63 - 1, 255)])
 def test_a_page_beyond_a_message_does_not_have_that_message(tmp_path, key):
     with archive_of(tmp_path / "a", [key]) as archive:
-        place = (key[0], bytes([key[1]]) * 32)
-        assert keys_of(archive.page()) == keys_of(archive.page(newest_first=True)) == [key]
-        assert archive.page(beyond=place) == archive.page(beyond=place, newest_first=True) == ()
+        place = ArchiveCursor(key[0], bytes([key[1]]) * 32)
+        assert keys_of(archive.page(PageQuery())) == keys_of(archive.page(PageQuery(newest_first=True))) == [key]
+        assert archive.page(PageQuery(beyond=place)) == archive.page(PageQuery(beyond=place, newest_first=True)) == ()
 
 
 @examples(0.4)
@@ -63,10 +64,12 @@ def test_a_page_is_the_run_of_the_order_that_was_asked_for(tmp_path_factory, key
     ]
     with archive_of(tmp_path_factory.mktemp("pages") / "a", keys) as archive:
         page = archive.page(
-            start_ns=start,
-            end_ns=end,
-            beyond=None if beyond is None else (beyond[0], bytes([beyond[1]]) * 32),
-            newest_first=newest_first,
-            rows=rows,
+            PageQuery(
+                start_ns=start,
+                end_ns=end,
+                beyond=None if beyond is None else ArchiveCursor(beyond[0], bytes([beyond[1]]) * 32),
+                newest_first=newest_first,
+                rows=rows,
+            )
         )
     assert keys_of(page) == (expected[-rows:] if newest_first else expected[:rows])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.errors import StorageError
+from fairway.storage.archive import PageQuery
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS, has_topic_index
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
@@ -87,19 +88,20 @@ def test_all_pages_are_what_a_naive_reading_gives(
                 assert has_topic_index(database) == indexed
             for _ in range(len(messages) + 1):
                 page = archive.page(
-                    start_ns=start,
-                    end_ns=end,
-                    beyond=beyond,
-                    newest_first=newest_first,
-                    pubsub_topic=pubsub,
-                    content_topics=wanted,
-                    rows=rows,
+                    PageQuery(
+                        start_ns=start,
+                        end_ns=end,
+                        beyond=beyond,
+                        newest_first=newest_first,
+                        pubsub_topic=pubsub,
+                        content_topics=wanted,
+                        rows=rows,
+                    )
                 )
                 if not page:
                     break
                 found = keys_of(page) + found if newest_first else found + keys_of(page)
-                last = page[0 if newest_first else -1]
-                beyond = (last.timestamp_ns, last.message_hash)
+                beyond = page[0 if newest_first else -1].cursor
         assert found == expected
 
 
@@ -108,15 +110,15 @@ def test_more_topics_than_are_merged_are_read_all_the_same(tmp_path):
     fill(tmp_path / "a.db", [(number, 1, PUBSUB[0], topic, False) for number, topic in enumerate(topics)])
     make_index(tmp_path / "a.db")
     with NwakuArchive(tmp_path / "a.db", read_only=True) as archive:
-        assert len(archive.page(content_topics=topics[:MAX_MERGED_TOPICS])) == MAX_MERGED_TOPICS
-        assert len(archive.page(content_topics=topics)) == MAX_MERGED_TOPICS + 10
+        assert len(archive.page(PageQuery(content_topics=topics[:MAX_MERGED_TOPICS]))) == MAX_MERGED_TOPICS
+        assert len(archive.page(PageQuery(content_topics=topics))) == MAX_MERGED_TOPICS + 10
 
 
 def test_a_topic_on_more_shards_than_are_merged_is_read_all_the_same(tmp_path):
     fill(tmp_path / "a.db", [(number, 1, f"/waku/2/rs/1/{number}", CONTENT[0], False) for number in range(250)])
     make_index(tmp_path / "a.db")
     with NwakuArchive(tmp_path / "a.db", read_only=True) as archive:
-        assert len(archive.page(content_topics=CONTENT)) == 250
+        assert len(archive.page(PageQuery(content_topics=CONTENT))) == 250
 
 
 def test_pages_by_topic_use_the_index(tmp_path, monkeypatch):
@@ -150,7 +152,7 @@ def test_pages_by_topic_use_the_index(tmp_path, monkeypatch):
             archive = NwakuArchive(path, read_only=True)
         with archive:
             count = 0
-            assert keys_of(archive.page(content_topics=CONTENT[1:2], newest_first=True)) == [(4_000, 0)]
+            assert keys_of(archive.page(PageQuery(content_topics=CONTENT[1:2], newest_first=True))) == [(4_000, 0)]
         return 100 * count
 
     without = steps()
@@ -165,7 +167,7 @@ def test_a_page_that_takes_too_long_is_broken_off(tmp_path):
         database.executemany(INSERT, [(number.to_bytes(32, "big"), b"p", b"c", number) for number in range(20_000)])
     with NwakuArchive(path, read_only=True, read_limit_s=1e-9) as archive:
         with pytest.raises(StorageError, match="broken off"):
-            archive.page(content_topics=("/nobody/1/has/proto",))
+            archive.page(PageQuery(content_topics=("/nobody/1/has/proto",)))
         assert len(archive.find([bytes(32)])) == 1, "what takes few steps is answered"
 
 

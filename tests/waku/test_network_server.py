@@ -14,6 +14,8 @@ from fairway.waku.local import NO_FAULTS, LocalNetwork, NetworkFaults, NetworkSe
 from fairway.waku.local.frames import MAX_FRAME_BYTES, VERSION, Hello, Welcome, pack
 from patience import PATIENCE_S
 
+HEALTHY = NodeStatus(health=NodeHealth.SUFFICIENTLY_HEALTHY, store=True)
+
 
 def test_what_one_process_sends_the_others_hear_and_find_in_the_store(sockets, say):
     async def story(server):
@@ -221,7 +223,7 @@ def test_without_a_server_connecting_fails_with_a_next_step_or_waits_in_the_back
 def test_every_request_ends_with_its_timeout_when_the_server_falls_silent(sockets, say):
     async def silent(reader, writer):
         await reader.read(4)
-        writer.write(pack(Welcome(name="n", health=NodeHealth.SUFFICIENTLY_HEALTHY, store=True, quota=None)))
+        writer.write(pack(Welcome(name="n", status=HEALTHY, quota=None)))
         silenced.append(writer)
 
     async def story():
@@ -249,7 +251,7 @@ def test_a_server_that_hangs_up_on_everybody_it_welcomed_is_called_in_growing_in
     async def hang_up(reader, writer):
         calls_s.append(asyncio.get_running_loop().time())
         await reader.read(4)
-        writer.write(pack(Welcome(name="n", health=NodeHealth.SUFFICIENTLY_HEALTHY, store=True, quota=None)))
+        writer.write(pack(Welcome(name="n", status=HEALTHY, quota=None)))
         writer.close()
 
     async def story():
@@ -270,7 +272,7 @@ def test_messages_for_a_server_that_stopped_reading_do_not_pile_up(sockets, say)
     async def stopped(reader, writer):
         writers.append(writer)
         await reader.read(4)
-        writer.write(pack(Welcome(name="n", health=NodeHealth.SUFFICIENTLY_HEALTHY, store=True, quota=None)))
+        writer.write(pack(Welcome(name="n", status=HEALTHY, quota=None)))
         await going_on.wait()
         while chunk := await reader.read(1 << 20):
             read.extend(chunk)

@@ -12,12 +12,9 @@ from fairway.wire.archive import (
     IndexEntry,
     archive_messages,
     decode_index,
-    encode_archive_message,
-    encode_archive_metadata,
-    encode_archive_padding,
-    encode_index,
 )
 from fairway.wire.hashing import keccak256
+from lip76_writing import encode_archive_message, encode_archive_metadata, encode_archive_padding, encode_index
 
 METADATA = ArchiveMetadata(from_time=1, to_time=300, content_topics=("/a/1/b/proto",))
 MESSAGES = [b"", b"one", bytes(500)]

@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +28,7 @@ from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import DeliveryFailedError, FairwayError
 from fairway.events import MessageEvent, MessageReceived
 from fairway.waku.node import WakuNode
+from fairway.waku.until_stopped import stop_event
 
 _MAX_UNDER_WAY: Final = 256
 """Sends that wait to become durable; beyond it no further command is read."""
@@ -54,7 +54,7 @@ async def run_participant(settings: ChannelSettings, reporting: Reporting, *, co
     """
     out = LineWriter(events)
     try:
-        with _stop_signals() as stopping:
+        async with stop_event() as stopping:
             try:
                 if reporting.save is not None:
                     make_folder(reporting.save)
@@ -242,21 +242,3 @@ def _error(error: FairwayError, command: Command | None = None) -> dict[str, Any
 
 def _say(out: LineWriter, **told: Any) -> None:
     out.put(as_line(told))
-
-
-@contextmanager
-def _stop_signals() -> Iterator[asyncio.Event]:
-    """Give an event that SIGTERM and SIGINT set, in place of ending the process."""
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    caught: list[signal.Signals] = []
-    # Not on every platform, and only in the main thread: elsewhere a signal ends the process, as a crash would.
-    with suppress(NotImplementedError, ValueError, RuntimeError):
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopping.set)
-            caught.append(number)
-    try:
-        yield stopping
-    finally:
-        for number in caught:
-            loop.remove_signal_handler(number)

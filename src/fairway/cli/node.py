@@ -13,7 +13,8 @@ import typer
 from fairway.apps.service_node import NodeSettings, default_state, parse_duration, parse_size, request_rate, serve
 from fairway.service.archives import Retention
 from fairway.service.options import DEFAULT_CLUSTER, DEFAULT_SHARD_COUNT, ServiceOptions
-from fairway.service.rest.options import NWAKU_CACHE_MESSAGES, RestOptions
+from fairway.service.rest.options import RestOptions
+from fairway.waku.rest.options import NWAKU_CACHE_MESSAGES
 
 _LISTENING: Final[dict[str, Any]] = {"rich_help_panel": "Where it is reached"}
 _PORT: Final[dict[str, Any]] = {**_LISTENING, "metavar": "PORT", "min": 0, "max": 65535, "show_default": "any free one"}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
-from fairway.conformance.cases import Case, MalformedCaseError, replay_case, replay_cases, same
+from fairway.conformance.cases import Case, MalformedCaseError, replay_cases, same
 from fairway.conformance.js_hash import js_hash_n
 from fairway.conformance.report import Check
 from fairway.errors import ConfigurationError
@@ -23,12 +23,8 @@ _BYTES_LABEL: Final = re.compile(r"fromBytes (shorter|longer|empty|exact)\b.*")
 _OPTION: Final = re.compile(r"(?:(kHashes|errorRate|capacity)\s*[=:]?\s*)?(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)")
 
 
-def check_hash_n(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_hash_n(case: Case) -> Iterator[Check]:
     """Check js-waku's ``hashN``: the n-th hash of a text below a bound."""
-    yield from replay_cases(group, _hash_n)
-
-
-def _hash_n(case: Case) -> Iterator[Check]:
     text, n, below = case.text("item"), case.integer("n"), case.integer("maxValue")
     yield same("ascii", case.flag("ascii"), text.isascii())
     result = case.value("result")
@@ -39,12 +35,8 @@ def _hash_n(case: Case) -> Iterator[Check]:
     yield check if recorded == own or not check.ok else Check(check.name, ok=True, differs_on_purpose=_JS_HASH)
 
 
-def check_nim_hashes(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_nim_table(table: Case) -> Iterator[Check]:
     """Check the hashes that the Nim implementation gives, of which js-waku carries a table."""
-    yield from replay_case("table", group, _nim_table)
-
-
-def _nim_table(table: Case) -> Iterator[Check]:
     table.prose("source")
     yield from replay_cases(table.items("vectors"), _nim_hash)
 
@@ -80,12 +72,8 @@ def _ids(rule: str, n: int | None) -> list[str]:
     return [sha256(f"{match[1]}{i}".encode()).hexdigest() for i in range(count)]
 
 
-def check_blooms(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_bloom(case: Case) -> Iterator[Check]:
     """Check whole filters: their size, their bits and bytes, and what they claim to hold."""
-    yield from replay_cases(group, _bloom)
-
-
-def _bloom(case: Case) -> Iterator[Check]:
     parameters = _parameters(case.child("options"))
     yield same("totalBits", case.integer("totalBits"), parameters.bit_count)
     yield same("kHashes", case.integer("kHashes"), parameters.hash_count)
@@ -118,12 +106,8 @@ def _bloom(case: Case) -> Iterator[Check]:
     yield same("roundtrip_equal", case.flag("roundtrip_equal"), bytes(again) == data)
 
 
-def check_bloom_errors(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_bloom_error(case: Case) -> Iterator[Check]:
     """Check which filters cannot be had; a label says in words what was tried."""
-    yield from replay_cases(group, _bloom_error)
-
-
-def _bloom_error(case: Case) -> Iterator[Check]:
     label, result = case.text("label"), case.text("result")
     problem = _problem_with_bytes(label) if label.startswith("fromBytes") else _problem_with_options(label)
     if result == "ok":

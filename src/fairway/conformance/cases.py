@@ -274,3 +274,8 @@ def case_list(check: Callable[[Case], Iterator[Check]], prefix: str = "") -> Cal
 def one_case(check: Callable[[Case], Iterator[Check]], name: str) -> Callable[[object], Iterator[Check]]:
     """Return a checker of a single object, made of one of a case."""
     return lambda value: replay_case(name, value, check)
+
+
+def one_or_more(check: Callable[[Case], Iterator[Check]]) -> Callable[[object], Iterator[Check]]:
+    """Return a checker of one example, or of a list of them, made of one of a case."""
+    return lambda value: replay_cases(value, check) if isinstance(value, list) else replay_case("example", value, check)

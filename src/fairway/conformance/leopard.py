@@ -16,7 +16,7 @@ _MOST_BYTES: Final = 1 << 30
 """A case with more data than this is refused: a file should not be able to fill the memory."""
 
 
-def check_leopard(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_leopard(group: Any) -> Iterator[Check]:
     """Check encodings, and decodings after losses."""
     yield from replay_cases(_named(group), _encoding)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
-from fairway.conformance.cases import Case, MalformedCaseError, replay_case, replay_cases, same
+from fairway.conformance.cases import Case, MalformedCaseError, replay_cases, same
 from fairway.conformance.report import Check, Checker
 from fairway.options import RepairConfig
 from fairway.protocol.sds.repair_times import request_offset
@@ -20,12 +20,8 @@ _EMPTY_OR_ABSENT: Final = "nim: present but empty; js: absent"
 """How the examples describe their bloom field."""
 
 
-def check_hashes(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_hash(case: Case) -> Iterator[Check]:
     """Check FarmHash Fingerprint64, unsigned and as Nim's signed integer."""
-    yield from replay_cases(group, _hash)
-
-
-def _hash(case: Case) -> Iterator[Check]:
     text = case.text("s")
     value = farmhash64(text.encode())
     yield same(f"u64 of {text!r}", case.integer("u64"), value)
@@ -45,41 +41,26 @@ def bloom_positions_checker(name: str) -> Checker | None:
         message_id = case.text("id")
         yield same(message_id, case.integers("bits"), NIM_BLOOM.positions(message_id, parameters))
 
-    return lambda group, _document: replay_cases(group, check)
+    return lambda group: replay_cases(group, check)
 
 
-def check_request_times(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_request_time(case: Case) -> Iterator[Check]:
     """Check when a participant asks for a repair, counted from when it noticed the gap."""
-    yield from replay_cases(group, _request_time)
-
-
-def _request_time(case: Case) -> Iterator[Check]:
     participant, message_id = case.text("participant"), case.text("message")
     config = RepairConfig(t_min_ms=case.integer("t_min"), t_max_ms=case.integer("t_max"))
     own = request_offset(NIM_REPAIR, participant, message_id, config)
     yield same(f"{participant}, {message_id}", case.integer("value"), own)
 
 
-def check_response_times(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_response_time(case: Case) -> Iterator[Check]:
     """Check when a participant answers a request for a repair."""
-    yield from replay_cases(group, _response_time)
-
-
-def _response_time(case: Case) -> Iterator[Check]:
     participant, author, message_id = case.text("participant"), case.text("sender"), case.text("message")
     own = NIM_REPAIR.response_offset(participant, author, message_id, case.integer("t_max"))
     yield same(f"{participant} for {author}, {message_id}", case.integer("value"), own)
 
 
-def check_wire_examples(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
-    """Check one message on both wires. One example, or a list of them."""
-    if isinstance(group, list):
-        yield from replay_cases(group, _wire_example)
-    else:
-        yield from replay_case("example", group, _wire_example)
-
-
-def _wire_example(case: Case) -> Iterator[Check]:
+def check_wire_example(case: Case) -> Iterator[Check]:
+    """Check one message on both wires."""
     fields = case.child("fields")
     if (bloom := fields.text("bloom")) != _EMPTY_OR_ABSENT:
         raise MalformedCaseError(f"the bloom field {bloom!r} is not understood")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from fairway.conformance.cases import Case, case_list, replay_tables, same
@@ -15,7 +15,7 @@ _GROUPS: Final = "js-waku has max(1, n div 128) response groups; fairway follows
 _JS_DEFAULTS: Final = {"tMin": 30_000, "tMax": 120_000}
 
 
-def check_repair(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_repair(group: Any) -> Iterator[Check]:
     """Check hashes, times and groups of repair, one table each."""
     checkers = {
         "hashToInteger": _hash,

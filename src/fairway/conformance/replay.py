@@ -56,7 +56,7 @@ def replay_document(document: object, path: str) -> FileReport:
         if checker is None:
             errors.append(f"unknown group {key!r} in a file of the {known.name} format")
         else:
-            groups.append(GroupReport(name=key, checks=tuple(checker(value, document))))
+            groups.append(GroupReport(name=key, checks=tuple(checker(value))))
     return FileReport(path=path, kind=known.name, groups=tuple(groups), errors=tuple(errors))
 
 

@@ -1,13 +1,13 @@
 """What a replay of known answers yields: checks, gathered by group and by file.
 
-A checker takes one group of a known-answer file (and the whole document, for what groups share) and yields one
-`Check` for each thing that the file claims. It never raises for a claim that does not hold or a case that is
-malformed: that is a check that is not ok, named after the case. Nothing here knows a format.
+A checker takes one group of a known-answer file and yields one `Check` for each thing that the file claims. It never
+raises for a claim that does not hold or a case that is malformed: that is a check that is not ok, named after the case.
+Nothing here knows a format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -29,8 +29,8 @@ class Check:
     replayed further and does not count at all."""
 
 
-Checker = Callable[[Any, Mapping[str, Any]], Iterator[Check]]
-"""Takes (the group's value, the whole document) and yields checks."""
+Checker = Callable[[Any], Iterator[Check]]
+"""Takes the value of a group and yields checks."""
 
 
 class ReplayOutcome(IntEnum):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
-from fairway.conformance.cases import Case, MalformedCaseError, refused, replay_case, replay_cases, same, shown
+from fairway.conformance.cases import Case, MalformedCaseError, refused, same, shown
 from fairway.conformance.collation import history_key
 from fairway.conformance.protobuf_fields import BYTES, VARINT, fields_of
 from fairway.conformance.report import Check
@@ -28,12 +28,8 @@ _GROUPS: Final = frozenset({3, 4})
 """Wire types that protobuf has given up."""
 
 
-def check_message_ids(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_message_id(case: Case) -> Iterator[Check]:
     """Check the ids of logical messages."""
-    yield from replay_cases(group, _message_id)
-
-
-def _message_id(case: Case) -> Iterator[Check]:
     payload, text = case.octets("payload_hex"), case.maybe_text("payload_utf8")
     if text is not None:
         yield same(f"UTF-8 of {text!r}", payload, text.encode())
@@ -41,12 +37,8 @@ def _message_id(case: Case) -> Iterator[Check]:
     yield same(f"id of {shown(payload)}", case.text("messageId"), own)
 
 
-def check_messages(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_message(case: Case) -> Iterator[Check]:
     """Check messages that js-waku encoded: the bytes, what they decode to, and the bytes of that."""
-    yield from replay_cases(group, _message)
-
-
-def _message(case: Case) -> Iterator[Check]:
     encoded = case.octets("encoded_hex")
     yield same("len", case.integer("len"), len(encoded))
     yield same("sha256", case.octets("sha256"), sha256(encoded).digest())
@@ -55,12 +47,8 @@ def _message(case: Case) -> Iterator[Check]:
         yield same("encoded again", encoded, WAKU_SDS.encode(WAKU_SDS.decode(encoded)))
 
 
-def check_decode_only(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_decode_only(case: Case) -> Iterator[Check]:
     """Check bytes that no encoder produces, and what js-waku reads in them."""
-    yield from replay_cases(group, _decode_only)
-
-
-def _decode_only(case: Case) -> Iterator[Check]:
     yield from _decoded(case, case.octets("hex"))
 
 
@@ -132,12 +120,8 @@ def _bits(field: bytes | None) -> list[int] | None:
     return None if received is None else BloomFilter(parameters, bits=received.words).set_positions()
 
 
-def check_lamport(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_lamport(case: Case) -> Iterator[Check]:
     """Check how the Lamport timestamp of a sender moves."""
-    yield from replay_cases(group, _lamport)
-
-
-def _lamport(case: Case) -> Iterator[Check]:
     now_ms, before = case.integer("now_ms"), case.integer("before")
     channel = MessageChannel("channel", "sender", now_ms=now_ms)
     channel.lamport = before
@@ -145,12 +129,8 @@ def _lamport(case: Case) -> Iterator[Check]:
     yield same(f"{before} at {now_ms}", case.integer("after"), after)
 
 
-def check_history_order(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_history_order(case: Case) -> Iterator[Check]:
     """Check the order in which js-waku keeps messages."""
-    yield from replay_case("order", group, _history_order)
-
-
-def _history_order(case: Case) -> Iterator[Check]:
     locale = case.text("locale")
     if not locale.startswith("en"):
         raise MalformedCaseError(f"the collation of the locale {locale!r} is not known, only that of English")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, Final
 
-from fairway.conformance.cases import Case, MalformedCaseError, refused, replay_case, replay_cases, same, shown
+from fairway.conformance.cases import Case, MalformedCaseError, refused, replay_case, same, shown
 from fairway.conformance.protobuf_fields import fields_of
 from fairway.conformance.report import Check
 from fairway.errors import SegmentError
@@ -34,12 +34,8 @@ def _payload(case: Case) -> bytes:
     return (period * (length // 256 + 1))[:length]
 
 
-def check_wire(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_wire(case: Case) -> Iterator[Check]:
     """Check LIP-243 segments from the upstream tests, both ways."""
-    yield from replay_cases(group, _wire)
-
-
-def _wire(case: Case) -> Iterator[Check]:
     fields, encoded = case.child("fields"), case.octets("hex")
     segment = Segment(
         payload_hash=fields.octets("hash"),
@@ -56,7 +52,7 @@ def _wire(case: Case) -> Iterator[Check]:
         yield same("tags_in_order", case.integers("tags_in_order"), [field.number for field in fields_of(encoded)])
 
 
-def check_undecodable(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_undecodable(group: Any) -> Iterator[Check]:
     """Check that bytes which are no segment are refused."""
     for index, encoded in enumerate(group if isinstance(group, list) else [group]):
         yield from replay_case(f"#{index}", {"hex": encoded}, _undecodable)
@@ -67,12 +63,8 @@ def _undecodable(case: Case) -> Iterator[Check]:
     yield refused(f"{shown(encoded)} refused", lambda: LIP_243.decode(encoded), SegmentError)
 
 
-def check_parity_counts(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_parity_counts(case: Case) -> Iterator[Check]:
     """Check how many parity segments a rate gives."""
-    yield from replay_cases(group, _parity_counts)
-
-
-def _parity_counts(case: Case) -> Iterator[Check]:
     rate, table = case.number("rate"), case.child("k_to_p")
     for key in table:
         if not key.isdecimal():
@@ -80,26 +72,18 @@ def _parity_counts(case: Case) -> Iterator[Check]:
         yield same(f"{key} at {rate}", table.integer(key), parity_segments(int(key), rate, round_up=True))
 
 
-def check_keccak(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_keccak(case: Case) -> Iterator[Check]:
     """Check the hash of payloads."""
-    yield from replay_cases(group, _keccak)
-
-
-def _keccak(case: Case) -> Iterator[Check]:
     payload = _payload(case)
     yield same(f"of {len(payload)} bytes", case.octets("keccak256"), keccak256(payload))
 
 
-def check_segmentations(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_segmentation(case: Case) -> Iterator[Check]:
     """Check LIP-243 segmentations: the bytes of every segment, and the payload again after losses."""
-    yield from replay_cases(group, _segmentation)
-
-
-def _segmentation(case: Case) -> Iterator[Check]:
     payload, size, rate = _payload(case), case.integer("segment_size_bytes"), case.number("rate")
     data_count, parity_count = case.integer("data"), case.integer("parity")
-    chunk = (size - LIP_243_HEADROOM_BYTES) // leopard.SHARD_ALIGNMENT * leopard.SHARD_ALIGNMENT
-    yield same("chunk", case.integer("chunk"), chunk)
+    piece = (size - LIP_243_HEADROOM_BYTES) // leopard.SHARD_ALIGNMENT * leopard.SHARD_ALIGNMENT
+    yield same("chunk", case.integer("chunk"), piece)
     yield same("hash", case.octets("hash"), keccak256(payload))
     yield same("code", case.text("code"), _code(data_count, parity_count))
 
@@ -109,11 +93,11 @@ def _segmentation(case: Case) -> Iterator[Check]:
         max_message_size_bytes=max(1, len(payload)),
         max_total_segments=max(MAX_SEGMENTS, data_count + parity_count),
     )
-    parts = Segmenter(config, LIP_243, single_segment_parity=True).split(payload).segments
-    yield same("parity", parity_count, sum(part.is_parity for part in parts))
-    yield same("data", data_count, sum(not part.is_parity for part in parts))
+    segments = Segmenter(config, LIP_243, single_segment_parity=True).split(payload).segments
+    yield same("parity", parity_count, sum(segment.is_parity for segment in segments))
+    yield same("data", data_count, sum(not segment.is_parity for segment in segments))
     encoded = case.octet_strings("segments_hex")
-    yield from _same_segments(encoded, [part.content for part in parts])
+    yield from _same_segments(encoded, [segment.content for segment in segments])
     yield from _recovered(payload, encoded, parity_count, config)
 
 
@@ -152,12 +136,8 @@ def _recovered(payload: bytes, encoded: list[bytes], parity_count: int, config: 
         yield same(f"without the first {parity_count} data segments", payload, _reassembled(config, LIP_243, kept))
 
 
-def check_parity_digests(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_parity_digest(case: Case) -> Iterator[Check]:
     """Check digests of parity shards that the Leopard library made."""
-    yield from replay_cases(group, _parity_digest)
-
-
-def _parity_digest(case: Case) -> Iterator[Check]:
     k, p, size = case.integer("k"), case.integer("p"), case.integer("shard")
     rule = case.text("shard_i_byte_j")
     match = _SHARD_RULE.fullmatch(rule)
@@ -173,22 +153,15 @@ def _parity_digest(case: Case) -> Iterator[Check]:
     yield same(f"{name} all parity shards", case.octets("sha256_of_concatenated_parity"), digest)
 
 
-def check_waku_segments(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
-    """Check segmentation in the format of SEGMENTATION. One example, or a list of them."""
-    if isinstance(group, list):
-        yield from replay_cases(group, _waku_segments)
-    else:
-        yield from replay_case("example", group, _waku_segments)
-
-
-def _waku_segments(case: Case) -> Iterator[Check]:
+def check_waku_segments(case: Case) -> Iterator[Check]:
+    """Check segmentation in the format of SEGMENTATION."""
     case.prose("about")
     payload, size = _payload(case), case.integer("segment_size")
     yield same("hash", case.octets("hash"), keccak256(payload))
     config = SegmentationConfig(segment_size_bytes=size, parity_rate=0.0, max_message_size_bytes=max(1, len(payload)))
     encoded = case.octet_strings("segments_hex")
     yield from _same_segments(
-        encoded, [part.content for part in Segmenter(config, WAKU_SEGMENTS).split(payload).segments]
+        encoded, [segment.content for segment in Segmenter(config, WAKU_SEGMENTS).split(payload).segments]
     )
     yield same("reassembled", payload, _reassembled(config, WAKU_SEGMENTS, encoded))
 

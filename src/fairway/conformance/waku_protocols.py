@@ -23,7 +23,7 @@ from fairway.wire.waku_message import encode_waku_message
 _NO_CLUSTER: Final = "66/WAKU2-METADATA: a node must tell its cluster, so fairway does not write a record without one"
 
 
-def check_lightpush(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_lightpush(group: Any) -> Iterator[Check]:
     """Check light push: requests and responses of version 3, and the version before."""
     ids = {"v3": lightpush.LIGHTPUSH_PROTOCOL, "v2": lightpush.LIGHTPUSH_V2_PROTOCOL}
     yield from replay_tables(
@@ -89,7 +89,7 @@ def _push_v2(case: Case) -> Iterator[Check]:
     yield same("message encoded again", request.message_bytes, encode_waku_message(request.message()))
 
 
-def check_filter(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_filter(group: Any) -> Iterator[Check]:
     """Check filter: requests, responses and pushes."""
     ids = {"subscribe": filter_wire.FILTER_SUBSCRIBE_PROTOCOL, "push": filter_wire.FILTER_PUSH_PROTOCOL}
     yield from replay_tables(
@@ -150,7 +150,7 @@ def _push(case: Case) -> Iterator[Check]:
     yield same("message encoded again", push.message_bytes, encode_waku_message(decoded.message()))
 
 
-def check_store(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_store(group: Any) -> Iterator[Check]:
     """Check store: queries and the pages that answer them."""
     yield from replay_tables(
         "store",
@@ -203,7 +203,7 @@ def _page(case: Case) -> Iterator[Check]:
             yield same(f"message {index} encoded again", entry.message_bytes, again)
 
 
-def check_metadata(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_metadata(group: Any) -> Iterator[Check]:
     """Check metadata: any number of requests and responses, each under a name that begins so."""
     records = [key for key in group if key.startswith(("request", "response"))] if isinstance(group, Mapping) else []
     yield from replay_tables(

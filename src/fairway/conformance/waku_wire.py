@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
-from fairway.conformance.cases import Case, MalformedCaseError, replay_case, replay_cases, same
+from fairway.conformance.cases import Case, MalformedCaseError, same
 from fairway.conformance.report import Check
 from fairway.units import NS_PER_MS
 from fairway.wire.relay_shards import RelayShards, decode_relay_shards, relay_shards_entry
@@ -52,12 +52,8 @@ def _proof(case: Case) -> RateLimitProof:
     )
 
 
-def check_message_hashes(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_message_hash(case: Case) -> Iterator[Check]:
     """Check deterministic message hashes."""
-    yield from replay_cases(group, _message_hash)
-
-
-def _message_hash(case: Case) -> Iterator[Check]:
     case.prose("same_in_message_hash_pkg")
     topic, message, recorded = case.text("pubsubTopic"), read_message(case.child("message")), case.octets("hash")
     check = same("hash", recorded, message_hash(topic, message, zero_timestamp="omit"))
@@ -65,26 +61,15 @@ def _message_hash(case: Case) -> Iterator[Check]:
     yield Check(check.name, ok=True, differs_on_purpose=_ZERO_TIMESTAMP) if departs else check
 
 
-def check_messages(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_message(case: Case) -> Iterator[Check]:
     """Check encoded messages, both ways."""
-    yield from replay_cases(group, _message)
-
-
-def _message(case: Case) -> Iterator[Check]:
     message, encoded = read_message(case.child("message")), case.octets("encoded_hex")
     yield same("encoded", encoded, encode_waku_message(message))
     yield same("decoded", message, decode_waku_message(encoded))
 
 
-def check_encoder(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
-    """Check what an encoder makes of a payload: topic, bytes and hash. One example, or a list of them."""
-    if isinstance(group, list):
-        yield from replay_cases(group, _encoder)
-    else:
-        yield from replay_case("example", group, _encoder)
-
-
-def _encoder(case: Case) -> Iterator[Check]:
+def check_encoder(case: Case) -> Iterator[Check]:
+    """Check what an encoder makes of a payload: topic, bytes and hash."""
     network, given = case.child("networkConfig"), case.child("message")
     content_topic, topic = case.text("contentTopic"), case.text("pubsubTopic")
     message = WakuMessage(
@@ -104,12 +89,8 @@ def _encoder(case: Case) -> Iterator[Check]:
     yield same("hash", case.octets("hash"), message_hash(topic, message))
 
 
-def check_sharding(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_sharding(case: Case) -> Iterator[Check]:
     """Check autosharding; the names of fields say for how many shards, and in which cluster."""
-    yield from replay_cases(group, _sharding)
-
-
-def _sharding(case: Case) -> Iterator[Check]:
     content_topic = case.text("contentTopic")
     claims = 0
     for key in case:
@@ -124,12 +105,8 @@ def _sharding(case: Case) -> Iterator[Check]:
         raise MalformedCaseError("no field tells a shard")
 
 
-def check_relay_shards(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_relay_shards(case: Case) -> Iterator[Check]:
     """Check the shards of a node record, both ways."""
-    yield from replay_cases(group, _relay_shards)
-
-
-def _relay_shards(case: Case) -> Iterator[Check]:
     listed, encoded = case.integers("shards"), case.octets("hex")
     shards = RelayShards(cluster_id=case.integer("clusterId"), shards=frozenset(listed))
     _key, own = relay_shards_entry(shards, bit_order="js-waku")

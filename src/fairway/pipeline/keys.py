@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fairway.errors import ConfigurationError, DecryptionError
-from fairway.protocol.encryption import AesGcm, ChaCha20Poly1305, Encryption, SymmetricPayload, open_at_once
+from fairway.protocol.encryption import AesGcm, ChaCha20Poly1305, Encryption, SymmetricPayload, decrypt_at_once
 from fairway.protocol.encryption.entropy import RandomBytes
 from fairway.wire.topics import ContentTopic
 
@@ -104,9 +104,11 @@ class ChannelKeys:
     def refusal(self, opened: Opened, channel_id: str) -> str | None:
         """Return the reason why a channel refuses a decrypted payload; None if it accepts it."""
         if opened.channel_id is not None and opened.channel_id != channel_id:
-            return f"sealed with the key of channel {opened.channel_id}, but of another"
+            return f"encrypted with the key of channel {opened.channel_id}, but of another"
         if self.has_channel(channel_id) and opened.channel_id is None:
-            return f"{'in clear' if opened.in_clear else 'sealed with the key of its topic'}, but its channel has a key"
+            return (
+                f"{'in clear' if opened.in_clear else 'encrypted with the key of its topic'}, but its channel has a key"
+            )
         return None
 
     def opening(self, channel_id: str, content_topic: str) -> Callable[[bytes], bytes]:
@@ -186,10 +188,10 @@ def _is_content_topic(name: str) -> bool:
 def _first(ciphers: Sequence[Encryption], payload: bytes) -> bytes:
     for cipher in ciphers[:-1]:
         try:
-            return open_at_once(cipher, payload)
+            return decrypt_at_once(cipher, payload)
         except DecryptionError:
             continue
-    return open_at_once(ciphers[-1], payload)
+    return decrypt_at_once(ciphers[-1], payload)
 
 
 def _cipher(name: str, entry: object, random_bytes: RandomBytes = os.urandom) -> Encryption:

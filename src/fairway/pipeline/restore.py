@@ -164,7 +164,7 @@ class _Opened:
 
     def encrypt(self, plaintext: bytes, /) -> bytes:
         """Refuse: a store that is being made sends nothing."""
-        raise ConfigurationError(f"{len(plaintext)} bytes were to be sealed while a store is restored")
+        raise ConfigurationError(f"{len(plaintext)} bytes were to be encrypted while a store is restored")
 
     def decrypt(self, _ciphertext: bytes, /) -> bytes:
         """Return the plaintext of the last message."""

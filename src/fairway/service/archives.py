@@ -18,6 +18,9 @@ from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
 
 _DAY_S: Final = 86_400.0
+_MAX_MESSAGES: Final = 100_000
+_MAX_BYTES: Final = 268_435_456
+"""Bounds of an archive in memory."""
 MAX_AHEAD_NS: Final = 3_600_000_000_000
 """A message with a timestamp further in the future is not kept, because it would be the last to be removed."""
 
@@ -84,8 +87,8 @@ class NodeArchive(ABC):
 class MemoryArchive(NodeArchive):
     """Keeps the newest messages until the process ends."""
 
-    def __init__(self, *, max_messages: int = 100_000, max_bytes: int = 268_435_456) -> None:
-        self._store: Final = MemoryMessageStore(max_messages=max_messages, max_bytes=max_bytes)
+    def __init__(self) -> None:
+        self._store: Final = MemoryMessageStore(max_messages=_MAX_MESSAGES, max_bytes=_MAX_BYTES)
         self._queries = self._dropped = 0
 
     def put(self, message: RoutedMessage, received_ns: int) -> None:

@@ -16,7 +16,7 @@ from fairway.service.archive_writer import ArchiveWriter, Waiting, in_thread
 from fairway.service.archives import ArchiveStatistics, NodeArchive
 from fairway.service.reader_pool import ReaderPool
 from fairway.service.upkeep import Upkeep, UpkeepLoop
-from fairway.storage.archive import ArchiveEntry, PagedArchive
+from fairway.storage.archive import ArchiveEntry
 from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS
 from fairway.waku.archive_store import page_of
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
@@ -62,7 +62,7 @@ class DatabaseArchive(NodeArchive):
         self,
         name: str,
         tables: Tables,
-        readers: ReaderPool[PagedArchive],
+        readers: ReaderPool,
         upkeep: Upkeep,
         threads: Threads,
         *,

@@ -67,19 +67,16 @@ class PusherStatistics:
     held_bytes: int
     """Size of the messages that wait, each counted once."""
     dropped: int
-    """Messages that were dropped: a bound was reached, or the subscriber left or refused them."""
+    """Messages that a subscriber lacks: a bound was reached, or it refused them or failed."""
 
 
 class FilterPusher:
     """Writes messages to the peers that subscribed to them."""
 
-    def __init__(
-        self, host: Host, *, on_gone: Callable[[PeerId], object], max_held_bytes: int = MAX_HELD_BYTES
-    ) -> None:
+    def __init__(self, host: Host, *, on_gone: Callable[[PeerId], object]) -> None:
         """``on_gone`` is called with each connected subscriber that was given up after `MAX_FAILURES`."""
         self._host: Final = host
         self._on_gone: Final = on_gone
-        self._max_held_bytes: Final = max_held_bytes
         self._held: Final = SharedBytes()
         self._queues: dict[PeerId, PushQueue] = {}
         self._tasks: Final = OwnedTasks()
@@ -96,15 +93,15 @@ class FilterPusher:
                 )
                 self._tasks.spawn(self._serve(peer, queue))
             queue.put(frame)
-        while self._held.size_bytes > self._max_held_bytes and self._make_room():
+        while self._held.size_bytes > MAX_HELD_BYTES and self._make_room():
             continue
 
     def forget(self, peer: PeerId) -> None:
-        """End the stream to a peer that unsubscribed or left, and drop its messages."""
+        """End the stream to a peer that unsubscribed or left; its messages go with it, and are not lost to anybody."""
         queue = self._queues.pop(peer, None)
         if queue is not None:
-            queue.close()
             self._dropped += queue.dropped
+            queue.close()
 
     def statistics(self) -> PusherStatistics:
         """Return the counts."""
@@ -128,7 +125,7 @@ class FilterPusher:
             queue.forget_kept()
         fullest = max(self._queues.values(), key=lambda queue: queue.waiting_bytes)
         before = self._held.size_bytes
-        if before > self._max_held_bytes:
+        if before > MAX_HELD_BYTES:
             fullest.give_way()
         return self._held.size_bytes < before
 
@@ -162,9 +159,10 @@ class FilterPusher:
             if isinstance(way, _LongStream):
                 await way.end()
             if self._queues.get(peer) is queue:
-                self.forget(peer)
                 if not left:
+                    queue.dropped += len(queue)
                     self._on_gone(peer)
+                self.forget(peer)
 
     async def _open(self, peer: PeerId) -> Stream:
         return await self._host.open_stream(peer, [FILTER_PUSH_PROTOCOL], timeout_s=_OPEN_TIMEOUT_S)

@@ -25,10 +25,10 @@ from fairway.service.filter_pusher import FilterPusher
 from fairway.service.open_archive import open_archive
 from fairway.service.options import ServiceOptions
 from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.host_events import HostEvent, PeerDisconnected
 from fairway.waku.libp2p.keeper import KeptPeer, PeerKeeper
 from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.peer_book import HostEvent, PeerDisconnected
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.listeners import criteria_of
 from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
@@ -36,7 +36,7 @@ from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.exchange import answering
 from fairway.waku.protocols.filter_service import FilterService
 from fairway.waku.protocols.introductions import Introductions
-from fairway.waku.protocols.lightpush import LightPushService, Published
+from fairway.waku.protocols.lightpush import LightPushService
 from fairway.waku.protocols.pending_responses import PendingResponses
 from fairway.waku.protocols.relay import Relay
 from fairway.waku.protocols.request_limiter import RequestLimiter
@@ -157,8 +157,8 @@ class ServiceNode(WatchedNode):
         judged = self._rules.judge(message.pubsub_topic, message.encoded, time.time_ns())
         if isinstance(judged, Refusal):
             return SendResult(accepted=False, permanent=True, detail=judged.detail)
-        published = await self.publish(message.pubsub_topic, message.encoded, judged)
-        if self.options.peers and not published.relay_peer_count:
+        relay_peer_count = await self.publish(message.pubsub_topic, message.encoded, judged)
+        if self.options.peers and not relay_peer_count:
             return SendResult(accepted=False, detail="no relay peer has the topic now")
         return SendResult(accepted=True)
 
@@ -184,8 +184,8 @@ class ServiceNode(WatchedNode):
         """Return a subscription to the state of each configured peer, and to every change, until the node closes."""
         return self._keeper.watch()
 
-    async def publish(self, pubsub_topic: str, encoded: bytes, message: WakuMessage) -> Published:
-        """Distribute and relay a message that `MessageRules.judge` has accepted."""
+    async def publish(self, pubsub_topic: str, encoded: bytes, message: WakuMessage) -> int:
+        """Distribute and relay a message that `MessageRules.judge` has accepted; return to how many peers."""
         routed = RoutedMessage.of(pubsub_topic, message, encoded)
         new = self.distribution.hand_out(routed, now_s=time.monotonic(), now_ns=time.time_ns())
         known = self.relay.peer_count(pubsub_topic)
@@ -193,8 +193,8 @@ class ServiceNode(WatchedNode):
         # and one that reached no peer before is relayed now.
         relayed = not new and self.relay.passed_on(pubsub_topic, encoded)
         if relayed or (known and self.distribution.loses()):
-            return Published(relay_peer_count=known)
-        return Published(relay_peer_count=await self.relay.publish(pubsub_topic, encoded))
+            return known
+        return await self.relay.publish(pubsub_topic, encoded)
 
     async def close(self) -> None:
         """Leave the network, and write the archive. Can be called twice."""

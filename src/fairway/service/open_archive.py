@@ -20,7 +20,7 @@ from fairway.storage.postgres_writer import PostgresUpkeep, PostgresWriter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairway.storage.archive import ArchiveEntry, PagedArchive
+    from fairway.storage.archive import ArchiveEntry
 
 INDEX_AT_ONCE_BYTES: Final = 16_777_216
 """A smaller file gets its index by topics before it is used, a larger one while it is used."""
@@ -68,9 +68,7 @@ async def open_sqlite(path: Path, retention: Retention) -> DatabaseArchive:
     try:
         file = await loop.run_in_executor(threads.writer, NwakuArchive, path)
         upkeep = await loop.run_in_executor(threads.upkeep, open_upkeep)
-        readers: ReaderPool[PagedArchive] = await ReaderPool.open(
-            partial(NwakuArchive, path, read_only=True, read_limit_s=QUERY_LIMIT_S)
-        )
+        readers = await ReaderPool.open(partial(NwakuArchive, path, read_only=True, read_limit_s=QUERY_LIMIT_S))
     except BaseException:
         threads.shutdown()
         raise
@@ -112,9 +110,7 @@ async def open_postgres(uri: str, retention: Retention) -> DatabaseArchive:
     tables = PostgresWriter(uri, max_age_s=retention.max_age_s)
     try:
         await asyncio.get_running_loop().run_in_executor(threads.writer, tables.prepare)
-        readers: ReaderPool[PagedArchive] = await ReaderPool.open(
-            partial(PostgresPages, uri, read_limit_s=QUERY_LIMIT_S)
-        )
+        readers = await ReaderPool.open(partial(PostgresPages, uri, read_limit_s=QUERY_LIMIT_S))
     except BaseException:
         tables.close()
         threads.shutdown()

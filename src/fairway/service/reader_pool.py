@@ -11,10 +11,10 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from fairway.errors import FairwayError, StorageError, StoreQueryError
+from fairway.storage.archive import PagedArchive
 
 FAST_READERS: Final = 3
 SLOW_READERS: Final = 1
@@ -23,28 +23,18 @@ MAX_QUEUED: Final = 64
 QUEUE_LIMIT_S: Final = 10.0
 """Longest time for which a query waits for a reader."""
 
-
-class PooledReader(Protocol):
-    """An open archive, used in one thread."""
-
-    def close(self) -> None:
-        """Close the archive."""
-
-
-R = TypeVar("R", bound=PooledReader)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seat(Generic[R]):
-    reader: R
+class _Seat(NamedTuple):
+    reader: PagedArchive
     thread: ThreadPoolExecutor
 
 
-class ReaderPool(Generic[R]):
+class ReaderPool:
     """Made by `ReaderPool.open`."""
 
-    def __init__(self, seats: list[_Seat[R]]) -> None:
+    def __init__(self, seats: list[_Seat]) -> None:
         self._seats: Final = seats
         self._slow: Final = _Queue(seats[:SLOW_READERS])
         self._fast: Final = _Queue(seats[SLOW_READERS:])
@@ -52,9 +42,9 @@ class ReaderPool(Generic[R]):
         self._closed = False
 
     @classmethod
-    async def open(cls, open_reader: Callable[[], R]) -> Self:
+    async def open(cls, open_reader: Callable[[], PagedArchive]) -> Self:
         """Open the readers, each in its own thread; raises what ``open_reader`` raises."""
-        seats: list[_Seat[R]] = []
+        seats: list[_Seat] = []
         try:
             for number in range(SLOW_READERS + FAST_READERS):
                 thread = ThreadPoolExecutor(1, f"archive-reader-{number}")
@@ -63,13 +53,13 @@ class ReaderPool(Generic[R]):
                 except BaseException:
                     thread.shutdown()
                     raise
-                seats.append(_Seat(reader=reader, thread=thread))
+                seats.append(_Seat(reader, thread))
         except BaseException:
             await _close(seats)
             raise
         return cls(seats)
 
-    async def run(self, work: Callable[[R], T], *, slow: bool = False) -> T:
+    async def run(self, work: Callable[[PagedArchive], T], *, slow: bool = False) -> T:
         """Call ``work`` with a reader, on its thread, and return the result.
 
         ``slow`` says that no index answers the query. Raises `StorageError` if `MAX_QUEUED` queries are waiting, none
@@ -102,19 +92,19 @@ class ReaderPool(Generic[R]):
         await _close(self._seats)
 
 
-class _Queue(Generic[R]):
+class _Queue:
     """The free readers of one kind, and how many queries wait for one; they get one in their order."""
 
-    def __init__(self, seats: list[_Seat[R]]) -> None:
-        self._free: Final[asyncio.Queue[_Seat[R]]] = asyncio.Queue()
+    def __init__(self, seats: list[_Seat]) -> None:
+        self._free: Final[asyncio.Queue[_Seat]] = asyncio.Queue()
         self.waiting = 0
         for seat in seats:
             self.put(seat)
 
-    def put(self, seat: _Seat[R]) -> None:
+    def put(self, seat: _Seat) -> None:
         self._free.put_nowait(seat)
 
-    async def take(self) -> _Seat[R]:
+    async def take(self) -> _Seat:
         self.waiting += 1
         try:
             async with asyncio.timeout(QUEUE_LIMIT_S):
@@ -125,7 +115,7 @@ class _Queue(Generic[R]):
             self.waiting -= 1
 
 
-async def _close(seats: list[_Seat[R]]) -> None:
+async def _close(seats: list[_Seat]) -> None:
     for seat in seats:
         await asyncio.get_running_loop().run_in_executor(seat.thread, seat.reader.close)
         seat.thread.shutdown()

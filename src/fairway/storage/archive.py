@@ -131,6 +131,24 @@ class ReadableArchive(ABC):
         """Return the position after the last message of a slice; None if it is empty."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageQuery:
+    """A store query for one page of a `PagedArchive`."""
+
+    start_ns: int | None = None
+    end_ns: int | None = None
+    """Not included."""
+    beyond: ArchiveCursor | None = None
+    """Cursor of the page before: this page begins after it, or with ``newest_first`` ends before it."""
+    newest_first: bool = False
+    """Whether the page is the newest one; its messages are oldest first all the same."""
+    pubsub_topic: str | None = None
+    content_topics: Collection[str] = ()
+    """None means all."""
+    rows: int = DEFAULT_PAGE_ROWS
+    page_bytes: int = DEFAULT_PAGE_BYTES
+
+
 class PagedArchive(Protocol):
     """An archive that answers store queries, used in one thread."""
 
@@ -143,19 +161,5 @@ class PagedArchive(Protocol):
     def find(self, message_hashes: Collection[bytes]) -> tuple[ArchivedMessage, ...]:
         """Return the messages with these hashes that the archive has, in order."""
 
-    def page(
-        self,
-        *,
-        start_ns: int | None,
-        end_ns: int | None,
-        beyond: ArchiveCursor | None,
-        newest_first: bool,
-        pubsub_topic: str | None,
-        content_topics: Collection[str],
-        rows: int,
-        page_bytes: int,
-    ) -> tuple[ArchivedMessage, ...]:
-        """Return one page, oldest message first, for a store query: ``end_ns`` is not included.
-
-        ``beyond`` is the cursor of the page before: this page begins after it, or with ``newest_first`` ends before it.
-        """
+    def page(self, query: PageQuery) -> tuple[ArchivedMessage, ...]:
+        """Return one page, oldest message first."""

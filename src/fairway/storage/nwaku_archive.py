@@ -25,6 +25,7 @@ from fairway.storage.archive import (
     ArchiveCursor,
     ArchivedMessage,
     ArchiveSlice,
+    PageQuery,
     ReadableArchive,
     time_slice,
 )
@@ -185,7 +186,7 @@ class NwakuArchive(ReadableArchive):
     def last(self, part: ArchiveSlice) -> ArchiveCursor | None:
         """Return the position after the last message of a slice; None if it is empty."""
         self.flush()
-        found = self._page(part, None, (), 1, 1, newest_first=True)
+        found = self._page(part, PageQuery(rows=1, newest_first=True))
         return found[0].cursor if found else None
 
     def read(
@@ -207,34 +208,23 @@ class NwakuArchive(ReadableArchive):
         """Yield pages of at most ``page_rows`` messages, each ended early once it holds ``page_bytes``."""
         self.flush()
         part = part or time_slice()
-        while page := self._page(part, pubsub_topic, content_topics, page_rows, page_bytes):
+        query = PageQuery(
+            pubsub_topic=pubsub_topic, content_topics=content_topics, rows=page_rows, page_bytes=page_bytes
+        )
+        while page := self._page(part, query):
             yield page
             part = part._replace(after=page[-1].cursor)
 
-    def page(
-        self,
-        *,
-        start_ns: int | None = None,
-        end_ns: int | None = None,
-        beyond: tuple[int, bytes] | None = None,
-        newest_first: bool = False,
-        pubsub_topic: str | None = None,
-        content_topics: Collection[str] = (),
-        rows: int = DEFAULT_PAGE_ROWS,
-        page_bytes: int = DEFAULT_PAGE_BYTES,
-    ) -> tuple[ArchivedMessage, ...]:
-        """Return one page, oldest message first, for a store query: ``end_ns`` is not included.
-
-        ``beyond`` is the cursor of the page before: this page begins after it, or with ``newest_first`` ends before it.
-        """
+    def page(self, query: PageQuery) -> tuple[ArchivedMessage, ...]:
+        """Return one page, oldest message first."""
         self.flush()
-        part = time_slice(start_ns, None if end_ns is None else end_ns - 1)
-        if beyond is not None and newest_first:
-            part = part._replace(through=min(part.through, _place_before(*beyond)))
-        elif beyond is not None:
-            part = part._replace(after=max(part.after, ArchiveCursor(*beyond)))
-        found = self._page(part, pubsub_topic, content_topics, rows, page_bytes, newest_first=newest_first)
-        return found[::-1] if newest_first else found
+        part = time_slice(query.start_ns, None if query.end_ns is None else query.end_ns - 1)
+        if query.beyond is not None and query.newest_first:
+            part = part._replace(through=min(part.through, _place_before(*query.beyond)))
+        elif query.beyond is not None:
+            part = part._replace(after=max(part.after, query.beyond))
+        found = self._page(part, query)
+        return found[::-1] if query.newest_first else found
 
     def find(self, message_hashes: Collection[bytes]) -> tuple[ArchivedMessage, ...]:
         """Return the messages with these hashes that the archive has, in order."""
@@ -276,35 +266,15 @@ class NwakuArchive(ReadableArchive):
             rest = ArchiveSlice(end, part.through)
         return (*parts, rest) if total else ()
 
-    def _page(
-        self,
-        part: ArchiveSlice,
-        pubsub_topic: str | None,
-        content_topics: Collection[str],
-        rows: int,
-        page_bytes: int,
-        *,
-        newest_first: bool = False,
-    ) -> tuple[ArchivedMessage, ...]:
+    def _page(self, part: ArchiveSlice, query: PageQuery) -> tuple[ArchivedMessage, ...]:
+        """Return the first or newest messages of a slice, in the order in which they are read."""
         page: list[ArchivedMessage] = []
         size = 0
-        with (
-            self._reading(),
-            closing(
-                page_rows(
-                    self._database,
-                    part,
-                    pubsub_topic=pubsub_topic,
-                    content_topics=content_topics,
-                    rows=rows,
-                    newest_first=newest_first,
-                )
-            ) as found,
-        ):
+        with self._reading(), closing(page_rows(self._database, part, query)) as found:
             for row in found:
                 page.append(_message(row))
                 size += len(page[-1].payload)
-                if size >= page_bytes:
+                if size >= query.page_bytes:
                     break
         return tuple(page)
 

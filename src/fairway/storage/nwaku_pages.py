@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Generator, Iterator
+    from collections.abc import Generator, Iterator
 
-    from fairway.storage.archive import ArchiveSlice
+    from fairway.storage.archive import ArchiveSlice, PageQuery
 
 Row = tuple[bytes, bytes, bytes, bytes | None, int, int, bytes | None]
 """Hash, pubsub topic, content topic, payload, version, timestamp, meta."""
@@ -93,25 +93,18 @@ def range_of(part: ArchiveSlice) -> dict[str, int | bytes]:
     }
 
 
-def page_rows(
-    database: sqlite3.Connection,
-    part: ArchiveSlice,
-    *,
-    pubsub_topic: str | None,
-    content_topics: Collection[str],
-    rows: int,
-    newest_first: bool,
-) -> Generator[Row, None, None]:
-    """Yield up to ``rows`` rows, oldest or newest first; a caller that takes fewer closes the generator."""
-    order = _NEWEST_FIRST if newest_first else _OLDEST_FIRST
-    topics = {topic.encode() for topic in content_topics}
-    parameters: dict[str, int | str | bytes | None] = {**range_of(part), "rows": rows}
+def page_rows(database: sqlite3.Connection, part: ArchiveSlice, query: PageQuery) -> Generator[Row, None, None]:
+    """Yield the rows of a slice that a query selects; a caller that takes fewer closes the generator."""
+    order = _NEWEST_FIRST if query.newest_first else _OLDEST_FIRST
+    pubsub_topic = None if query.pubsub_topic is None else query.pubsub_topic.encode()
+    topics = {topic.encode() for topic in query.content_topics}
+    parameters: dict[str, int | str | bytes | None] = {**range_of(part), "rows": query.rows}
     with _one_snapshot(database):
-        runs = _runs(database, None if pubsub_topic is None else pubsub_topic.encode(), topics)
+        runs = _runs(database, pubsub_topic, topics)
         if runs is None:
             parameters |= {
-                "pubsub_topic": None if pubsub_topic is None else pubsub_topic.encode(),
-                "content_topics": json.dumps(list(content_topics)) if content_topics else None,
+                "pubsub_topic": pubsub_topic,
+                "content_topics": json.dumps(list(query.content_topics)) if query.content_topics else None,
             }
             with closing(database.execute(_SCAN + order, parameters)) as found:
                 yield from found
@@ -125,8 +118,8 @@ def page_rows(
                 )
                 for content, pubsub in runs
             ]
-            merged = heapq.merge(*cursors, key=_in_order, reverse=newest_first)
-            yield from (row for _, row in zip(range(rows), merged, strict=False))
+            merged = heapq.merge(*cursors, key=_in_order, reverse=query.newest_first)
+            yield from (row for _, row in zip(range(query.rows), merged, strict=False))
 
 
 def _runs(

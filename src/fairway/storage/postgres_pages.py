@@ -10,14 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
-from fairway.storage.archive import (
-    DEFAULT_PAGE_BYTES,
-    DEFAULT_PAGE_ROWS,
-    MAX_TIMESTAMP_NS,
-    MIN_TIMESTAMP_NS,
-    ArchiveCursor,
-    ArchivedMessage,
-)
+from fairway.storage.archive import MAX_TIMESTAMP_NS, MIN_TIMESTAMP_NS, ArchiveCursor, ArchivedMessage, PageQuery
 from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS
 from fairway.storage.postgres_archive import HASH, message_of
 from fairway.storage.postgres_session import PostgresSession
@@ -62,45 +55,38 @@ class PostgresPages:
             found += map(message_of, self._all(_FIND, {"ns": timestamp_ns, "hash": message_hash.hex()}))
         return tuple(found)
 
-    def page(
-        self,
-        *,
-        start_ns: int | None = None,
-        end_ns: int | None = None,
-        beyond: tuple[int, bytes] | None = None,
-        newest_first: bool = False,
-        pubsub_topic: str | None = None,
-        content_topics: Collection[str] = (),
-        rows: int = DEFAULT_PAGE_ROWS,
-        page_bytes: int = DEFAULT_PAGE_BYTES,
-    ) -> tuple[ArchivedMessage, ...]:
-        """Return one page, oldest message first, for a store query; see `NwakuArchive.page`."""
-        first_ns = MIN_TIMESTAMP_NS if start_ns is None else start_ns
-        last_ns = MAX_TIMESTAMP_NS if end_ns is None else end_ns - 1
+    def page(self, query: PageQuery) -> tuple[ArchivedMessage, ...]:
+        """Return one page, oldest message first."""
+        beyond, newest_first = query.beyond, query.newest_first
+        first_ns = MIN_TIMESTAMP_NS if query.start_ns is None else query.start_ns
+        last_ns = MAX_TIMESTAMP_NS if query.end_ns is None else query.end_ns - 1
         if beyond is not None:
             first_ns, last_ns = (
                 (first_ns, min(last_ns, beyond[0])) if newest_first else (max(first_ns, beyond[0]), last_ns)
             )
-        topics = sorted({topic for topic in content_topics if "\0" not in topic})
-        if "\0" in (pubsub_topic or "") or (content_topics and not topics):
+        topics = sorted({topic for topic in query.content_topics if "\0" not in topic})
+        if "\0" in (query.pubsub_topic or "") or (query.content_topics and not topics):
             return ()  # PostgreSQL cannot store text with a zero character
         statement = _statement(
-            topics=len(topics), pubsub=pubsub_topic is not None, beyond=beyond is not None, newest_first=newest_first
+            topics=len(topics),
+            pubsub=query.pubsub_topic is not None,
+            beyond=beyond is not None,
+            newest_first=newest_first,
         )
         parameters: dict[str, Any] = {
             "beyond_ns": None if beyond is None else beyond[0],
             "beyond_hash": None if beyond is None else beyond[1].hex(),
-            "pubsub_topic": pubsub_topic,
+            "pubsub_topic": query.pubsub_topic,
             "content_topics": topics,
         }
         found: list[ArchivedMessage] = []
         size = 0
         for begin_ns, through_ns in self._windows(first_ns, last_ns, newest_first=newest_first):
             parameters |= {"start_ns": begin_ns, "last_ns": through_ns}
-            parameters |= {"rows": rows - len(found), "bytes": page_bytes - size}
+            parameters |= {"rows": query.rows - len(found), "bytes": query.page_bytes - size}
             found += map(message_of, self._all(statement, parameters))
             size = sum(len(message.payload) for message in found)
-            if len(found) >= rows or size >= page_bytes:
+            if len(found) >= query.rows or size >= query.page_bytes:
                 break
         return tuple(found[::-1] if newest_first else found)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairway.errors import FairwayError, StorageError, StoreQueryError
-from fairway.storage.archive import ArchiveCursor, ArchivedMessage, PagedArchive
+from fairway.storage.archive import ArchiveCursor, ArchivedMessage, PagedArchive, PageQuery
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku.message_store import PAGE_BYTES, MessageStore, Visible, page_size, unknown_cursor
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
@@ -92,7 +92,7 @@ def page_of(archive: PagedArchive, query: StoreQuery, cursor: bytes | None, visi
     if query.message_hashes:
         rows = _found_by_hash(archive, query, place, size + 1)
     else:
-        rows = archive.page(
+        asked = PageQuery(
             start_ns=query.start_ns,
             end_ns=query.end_ns,
             beyond=place,
@@ -102,6 +102,7 @@ def page_of(archive: PagedArchive, query: StoreQuery, cursor: bytes | None, visi
             rows=size + 1,
             page_bytes=PAGE_BYTES,
         )
+        rows = archive.page(asked)
     more = len(rows) > size or sum(len(row.payload) for row in rows) >= PAGE_BYTES
     kept = rows[-size:] if query.newest_first else rows[:size]
     reached = kept[0 if query.newest_first else -1].message_hash if more else None

@@ -126,4 +126,4 @@ _CONNECTORS: Final[dict[str, tuple[str, Callable[..., Awaitable[WakuNode]]]]] = 
     "local://": ("local://127.0.0.1:PORT", _serving_process),
     "local:": ("local: or local:NAME", _this_process),
 }
-"""Prefix of an address -> an example, and the function that makes the node. Longer prefixes stand first."""
+"""Prefix of an address -> an example, and the function that makes the node. A prefix of another one stands after it."""

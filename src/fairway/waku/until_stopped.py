@@ -1,4 +1,4 @@
-"""`stop_event`: when a serving process should stop (SIGINT, SIGTERM, or the end of standard input)."""
+"""`stop_event`: when a process should stop (SIGINT, SIGTERM, or the end of standard input)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ async def stop_event(*, until_stdin_closes: bool = False) -> AsyncIterator[async
     """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stopped.set)
+    # Not on every platform, and only in the main thread: elsewhere a signal ends the process, as a crash would.
+    with suppress(NotImplementedError, ValueError, RuntimeError):
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, stopped.set)
     try:
         if until_stdin_closes:
             _when_stdin_closes(loop, stopped.set)
         yield stopped
     finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+        with suppress(NotImplementedError):
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
 
 
 def _when_stdin_closes(loop: asyncio.AbstractEventLoop, then: Callable[[], None]) -> None:

@@ -11,23 +11,19 @@ without a gap and a tag of zero ends one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fairway.errors import ConfigurationError, DecodeError
-from fairway.wire.hashing import keccak256
+from fairway.errors import DecodeError
 from fairway.wire.proto import archive_pb2
 from fairway.wire.protobuf import parse
-from fairway.wire.varint import encode_uvarint, length_prefixed
 
 DEFAULT_PIECE_BYTES: Final = 102_400
 """What an archive is padded to a multiple of."""
 MAX_INDEX_BYTES: Final = 67_108_864
 """Longer indexes are not parsed; an entry has some hundred bytes and stands for a week."""
 
-_MESSAGE_TAG: Final = b"\x1a"  # field 3, length-delimited
-_PADDING_TAG: Final = b"\x22"  # field 4, length-delimited
 _MESSAGE_FIELD: Final = 3
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES: Final = 10
@@ -54,19 +50,6 @@ class IndexEntry:
     pieces: int
     """Length in pieces; some writers put the length in bytes here."""
 
-    @property
-    def key(self) -> str:
-        """Return what the index calls it: Keccak-256 of this entry's encoding, as Ethereum spells hashes."""
-        return f"0x{keccak256(_entry(self).SerializeToString(deterministic=True)).hex()}"
-
-
-def encode_index(entries: Iterable[IndexEntry]) -> bytes:
-    """Return the index file over ``entries``; equal entries give equal bytes."""
-    index = archive_pb2.WakuMessageArchiveIndex()
-    for entry in entries:
-        index.archives[entry.key].CopyFrom(_entry(entry))
-    return index.SerializeToString(deterministic=True)
-
 
 def decode_index(data: bytes) -> tuple[IndexEntry, ...]:
     """Return the entries of an index file by offset, or raise `DecodeError`."""
@@ -84,32 +67,6 @@ def decode_index(data: bytes) -> tuple[IndexEntry, ...]:
         for entry in index.archives.values()
     ]
     return tuple(sorted(entries, key=lambda entry: entry.offset))
-
-
-def encode_archive_metadata(metadata: ArchiveMetadata) -> bytes:
-    """Return what an archive says of itself; protobuf lets it follow the messages, when its topics are known."""
-    return archive_pb2.WakuMessageArchive(version=1, metadata=_metadata(metadata)).SerializeToString(deterministic=True)
-
-
-def encode_archive_message(message: bytes) -> bytes:
-    """Return one encoded WakuMessage as a member of an archive."""
-    return _MESSAGE_TAG + length_prefixed(message)
-
-
-def encode_archive_padding(size: int, piece_bytes: int = DEFAULT_PIECE_BYTES) -> bytes:
-    """Return what makes an archive of ``size`` bytes whole pieces long: its ``padding`` field, or nothing."""
-    if piece_bytes < 1:
-        raise ConfigurationError(f"a piece must have at least 1 byte, not {piece_bytes}")
-    gap = -size % piece_bytes
-    if not gap:
-        return b""
-    while True:
-        # Tag and length take room themselves, and a few gaps fit no padding at all: then it is a piece longer.
-        for length_bytes in range(1, _MAX_VARINT_BYTES):
-            zeros = gap - 1 - length_bytes
-            if zeros >= 0 and len(encode_uvarint(zeros)) == length_bytes:
-                return _PADDING_TAG + length_prefixed(bytes(zeros))
-        gap += piece_bytes
 
 
 def archive_messages(data: bytes | memoryview) -> Iterator[bytes]:
@@ -152,18 +109,3 @@ def _varint(view: memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position + count + 1
     raise DecodeError(f"WakuMessageArchive: no number at byte {position}")
-
-
-def _entry(entry: IndexEntry) -> archive_pb2.WakuMessageArchiveIndexMetadata:
-    return archive_pb2.WakuMessageArchiveIndexMetadata(
-        version=1, metadata=_metadata(entry.metadata), offset=entry.offset, num_pieces=entry.pieces
-    )
-
-
-def _metadata(metadata: ArchiveMetadata) -> archive_pb2.WakuMessageArchiveMetadata:
-    return archive_pb2.WakuMessageArchiveMetadata(
-        version=1,
-        from_time=metadata.from_time,
-        to_time=metadata.to_time,
-        content_topic=[topic.encode() for topic in metadata.content_topics],
-    )

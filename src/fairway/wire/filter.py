@@ -118,12 +118,12 @@ def encode_filter_subscribe_request(request: FilterSubscribeRequest) -> bytes:
         raise not_encodable("FilterSubscribeRequest", error) from error
 
 
-def decode_filter_subscribe_request(data: bytes, max_bytes: int = MAX_REQUEST_BYTES) -> FilterSubscribeRequest:
+def decode_filter_subscribe_request(data: bytes) -> FilterSubscribeRequest:
     """Return the request that ``data`` encodes, or raise `DecodeError`, also for an unknown type of request.
 
     The combination of fields is not judged here; a service node asks `FilterSubscribeRequest.problem`.
     """
-    parsed = parse(filter_pb2.FilterSubscribeRequest, data, max_bytes=max_bytes)
+    parsed = parse(filter_pb2.FilterSubscribeRequest, data, max_bytes=MAX_REQUEST_BYTES)
     try:
         subscribe_type = FilterSubscribeType(parsed.filter_subscribe_type)
     except ValueError as error:
@@ -148,9 +148,9 @@ def encode_filter_subscribe_response(response: FilterSubscribeResponse) -> bytes
         raise not_encodable("FilterSubscribeResponse", error) from error
 
 
-def decode_filter_subscribe_response(data: bytes, max_bytes: int = MAX_RESPONSE_BYTES) -> FilterSubscribeResponse:
+def decode_filter_subscribe_response(data: bytes) -> FilterSubscribeResponse:
     """Return the response that ``data`` encodes, or raise `DecodeError`."""
-    parsed = parse(filter_pb2.FilterSubscribeResponse, data, max_bytes=max_bytes)
+    parsed = parse(filter_pb2.FilterSubscribeResponse, data, max_bytes=MAX_RESPONSE_BYTES)
     return FilterSubscribeResponse(
         request_id=parsed.request_id,
         status_code=parsed.status_code,
@@ -168,13 +168,13 @@ def encode_message_push(push: MessagePush) -> bytes:
         raise not_encodable("MessagePush", error) from error
 
 
-def decode_message_push(data: bytes, max_bytes: int = DEFAULT_MAX_ENVELOPE_BYTES) -> MessagePush:
+def decode_message_push(data: bytes) -> MessagePush:
     """Return the push that ``data`` encodes, or raise `DecodeError`; the message in it is not looked at.
 
     12/WAKU2-FILTER, "Message Push": each MessagePush MUST contain one waku_message, so one without is
     refused.
     """
-    parsed = parse(filter_pb2.MessagePush, data, max_bytes=max_bytes)
+    parsed = parse(filter_pb2.MessagePush, data, max_bytes=DEFAULT_MAX_ENVELOPE_BYTES)
     if not parsed.HasField("waku_message"):
         raise DecodeError("MessagePush: no waku_message in it")
     return MessagePush(

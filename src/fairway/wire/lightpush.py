@@ -49,15 +49,25 @@ class StatusCode(IntEnum):
     """Result codes of WAKU-LIGHTPUSH, "Examples of possible error codes", and those that node software added."""
 
     SUCCESS = 200
+    """Relayed; ``relay_peer_count`` says to how many peers."""
     BAD_REQUEST = 400
+    """The request is malformed."""
     PAYLOAD_TOO_LARGE = 413
+    """The message is larger than the network allows."""
     INVALID_MESSAGE = 420
+    """The message failed validation, for example of its RLN proof or its timestamp."""
     UNSUPPORTED_PUBSUB_TOPIC = 421
+    """The node does not serve this pubsub topic."""
     TOO_MANY_REQUESTS = 429
+    """More requests than the node allows."""
     INTERNAL_SERVER_ERROR = 500
+    """The node failed."""
     SERVICE_NOT_AVAILABLE = 503
+    """The node has no relay peers, or does not relay at present."""
     OUT_OF_RLN_PROOF = 504
+    """The message has no RLN proof and the node cannot make one."""
     NO_PEERS_TO_RELAY = 505
+    """The node has no relay peers."""
 
 
 class ClientAction(Enum):
@@ -77,58 +87,18 @@ class ClientAction(Enum):
     """The message or the request itself is refused; every node would."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusMeaning:
-    """A row of `STATUS_TABLE`."""
-
-    action: ClientAction
-    """What a client should do."""
-    note: str
-    """What the code says, for people."""
-
-
-STATUS_TABLE: Final[Mapping[int, StatusMeaning]] = MappingProxyType(
+STATUS_TABLE: Final[Mapping[int, ClientAction]] = MappingProxyType(
     {
-        StatusCode.SUCCESS: StatusMeaning(
-            action=ClientAction.DONE,
-            note="relayed; relay_peer_count says to how many peers",
-        ),
-        StatusCode.BAD_REQUEST: StatusMeaning(
-            action=ClientAction.NEVER_RESEND_UNCHANGED,
-            note="the request is malformed",
-        ),
-        StatusCode.PAYLOAD_TOO_LARGE: StatusMeaning(
-            action=ClientAction.NEVER_RESEND_UNCHANGED,
-            note="the message is larger than the network allows",
-        ),
-        StatusCode.INVALID_MESSAGE: StatusMeaning(
-            action=ClientAction.STAMP_ANEW,
-            note="the message failed validation, for example of its RLN proof or its timestamp",
-        ),
-        StatusCode.UNSUPPORTED_PUBSUB_TOPIC: StatusMeaning(
-            action=ClientAction.RETRY_ELSEWHERE,
-            note="the node does not serve this pubsub topic",
-        ),
-        StatusCode.TOO_MANY_REQUESTS: StatusMeaning(
-            action=ClientAction.RETRY_LATER,
-            note="more requests than the node allows",
-        ),
-        StatusCode.INTERNAL_SERVER_ERROR: StatusMeaning(
-            action=ClientAction.RETRY_ELSEWHERE,
-            note="the node failed",
-        ),
-        StatusCode.SERVICE_NOT_AVAILABLE: StatusMeaning(
-            action=ClientAction.NO_PEERS,
-            note="the node has no relay peers, or does not relay at present",
-        ),
-        StatusCode.OUT_OF_RLN_PROOF: StatusMeaning(
-            action=ClientAction.RETRY_ELSEWHERE,
-            note="the message has no RLN proof and the node cannot make one",
-        ),
-        StatusCode.NO_PEERS_TO_RELAY: StatusMeaning(
-            action=ClientAction.NO_PEERS,
-            note="the node has no relay peers",
-        ),
+        StatusCode.SUCCESS: ClientAction.DONE,
+        StatusCode.BAD_REQUEST: ClientAction.NEVER_RESEND_UNCHANGED,
+        StatusCode.PAYLOAD_TOO_LARGE: ClientAction.NEVER_RESEND_UNCHANGED,
+        StatusCode.INVALID_MESSAGE: ClientAction.STAMP_ANEW,
+        StatusCode.UNSUPPORTED_PUBSUB_TOPIC: ClientAction.RETRY_ELSEWHERE,
+        StatusCode.TOO_MANY_REQUESTS: ClientAction.RETRY_LATER,
+        StatusCode.INTERNAL_SERVER_ERROR: ClientAction.RETRY_ELSEWHERE,
+        StatusCode.SERVICE_NOT_AVAILABLE: ClientAction.NO_PEERS,
+        StatusCode.OUT_OF_RLN_PROOF: ClientAction.RETRY_ELSEWHERE,
+        StatusCode.NO_PEERS_TO_RELAY: ClientAction.NO_PEERS,
     }
 )
 """Every known result code with what a client should do."""
@@ -144,15 +114,13 @@ def client_action(status_code: int) -> ClientAction:
     Only 200 is a success: WAKU-LIGHTPUSH, "Payloads", says "has value 200 in case of success". An unknown 4xx counts
     as 400 and an unknown 5xx as 500; anything else is an answer that this node alone understands.
     """
-    meaning = STATUS_TABLE.get(status_code)
-    if meaning is not None:
-        return meaning.action
-    return _UNKNOWN_BY_HUNDRED.get(status_code // 100, ClientAction.RETRY_ELSEWHERE)
+    of_its_class = _UNKNOWN_BY_HUNDRED.get(status_code // 100, ClientAction.RETRY_ELSEWHERE)
+    return STATUS_TABLE.get(status_code, of_its_class)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LightPushRequest:
-    """A request to publish one message (WAKU-LIGHTPUSH, "Payloads")."""
+    """A request to publish one message (WAKU-LIGHTPUSH, "Payloads"), in either version of the protocol."""
 
     request_id: str
     """Repeated in the response."""
@@ -188,22 +156,6 @@ class LightPushResponse:
     def action(self) -> ClientAction:
         """What the client should do now."""
         return client_action(self.status_code)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushRequestV2:
-    """A request of 19/WAKU2-LIGHTPUSH, with the id of the envelope that it comes in."""
-
-    request_id: str
-    """Repeated in the response."""
-    pubsub_topic: str = ""
-    """Where to publish; empty means absent."""
-    message_bytes: bytes | None = None
-    """The encoded `WakuMessage`; a request without one is kept so that it can be answered."""
-
-    def message(self) -> WakuMessage:
-        """Return the message, or raise `DecodeError` if it is absent or not decodable."""
-        return decode_carried_message(self.message_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,9 +215,9 @@ def encode_lightpush_response(response: LightPushResponse) -> bytes:
         raise not_encodable("LightPushResponse", error) from error
 
 
-def decode_lightpush_response(data: bytes, max_bytes: int = MAX_RESPONSE_BYTES) -> LightPushResponse:
+def decode_lightpush_response(data: bytes) -> LightPushResponse:
     """Return the response that ``data`` encodes, or raise `DecodeError`."""
-    parsed = parse(lightpush_pb2.LightPushResponse, data, max_bytes=max_bytes)
+    parsed = parse(lightpush_pb2.LightPushResponse, data, max_bytes=MAX_RESPONSE_BYTES)
     return LightPushResponse(
         request_id=parsed.request_id,
         status_code=parsed.status_code,
@@ -274,8 +226,8 @@ def decode_lightpush_response(data: bytes, max_bytes: int = MAX_RESPONSE_BYTES) 
     )
 
 
-def encode_push_request_v2(request: PushRequestV2) -> bytes:
-    """Return ``request`` in its version 2 envelope, or raise `ConfigurationError`."""
+def encode_push_request_v2(request: LightPushRequest) -> bytes:
+    """Return ``request`` in the envelope of version 2, or raise `ConfigurationError`."""
     try:
         return lightpush_pb2.PushRpcV2(
             request_id=request.request_id,
@@ -287,15 +239,18 @@ def encode_push_request_v2(request: PushRequestV2) -> bytes:
         raise not_encodable("PushRPC", error) from error
 
 
-def decode_push_request_v2(data: bytes, max_bytes: int = DEFAULT_MAX_ENVELOPE_BYTES) -> PushRequestV2:
-    """Return the version 2 request in ``data``, or raise `DecodeError`, also if the envelope has none."""
+def decode_push_request_v2(data: bytes, max_bytes: int = DEFAULT_MAX_ENVELOPE_BYTES) -> LightPushRequest:
+    """Return the version 2 request in ``data``, or raise `DecodeError`, also if the envelope has none.
+
+    There an empty pubsub topic and an absent one are the same.
+    """
     envelope = parse(lightpush_pb2.PushRpcV2, data, max_bytes=max_bytes)
     if not envelope.HasField("request"):
         raise DecodeError("PushRPC: no request in it")
     parsed = parse(lightpush_pb2.PushRequestV2, envelope.request, max_bytes=max_bytes)
-    return PushRequestV2(
+    return LightPushRequest(
         request_id=envelope.request_id,
-        pubsub_topic=parsed.pubsub_topic,
+        pubsub_topic=parsed.pubsub_topic or None,
         message_bytes=parsed.message if parsed.HasField("message") else None,
     )
 
@@ -313,12 +268,12 @@ def encode_push_response_v2(response: PushResponseV2) -> bytes:
         raise not_encodable("PushRPC", error) from error
 
 
-def decode_push_response_v2(data: bytes, max_bytes: int = MAX_RESPONSE_BYTES) -> PushResponseV2:
+def decode_push_response_v2(data: bytes) -> PushResponseV2:
     """Return the version 2 response in ``data``, or raise `DecodeError`, also if the envelope has none."""
-    envelope = parse(lightpush_pb2.PushRpcV2, data, max_bytes=max_bytes)
+    envelope = parse(lightpush_pb2.PushRpcV2, data, max_bytes=MAX_RESPONSE_BYTES)
     if not envelope.HasField("response"):
         raise DecodeError("PushRPC: no response in it")
-    parsed = parse(lightpush_pb2.PushResponseV2, envelope.response, max_bytes=max_bytes)
+    parsed = parse(lightpush_pb2.PushResponseV2, envelope.response, max_bytes=MAX_RESPONSE_BYTES)
     return PushResponseV2(
         request_id=envelope.request_id,
         is_success=parsed.is_success,

@@ -50,12 +50,12 @@ def encode_metadata(metadata: WakuMetadata, *, also_packed: bool = True) -> byte
         raise not_encodable("WakuMetadata", error) from error
 
 
-def decode_metadata(data: bytes, max_bytes: int = MAX_METADATA_BYTES) -> WakuMetadata:
+def decode_metadata(data: bytes) -> WakuMetadata:
     """Return the metadata that ``data`` encodes, or raise `DecodeError`.
 
     Field 3 counts if it is there, as in node software; otherwise field 2, packed or not.
     """
-    parsed = parse(metadata_pb2.WakuMetadata, data, max_bytes=max_bytes)
+    parsed = parse(metadata_pb2.WakuMetadata, data, max_bytes=MAX_METADATA_BYTES)
     return WakuMetadata(
         cluster_id=parsed.cluster_id if parsed.HasField("cluster_id") else None,
         shards=tuple(parsed.shards or parsed.shards_unpacked),

@@ -143,12 +143,12 @@ def encode_store_query_request(request: StoreQueryRequest, *, checked: bool = Tr
         raise not_encodable("StoreQueryRequest", error) from error
 
 
-def decode_store_query_request(data: bytes, max_bytes: int = MAX_REQUEST_BYTES) -> StoreQueryRequest:
+def decode_store_query_request(data: bytes) -> StoreQueryRequest:
     """Return the request that ``data`` encodes, or raise `DecodeError`.
 
     The combination of fields is not judged here; a service node asks `StoreQueryRequest.problem`.
     """
-    parsed = parse(store_pb2.StoreQueryRequest, data, max_bytes=max_bytes)
+    parsed = parse(store_pb2.StoreQueryRequest, data, max_bytes=MAX_REQUEST_BYTES)
     has = parsed.HasField
     return StoreQueryRequest(
         request_id=parsed.request_id,
@@ -178,18 +178,16 @@ def encode_store_query_response(response: StoreQueryResponse) -> bytes:
         raise not_encodable("StoreQueryResponse", error) from error
 
 
-def decode_store_query_response(
-    data: bytes, max_bytes: int = MAX_RESPONSE_BYTES, max_entries: int = MAX_RESPONSE_ENTRIES
-) -> StoreQueryResponse:
+def decode_store_query_response(data: bytes) -> StoreQueryResponse:
     """Return the response that ``data`` encodes; the messages in it are not looked at.
 
-    Raises `DecodeError` for what is too long, has more than ``max_entries`` entries or is not protobuf.
+    Raises `DecodeError` for what is too long, has more than `MAX_RESPONSE_ENTRIES` entries or is not protobuf.
     An entry that cannot be used is left out and counted in `StoreQueryResponse.malformed_entries`.
     """
-    parsed = parse(store_pb2.StoreQueryResponse, data, max_bytes=max_bytes)
+    parsed = parse(store_pb2.StoreQueryResponse, data, max_bytes=MAX_RESPONSE_BYTES)
     count = len(parsed.messages)
-    if count > max_entries:
-        raise DecodeError(f"StoreQueryResponse: {count} entries, at most {max_entries} are read")
+    if count > MAX_RESPONSE_ENTRIES:
+        raise DecodeError(f"StoreQueryResponse: {count} entries, at most {MAX_RESPONSE_ENTRIES} are read")
     entries = []
     for encoded in parsed.messages:
         try:
@@ -224,13 +222,13 @@ def encode_stored_message(entry: StoredMessage) -> bytes:
         raise not_encodable("WakuMessageKeyValue", error) from error
 
 
-def decode_stored_message(data: bytes, max_bytes: int = MAX_RESPONSE_BYTES) -> StoredMessage:
+def decode_stored_message(data: bytes) -> StoredMessage:
     """Return the entry that ``data`` encodes, or raise `DecodeError`, also if it has no 32-byte key.
 
     13/WAKU2-STORE, "Waku Message Key-Value Pairs": message and pubsub topic MUST both be set or unset. If
     only one came, neither is kept, as in node software: the key can still be asked for elsewhere.
     """
-    parsed = parse(store_pb2.WakuMessageKeyValue, data, max_bytes=max_bytes)
+    parsed = parse(store_pb2.WakuMessageKeyValue, data, max_bytes=MAX_RESPONSE_BYTES)
     if len(parsed.message_hash) != MESSAGE_HASH_BYTES:
         raise DecodeError(f"WakuMessageKeyValue: a key of {len(parsed.message_hash)} bytes")
     if not (parsed.HasField("message") and parsed.HasField("pubsub_topic")):

@@ -106,13 +106,13 @@ def encode_waku_message(message: WakuMessage) -> bytes:
         raise not_encodable("WakuMessage", error) from error
 
 
-def decode_waku_message(data: bytes, max_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> WakuMessage:
+def decode_waku_message(data: bytes) -> WakuMessage:
     """Return the message that ``data`` encodes.
 
-    Raises `DecodeError` for what is longer than ``max_bytes``, is not protobuf, or has more than 64 bytes of
-    meta (14/WAKU2-MESSAGE, "Message Attributes"; nodes refuse it too, so such a message does not travel).
+    Raises `DecodeError` for what is longer than `DEFAULT_MAX_MESSAGE_BYTES`, is not protobuf, or has more than 64 bytes
+    of meta (14/WAKU2-MESSAGE, "Message Attributes"; nodes refuse it too, so such a message does not travel).
     """
-    parsed = parse(message_pb2.WakuMessage, data, max_bytes=max_bytes)
+    parsed = parse(message_pb2.WakuMessage, data, max_bytes=DEFAULT_MAX_MESSAGE_BYTES)
     has = parsed.HasField
     meta = parsed.meta if has("meta") else None
     if meta is not None and len(meta) > MAX_META_BYTES:
@@ -128,14 +128,14 @@ def decode_waku_message(data: bytes, max_bytes: int = DEFAULT_MAX_MESSAGE_BYTES)
     )
 
 
-def decode_carried_message(message_bytes: bytes | None, max_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> WakuMessage:
+def decode_carried_message(message_bytes: bytes | None) -> WakuMessage:
     """Return the message that a request, a push or a store entry carries.
 
     Raises `DecodeError` if it carries none, and as `decode_waku_message` does.
     """
     if message_bytes is None:
         raise DecodeError("no WakuMessage where one is needed")
-    return decode_waku_message(message_bytes, max_bytes)
+    return decode_waku_message(message_bytes)
 
 
 def message_hash(pubsub_topic: str, message: WakuMessage, *, zero_timestamp: ZeroTimestamp = "include") -> bytes:
@@ -173,9 +173,9 @@ def encode_rate_limit_proof(proof: RateLimitProof) -> bytes:
         raise not_encodable("RateLimitProof", error) from error
 
 
-def decode_rate_limit_proof(data: bytes, max_bytes: int = MAX_PROOF_BYTES) -> RateLimitProof:
+def decode_rate_limit_proof(data: bytes) -> RateLimitProof:
     """Return the proof that ``data`` encodes, or raise `DecodeError`; nothing is verified here."""
-    parsed = parse(message_pb2.RateLimitProof, data, max_bytes=max_bytes)
+    parsed = parse(message_pb2.RateLimitProof, data, max_bytes=MAX_PROOF_BYTES)
     return RateLimitProof(
         proof=parsed.proof,
         merkle_root=parsed.merkle_root,

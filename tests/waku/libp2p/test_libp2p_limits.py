@@ -143,7 +143,7 @@ def test_two_thousand_silent_streams_are_bounded_and_others_are_served(run, muxe
             for _ in range(2000):
                 core.open_stream()
             connection.carrier.flush()
-            await until(lambda: server.connections()[0].statistics().muxer.refused_streams >= 1900)
+            await until(lambda: server.connections()[0].muxer_statistics().refused_streams >= 1900)
             assert server.statistics().inbound_streams <= 100
             await honest.connect(server.addresses[0])
             await served(honest, server)
@@ -249,7 +249,7 @@ def test_what_all_connections_hold_unread_is_bounded(run, muxer):
             def overflowed():
                 nonlocal most
                 most = max(most, server.statistics().buffered_bytes)
-                return sum(one.statistics().muxer.overflowed_streams for one in server.connections())
+                return sum(one.muxer_statistics().overflowed_streams for one in server.connections())
 
             await until(lambda: overflowed() >= 6)
             assert 0 < most <= 1_000_000
@@ -266,8 +266,8 @@ def test_a_peer_that_vanished_without_a_word_is_found_by_ping(run):
             connection = await client.connect(server.addresses[0])
             await until(lambda: server.statistics().connections == 1)
             for _ in range(3):
-                before = server.connections()[0].statistics().received_bytes
-                await until(lambda before=before: server.connections()[0].statistics().received_bytes > before)
+                before = server.connections()[0].received_bytes
+                await until(lambda before=before: server.connections()[0].received_bytes > before)
             assert server.statistics().connections == 1, "a peer that answers pings stays"
             with frozen(connection):
                 await until(lambda: server.statistics().connections == 0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import AddressError
-from fairway.waku.libp2p.multiaddr import Multiaddr, readable_addresses
+from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "libp2p" / "multiaddr.json").read_text())
@@ -34,16 +34,15 @@ def canonical(text):
 
 
 @pytest.mark.parametrize("text", VECTORS["readable"])
-def test_an_address_of_the_vectors_survives_text_and_bytes(text):
+def test_an_address_of_the_vectors_is_read_and_has_a_binary_form(text):
     address = Multiaddr.parse(text)
     assert str(address) == canonical(text)
-    assert Multiaddr.from_bytes(address.to_bytes()) == address
+    assert address.to_bytes()
 
 
 @pytest.mark.parametrize("vector", VECTORS["binary"], ids=lambda vector: vector["text"])
 def test_the_binary_form_is_that_of_the_vectors(vector):
     assert Multiaddr.parse(vector["text"]).to_bytes().hex() == vector["hex"]
-    assert str(Multiaddr.from_bytes(bytes.fromhex(vector["hex"]))) == vector["text"]
 
 
 @pytest.mark.parametrize("text", VECTORS["unknown"])
@@ -59,10 +58,9 @@ def test_a_wrong_address_is_refused(text):
 
 
 @given(texts)
-def test_every_address_survives_text_and_bytes(text):
+def test_every_address_is_written_as_it_was_read(text):
     address = Multiaddr.parse(text)
     assert str(address) == text
-    assert Multiaddr.from_bytes(address.to_bytes()) == address
     assert hash(address) == hash(Multiaddr.parse(text))
 
 
@@ -81,21 +79,6 @@ def test_an_ip6_zone_is_refused_with_the_reason(text):
 def test_other_malformed_texts_are_refused(text):
     with pytest.raises(AddressError):
         Multiaddr.parse(text)
-
-
-@pytest.mark.parametrize(
-    "encoded",
-    ["", "04", "047f0000", "0610", "ff", "80", "8000", "a503", "a50300", "a503021220", "35", "3503612f62", "3500",
-     "3502ff00", "3580808080808080808001", "d20c00"],
-)  # fmt: skip
-def test_malformed_bytes_are_refused(encoded):
-    with pytest.raises(AddressError):
-        Multiaddr.from_bytes(bytes.fromhex(encoded))
-
-
-def test_an_unknown_code_is_named():
-    with pytest.raises(AddressError, match="code 42"):
-        Multiaddr.from_bytes(bytes.fromhex("2a0178"))
 
 
 def test_a_text_error_is_a_configuration_error_too():
@@ -154,8 +137,3 @@ def test_an_address_is_made_of_host_and_port():
 def test_ip_addresses_are_written_as_their_bytes(four: IPv4Address, six: IPv6Address):
     assert Multiaddr.parse(f"/ip4/{four}").to_bytes() == b"\x04" + four.packed
     assert Multiaddr.parse(f"/ip6/{six.exploded}").to_bytes() == b"\x29" + six.packed
-
-
-def test_of_a_peers_addresses_those_that_can_be_read_are_kept():
-    good = Multiaddr.parse("/ip4/1.2.3.4/tcp/5")
-    assert readable_addresses([b"", bytes.fromhex("2a0178"), good.to_bytes()]) == (good,)

@@ -5,8 +5,13 @@ from hypothesis import strategies as st
 from examples import examples
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import Libp2pError, NegotiationError
-from fairway.waku.libp2p.multistream import MultistreamDialer, MultistreamListener, Negotiated, encode_message
-from fairway.waku.libp2p.varint import decode_uvarint
+from fairway.waku.libp2p.multistream import (
+    MAX_PROPOSALS,
+    MultistreamDialer,
+    MultistreamListener,
+    Negotiated,
+    encode_message,
+)
 
 HEADER = b"\x13/multistream/1.0.0\n"
 NA = b"\x03na\n"
@@ -26,7 +31,7 @@ def test_the_dialers_first_write_holds_the_header_and_its_first_choice():
 
 
 def test_the_first_choice_is_agreed_on_in_one_round_trip():
-    dialer, listener = MultistreamDialer(["/noise"]), MultistreamListener({"/noise"})
+    dialer, listener = MultistreamDialer(["/noise"]), MultistreamListener({"/noise"}.__contains__)
     assert listener.receive_data(dialer.data_to_send()) == Negotiated("/noise", b"")
     answer = listener.data_to_send()
     assert answer == HEADER + b"\x07/noise\n"
@@ -35,7 +40,7 @@ def test_the_first_choice_is_agreed_on_in_one_round_trip():
 
 
 def test_a_declined_choice_is_followed_by_the_next():
-    dialer, listener = MultistreamDialer(["/a", "/b"]), MultistreamListener({"/b"})
+    dialer, listener = MultistreamDialer(["/a", "/b"]), MultistreamListener({"/b"}.__contains__)
     assert listener.receive_data(dialer.data_to_send()) is None
     assert dialer.receive_data(listener.data_to_send()) is None
     assert dialer.proposal == "/b"
@@ -44,13 +49,13 @@ def test_a_declined_choice_is_followed_by_the_next():
 
 
 def test_what_follows_the_negotiation_is_handed_on():
-    dialer, listener = MultistreamDialer(["/a"]), MultistreamListener({"/a"})
+    dialer, listener = MultistreamDialer(["/a"]), MultistreamListener({"/a"}.__contains__)
     assert listener.receive_data(dialer.data_to_send() + b"first request") == Negotiated("/a", b"first request")
     assert dialer.receive_data(listener.data_to_send() + b"\0answer") == Negotiated("/a", b"\0answer")
 
 
 def test_data_after_the_agreement_does_not_belong_here():
-    listener = MultistreamListener({"/a"})
+    listener = MultistreamListener({"/a"}.__contains__)
     listener.receive_data(HEADER + encode_message("/a"))
     with pytest.raises(NegotiationError, match="over"):
         listener.receive_data(b"more")
@@ -61,7 +66,7 @@ def test_data_after_the_agreement_does_not_belong_here():
 def test_both_sides_agree_on_the_dialers_first_that_the_listener_speaks_however_reads_are_cut(
     offered, spoken, extra, data
 ):
-    dialer, listener = MultistreamDialer(offered), MultistreamListener(spoken)
+    dialer, listener = MultistreamDialer(offered), MultistreamListener(spoken.__contains__)
     expected = next((name for name in offered if name in spoken), None)
     agreed = {}
     sides = {"listener": (listener, dialer), "dialer": (dialer, listener)}
@@ -97,7 +102,7 @@ def test_a_failed_negotiation_stays_failed():
         dialer.receive_data(encode_message("/a"))
 
 
-@pytest.mark.parametrize("side", [MultistreamDialer(["/a"]), MultistreamListener({"/a"})])
+@pytest.mark.parametrize("side", [MultistreamDialer(["/a"]), MultistreamListener({"/a"}.__contains__)])
 def test_another_first_message_than_the_header_is_refused(side):
     with pytest.raises(NegotiationError, match="multistream"):
         side.receive_data(b"\x03GET\n")
@@ -114,37 +119,28 @@ def test_a_dialer_refuses_any_answer_but_its_proposal_and_na(garbage):
 
 
 def test_a_message_that_claims_too_much_is_refused_before_it_arrives():
-    listener = MultistreamListener({"/a"}, max_message_bytes=64)
+    listener = MultistreamListener({"/a"}.__contains__)
     assert listener.receive_data(HEADER) is None
-    with pytest.raises(NegotiationError, match="at most 64"):
-        listener.receive_data(b"\x41")
+    with pytest.raises(NegotiationError, match="at most 1024"):
+        listener.receive_data(b"\x81\x08")
 
 
 def test_the_longest_message_is_read():
     name = "/" + "x" * 1022
-    assert MultistreamListener({name}).receive_data(HEADER + encode_message(name)) == Negotiated(name, b"")
+    assert MultistreamListener({name}.__contains__).receive_data(HEADER + encode_message(name)) == Negotiated(name, b"")
     with pytest.raises(NegotiationError, match="at most 1024"):
-        MultistreamListener({name}).receive_data(HEADER + encode_message(name + "x"))
+        MultistreamListener({name}.__contains__).receive_data(HEADER + encode_message(name + "x"))
 
 
 def test_a_listener_lets_itself_be_asked_a_bounded_number_of_times():
-    listener = MultistreamListener({"/a"}, max_proposals=3)
-    assert listener.receive_data(HEADER + encode_message("/x") * 2) is None
+    listener = MultistreamListener({"/a"}.__contains__)
+    assert listener.receive_data(HEADER + encode_message("/x") * (MAX_PROPOSALS - 1)) is None
     with pytest.raises(NegotiationError, match="too many"):
         listener.receive_data(encode_message("/x"))
-    assert listener.data_to_send() == HEADER + NA * 3
+    assert listener.data_to_send() == HEADER + NA * MAX_PROPOSALS
 
 
-def test_ls_is_answered_with_the_names():
-    listener = MultistreamListener({"/b", "/a"})
-    assert listener.receive_data(HEADER + encode_message("ls")) is None
-    answer = listener.data_to_send().removeprefix(HEADER)
-    assert decode_uvarint(answer) == (len(answer) - 1, 1)
-    assert answer[1:] == b"\x03/a\n\x03/b\n\n"
-    assert listener.receive_data(encode_message("/b")) == Negotiated("/b", b"")
-
-
-def test_a_listener_may_have_a_test_instead_of_names_and_then_has_no_list():
+def test_a_listener_has_no_list_of_names():
     listener = MultistreamListener(lambda name: name.startswith("/meshsub/"))
     assert listener.receive_data(HEADER + encode_message("ls") + encode_message("na")) is None
     assert listener.data_to_send() == HEADER + NA + NA
@@ -159,7 +155,7 @@ def test_a_name_that_cannot_be_sent_is_not_proposed(names):
 
 @given(st.lists(st.binary(max_size=40), max_size=5), st.booleans(), st.booleans())
 def test_garbage_raises_nothing_but_a_libp2p_error(pieces, greeted, as_dialer):
-    side = MultistreamDialer(["/a", "/b"]) if as_dialer else MultistreamListener({"/a"})
+    side = MultistreamDialer(["/a", "/b"]) if as_dialer else MultistreamListener({"/a"}.__contains__)
     try:
         for piece in [HEADER, *pieces] if greeted else pieces:
             side.receive_data(piece)

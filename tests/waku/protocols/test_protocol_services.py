@@ -10,7 +10,7 @@ from fairway.errors import ConfigurationError, NetworkError, StoreQueryError
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.waku.protocols.filter_service import FilterLimits, FilterService
 from fairway.waku.protocols.introductions import mismatch
-from fairway.waku.protocols.lightpush import LightPushService, Published
+from fairway.waku.protocols.lightpush import LightPushService
 from fairway.waku.protocols.request_limiter import RequestLimiter, RequestRate
 from fairway.waku.protocols.rules import MAX_CLOCK_OFFSET_NS, MAX_RELAYED_BYTES, MessageRules, Refusal
 from fairway.waku.protocols.store_service import RESPONSE_BYTES, StoreService
@@ -22,7 +22,6 @@ from fairway.wire.filter import (
 )
 from fairway.wire.lightpush import (
     LightPushRequest,
-    PushRequestV2,
     StatusCode,
     decode_lightpush_response,
     decode_push_response_v2,
@@ -120,7 +119,7 @@ def push(request, *, peers=3, needs_peers=False, limiter=UNLIMITED, fault=None, 
         if fault is not None:
             raise fault
         relayed.append((pubsub_topic, data, message.content_topic))
-        return Published(relay_peer_count=peers)
+        return peers
 
     service = LightPushService(
         rules=rules(16, range(8)),
@@ -186,10 +185,10 @@ def test_too_many_requests_and_failures_of_the_node_have_their_codes():
 
 def test_the_previous_version_is_answered_too():
     async def publish(*_):
-        return Published(relay_peer_count=2)
+        return 2
 
     service = LightPushService(rules=rules(), limiter=UNLIMITED, publish=publish, sharding=str, needs_relay_peers=False)
-    asked = PushRequestV2(request_id="old", pubsub_topic=SHARD, message_bytes=encoded())
+    asked = LightPushRequest(request_id="old", pubsub_topic=SHARD, message_bytes=encoded())
     answer = asyncio.run(service.respond_v2("peer", encode_push_request_v2(asked), now_s=0, now_ns=NOW_NS))
     assert decode_push_response_v2(answer).is_success
     answer = asyncio.run(service.respond_v2("peer", b"\xff", now_s=0, now_ns=NOW_NS))

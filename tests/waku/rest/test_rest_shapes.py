@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fairway.errors import DecodeError, StoreQueryError
 from fairway.protocol.recent_hashes import RecentHashes
+from fairway.waku.rest import event_parser
 from fairway.waku.rest.event_parser import EventParser, ServerEvent
 from fairway.waku.rest.shapes import (
     JsonMessage,
@@ -68,10 +69,10 @@ STREAM = (
     b"data\n\nid: bad\0id\nnothing: known\ndata: x\n\nevent: empty\n\n"
 )
 EVENTS = [
-    ServerEvent(kind="message", data=b"{}", event_id="0x01"),
-    ServerEvent(kind="gap", data=b"one\ntwo", event_id="0x01"),
-    ServerEvent(kind="message", data=b"", event_id="0x01"),
-    ServerEvent(kind="message", data=b"x", event_id="0x01"),
+    ServerEvent(kind="message", data=b"{}"),
+    ServerEvent(kind="gap", data=b"one\ntwo"),
+    ServerEvent(kind="message", data=b""),
+    ServerEvent(kind="message", data=b"x"),
 ]
 
 
@@ -89,9 +90,10 @@ def test_nonsense_is_no_event_and_no_crash(data):
     assert all(isinstance(event, ServerEvent) for event in EventParser().feed(data))
 
 
-def test_an_event_that_is_too_long_is_refused_in_one_line_and_in_many():
+def test_an_event_that_is_too_long_is_refused_in_one_line_and_in_many(monkeypatch):
+    monkeypatch.setattr(event_parser, "MAX_EVENT_BYTES", 100)
     for chunk in (b"data: " + b"x" * 90, b"data: x\n" * 30):
-        parser = EventParser(max_bytes=100)
+        parser = EventParser()
         with pytest.raises(DecodeError, match="more than 100 bytes"):
             parser.feed(chunk * 10)
 

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from fairway.options import IdRule
-from fairway.pipeline.generator.plan import MAX_PARTS, Block, GeneratorPlan, layout_of
+from fairway.pipeline.generator.plan import MAX_UNIT_MESSAGES, Block, GeneratorPlan, layout_of
 from fairway.pipeline.generator.units import (
     CONTENT,
     DAMAGES,
     EPHEMERAL,
     SYNC,
+    DrawnMessage,
     Fate,
     Maker,
-    Part,
     Unit,
     damaged,
 )
@@ -56,7 +56,7 @@ class StoredCopy:
     payload: bytes
     message: SdsMessage
     """The SDS message that was sent; a damaged payload does not decode to it."""
-    part: Part
+    drawn: DrawnMessage
     fate: Fate
 
     @property
@@ -111,39 +111,39 @@ class MadeBlock:
                 is_complete = outcome is not None and outcome["fact"] == "delivered"
                 if outcome is not None:
                     yield outcome
-            for part in unit.parts:
-                if part.kind == CONTENT:
-                    yield from self._part_facts(part, is_rebuilt=is_complete and is_rebuildable)
+            for drawn in unit.messages:
+                if drawn.kind == CONTENT:
+                    yield from self._message_facts(drawn, is_rebuilt=is_complete and is_rebuildable)
 
     def _carrier_facts(self) -> Iterator[dict[str, Any]]:
         for carrier in self.carriers:
-            part, fate = carrier.part, carrier.fate
+            drawn, fate = carrier.drawn, carrier.fate
             is_ok = carrier.status == OK
             yield {
                 "fact": "carrier",
                 "channel_id": self.maker.channel_id,
-                "message_id": part.message_id if is_ok else None,
-                "sender_id": part.sender_id if is_ok else None,
+                "message_id": drawn.message_id if is_ok else None,
+                "sender_id": drawn.sender_id if is_ok else None,
                 "message_hash": carrier.message_hash,
                 "timestamp": fate.timestamp_ns,
                 "status": carrier.status,
-                "kind": part.kind if is_ok else None,
-                "lamport": part.lamport if is_ok else None,
+                "kind": drawn.kind if is_ok else None,
+                "lamport": drawn.lamport if is_ok else None,
                 "payload_bytes": len(carrier.payload),
                 "sources": [store_name(store) for store in fate.stores],
                 "rows": len(fate.stores) + fate.repeats,
-                "is_retransmission": is_ok and fate.timestamp_ns != part.seen_at,
+                "is_retransmission": is_ok and fate.timestamp_ns != drawn.seen_at,
             } | (carrier.sizes(self.maker.profile.codec) if is_ok else {})
 
     def _outcome(self, unit: Unit) -> dict[str, Any] | None:
         """Return the fact about the payload of a unit; None if no store has a message of it."""
-        seen = [(index, at) for index, part in enumerate(unit.parts) if (at := part.seen_at) is not None]
+        seen = [(index, at) for index, drawn in enumerate(unit.messages) if (at := drawn.seen_at) is not None]
         if not seen:
             return None
         data_held = sum(index < unit.data_count for index, _ in seen)
         # Parity of SEGMENTATION does not tell how many data segments there are.
         is_told = data_held > 0 or self.maker.profile.segments.self_describing
-        common = {"channel_id": self.maker.channel_id, "sender_id": unit.parts[0].sender_id}
+        common = {"channel_id": self.maker.channel_id, "sender_id": unit.messages[0].sender_id}
         if len(seen) < unit.data_count or not is_told:
             return common | {
                 "fact": "incomplete",
@@ -160,23 +160,23 @@ class MadeBlock:
             "size_bytes": len(unit.payload),
         }
 
-    def _part_facts(self, part: Part, *, is_rebuilt: bool) -> Iterator[dict[str, Any]]:
+    def _message_facts(self, drawn: DrawnMessage, *, is_rebuilt: bool) -> Iterator[dict[str, Any]]:
         common = {
             "channel_id": self.maker.channel_id,
-            "message_id": part.message_id,
-            "sender_id": part.sender_id,
-            "lamport": part.lamport,
+            "message_id": drawn.message_id,
+            "sender_id": drawn.sender_id,
+            "lamport": drawn.lamport,
         }
-        if part.seen_at is not None:
-            for name, at_ns in part.citers.items():
+        if drawn.seen_at is not None:
+            for name, at_ns in drawn.citers.items():
                 yield common | {"fact": "acknowledged", "acknowledged_by": name, "timestamp": at_ns}
-        elif part.cited_at:
+        elif drawn.cited_at:
             yield common | {
                 "fact": "missing",
-                "retrieval_hint": part.hint if part.is_hinted else None,
-                "cited_by": len(part.cited_at),
-                "first_cited": min(part.cited_at),
-                "last_cited": max(part.cited_at),
+                "retrieval_hint": drawn.hint if drawn.is_hinted else None,
+                "cited_by": len(drawn.cited_at),
+                "first_cited": min(drawn.cited_at),
+                "last_cited": max(drawn.cited_at),
                 "is_rebuilt": is_rebuilt,
             }
         else:
@@ -199,15 +199,15 @@ def make_block(plan: GeneratorPlan, number: int) -> MadeBlock:
         unit, rng = made.maker.draw(at)
         made.maker.fill(unit, rng)
         made.units.append(unit)
-        for part, cited in log.citations(unit):
-            message = _message(made.maker, part, cited)
+        for drawn, cited in log.citations(unit):
+            message = _message(made.maker, drawn, cited)
             payload = made.maker.profile.codec.encode(message)
-            part.hint = message_hash(SHARD, made.maker.waku(payload, part.fates[0].timestamp_ns))
-            for fate in part.fates:
+            drawn.hint = message_hash(SHARD, made.maker.waku(payload, drawn.fates[0].timestamp_ns))
+            for fate in drawn.fates:
                 if fate.stores:
                     sent = payload if fate.damage is None else damaged(fate.damage, message, made.maker, rng)
                     waku = made.maker.waku(sent, fate.timestamp_ns)
-                    made.carriers.append(StoredCopy(message_hash(SHARD, waku), sent, message, part, fate))
+                    made.carriers.append(StoredCopy(message_hash(SHARD, waku), sent, message, drawn, fate))
         log.append(unit)
     _look_ahead(made.maker, block, log)
     return made
@@ -218,52 +218,52 @@ class _Log:
 
     def __init__(self, history: int) -> None:
         self._history = history
-        self._parts: list[Part] = []
+        self._messages: list[DrawnMessage] = []
         self._last_count = 0
         self.appended = 0
 
     def append(self, unit: Unit) -> None:
         """Add a unit that was sent."""
-        is_logged = unit.parts[0].kind == CONTENT
-        self._last_count = len(unit.parts) if is_logged else 0
+        is_logged = unit.messages[0].kind == CONTENT
+        self._last_count = len(unit.messages) if is_logged else 0
         if is_logged:
-            self._parts += unit.parts
-            self.appended += len(unit.parts)
-            del self._parts[: -(self._history + 2 * MAX_PARTS)]
+            self._messages += unit.messages
+            self.appended += len(unit.messages)
+            del self._messages[: -(self._history + 2 * MAX_UNIT_MESSAGES)]
 
-    def citations(self, unit: Unit) -> Iterator[tuple[Part, Sequence[Part]]]:
+    def citations(self, unit: Unit) -> Iterator[tuple[DrawnMessage, Sequence[DrawnMessage]]]:
         """Yield each SDS message of the next unit with the messages that it cites, oldest first, and note these."""
-        parts = self._parts
-        known = parts[: len(parts) - self._last_count] if unit.is_concurrent else parts
+        messages = self._messages
+        known = messages[: len(messages) - self._last_count] if unit.is_concurrent else messages
         visible = list(known)
-        for part in unit.parts:
-            cited = visible[-self._history :] if self._history and part.kind != EPHEMERAL else []
-            seen_at = part.seen_at
+        for drawn in unit.messages:
+            cited = visible[-self._history :] if self._history and drawn.kind != EPHEMERAL else []
+            seen_at = drawn.seen_at
             if seen_at is not None:
                 for other in cited:
-                    _note_citation(other, part, seen_at)
-            yield part, cited
-            if part.kind == CONTENT:
-                visible.append(part)
+                    _note_citation(other, drawn, seen_at)
+            yield drawn, cited
+            if drawn.kind == CONTENT:
+                visible.append(drawn)
 
 
-def _note_citation(cited: Part, citing: Part, seen_at: int) -> None:
+def _note_citation(cited: DrawnMessage, citing: DrawnMessage, seen_at: int) -> None:
     cited.cited_at.append(seen_at)
     cited.is_hinted |= cited.hint is not None and bool(citing.message_id)
     if cited.sender_id != citing.sender_id:
         cited.citers[citing.sender_id] = min(seen_at, cited.citers.get(citing.sender_id, seen_at))
 
 
-def _message(maker: Maker, part: Part, cited: Sequence[Part]) -> SdsMessage:
-    is_ephemeral = part.kind == EPHEMERAL
+def _message(maker: Maker, drawn: DrawnMessage, cited: Sequence[DrawnMessage]) -> SdsMessage:
+    is_ephemeral = drawn.kind == EPHEMERAL
     return SdsMessage(
-        message_id=part.message_id,
-        sender_id=part.sender_id,
+        message_id=drawn.message_id,
+        sender_id=drawn.sender_id,
         channel_id=maker.channel_id,
-        lamport_timestamp=part.lamport,
+        lamport_timestamp=drawn.lamport,
         causal_history=tuple(HistoryEntry(other.message_id, other.hint, other.sender_id) for other in cited),
         bloom_filter=None if is_ephemeral else maker.bloom,
-        content=None if part.kind == SYNC else part.content,
+        content=None if drawn.kind == SYNC else drawn.content,
     )
 
 
@@ -272,12 +272,12 @@ def _units_before(maker: Maker, block: Block) -> list[Unit]:
     units: list[Unit] = []
     count = 0
     for at in range(block.first - 1, -1, -1):
-        if count >= maker.plan.history + MAX_PARTS:
+        if count >= maker.plan.history + MAX_UNIT_MESSAGES:
             break
         unit, rng = maker.draw(at)
         maker.fill(unit, rng)
         units.append(unit)
-        count += len(unit.parts) if unit.parts[0].kind == CONTENT else 0
+        count += len(unit.messages) if unit.messages[0].kind == CONTENT else 0
     return units[::-1]
 
 
@@ -285,7 +285,7 @@ def _look_ahead(maker: Maker, block: Block, log: _Log) -> None:
     """Note the citations of a block's messages after its end. The citing messages are not made, and have no ids."""
     before = log.appended
     for at in range(block.end, block.channel_end):
-        if log.appended - before >= maker.plan.history + MAX_PARTS:
+        if log.appended - before >= maker.plan.history + MAX_UNIT_MESSAGES:
             break
         unit, _ = maker.draw(at)
         for _ in log.citations(unit):

@@ -21,7 +21,7 @@ from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segm
 UNITS_PER_BLOCK: Final = 2_000
 LARGEST_FILE_SEGMENTS: Final = 10
 """Data segments of the longest message; the shortest one that is segmented has two."""
-MAX_PARTS: Final = 32
+MAX_UNIT_MESSAGES: Final = 32
 """More than the data and parity segments of any generated message: Lamport timestamps leave this room between units."""
 
 _MAX_MESSAGES: Final = 10**9
@@ -189,6 +189,6 @@ def layout_of(plan: GeneratorPlan) -> Layout:
 def _messages_per_unit(plan: GeneratorPlan) -> float:
     counts = range(2, LARGEST_FILE_SEGMENTS + 1)
     segmenter = Segmenter(plan.segmentation, Profile.WAKU.segments)
-    parts = sum(count + segmenter.parity_count(count) for count in counts) / len(counts)
+    messages = sum(count + segmenter.parity_count(count) for count in counts) / len(counts)
     long_share = plan.long_share * max(0.0, 1 - plan.sync_share - plan.ephemeral_share)
-    return 1 + long_share * (parts - 1)
+    return 1 + long_share * (messages - 1)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from fairway.pipeline.generator.plan import LARGEST_FILE_SEGMENTS, MAX_PARTS, GeneratorPlan
+from fairway.pipeline.generator.plan import LARGEST_FILE_SEGMENTS, MAX_UNIT_MESSAGES, GeneratorPlan
 from fairway.protocol.sds.message_id import SYNC_PREFIX, make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.bloom import BloomParameters
@@ -52,8 +52,8 @@ class Fate(NamedTuple):
 
 
 @dataclass(slots=True)
-class Part:
-    """One SDS message."""
+class DrawnMessage:
+    """One SDS message, as it is drawn: with its losses, and then its content."""
 
     sender_id: str
     kind: str
@@ -82,7 +82,7 @@ class Unit:
     """One send or sync message."""
 
     number: int
-    parts: list[Part]
+    messages: list[DrawnMessage]
     is_concurrent: bool
     data_count: int = 1
     payload: bytes = b""
@@ -120,12 +120,12 @@ class Maker:
         is_concurrent = rng.random() < plan.concurrent_share and plan.senders > 1 and number > 0
         count = data_count + (self._segmenter.parity_count(data_count) if is_long else 0)
         sender_id = f"{self.channel_id}-{number % plan.senders}"
-        place = number - is_concurrent
+        turn = number - is_concurrent
         # The clock advances by what a unit lasts, and by as much at least as it has messages.
         unit_ms = self.profile.lamport_unit_ms
-        base = START_MS // unit_ms + max(MAX_PARTS, UNIT_MS // unit_ms) * place
-        parts = [
-            Part(
+        base = START_MS // unit_ms + max(MAX_UNIT_MESSAGES, UNIT_MS // unit_ms) * turn
+        messages = [
+            DrawnMessage(
                 sender_id=sender_id,
                 kind=kind,
                 lamport=None if kind == EPHEMERAL else base + index,
@@ -134,7 +134,7 @@ class Maker:
             )
             for index in range(count)
         ]
-        return Unit(number, parts, is_concurrent, data_count), rng
+        return Unit(number, messages, is_concurrent, data_count), rng
 
     def _fates(self, rng: random.Random, at_ms: int, kind: str) -> Iterator[Fate]:
         plan = self.plan
@@ -157,13 +157,13 @@ class Maker:
 
     def fill(self, unit: Unit, rng: random.Random) -> None:
         """Draw the content of a unit, and compute its ids."""
-        kind = unit.parts[0].kind
+        kind = unit.messages[0].kind
         if kind == SYNC:
-            unit.parts[0].message_id = f"{SYNC_PREFIX}{rng.randbytes(8).hex()}"
+            unit.messages[0].message_id = f"{SYNC_PREFIX}{rng.randbytes(8).hex()}"
             return
         # Text in front: what is random all through might by chance look like a segment.
         mark = b"#%d " % unit.number
-        if len(unit.parts) == 1:
+        if len(unit.messages) == 1:
             unit.payload = mark + rng.randbytes(rng.randrange(2 * self.plan.content_bytes))
         else:
             segment_bytes = self._segmenter.segment_payload_bytes
@@ -171,17 +171,17 @@ class Maker:
             unit.payload = mark + rng.randbytes(size - len(mark))
         split = self._segmenter.split(unit.payload)
         unit.payload_hash = split.payload_hash
-        for part, segment in zip(unit.parts, split.segments, strict=True):
-            part.content = segment.content
-        for part in unit.parts:
-            lamport = part.lamport or 0
-            part.message_id = make_message_id(
+        for drawn, segment in zip(unit.messages, split.segments, strict=True):
+            drawn.content = segment.content
+        for drawn in unit.messages:
+            lamport = drawn.lamport or 0
+            drawn.message_id = make_message_id(
                 self.id_rule,
-                sender_id=part.sender_id,
+                sender_id=drawn.sender_id,
                 lamport=lamport,
-                content=part.content or b"",
+                content=drawn.content or b"",
                 now_ms=START_MS + unit.number * UNIT_MS,
-                sequence=lamport % MAX_PARTS,
+                sequence=lamport % MAX_UNIT_MESSAGES,
             )
 
     def waku(self, payload: bytes, timestamp_ns: int) -> WakuMessage:

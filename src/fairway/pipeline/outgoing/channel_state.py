@@ -112,7 +112,7 @@ def state_of_store(
         lamport=channel.lamport,
         sequence=channel.sequence,
         records=records,
-        uncited=channel.owed.uncited,
+        uncited=tuple(channel.owed.uncited),
     )
 
 

@@ -1,4 +1,4 @@
-"""`Composer`: makes the sealed messages of one sender's payloads, with the protocol core of a live channel.
+"""`Composer`: makes the encrypted messages of one sender's payloads, with the protocol core of a live channel.
 
 Invariant: the result depends only on the payloads, the options, the keys, and the state and time at the start of the
 batch: a repetition gives the same bytes with the same ids. A payload gives all its messages or none; a refused payload
@@ -17,7 +17,7 @@ from fairway.errors import ConfigurationError, EmptyPayloadError, FairwayError, 
 from fairway.options import IdRule, ReliableChannelOptions
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState, open_channel, shortened
-from fairway.pipeline.outgoing.sealing import Sealer
+from fairway.pipeline.outgoing.encrypting import Encrypter
 from fairway.protocol.incoming.delivering import logical_message_id
 from fairway.protocol.segmentation.segmenter import OutgoingSegment, Segmenter
 from fairway.wire.sds import HistoryEntry, SdsMessage
@@ -46,17 +46,17 @@ class Payload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composed:
-    """One sealed SDS message, ready to be stamped and sent."""
+    """One encrypted SDS message, ready to be stamped and sent."""
 
     message: SdsMessage
     payload_id: str
     """Id of the logical message: SHA-256 of the payload."""
-    chunk_index: int
-    chunks: int
+    order: int
+    segment_count: int
     is_parity: bool
     content_topic: str
     pubsub_topic: str
-    sealed: bytes
+    encrypted: bytes
     version: int
     meta: bytes | None
     ephemeral: bool
@@ -66,11 +66,11 @@ class Composed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """The pubsub topic and the sealer of one content topic."""
+    """The pubsub topic and the encrypter of one content topic."""
 
     content_topic: str
     pubsub_topic: str
-    sealer: Sealer
+    encrypter: Encrypter
 
 
 class Composer:
@@ -140,7 +140,7 @@ class Composer:
         limit_bytes = self._options.segmentation.segment_size_bytes
         if len(payload.data) <= limit_bytes:
             if not self._options.profile.ephemeral_is_content:
-                return (OutgoingSegment(content=payload.data, chunk_index=0, data_count=1, is_parity=False),)
+                return (OutgoingSegment(content=payload.data, order=0, data_count=1, is_parity=False),)
             segments = self._segmenter.split(payload.data).segments
             if len(segments) == 1:
                 return segments
@@ -158,20 +158,20 @@ class Composer:
         if payload.ephemeral:
             message = self._sds.send_ephemeral(segment.content, now_ms)
         else:
-            beside = _cited_by_first(made, segments, segment.chunk_index)
+            beside = _cited_by_first(made, segments, segment.order)
             message = self._sds.send(segment.content, now_ms, tracked=False, beside=beside)
             made.append(message)
             self._sds.broadcast(message, None)
         composed = Composed(
             message=message,
             payload_id=logical_message_id(payload.data),
-            chunk_index=segment.chunk_index,
-            chunks=len(segments),
+            order=segment.order,
+            segment_count=len(segments),
             is_parity=segment.is_parity,
             content_topic=place.content_topic,
             pubsub_topic=place.pubsub_topic,
-            sealed=place.sealer.seal(self._sds.profile.codec.encode(message)),
-            version=place.sealer.waku_version,
+            encrypted=place.encrypter.encrypt(self._sds.profile.codec.encode(message)),
+            version=place.encrypter.waku_version,
             meta=self._meta,
             ephemeral=payload.ephemeral,
             release_ms=now_ms,
@@ -181,7 +181,7 @@ class Composer:
 
     def _check_size(self, composed: Composed) -> None:
         message = WakuMessage(
-            payload=composed.sealed,
+            payload=composed.encrypted,
             content_topic=composed.content_topic,
             version=composed.version,
             timestamp_ns=_LATEST_STAMP_NS,
@@ -199,7 +199,7 @@ class Composer:
             place = self._places[content_topic] = _Place(
                 content_topic=content_topic,
                 pubsub_topic=autoshard(content_topic, self._options.cluster_id, self._options.shard_count),
-                sealer=Sealer(self._keys, self._sds.channel_id, content_topic),
+                encrypter=Encrypter(self._keys, self._sds.channel_id, content_topic),
             )
         return place
 
@@ -213,9 +213,9 @@ def check_options(options: ReliableChannelOptions) -> None:
 
 
 def _cited_by_first(
-    made: list[SdsMessage], segments: tuple[OutgoingSegment, ...], chunk_index: int
+    made: list[SdsMessage], segments: tuple[OutgoingSegment, ...], order: int
 ) -> tuple[HistoryEntry, ...]:
     """Return the citations that a segment repeats from the first one, which may be lost; as in a live channel."""
-    if not 0 < chunk_index <= len(segments) - segments[0].data_count:
+    if not 0 < order <= len(segments) - segments[0].data_count:
         return ()
     return made[0].causal_history

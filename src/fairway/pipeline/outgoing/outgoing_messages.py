@@ -34,7 +34,7 @@ OUTGOING_MESSAGES: Final = (
     " payload_number bigint, chunk_index int, chunks int, is_parity boolean, content_topic string, pubsub_topic string,"
     " payload binary, version int, meta binary, ephemeral boolean, release_ms bigint"
 )
-"""The table of sealed SDS messages: ``payload`` is what travels, ``payload_id`` the SHA-256 of what the user gave,
+"""The table of encrypted SDS messages: ``payload`` is what travels, ``payload_id`` the SHA-256 of what the user gave,
 ``payload_number`` counts his payloads in the channel from 0, ``release_ms`` is when the message may leave at the
 earliest."""
 
@@ -214,12 +214,12 @@ def _columns(composed: Composed, number: int) -> dict[str, Any]:
         "payload_id": composed.payload_id,
         "lamport": composed.message.lamport_timestamp,
         "payload_number": number,
-        "chunk_index": composed.chunk_index,
-        "chunks": composed.chunks,
+        "chunk_index": composed.order,
+        "chunks": composed.segment_count,
         "is_parity": composed.is_parity,
         "content_topic": composed.content_topic,
         "pubsub_topic": composed.pubsub_topic,
-        "payload": composed.sealed,
+        "payload": composed.encrypted,
         "version": composed.version,
         "meta": composed.meta,
         "ephemeral": composed.ephemeral,

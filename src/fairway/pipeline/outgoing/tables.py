@@ -13,7 +13,7 @@ OUTGOING_RECEIPTS: Final = (
     " message_hash binary, timestamp bigint, status string, detail string, attempts int, first_at_ms bigint,"
     " settled_at_ms bigint, sent_timestamp bigint, sent_hash binary"
 )
-"""The table of receipts. ``status`` is a `ReceiptStatus`, or ``waiting`` for a message that nobody has tried to send;
+"""The table of receipts. ``status`` is a `ReceiptStatus`, or ``waiting`` for a message that was not tried yet;
 ``sent_timestamp`` and ``sent_hash`` are those of a message that left so late that it got a new timestamp, else null."""
 
 OUTGOING_TABLES: Final[tuple[Table, ...]] = (
@@ -36,7 +36,7 @@ OUTGOING_TABLES: Final[tuple[Table, ...]] = (
         schema=OUTGOING_MESSAGES,
         keys=("channel_id", "message_id"),
         layout="by hash of (channel_id, sender_id), sorted by seq and chunk_index",
-        meaning="an SDS message, sealed and ready to be stamped; a payload in segments has several",
+        meaning="an SDS message, encrypted and ready to be stamped; a payload in segments has several",
     ),
     Table(
         name="scheduled",

@@ -21,9 +21,9 @@ from fairway.storage.archive import (
     ReadableArchive,
     time_slice,
 )
+from fairway.waku.message_store import MAX_PAGE_SIZE
 from fairway.waku.node import StoreQuery
 from fairway.waku.rest import RestStoreClient, StoreAnswer, StoreEntry
-from fairway.waku.rest.store_messages import MAX_PAGE_SIZE
 
 
 class StoreNodeArchive(ReadableArchive):

@@ -222,7 +222,7 @@ class ChannelCore:
         def touch(key: str) -> None:
             self._touched[f"{profile.value}/{key}"] = None
 
-        return Reassembler(STREAM_SEGMENTATION, profile.segments, on_change=touch)
+        return Reassembler(STREAM_SEGMENTATION, profile.segments, on_change=touch, acknowledges=False)
 
     def _row(self, key: str) -> Row | None:
         kind, _, own = key.partition("/")

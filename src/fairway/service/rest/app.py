@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -28,14 +29,14 @@ from fairway.service.rest.admin import AdminEndpoints
 from fairway.service.rest.answers import PlainText, RefusedError
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.docs_page import DocsEndpoints
-from fairway.service.rest.events import EventEndpoints
+from fairway.service.rest.events import events
 from fairway.service.rest.filter import FilterEndpoints
 from fairway.service.rest.health import HealthEndpoints
-from fairway.service.rest.lightpush import LightPushEndpoints
-from fairway.service.rest.metrics import MetricsEndpoints
+from fairway.service.rest.lightpush import push
+from fairway.service.rest.metrics import metrics
 from fairway.service.rest.openapi import PATHS
 from fairway.service.rest.relay import RelayEndpoints
-from fairway.service.rest.store import StoreEndpoints
+from fairway.service.rest.store import messages as store_messages
 from fairway.waku.libp2p.transports.web_origins import is_loopback
 
 MAX_REQUESTS: Final = 64
@@ -77,7 +78,7 @@ def make_app(context: RestContext) -> Gate:
 
 def handlers_of(context: RestContext) -> Mapping[str, Handler]:
     """Return the handlers by operation id."""
-    health, relay, pushing = HealthEndpoints(context), RelayEndpoints(context), LightPushEndpoints(context)
+    health, relay = HealthEndpoints(context), RelayEndpoints(context)
     filters, admin, docs = FilterEndpoints(context), AdminEndpoints(context), DocsEndpoints()
     return {
         "node_health": health.health,
@@ -93,18 +94,18 @@ def handlers_of(context: RestContext) -> Mapping[str, Handler]:
         "relay_auto_unsubscribe": relay.auto_unsubscribe,
         "relay_auto_messages": relay.auto_messages,
         "relay_auto_publish": relay.auto_publish,
-        "lightpush_push": pushing.push,
+        "lightpush_push": partial(push, context),
         "filter_subscribe": filters.subscribe,
         "filter_resubscribe": filters.subscribe,
         "filter_unsubscribe": filters.unsubscribe,
         "filter_unsubscribe_all": filters.unsubscribe_all,
         "filter_ping": filters.ping,
         "filter_messages": filters.messages,
-        "store_messages": StoreEndpoints(context).messages,
+        "store_messages": partial(store_messages, context),
         "admin_peers": admin.peers if context.options.admin else _no_admin,
         "admin_connect": admin.connect if context.options.admin else _no_admin,
-        "events_stream": EventEndpoints(context).events,
-        "metrics_text": MetricsEndpoints(context).text,
+        "events_stream": partial(events, context),
+        "metrics_text": partial(metrics, context),
         "docs_openapi": docs.openapi,
         "docs_page": docs.page,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from functools import partial
 from typing import Final
@@ -99,8 +98,3 @@ class RestContext:
 def client_of(request: Request) -> str:
     """Return the name of the client for the rate limits of the services: its IP address."""
     return f"rest:{request.client.host if request.client else ''}"
-
-
-def clocks() -> tuple[float, int]:
-    """Return a steady clock in seconds and the time of day in nanoseconds."""
-    return time.monotonic(), time.time_ns()

@@ -49,27 +49,17 @@ RETRY: Final = b"retry: 1000\n\n"
 """Tells the browser to connect again after 1,000 ms."""
 
 
-class EventEndpoints:
-    """The handler of one server."""
-
-    def __init__(self, context: RestContext) -> None:
-        self._context: Final = context
-
-    async def events(self, request: Request) -> Response:
-        """Begin an event stream."""
-        context, asked = self._context, request.query_params
-        topics = [topic for text in asked.getlist("contentTopics") for topic in text.split(",") if topic]
-        if not topics or len(topics) > MAX_CONTENT_TOPICS:
-            raise RefusedError(
-                400, f"contentTopics names 1 to {MAX_CONTENT_TOPICS} content topics, with commas between"
-            )
-        wanted = frozenset(
-            (shard, topic) for topic, shard in context.shards_of(topics, asked.get("pubsubTopic")).items()
-        )
-        last = request.headers.get("last-event-id") or asked.get("lastEventId") or ""
-        if context.event_streams >= MAX_EVENT_STREAMS:
-            raise RefusedError(503, "too many event streams are open; try again later")
-        return ServerSentEvents(context, wanted, last)
+async def events(context: RestContext, request: Request) -> Response:
+    """Begin an event stream."""
+    asked = request.query_params
+    topics = [topic for text in asked.getlist("contentTopics") for topic in text.split(",") if topic]
+    if not topics or len(topics) > MAX_CONTENT_TOPICS:
+        raise RefusedError(400, f"contentTopics names 1 to {MAX_CONTENT_TOPICS} content topics, with commas between")
+    wanted = frozenset((shard, topic) for topic, shard in context.shards_of(topics, asked.get("pubsubTopic")).items())
+    last = request.headers.get("last-event-id") or asked.get("lastEventId") or ""
+    if context.event_streams >= MAX_EVENT_STREAMS:
+        raise RefusedError(503, "too many event streams are open; try again later")
+    return ServerSentEvents(context, wanted, last)
 
 
 class ServerSentEvents(Response):

@@ -5,6 +5,7 @@ nwaku, ``waku/rest_api/endpoint/lightpush/handlers.nim``; WAKU-LIGHTPUSH for the
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Final
 
@@ -14,7 +15,7 @@ from starlette.responses import Response
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.service.rest.answers import RefusedError, answer, decode_body
-from fairway.service.rest.context import RestContext, client_of, clocks
+from fairway.service.rest.context import RestContext, client_of
 from fairway.service.rest.relay import stamped
 from fairway.waku.rest.shapes import PushAnswer, PushRequest, message_of
 from fairway.wire.lightpush import LightPushRequest, StatusCode
@@ -26,35 +27,26 @@ _NWAKU_SAYS: Final = {
 }
 
 
-class LightPushEndpoints:
-    """The handler of one server."""
-
-    def __init__(self, context: RestContext) -> None:
-        self._context: Final = context
-
-    async def push(self, request: Request) -> Response:
-        """Publish a message."""
-        body = await self._context.body_of(request)
-        try:
-            asked = decode_body(request, body, PushRequest)
-        except RefusedError as refusal:
-            return _refused(StatusCode.BAD_REQUEST, f"Invalid push request! {refusal.text}")
-        try:
-            encoded = encode_waku_message(stamped(message_of(asked.message)))
-        except (DecodeError, ConfigurationError) as error:
-            return _refused(StatusCode.BAD_REQUEST, f"Invalid push request! {error}")
-        now_s, now_ns = clocks()
-        response = await self._context.node.lightpush.push(
-            client_of(request),
-            LightPushRequest(
-                request_id=str(uuid.uuid4()), pubsub_topic=asked.pubsub_topic or None, message_bytes=encoded
-            ),
-            now_s=now_s,
-            now_ns=now_ns,
-        )
-        if response.is_success:
-            return answer(PushAnswer(relay_peer_count=response.relay_peer_count or 0))
-        return _refused(response.status_code, response.status_desc or "")
+async def push(context: RestContext, request: Request) -> Response:
+    """Publish a message."""
+    body = await context.body_of(request)
+    try:
+        asked = decode_body(request, body, PushRequest)
+    except RefusedError as refusal:
+        return _refused(StatusCode.BAD_REQUEST, f"Invalid push request! {refusal.text}")
+    try:
+        encoded = encode_waku_message(stamped(message_of(asked.message)))
+    except (DecodeError, ConfigurationError) as error:
+        return _refused(StatusCode.BAD_REQUEST, f"Invalid push request! {error}")
+    response = await context.node.lightpush.push(
+        client_of(request),
+        LightPushRequest(request_id=str(uuid.uuid4()), pubsub_topic=asked.pubsub_topic or None, message_bytes=encoded),
+        now_s=time.monotonic(),
+        now_ns=time.time_ns(),
+    )
+    if response.is_success:
+        return answer(PushAnswer(relay_peer_count=response.relay_peer_count or 0))
+    return _refused(response.status_code, response.status_desc or "")
 
 
 def _refused(status: int, detail: str) -> Response:

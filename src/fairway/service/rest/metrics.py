@@ -30,24 +30,18 @@ _COUNTERS: Final = {
 """The statistics of each part that never decrease, which Prometheus calls counters; all others are gauges."""
 
 
-class MetricsEndpoints:
-    """The handler of one server."""
-
-    def __init__(self, context: RestContext) -> None:
-        self._context: Final = context
-
-    async def text(self, _: Request) -> Response:
-        """Return all statistics as text."""
-        archive: ArchiveStatistics | None = None
-        if self._context.node.archive is not None:
-            try:
-                archive = await self._context.node.archive.statistics()
-            except FairwayError:
-                archive = None  # the statistics of an archive that cannot be read are left out
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Numbers(self._context, archive))
-        ProcessCollector(registry=registry)
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE)
+async def metrics(context: RestContext, _: Request) -> Response:
+    """Return all statistics as text."""
+    archive: ArchiveStatistics | None = None
+    if context.node.archive is not None:
+        try:
+            archive = await context.node.archive.statistics()
+        except FairwayError:
+            archive = None  # the statistics of an archive that cannot be read are left out
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Numbers(context, archive))
+    ProcessCollector(registry=registry)
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE)
 
 
 class _Numbers(Collector):
@@ -74,10 +68,10 @@ class _Numbers(Collector):
             "healthy", "1 while one of the configured peers is connected, or none is configured", node.status.connected
         )
         yield _gauge("filter_subscribers", "Peers with a filter subscription", len(node.filters))
-        mesh = GaugeMetricFamily("fairway_relay_shard_peers", "Relay peers of a shard", labels=["pubsub_topic"])
+        shards = GaugeMetricFamily("fairway_relay_shard_peers", "Relay peers of a shard", labels=["pubsub_topic"])
         for topic in node.options.pubsub_topics:
-            mesh.add_metric([topic], node.relay.peer_count(topic))
-        yield mesh
+            shards.add_metric([topic], node.relay.peer_count(topic))
+        yield shards
         refused = CounterMetricFamily(
             "fairway_refused_requests", "Requests beyond the rate that each peer is allowed", labels=["service"]
         )

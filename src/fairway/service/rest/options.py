@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.transports.web_origins import checked_origins
-
-NWAKU_CACHE_MESSAGES: Final = 50
-"""Messages that each of nwaku's caches holds."""
+from fairway.waku.rest.options import NWAKU_CACHE_MESSAGES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

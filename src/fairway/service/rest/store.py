@@ -6,6 +6,7 @@ bound, a page has 20 entries by default and at most 100.
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Final
 
@@ -16,10 +17,13 @@ from starlette.responses import Response
 
 from fairway.errors import ConfigurationError, DecodeError, NetworkError
 from fairway.service.rest.answers import RefusedError, answer
-from fairway.service.rest.context import RestContext, client_of, clocks
+from fairway.service.rest.context import RestContext, client_of
+from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.message_store import MAX_PAGE_SIZE
 from fairway.waku.protocols.exchange import ask
+from fairway.waku.protocols.store_service import DEFAULT_PAGE_SIZE
 from fairway.waku.rest.shapes import StoredEntry, StoredPage, hex_of, store_shape
 from fairway.wire.store import (
     MAX_RESPONSE_BYTES,
@@ -32,8 +36,6 @@ from fairway.wire.store import (
 )
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES
 
-MAX_PAGE_SIZE: Final = 100
-DEFAULT_PAGE_SIZE: Final = 20
 PEER_TIMEOUT_S: Final = 5.0
 """Time to connect to another store node, and time for its answer, as in nwaku."""
 
@@ -42,48 +44,42 @@ _FALSE: Final = {"n", "no", "false", "0", "off"}
 _INT64: Final = 2**63
 
 
-class StoreEndpoints:
-    """The handler of one server."""
+async def messages(context: RestContext, request: Request) -> Response:
+    """Return a page of messages."""
+    asked = store_query_of(request.query_params)
+    address = request.query_params.get("peerAddr", "")
+    peer = _peer_in(address) if address else None
+    node = context.node
+    if peer is not None and peer.peer_id != node.peer_id:
+        response = await _ask(node.host, peer, asked)
+    elif node.store is None:
+        raise RefusedError(412, "No suitable service peer & no discovery method")
+    else:
+        response = await node.store.query(client_of(request), asked, now_s=time.monotonic())
+    if response.status_code == 429:
+        raise RefusedError(429, "Request rate limit reached")
+    if not response.is_success:
+        refused = 400 <= (response.status_code or 0) < 500
+        raise RefusedError(400 if refused else 500, response.status_desc or "the store query failed")
+    return answer(_page(response))
 
-    def __init__(self, context: RestContext) -> None:
-        self._context: Final = context
 
-    async def messages(self, request: Request) -> Response:
-        """Return a page of messages."""
-        asked = store_query_of(request.query_params)
-        address = request.query_params.get("peerAddr", "")
-        peer = _peer_in(address) if address else None
-        node = self._context.node
-        if peer is not None and peer.peer_id != node.peer_id:
-            response = await self._ask(peer, asked)
-        elif node.store is None:
-            raise RefusedError(412, "No suitable service peer & no discovery method")
-        else:
-            response = await node.store.query(client_of(request), asked, now_s=clocks()[0])
-        if response.status_code == 429:
-            raise RefusedError(429, "Request rate limit reached")
-        if not response.is_success:
-            refused = 400 <= (response.status_code or 0) < 500
-            raise RefusedError(400 if refused else 500, response.status_desc or "the store query failed")
-        return answer(_page(response))
-
-    async def _ask(self, address: Multiaddr, asked: StoreQueryRequest) -> StoreQueryResponse:
-        host = self._context.node.host
-        try:
-            connection = await host.connect(address, timeout_s=PEER_TIMEOUT_S)
-            encoded = await ask(
-                host,
-                connection.peer_id,
-                STORE_QUERY_PROTOCOL,
-                encode_store_query_request(asked, checked=False),
-                max_response_bytes=MAX_RESPONSE_BYTES,
-                timeout_s=PEER_TIMEOUT_S,
-            )
-            return decode_store_query_response(encoded)
-        except TimeoutError:
-            raise RefusedError(500, "No history response received (timeout)") from None
-        except (NetworkError, DecodeError) as error:
-            raise RefusedError(500, f"Error occurred in queryFut.read() [{error}]") from None
+async def _ask(host: Host, address: Multiaddr, asked: StoreQueryRequest) -> StoreQueryResponse:
+    try:
+        connection = await host.connect(address, timeout_s=PEER_TIMEOUT_S)
+        encoded = await ask(
+            host,
+            connection.peer_id,
+            STORE_QUERY_PROTOCOL,
+            encode_store_query_request(asked, checked=False),
+            max_response_bytes=MAX_RESPONSE_BYTES,
+            timeout_s=PEER_TIMEOUT_S,
+        )
+        return decode_store_query_response(encoded)
+    except TimeoutError:
+        raise RefusedError(500, "No history response received (timeout)") from None
+    except (NetworkError, DecodeError) as error:
+        raise RefusedError(500, f"Error occurred in queryFut.read() [{error}]") from None
 
 
 def store_query_of(parameters: QueryParams) -> StoreQueryRequest:

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -58,20 +57,6 @@ class Direction(Enum):
     OUTBOUND = "outbound"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionStatistics:
-    """Counts of a connection."""
-
-    muxer: MuxerStatistics
-    """Counts of its streams."""
-    received_bytes: int
-    """Encrypted bytes from the network."""
-    sent_bytes: int
-    """Encrypted bytes to the network."""
-    handler_tasks: int
-    """Tasks of this connection: streams of the peer that are being negotiated or served, and identify."""
-
-
 class Connection:
     """A connection of a `Host`, which makes and runs it."""
 
@@ -87,8 +72,6 @@ class Connection:
     ) -> None:
         self.peer_id = upgraded.peer_id
         """The peer's id, which the handshake has proven."""
-        self.public_key = upgraded.public_key
-        """The peer's identity key."""
         self.direction = direction
         self.remote_address = remote_address
         """The address that was dialled, or from which the peer connected."""
@@ -195,14 +178,14 @@ class Connection:
         """Return the open streams, opened by either side."""
         return tuple(self._streams.values())
 
-    def statistics(self) -> ConnectionStatistics:
-        """Return the counts."""
-        return ConnectionStatistics(
-            muxer=self._core.statistics(),
-            received_bytes=self._link.received_bytes,
-            sent_bytes=self._link.sent_bytes,
-            handler_tasks=len(self._tasks),
-        )
+    @property
+    def received_bytes(self) -> int:
+        """Encrypted bytes from the network."""
+        return self._link.received_bytes
+
+    def muxer_statistics(self) -> MuxerStatistics:
+        """Return counts of the streams."""
+        return self._core.statistics()
 
     # ---- what a stream does
 
@@ -273,9 +256,6 @@ class Connection:
                     stream.fail(StreamResetError(_reset_reason(by_peer)), keep_what_is_whole=by_peer)
             case StreamAcknowledged():
                 self._acknowledged.set()
-            case _:
-                # PongReceived: `_tick` sees that bytes arrived. PeerGoesAway: the muxer opens no more streams.
-                _log.debug("%s: %s", self.peer_id, event)
 
     def _recount(self) -> None:
         """Tell the budget of the host how many bytes this connection holds."""

@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from ssl import SSLContext
+from ssl import create_default_context
 from typing import Any, Final
 
 from fairway.waku.libp2p.connection import Connection
@@ -18,7 +18,7 @@ from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.link import Link
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.noise import Role
-from fairway.waku.libp2p.transports.dialing import dial
+from fairway.waku.libp2p.transports import ByteTransport, WebSocketTransport, dial_tcp
 from fairway.waku.libp2p.upgrade import Upgraded, Upgrader
 
 _DIAL_TIMEOUT_S: Final = 10.0
@@ -41,10 +41,9 @@ class _Attempt:
 class Dialer:
     """The attempts of one host to connect."""
 
-    def __init__(self, *, upgrader: Upgrader, limits: HostLimits, ssl: SSLContext | None, run: Run) -> None:
+    def __init__(self, *, upgrader: Upgrader, limits: HostLimits, run: Run) -> None:
         self._upgrader = upgrader
         self._limits = limits
-        self._ssl = ssl
         self._run = run
         self._attempts: dict[Multiaddr, _Attempt] = {}
 
@@ -89,7 +88,7 @@ class Dialer:
     async def _reach(self, address: Multiaddr) -> Upgraded:
         try:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
-                transport = await dial(address, self._ssl)
+                transport = await _transport_to(address)
                 try:
                     async with asyncio.timeout(self._limits.handshake_timeout_s):
                         return await self._upgrader.upgrade(Link(transport), Role.INITIATOR, address.peer_id)
@@ -102,6 +101,20 @@ class Dialer:
             raise DialError(f"cannot connect to {address}: it took too long") from error
         except (Libp2pError, OSError) as error:
             raise DialError(f"cannot connect to {address}: {_words(error)}") from error
+
+
+async def _transport_to(address: Multiaddr) -> ByteTransport:
+    kind = address.transport
+    if kind is None:
+        raise AddressError(f"{address} cannot be dialled: only /tcp, /tcp/ws and /tcp/wss addresses can")
+    raw = await dial_tcp(address, ssl=create_default_context() if kind == "wss" else None)
+    if kind == "tcp":
+        return raw
+    try:
+        return await WebSocketTransport.connect(raw, address)
+    except BaseException:
+        raw.abort()
+        raise
 
 
 def _words(error: Exception) -> str:

@@ -54,8 +54,6 @@ class HandshakeFault(Enum):
     """The identity key did not sign the peer's Noise key."""
     WRONG_PEER = "wrong peer"
     """The peer proved an identity, but not the one that was dialled."""
-    NO_COMMON_MUXER = "no common muxer"
-    """Both sides named their muxers in the handshake and share none."""
     TOO_LONG = "too long"
     """A handshake message is longer than any that makes sense."""
     TRUNCATED = "truncated"

@@ -10,17 +10,14 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Final, Self
 
-from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.byte_budget import ByteBudget
 from fairway.waku.libp2p.connection import Connection, Direction
 from fairway.waku.libp2p.dialer import Dialer
-from fairway.waku.libp2p.errors import ConnectionClosedError, DialError, Libp2pError
+from fairway.waku.libp2p.errors import AddressError, ConnectionClosedError, DialError, Libp2pError
 from fairway.waku.libp2p.handlers import Handlers, StreamHandler
-from fairway.waku.libp2p.host_events import HostEvent
 from fairway.waku.libp2p.identify import IDENTIFY_PROTOCOL, IDENTIFY_PUSH_PROTOCOL, PeerInfo
 from fairway.waku.libp2p.identify_service import IdentifyService
 from fairway.waku.libp2p.keys import IdentityKey
@@ -30,13 +27,13 @@ from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.mux.mplex import Mplex
 from fairway.waku.libp2p.mux.yamux import Yamux
 from fairway.waku.libp2p.noise import NoiseCredentials, Role
-from fairway.waku.libp2p.peer_book import PeerBook
+from fairway.waku.libp2p.peer_book import HostEvent, PeerBook
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.ping import MAX_STREAMS_PER_PEER, PING_PROTOCOL, answer_pings
 from fairway.waku.libp2p.stream import Stream
-from fairway.waku.libp2p.transports.dialing import welcome
 from fairway.waku.libp2p.transports.tcp import TcpTransport, listen_tcp
 from fairway.waku.libp2p.transports.web_origins import WebOrigins
+from fairway.waku.libp2p.transports.websocket import WebSocketTransport
 from fairway.waku.libp2p.upgrade import Upgraded, Upgrader
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.subscription import Subscription
@@ -81,7 +78,6 @@ class Host:
         agent: str,
         limits: HostLimits,
         muxers: Sequence[str],
-        ssl: SSLContext | None,
         origins: WebOrigins,
     ) -> None:
         self.key = key
@@ -96,7 +92,7 @@ class Host:
         self._identify = IdentifyService(key=key, agent=agent, handlers=self._handlers, book=self._book)
         credentials = NoiseCredentials.make(key)
         self._upgrader = Upgrader(credentials=credentials, muxers=tuple(muxers), limits=limits.muxer)
-        self._dialer = Dialer(upgrader=self._upgrader, limits=limits, ssl=ssl, run=self._run_outbound)
+        self._dialer = Dialer(upgrader=self._upgrader, limits=limits, run=self._run_outbound)
         self._origins = origins
         self._servers: list[asyncio.Server] = []
         self._tasks = OwnedTasks()
@@ -112,9 +108,6 @@ class Host:
         agent: str = DEFAULT_AGENT,
         limits: HostLimits | None = None,
         muxers: Sequence[str] = DEFAULT_MUXERS,
-        announce: Sequence[Multiaddr | str] = (),
-        listen_ssl: SSLContext | None = None,
-        dial_ssl: SSLContext | None = None,
         web_origins: Sequence[str] = (),
     ) -> Self:
         """Start a node.
@@ -125,9 +118,6 @@ class Host:
             agent: its agent version for identify.
             limits: its limits for peers.
             muxers: the muxers that it offers and accepts, preferred first.
-            announce: addresses to announce instead of those it listens on, for a node behind a proxy or NAT.
-            listen_ssl: the certificate for ``/wss`` listeners.
-            dial_ssl: the authorities to trust when dialling ``/wss``; by default the system's.
             web_origins: origins of web pages that may connect, such as ``https://example.org``, or ``*`` for all. Pages
                 of this machine may always connect, and so may programs, which send no origin.
 
@@ -142,7 +132,6 @@ class Host:
             agent=agent,
             limits=limits or HostLimits(),
             muxers=muxers,
-            ssl=dial_ssl,
             origins=WebOrigins(web_origins),
         )
         host._handlers.add(PING_PROTOCOL, answer_pings, MAX_STREAMS_PER_PEER)
@@ -150,13 +139,11 @@ class Host:
         host._handlers.add(IDENTIFY_PUSH_PROTOCOL, host._identify.receive_push, None)
         try:
             for address in listen:
-                await host._listen(_parsed(address), listen_ssl)
+                await host._listen(_parsed(address))
         except BaseException:
             await host.close()
             raise
-        host._identify.addresses = tuple(_parsed(one).without_peer_id() for one in announce) or tuple(
-            one.without_peer_id() for one in host.addresses
-        )
+        host._identify.addresses = tuple(address.without_peer_id() for address in host.addresses)
         return host
 
     # ---- for applications
@@ -230,7 +217,7 @@ class Host:
     def statistics(self) -> HostStatistics:
         """Return the present counts and sizes."""
         connections = self._book.connections()
-        muxers = [connection.statistics().muxer for connection in connections]
+        muxers = [connection.muxer_statistics() for connection in connections]
         return HostStatistics(
             connections=len(connections),
             peers=len({connection.peer_id for connection in connections}),
@@ -266,22 +253,17 @@ class Host:
 
     # ---- listening
 
-    async def _listen(self, address: Multiaddr, ssl: SSLContext | None) -> None:
+    async def _listen(self, address: Multiaddr) -> None:
         kind = address.transport or "tcp"
-        if kind == "wss" and ssl is None:
-            raise ConfigurationError(f"{address} needs a certificate: give listen_ssl")
-        server = await listen_tcp(
-            address.without_peer_id(),
-            lambda raw: self._accepted(raw, kind, ssl),
-            with_tls=kind == "wss",
-            backlog=_LISTEN_BACKLOG,
-        )
+        if kind == "wss":
+            raise AddressError(f"{address} cannot be listened on: put a proxy with a certificate before a /ws address")
+        server = await listen_tcp(address.without_peer_id(), lambda raw: self._accepted(raw, kind), _LISTEN_BACKLOG)
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]
         bound = Multiaddr.of(address.host or "", port, transport=kind)
         self.addresses = (*self.addresses, bound.with_peer_id(self.peer_id))
 
-    def _accepted(self, raw: TcpTransport, kind: str, ssl: SSLContext | None) -> None:
+    def _accepted(self, raw: TcpTransport, kind: str) -> None:
         try:
             self._check_open()
             ticket = self._admission.knock(raw.remote_address.host or "", raw.abort)
@@ -289,13 +271,13 @@ class Host:
             _log.debug("%s was turned away: %s", raw.remote_address, error)
             raw.abort()
         else:
-            self._own(self._welcome(raw, kind, ssl, ticket), f"connection from {raw.remote_address}")
+            self._own(self._welcome(raw, kind, ticket), f"connection from {raw.remote_address}")
 
-    async def _welcome(self, raw: TcpTransport, kind: str, ssl: SSLContext | None, ticket: Ticket) -> None:
+    async def _welcome(self, raw: TcpTransport, kind: str, ticket: Ticket) -> None:
         try:
             try:
                 async with asyncio.timeout(self.limits.handshake_timeout_s):
-                    link = Link(await welcome(raw, kind, ssl, self._origins))
+                    link = Link(raw if kind == "tcp" else await WebSocketTransport.accept(raw, self._origins))
                     upgraded = await self._upgrader.upgrade(link, Role.RESPONDER)
             except (Libp2pError, OSError) as error:
                 # TimeoutError, which the time limit raises, is an OSError as well.

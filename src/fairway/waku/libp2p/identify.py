@@ -2,8 +2,8 @@
 
 Each side opens ``/ipfs/id/1.0.0`` and reads one message: the peer's key, addresses, protocols and agent, and the
 address from which it sees this node. With ``/ipfs/id/push/1.0.0`` a peer sends the message again when something has
-changed, perhaps only some of its fields. Invariant: a message with the key or the signed record of another peer is
-refused whole.
+changed, perhaps only some of its fields. Of a peer's message the addresses are ignored, because a host dials configured
+addresses only. Invariant: a message with the key of another peer is refused whole.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 
 from fairway.waku.libp2p.errors import IdentityError
 from fairway.waku.libp2p.keys import IdentityKey
-from fairway.waku.libp2p.multiaddr import Multiaddr, readable_addresses
+from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.libp2p.peer_record import PeerRecord, open_peer_record, sign_peer_record
+from fairway.waku.libp2p.peer_record import sign_peer_record
 from fairway.waku.libp2p.proto import identify_pb2
 from fairway.waku.libp2p.protobuf import parse_message
 from fairway.waku.libp2p.public_keys import PublicKey
@@ -27,26 +27,17 @@ PROTOCOL_VERSION: Final = "ipfs/0.1.0"
 
 MAX_MESSAGE_BYTES: Final = 65_536
 _MAX_PROTOCOLS: Final = 512
-_MAX_ADDRESSES: Final = 64
 _MAX_TEXT: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerInfo:
-    """The content of a peer's identify messages."""
+    """What a peer says of itself in its identify messages."""
 
     protocols: frozenset[str] = frozenset()
     """The protocols that it serves."""
-    listen_addresses: tuple[Multiaddr, ...] = ()
-    """The addresses at which it can be reached; those with unknown protocols are left out."""
-    observed_address: Multiaddr | None = None
-    """The address from which it sees this node."""
     agent: str = ""
     """Name and version of its program."""
-    protocol_version: str = ""
-    """The family of protocols, such as ``ipfs/0.1.0``."""
-    record: PeerRecord | None = None
-    """Its addresses, signed by it."""
 
 
 def encode_identify(
@@ -75,28 +66,15 @@ def decode_identify(data: bytes, peer_id: PeerId, known: PeerInfo | None = None)
 
     Raises:
         FrameError: ``data`` is no identify message.
-        IdentityError: it has the key or the record of another peer.
+        IdentityError: it has the key of another peer.
 
     """
     message = parse_message(identify_pb2.Identify, data, max_bytes=MAX_MESSAGE_BYTES)
     if message.public_key and PeerId.from_public_key(PublicKey.from_bytes(message.public_key)) != peer_id:
         raise IdentityError(f"{peer_id} sent the key of another peer by identify")
     info = known or PeerInfo()
-    if message.signed_peer_record:
-        record = open_peer_record(message.signed_peer_record)
-        if record.peer_id != peer_id:
-            raise IdentityError(f"{peer_id} sent the record of {record.peer_id} by identify")
-        info = replace(info, record=record)
     if message.protocols:
         info = replace(info, protocols=frozenset(message.protocols[:_MAX_PROTOCOLS]))
-    if message.listen_addrs:
-        info = replace(info, listen_addresses=readable_addresses(message.listen_addrs[:_MAX_ADDRESSES]))
-    if message.observed_addr:
-        observed = readable_addresses([message.observed_addr])
-        # js-libp2p appends the peer id of this node.
-        info = replace(info, observed_address=observed[0].without_peer_id() if observed else None)
     if message.HasField("agent_version"):
         info = replace(info, agent=message.agent_version[:_MAX_TEXT])
-    if message.HasField("protocol_version"):
-        info = replace(info, protocol_version=message.protocol_version[:_MAX_TEXT])
     return info

@@ -102,10 +102,10 @@ class IdentityKey:
         return keys_pb2.PrivateKey(type=self.public_key.type, data=data).SerializeToString(deterministic=True)
 
     @classmethod
-    def from_pem(cls, pem: bytes, password: bytes | None = None) -> IdentityKey:
+    def from_pem(cls, pem: bytes) -> IdentityKey:
         """Read a PEM text (PKCS #8 or SEC 1), or raise `IdentityError`."""
         try:
-            key = serialization.load_pem_private_key(pem, password)
+            key = serialization.load_pem_private_key(pem, None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             # The text of the cause contains no byte of the key.
             raise IdentityError(f"no private key in PEM form: {error}") from error
@@ -116,17 +116,12 @@ class IdentityKey:
         except ConfigurationError as error:
             raise IdentityError(str(error)) from error
 
-    def to_pem(self, password: bytes | None = None) -> bytes:
-        """Return PEM text (PKCS #8), encrypted when a password is given."""
-        lock = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
-        return self._key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
-
     @classmethod
-    def load(cls, path: Path | str, password: bytes | None = None) -> IdentityKey:
+    def load(cls, path: Path | str) -> IdentityKey:
         """Read a key file, PEM or protobuf. Raises `IdentityError`, or `OSError` when it cannot be read."""
         with Path(path).open("rb") as file:
             data = file.read(MAX_KEY_BYTES + 1)
-        return cls.from_pem(data, password) if data.startswith(b"-----BEGIN") else cls.from_bytes(data)
+        return cls.from_pem(data) if data.startswith(b"-----BEGIN") else cls.from_bytes(data)
 
     def save(self, path: Path | str) -> None:
         """Write a new protobuf key file that only its owner may read; an existing file is left alone (`OSError`)."""

@@ -33,8 +33,6 @@ class Link:
         self.transport = transport
         self.received_bytes = 0
         """Bytes that came from the network."""
-        self.sent_bytes = 0
-        """Bytes that went to the network."""
         self._session: NoiseSession | None = None
         self._held = b""
 
@@ -64,9 +62,7 @@ class Link:
 
     def send(self, data: bytes) -> None:
         """Encrypt ``data`` and pass it to the transport."""
-        sealed = data if self._session is None else self._session.encrypt(data)
-        self.sent_bytes += len(sealed)
-        self.transport.write(sealed)
+        self.transport.write(data if self._session is None else self._session.encrypt(data))
 
     async def write(self, data: bytes) -> None:
         """Send ``data``; a negotiation sends so few bytes that it need not wait for the transport."""

@@ -1,28 +1,25 @@
-"""Multiaddrs: addresses that describe themselves, as text ("/ip4/127.0.0.1/tcp/60000/p2p/12D3...") and in binary.
+"""Multiaddrs: addresses that describe themselves, as text ("/ip4/127.0.0.1/tcp/60000/p2p/12D3...").
 
 Implements the parts of the multiaddr specification and of libp2p's "Addressing" that TCP and WebSocket peers use.
-Addresses of other known transports can be read but not dialled. The length of an unknown protocol is unknown, so that
-an address with one is refused whole. IPv6 zones are refused, because they have a meaning on one machine only.
+Addresses of other known transports can be read but not dialled. The binary form is written, and not read. IPv6 zones
+are refused, because they have a meaning on one machine only.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 from typing import Final
 
-from fairway.waku.libp2p.errors import AddressError, FrameError, IdentityError
+from fairway.waku.libp2p.errors import AddressError, IdentityError
 from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.libp2p.varint import decode_uvarint
 from fairway.wire.varint import encode_uvarint
 
-MAX_ADDRESS_BYTES: Final = 1024
-"""Longer addresses, in text or binary, are not read."""
+MAX_ADDRESS_CHARACTERS: Final = 1024
+"""Longer addresses are not read."""
 
-_HOST_BYTES: Final = {"ip4": 4, "ip6": 16}
+_IP_ADDRESSES: Final = frozenset({"ip4", "ip6"})
 _NAMES: Final = frozenset({"dns", "dns4", "dns6", "dnsaddr", "sni"})
 _PORTS: Final = frozenset({"tcp", "udp"})
 _CODES: Final = {
@@ -51,9 +48,8 @@ _CODES: Final = {
 }
 """The known protocols, with their codes in the multicodec table."""
 
-_BY_CODE: Final = {code: name for name, code in _CODES.items()}
 _ALIASES: Final = {"ipfs": "p2p"}
-_WITH_VALUE: Final = {"p2p", *_HOST_BYTES, *_NAMES, *_PORTS}
+_WITH_VALUE: Final = {"p2p", *_IP_ADDRESSES, *_NAMES, *_PORTS}
 
 _TRANSPORTS: Final = {
     ("tcp",): "tcp",
@@ -74,7 +70,7 @@ _PORT_PATTERN: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 class Multiaddr:
     """An address as a row of (protocol, value) pairs; the value of a protocol without one is None.
 
-    Made by `parse`, `from_bytes` and `of`, which check it; equal addresses are equal values.
+    Made by `parse` and `of`, which check it; equal addresses are equal values.
     """
 
     components: tuple[tuple[str, str | None], ...]
@@ -83,8 +79,8 @@ class Multiaddr:
     @classmethod
     def parse(cls, text: str) -> Multiaddr:
         """Read the text form, or raise `AddressError`. "/ipfs/ID" is read as "/p2p/ID"."""
-        if len(text) > MAX_ADDRESS_BYTES:
-            raise AddressError(f"an address of {len(text)} characters; at most {MAX_ADDRESS_BYTES} are read")
+        if len(text) > MAX_ADDRESS_CHARACTERS:
+            raise AddressError(f"an address of {len(text)} characters; at most {MAX_ADDRESS_CHARACTERS} are read")
         if not text.startswith("/") or text == "/":
             raise AddressError(f"{text!r} is no multiaddr: it looks like /ip4/127.0.0.1/tcp/60000")
         words = iter(text.rstrip("/")[1:].split("/"))
@@ -100,31 +96,6 @@ class Multiaddr:
                 if value is None:
                     raise AddressError(f"{text!r} ends where the value of {word!r} is expected")
                 value = _canonical(name, value, text)
-            components.append((name, value))
-        return cls(tuple(components))
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Multiaddr:
-        """Read the binary form, or raise `AddressError`."""
-        if not 0 < len(data) <= MAX_ADDRESS_BYTES:
-            raise AddressError(f"an address of {len(data)} bytes; 1 to {MAX_ADDRESS_BYTES} are read")
-        components: list[tuple[str, str | None]] = []
-        offset = 0
-        while offset < len(data):
-            code, offset = _read_number(data, offset)
-            name = _BY_CODE.get(code)
-            if name is None:
-                raise AddressError(f"the protocol with code {code} is unknown, so what follows it cannot be read")
-            value = None
-            if name in _WITH_VALUE:
-                size = _HOST_BYTES.get(name, 2 if name in _PORTS else -1)
-                if size < 0:
-                    size, offset = _read_number(data, offset)
-                raw = data[offset : offset + size]
-                if len(raw) != size:
-                    raise AddressError(f"the address ends inside the value of {name!r}")
-                value = _to_text(name, raw)
-                offset += size
             components.append((name, value))
         return cls(tuple(components))
 
@@ -154,7 +125,7 @@ class Multiaddr:
     def host(self) -> str | None:
         """The IP address or DNS name that comes first, or None."""
         name, value = self.components[0]
-        return value if name in _HOST_BYTES or name in {"dns", "dns4", "dns6", "dnsaddr"} else None
+        return value if name in _IP_ADDRESSES or name in {"dns", "dns4", "dns6", "dnsaddr"} else None
 
     @property
     def host_kind(self) -> str | None:
@@ -209,15 +180,6 @@ class Multiaddr:
         return f"Multiaddr({str(self)!r})"
 
 
-def readable_addresses(encoded: Iterable[bytes]) -> tuple[Multiaddr, ...]:
-    """Return the binary addresses that can be read; peers also send addresses with unknown transports."""
-    readable = []
-    for data in encoded:
-        with suppress(AddressError):
-            readable.append(Multiaddr.from_bytes(data))
-    return tuple(readable)
-
-
 def _canonical(name: str, value: str, whole: str) -> str:
     """Return the one text form of a value, or raise `AddressError`."""
     try:
@@ -249,26 +211,3 @@ def _to_binary(name: str, value: str) -> bytes:
         return int(value).to_bytes(2)
     raw = PeerId.parse(value).multihash if name == "p2p" else value.encode()
     return encode_uvarint(len(raw)) + raw
-
-
-def _to_text(name: str, raw: bytes) -> str:
-    if name == "ip4":
-        return str(IPv4Address(raw))
-    if name == "ip6":
-        return str(IPv6Address(raw))
-    if name in _PORTS:
-        return str(int.from_bytes(raw))
-    try:
-        return str(PeerId(raw)) if name == "p2p" else _canonical(name, raw.decode(), f"the value of {name}")
-    except (IdentityError, UnicodeDecodeError) as error:
-        raise AddressError(f"the value of {name!r} in a binary address: {error}") from error
-
-
-def _read_number(data: bytes, offset: int) -> tuple[int, int]:
-    try:
-        found = decode_uvarint(data, offset)
-    except FrameError as error:
-        raise AddressError(f"a binary address with a bad number: {error}") from error
-    if found is None:
-        raise AddressError("the binary address ends inside a number")
-    return found

@@ -11,7 +11,7 @@ number of proposals, and a failed negotiation stays failed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,15 +52,14 @@ _HEADER: Final = encode_message(MULTISTREAM_PROTOCOL)
 class _Negotiation(ABC):
     """The common part of both sides: reads messages from the received bytes, and keeps the result."""
 
-    __slots__ = ("_buffer", "_fault", "_greeted", "_max_message_bytes", "_out", "_over")
+    __slots__ = ("_buffer", "_fault", "_greeted", "_out", "_over")
 
-    def __init__(self, max_message_bytes: int) -> None:
+    def __init__(self) -> None:
         self._buffer = b""
         self._out: list[bytes] = []
         self._greeted = False
         self._fault: str | None = None
         self._over = False
-        self._max_message_bytes = max_message_bytes
 
     def data_to_send(self) -> bytes:
         """Return the bytes to send now, perhaps none; they must also be sent after an agreement."""
@@ -97,7 +96,7 @@ class _Negotiation(ABC):
         return Negotiated(agreed, leftover)
 
     def _next_message(self, offset: int) -> tuple[str, int] | None:
-        prefix = decode_uvarint(self._buffer, offset, max_value=self._max_message_bytes)
+        prefix = decode_uvarint(self._buffer, offset, max_value=MAX_MESSAGE_BYTES)
         if prefix is None or len(self._buffer) < sum(prefix):
             return None
         size, start = prefix
@@ -135,15 +134,15 @@ class MultistreamDialer(_Negotiation):
 
     __slots__ = ("_proposals", "_proposed")
 
-    def __init__(self, protocols: Sequence[str], *, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
-        super().__init__(max_message_bytes)
+    def __init__(self, protocols: Sequence[str]) -> None:
+        super().__init__()
         if not protocols:
             raise ConfigurationError("a dialer proposes at least one protocol; none was given")
         for protocol in protocols:
             size = len(protocol.encode()) + 1
-            if "\n" in protocol or protocol in {"", _NOT_AVAILABLE, _LIST} or size > max_message_bytes:
+            if "\n" in protocol or protocol in {"", _NOT_AVAILABLE, _LIST} or size > MAX_MESSAGE_BYTES:
                 raise ConfigurationError(
-                    f"{protocol!r} cannot be proposed: one line of 1 to {max_message_bytes - 1} bytes"
+                    f"{protocol!r} cannot be proposed: one line of 1 to {MAX_MESSAGE_BYTES - 1} bytes"
                 )
         self._proposals = tuple(protocols)
         self._proposed = 0
@@ -172,38 +171,26 @@ class MultistreamDialer(_Negotiation):
 
 
 class MultistreamListener(_Negotiation):
-    """The side that accepts or declines proposals. ``protocols``: the names that it accepts, or a test of a name.
+    """The side that accepts the proposals for which ``speaks`` is true, and declines others until it gives up.
 
-    After ``max_proposals`` declined proposals it gives up. It answers "ls" with the names, or with "na" if it only has
-    a test.
+    It answers "ls", which asks for all names, with "na".
     """
 
-    __slots__ = ("_left", "_protocols", "_speaks")
+    __slots__ = ("_left", "_speaks")
 
-    def __init__(
-        self,
-        protocols: Collection[str] | Callable[[str], bool],
-        *,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
-        max_proposals: int = MAX_PROPOSALS,
-    ) -> None:
-        super().__init__(max_message_bytes)
-        self._protocols = None if callable(protocols) else protocols
-        self._speaks = protocols if callable(protocols) else protocols.__contains__
-        self._left = max_proposals
+    def __init__(self, speaks: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._speaks = speaks
+        self._left = MAX_PROPOSALS
 
     def _greet(self) -> None:
         self._out.append(_HEADER)
 
     def _answer(self, text: str) -> str | None:
-        if text not in {_LIST, _NOT_AVAILABLE} and self._speaks(text):
+        if self._speaks(text):
             self._out.append(encode_message(text))
             return text
-        if text == _LIST and self._protocols is not None:
-            lines = b"".join(encode_message(name) for name in sorted(self._protocols))
-            self._out.append(length_prefixed(lines + b"\n"))
-        else:
-            self._out.append(encode_message(_NOT_AVAILABLE))
+        self._out.append(encode_message(_NOT_AVAILABLE))
         self._left -= 1
         if self._left <= 0:
             raise NegotiationError(f"the peer asked for too many protocols, the last was {text[:80]!r}")

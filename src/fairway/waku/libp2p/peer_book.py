@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fairway.waku.libp2p.connection import Connection
-from fairway.waku.libp2p.host_events import HostEvent, PeerConnected, PeerDisconnected, PeerIdentified
 from fairway.waku.libp2p.identify import PeerInfo
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.subscription import Subscription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerConnected:
+    """The first connection with a peer is open; its protocols are not known yet."""
+
+    peer_id: PeerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerIdentified:
+    """A peer announced its protocols for the first time, or they have changed."""
+
+    peer_id: PeerId
+    protocols: frozenset[str]
+    """All protocols that the peer serves now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerDisconnected:
+    """The last connection with a peer has ended."""
+
+    peer_id: PeerId
+
+
+HostEvent = PeerConnected | PeerIdentified | PeerDisconnected
 
 
 class PeerBook:
@@ -22,7 +49,7 @@ class PeerBook:
         of_peer = self._connections.setdefault(connection.peer_id, [])
         of_peer.append(connection)
         if len(of_peer) == 1:
-            self._publish(PeerConnected(peer_id=connection.peer_id, address=connection.remote_address))
+            self._publish(PeerConnected(peer_id=connection.peer_id))
 
     def remove(self, connection: Connection) -> None:
         """Remove a connection that has ended."""

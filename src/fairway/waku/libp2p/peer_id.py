@@ -7,6 +7,7 @@ any other hash is refused. The text form is base58btc ("12D3KooW...", "16Uiu2...
 from __future__ import annotations
 
 import hashlib
+from base64 import b32decode, b32encode
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -27,7 +28,6 @@ _CID_V1_LIBP2P_KEY: Final = b"\x01\x72"
 
 _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-_BASE32: Final = "abcdefghijklmnopqrstuvwxyz234567"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -72,18 +72,6 @@ class PeerId:
             raise IdentityError(f"{text!r} is a CID, but not of a libp2p key")
         return cls(binary[len(_CID_V1_LIBP2P_KEY) :])
 
-    def public_key(self) -> PublicKey | None:
-        """Return the key in the id, or None if the id is a hash. Raises `IdentityError` if it is no valid key."""
-        return PublicKey.from_bytes(self.multihash[2:]) if self.multihash[0] == _IDENTITY else None
-
-    def to_bytes(self) -> bytes:
-        """Return the multihash."""
-        return self.multihash
-
-    def to_cid(self) -> str:
-        """Return the CIDv1 text in base32."""
-        return "b" + _encode_base32(_CID_V1_LIBP2P_KEY + self.multihash)
-
     def __str__(self) -> str:
         return _encode_base58(self.multihash)
 
@@ -113,21 +101,11 @@ def _decode_digits(text: str, alphabet: str, whole: str) -> bytes:
     return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8)
 
 
-def _encode_base32(data: bytes) -> str:
-    bits = len(data) * 8
-    digits = -(-bits // 5)
-    number = int.from_bytes(data) << (digits * 5 - bits)
-    return "".join(_BASE32[number >> (5 * place) & 31] for place in reversed(range(digits)))
-
-
 def _decode_base32(text: str, whole: str) -> bytes:
-    number = 0
-    for character in text:
-        digit = _BASE32.find(character)
-        if digit < 0:
-            raise IdentityError(f"{whole!r} is no peer id: {character!r} is no digit of base 32")
-        number = number << 5 | digit
-    size, spare = divmod(len(text) * 5, 8)
-    if spare >= 5 or number & ((1 << spare) - 1):
-        raise IdentityError(f"{whole!r} is no peer id: its last digits carry bits that belong to no byte")
-    return (number >> spare).to_bytes(size)
+    try:
+        binary = b32decode(text.upper() + "=" * (-len(text) % 8))
+    except ValueError as error:
+        raise IdentityError(f"{whole!r} is no peer id: {error}") from error
+    if b32encode(binary).decode().rstrip("=").lower() != text:
+        raise IdentityError(f"{whole!r} is no peer id: base32 has another form for the same bytes")
+    return binary

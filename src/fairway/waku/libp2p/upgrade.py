@@ -28,7 +28,6 @@ from fairway.waku.libp2p.noise import (
     generate_noise_key,
 )
 from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.libp2p.public_keys import PublicKey
 
 MUXERS: Final[dict[str, type[Muxer]]] = {muxer.protocol: muxer for muxer in (Yamux, Mplex)}
 """The muxers that can be offered."""
@@ -40,8 +39,6 @@ class Upgraded:
 
     peer_id: PeerId
     """The peer's id, which the handshake has proven."""
-    public_key: PublicKey
-    """The peer's identity key."""
     link: Link
     """Carries the frames of the muxer."""
     muxer: Muxer
@@ -78,7 +75,7 @@ class Upgrader:
         secured = await self._shake_hands(link, role, expected_peer)
         chosen = await negotiate(link, self._negotiation(role, self.muxers))
         muxer = MUXERS[chosen](initiator=role is Role.INITIATOR, limits=self.limits)
-        return Upgraded(peer_id=secured.peer_id, public_key=secured.public_key, link=link, muxer=muxer)
+        return Upgraded(peer_id=secured.peer_id, link=link, muxer=muxer)
 
     async def _shake_hands(self, link: Link, role: Role, expected_peer: PeerId | None) -> Secured:
         handshake = NoiseHandshake(
@@ -99,4 +96,4 @@ class Upgrader:
 
     @staticmethod
     def _negotiation(role: Role, protocols: Sequence[str]) -> MultistreamDialer | MultistreamListener:
-        return MultistreamDialer(protocols) if role is Role.INITIATOR else MultistreamListener(protocols)
+        return MultistreamDialer(protocols) if role is Role.INITIATOR else MultistreamListener(protocols.__contains__)

@@ -1,18 +1,18 @@
 """`FilterClient`: keeps the same filter subscriptions at two service nodes (12/WAKU2-FILTER).
 
-`FilterClient.run` brings the nodes to what is wanted, pings them, and replaces those that fail; whatever changes it
-says as an event. Invariants: a message is handed on once, however many nodes push it, and only if it is wanted and
-comes from a node that was asked for it; a node that forgot the subscription gets it again at the next ping.
+`FilterClient.run` brings the nodes to what is wanted, pings them, and replaces those that fail. Invariants: a message
+is handed on once, however many nodes push it, and only if it is wanted and comes from a node that was asked for it; a
+node that forgot the subscription gets it again at the next ping.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 from itertools import groupby
 from typing import Final
 
@@ -46,27 +46,7 @@ _TICK_S: Final = 1.0
 _PUSHES_PER_TURN: Final = 64
 _PUSH_STREAMS: Final = 512
 """Push streams of one node; go-waku opens one for each message of a burst at once."""
-
-
-class FilterChange(Enum):
-    """A change of a subscription at a node."""
-
-    MADE = "made"
-    """The node accepted it."""
-    LOST = "lost"
-    """The node forgot it, disconnected or does not answer; messages sent since then may be missing."""
-    REFUSED = "refused"
-    """The node refused it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterEvent:
-    """A change of the subscriptions at a node."""
-
-    peer_id: PeerId
-    change: FilterChange
-    detail: str = ""
-    """Why, for people."""
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -89,8 +69,9 @@ class FilterClient:
         *,
         clock: Callable[[], float],
         hand_on: Callable[[RoutedMessage], object],
-        changed: Callable[[FilterEvent], None],
+        changed: Callable[[], None],
     ) -> None:
+        """``hand_on`` takes each wanted message once, ``changed`` is called when a node's subscriptions change."""
         self._host: Final = host
         self._pool: Final = pool
         self._options: Final = options
@@ -158,7 +139,8 @@ class FilterClient:
         self._seen.expire(now_s)
         serving = self._pool.serving(FILTER_SUBSCRIBE_PROTOCOL)
         for peer in [peer for peer in self._holders if peer not in serving]:
-            self._lose(peer, "it is no longer connected")
+            if self._holders.pop(peer).held:
+                self._note(peer, "it is no longer connected")
         chosen = [peer for peer in serving if peer in self._holders]
         chosen += [peer for peer in serving if peer not in self._holders]
         chosen = chosen[: self._options.peers_to_use]
@@ -207,11 +189,11 @@ class FilterClient:
                     holder.held |= changed
                     made = True
                 else:
-                    self._give_up(peer, fault, FilterChange.REFUSED)
+                    self._give_up(peer, fault)
                     return
         if made:
             self._pool.served(peer, FILTER_SUBSCRIBE_PROTOCOL)
-            self._changed(FilterEvent(peer_id=peer, change=FilterChange.MADE))
+            self._note(peer, "made")
 
     async def _ping(self, peer: PeerId, holder: _Holder, now_s: float) -> None:
         fault = await self._request(peer, FilterSubscribeType.SUBSCRIBER_PING)
@@ -222,11 +204,11 @@ class FilterClient:
         if fault.startswith("404"):
             # The node lost the subscription: it is made again right away.
             holder.held.clear()
-            self._changed(FilterEvent(peer_id=peer, change=FilterChange.LOST, detail=fault))
+            self._note(peer, fault)
             return
         holder.failed_pings += 1
         if holder.failed_pings >= self._options.max_failed_pings:
-            self._give_up(peer, fault, FilterChange.LOST)
+            self._give_up(peer, fault)
         else:
             holder.ping_due_s = now_s + min(_TICK_S, self._options.ping_interval_s)
 
@@ -260,18 +242,18 @@ class FilterClient:
             return str(error) or "no response in time"
         return None if response.is_success else f"{response.status_code} {response.status_desc or ''}".rstrip()
 
-    def _give_up(self, peer: PeerId, fault: str, change: FilterChange) -> None:
+    def _give_up(self, peer: PeerId, fault: str) -> None:
         """Replace a peer that fails by another one."""
         self._pool.failed(peer, FILTER_SUBSCRIBE_PROTOCOL)
         if self._holders.pop(peer, None) is not None:
-            self._changed(FilterEvent(peer_id=peer, change=change, detail=fault))
+            self._note(peer, fault)
         # Without one that may do better the next tick is soon enough: whoever refused would refuse again.
         if any(other not in self._holders for other in self._pool.unfailing(FILTER_SUBSCRIBE_PROTOCOL)):
             self._look.set()
 
-    def _lose(self, peer: PeerId, detail: str) -> None:
-        if self._holders.pop(peer).held:
-            self._changed(FilterEvent(peer_id=peer, change=FilterChange.LOST, detail=detail))
+    def _note(self, peer: PeerId, change: str) -> None:
+        _LOG.debug("filter subscription at %s: %s", peer, change)
+        self._changed()
 
     async def _pushed(self, stream: Stream) -> None:
         frames = 0

@@ -18,11 +18,11 @@ from typing import Final, Self
 
 from fairway.errors import ConfigurationError, NodeUnavailableError
 from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.host_events import HostEvent
 from fairway.waku.libp2p.keeper import PeerKeeper
 from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
-from fairway.waku.light.filter_client import FilterClient, FilterEvent
+from fairway.waku.libp2p.peer_book import HostEvent
+from fairway.waku.light.filter_client import FilterClient
 from fairway.waku.light.options import LightOptions
 from fairway.waku.light.peer_pool import PeerPool
 from fairway.waku.light.presence import PresenceKeeper
@@ -69,7 +69,6 @@ class LightNode(WatchedNode):
         self._options: Final = options
         self._closed = False
         self._tasks: Final = OwnedTasks()
-        self._events: Subscription[FilterEvent] | None = None
         self._introductions: Final = Introductions(
             host,
             WakuMetadata(cluster_id=options.cluster_id),
@@ -90,7 +89,7 @@ class LightNode(WatchedNode):
             options,
             clock=time.monotonic,
             hand_on=self._listeners.hear,
-            changed=self._filter_changed,
+            changed=self._show_status,
         )
         self._presence: Final = PresenceKeeper(
             present=self._store.present, push=self._push.push, options=options, clock=time.monotonic
@@ -125,13 +124,6 @@ class LightNode(WatchedNode):
             await node.close()
             raise
         return node
-
-    def filter_events(self) -> Subscription[FilterEvent]:
-        """Return the events of filter subscriptions from now on; ends when the node closes, or at the next call."""
-        if self._events is not None:
-            self._events.close()
-        self._events = Subscription()
-        return self._events
 
     async def send(self, message: RoutedMessage) -> SendResult:
         """Send by light push. An accepted message is looked for in stores, and sent again if none has it."""
@@ -178,8 +170,6 @@ class LightNode(WatchedNode):
         self._closed = True
         self._board.close()
         self._listeners.close()
-        if self._events is not None:
-            self._events.close()
         async with AsyncExitStack() as exits:  # closes all even if one fails or the caller is cancelled
             parts = (self.host, self._filter, self._keeper, self._tasks, self._introductions, self._pulse)
             for part in parts:
@@ -221,12 +211,6 @@ class LightNode(WatchedNode):
 
     def _unsubscribed(self, criteria: frozenset[Criterion]) -> None:
         self._filter.unwant(criteria)
-
-    def _filter_changed(self, event: FilterEvent) -> None:
-        _LOG.debug("filter subscription %s at %s: %s", event.change.value, event.peer_id, event.detail)
-        if self._events is not None:
-            self._events.put(event)
-        self._show_status()
 
     def _status_now(self) -> NodeStatus:
         pushing = len(self._pool.serving(*PUSH_PROTOCOLS))

@@ -68,7 +68,7 @@ class Pulse:
         for gone in self._heard.keys() - set(connections):
             del self._heard[gone]
         for connection in connections:
-            received_bytes = connection.statistics().received_bytes
+            received_bytes = connection.received_bytes
             heard = self._heard.get(connection)
             if heard is None or heard.received_bytes != received_bytes:
                 self._heard[connection] = _Heard(received_bytes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +30,6 @@ from fairway.wire.lightpush import (
     ClientAction,
     LightPushRequest,
     LightPushResponse,
-    PushRequestV2,
     PushResponseV2,
     StatusCode,
     decode_lightpush_response,
@@ -92,11 +91,9 @@ class PushClient:
         self._pool: Final = pool
         self._options: Final = options
 
-    async def push(self, message: RoutedMessage, *, avoiding: Iterable[PeerId] = ()) -> SendResult:
-        """Send a message; peers in ``avoiding`` are used only if there is no other."""
-        avoided = set(avoiding)
-        peers = sorted(self._pool.serving(*PUSH_PROTOCOLS), key=lambda peer: peer in avoided)
-        peers = peers[:_MAX_ATTEMPTS]
+    async def push(self, message: RoutedMessage) -> SendResult:
+        """Send a message."""
+        peers = self._pool.serving(*PUSH_PROTOCOLS)[:_MAX_ATTEMPTS]
         answers: list[_Answer] = []
         step = self._options.peers_to_use
         for first in range(0, len(peers), step):
@@ -109,12 +106,15 @@ class PushClient:
         served = self._host.protocols_of(peer)
         protocol = next((protocol for protocol in PUSH_PROTOCOLS if protocol in served), LIGHTPUSH_PROTOCOL)
         encode, decode = _VERSIONS[protocol]
+        request = LightPushRequest(
+            request_id=str(uuid.uuid4()), pubsub_topic=message.pubsub_topic, message_bytes=message.encoded
+        )
         try:
             encoded = await ask(
                 self._host,
                 peer,
                 protocol,
-                encode(str(uuid.uuid4()), message),
+                encode(request),
                 max_response_bytes=MAX_RESPONSE_BYTES,
                 timeout_s=self._options.request_timeout_s,
             )
@@ -127,18 +127,6 @@ class PushClient:
         else:
             self._pool.failed(peer, protocol)
         return _Answer(peer=peer, response=response, detail=f"{response.status_code} {response.status_desc or ''}")
-
-
-def _request(request_id: str, message: RoutedMessage) -> bytes:
-    return encode_lightpush_request(
-        LightPushRequest(request_id=request_id, pubsub_topic=message.pubsub_topic, message_bytes=message.encoded)
-    )
-
-
-def _request_v2(request_id: str, message: RoutedMessage) -> bytes:
-    return encode_push_request_v2(
-        PushRequestV2(request_id=request_id, pubsub_topic=message.pubsub_topic, message_bytes=message.encoded)
-    )
 
 
 def _response_v2(encoded: bytes) -> LightPushResponse:
@@ -161,9 +149,9 @@ def _status_of(response: PushResponseV2) -> StatusCode:
     return StatusCode.INTERNAL_SERVER_ERROR
 
 
-_VERSIONS: Final[dict[str, tuple[Callable[[str, RoutedMessage], bytes], Callable[[bytes], LightPushResponse]]]] = {
-    LIGHTPUSH_PROTOCOL: (_request, decode_lightpush_response),
-    LIGHTPUSH_V2_PROTOCOL: (_request_v2, _response_v2),
+_VERSIONS: Final[dict[str, tuple[Callable[[LightPushRequest], bytes], Callable[[bytes], LightPushResponse]]]] = {
+    LIGHTPUSH_PROTOCOL: (encode_lightpush_request, decode_lightpush_response),
+    LIGHTPUSH_V2_PROTOCOL: (encode_push_request_v2, _response_v2),
 }
 """Protocol -> encoder of requests, and decoder of responses."""
 

@@ -7,6 +7,7 @@ reader are bounded; pushes beyond that are dropped and counted.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
 from fairway.errors import DecodeError, FairwayError, StoreQueryError
@@ -23,7 +24,6 @@ from fairway.waku.local.frames import (
     PublishFrame,
     Pushed,
     Query,
-    QuotaFrame,
     Request,
     SentFrame,
     StatusFrame,
@@ -34,7 +34,7 @@ from fairway.waku.local.frames import (
     read_frame,
 )
 from fairway.waku.local.node import LocalNode
-from fairway.waku.node import NodeStatus, RoutedMessage, SendResult
+from fairway.waku.node import NodeQuota, NodeStatus, RoutedMessage, SendResult
 from fairway.waku.owned_tasks import OwnedTasks, report
 from fairway.waku.subscription import Subscription
 from fairway.wire.waku_message import decode_waku_message
@@ -75,16 +75,7 @@ class HubConnection:
         """Carry out the client's requests; ends with `DecodeError` or `EOFError`."""
         for wanted in hello.filters:
             await self._subscribe(node, wanted)
-        status = node.status
-        self._write(
-            Welcome(
-                name=node.name,
-                health=status.health,
-                store=status.store,
-                quota=QuotaFrame.of(node.quota),
-                detail=status.detail,
-            )
-        )
+        self._write(Welcome(name=node.name, status=node.status, quota=_quota_of(node)))
         self._tasks.spawn(self._tell_status(node, node.status_changes()))
         while True:
             request = await read_frame(self._reader, FROM_CLIENT)
@@ -132,16 +123,7 @@ class HubConnection:
             result = SendResult(accepted=False, permanent=True, detail=str(error))
         else:
             result = await node.send(routed)
-        await self._answer(
-            SentFrame(
-                request=request.request,
-                accepted=result.accepted,
-                permanent=result.permanent,
-                too_many=result.too_many,
-                detail=result.detail,
-                quota=QuotaFrame.of(node.quota),
-            )
-        )
+        await self._answer(SentFrame(request=request.request, result=result, quota=_quota_of(node)))
 
     async def _query(self, node: LocalNode, request: Query) -> None:
         # One at a time, so that a client which does not read its pages does not have many of them waiting here.
@@ -171,8 +153,7 @@ class HubConnection:
 
     async def _tell_status(self, node: LocalNode, changes: Subscription[NodeStatus]) -> None:
         async for status in changes:
-            quota = QuotaFrame.of(node.quota)
-            await self._answer(StatusFrame(health=status.health, store=status.store, quota=quota, detail=status.detail))
+            await self._answer(StatusFrame(status=status, quota=_quota_of(node)))
 
     async def _answer(self, frame: FromServer) -> None:
         """Write an answer, as soon as the client has read most of the earlier frames."""
@@ -181,3 +162,9 @@ class HubConnection:
 
     def _write(self, frame: FromServer) -> None:
         self._writer.write(pack(frame))
+
+
+def _quota_of(node: LocalNode) -> NodeQuota | None:
+    """Return the rate limit of a node, without the remaining messages, which change with every send."""
+    quota = node.quota
+    return None if quota is None else replace(quota, remaining=None)

@@ -15,10 +15,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from fairway.errors import DecodeError
-from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, RoutedMessage, StoreQuery
+from fairway.waku.node import NodeQuota, NodeStatus, RoutedMessage, SendResult, StoreQuery
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES, decode_waku_message
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of this format; a server refuses other versions."""
 
 MAX_FRAME_BYTES: Final = 4_194_304
@@ -57,18 +57,6 @@ class Filter(msgspec.Struct, frozen=True, array_like=True):
     number: int
     pubsub_topic: str
     content_topics: tuple[str, ...]
-
-
-class QuotaFrame(msgspec.Struct, frozen=True, array_like=True):
-    """The rate limit of a node, without the remaining messages, which change with every send."""
-
-    limit: int
-    epoch_ms: int
-
-    @classmethod
-    def of(cls, quota: NodeQuota | None) -> QuotaFrame | None:
-        """Pack a quota."""
-        return None if quota is None else cls(quota.limit, quota.epoch_ms)
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -114,19 +102,15 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     """The server accepted the client and its filters."""
 
     name: str
-    health: NodeHealth
-    store: bool
-    quota: QuotaFrame | None
-    detail: str = ""
+    status: NodeStatus
+    quota: NodeQuota | None
 
 
 class StatusFrame(msgspec.Struct, frozen=True, tag="status"):
     """The status of the client's node."""
 
-    health: NodeHealth
-    store: bool
-    quota: QuotaFrame | None
-    detail: str = ""
+    status: NodeStatus
+    quota: NodeQuota | None
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -139,11 +123,8 @@ class SentFrame(msgspec.Struct, frozen=True, tag="sent"):
     """The result of a `PublishFrame`."""
 
     request: int
-    accepted: bool
-    permanent: bool
-    detail: str
-    quota: QuotaFrame | None
-    too_many: bool = False
+    result: SendResult
+    quota: NodeQuota | None
 
 
 class Page(msgspec.Struct, frozen=True, tag="page"):
@@ -198,8 +179,3 @@ async def read_frame(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Deco
         return decoder.decode(body)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise DecodeError(f"a frame cannot be read: {error}") from error
-
-
-def status_of(frame: Welcome | StatusFrame) -> NodeStatus:
-    """Return the status that a frame carries."""
-    return NodeStatus(health=frame.health, store=frame.store, detail=frame.detail)

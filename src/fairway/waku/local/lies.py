@@ -23,7 +23,7 @@ class Lie(Enum):
     OMITS = "omits messages"
     ENDS_EARLY = "ends before the end"
     REPEATS = "leads back to where it was"
-    ADDS = "adds messages that nobody asked for"
+    ADDS = "adds messages that were not asked for"
     FORGES = "gives other bytes than those that the hash is of"
 
 

@@ -30,7 +30,6 @@ from fairway.waku.local.frames import (
     PublishFrame,
     Pushed,
     Query,
-    QuotaFrame,
     SentFrame,
     StatusFrame,
     Subscribe,
@@ -38,7 +37,6 @@ from fairway.waku.local.frames import (
     Welcome,
     pack,
     read_frame,
-    status_of,
 )
 from fairway.waku.node import NodeQuota, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.owned_tasks import OwnedTasks
@@ -70,7 +68,7 @@ class RemoteNode(WatchedNode):
         self._port = port
         self._request_timeout_s = request_timeout_s
         self._token = os.urandom(_TOKEN_BYTES)
-        self._quota: QuotaFrame | None = None
+        self._quota: NodeQuota | None = None
         self._filters: dict[int, tuple[Filter, Subscription[RoutedMessage]]] = {}
         self._pending: dict[int, asyncio.Future[Answer | None]] = {}
         self._numbers = count(1)
@@ -121,7 +119,7 @@ class RemoteNode(WatchedNode):
     @property
     def quota(self) -> NodeQuota | None:
         """The rate limit among the network's faults, as last received."""
-        return None if self._quota is None else NodeQuota(limit=self._quota.limit, epoch_ms=self._quota.epoch_ms)
+        return self._quota
 
     async def send(self, message: RoutedMessage) -> SendResult:
         """Send a message; not accepted without a connection or an answer."""
@@ -136,9 +134,7 @@ class RemoteNode(WatchedNode):
         if not isinstance(answer, SentFrame):
             return SendResult(accepted=False, detail=f"the server answered with {type(answer).__name__}")
         self._quota = answer.quota
-        return SendResult(
-            accepted=answer.accepted, permanent=answer.permanent, too_many=answer.too_many, detail=answer.detail
-        )
+        return answer.result
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
         """Return the messages of others on content topics, also after a reconnection.
@@ -231,7 +227,7 @@ class RemoteNode(WatchedNode):
         self._bring_up_to_date({wanted.number for wanted in filters})
         self.connections += 1
         self._connected.set()
-        self._board.show(status_of(welcome))
+        self._board.show(welcome.status)
 
     def _bring_up_to_date(self, announced: set[int]) -> None:
         """Send the changes of subscriptions since the `Hello`."""
@@ -246,7 +242,7 @@ class RemoteNode(WatchedNode):
                 self._receive(frame)
             case StatusFrame():
                 self._quota = frame.quota
-                self._board.show(status_of(frame))
+                self._board.show(frame.status)
             case Welcome():
                 raise DecodeError("the server welcomed this node twice")
             case _:

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Final
 
 from fairway.errors import DecodeError
+from fairway.waku.listeners import Criterion
 from fairway.waku.protocols.request_limiter import RequestLimiter
 from fairway.wire.filter import (
     FilterSubscribeRequest,
@@ -23,9 +24,6 @@ from fairway.wire.filter import (
 )
 
 _MAX_CONTENT_TOPIC_BYTES: Final = 1_024
-
-Criterion = tuple[str, str]
-"""A pubsub topic and a content topic."""
 
 
 class FilterStatus(IntEnum):

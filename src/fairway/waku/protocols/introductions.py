@@ -13,7 +13,7 @@ from typing import Final
 from fairway.errors import DecodeError
 from fairway.waku.libp2p.errors import Libp2pError, NegotiationError
 from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.host_events import HostEvent, PeerDisconnected, PeerIdentified
+from fairway.waku.libp2p.peer_book import HostEvent, PeerDisconnected, PeerIdentified
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.exchange import answering, ask

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 from fairway.errors import ConfigurationError, DecodeError, FairwayError
@@ -32,17 +31,10 @@ _TOO_MANY: Final = "more requests than this node allows a peer; wait a second"
 _LOG: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """The outcome of publishing a message."""
+Publish = Callable[[str, bytes, WakuMessage], Awaitable[int]]
+"""Publishes an encoded message on a pubsub topic, and returns the number of relay peers that it was sent to.
 
-    relay_peer_count: int
-    """Relay peers that the message was sent to."""
-
-
-Publish = Callable[[str, bytes, WakuMessage], Awaitable[Published]]
-"""Publishes an encoded message on a pubsub topic; raises a `FairwayError` if that is not possible now."""
-
+Raises a `FairwayError` if that is not possible now."""
 
 Sharding = Callable[[str], str]
 """Returns the pubsub topic of a content topic, or raises `ConfigurationError` for one that does not parse."""
@@ -87,16 +79,13 @@ class LightPushService:
     async def respond_v2(self, peer: str, data: bytes, *, now_s: float, now_ns: int) -> bytes:
         """Return the response to a request of version 2 (19/WAKU2-LIGHTPUSH), which has no codes."""
         try:
-            asked = decode_push_request_v2(data, max_bytes=self.max_request_bytes)
+            request = decode_push_request_v2(data, max_bytes=self.max_request_bytes)
         except DecodeError as error:
             return encode_push_response_v2(PushResponseV2(request_id="", is_success=False, info=str(error)))
-        request = LightPushRequest(
-            request_id=asked.request_id, pubsub_topic=asked.pubsub_topic or None, message_bytes=asked.message_bytes
-        )
         response = await self.push(peer, request, now_s=now_s, now_ns=now_ns)
         info = response.status_desc if not response.is_success else f"relayed to {response.relay_peer_count} peers"
         return encode_push_response_v2(
-            PushResponseV2(request_id=asked.request_id, is_success=response.is_success, info=info)
+            PushResponseV2(request_id=request.request_id, is_success=response.is_success, info=info)
         )
 
     async def push(self, peer: str, request: LightPushRequest, *, now_s: float, now_ns: int) -> LightPushResponse:
@@ -118,17 +107,17 @@ class LightPushService:
         if isinstance(judged, Refusal):
             return refuse(judged.status, judged.detail)
         try:
-            published = await self._publish(pubsub_topic, encoded, judged)
+            relay_peer_count = await self._publish(pubsub_topic, encoded, judged)
         except FairwayError as error:
             _LOG.warning("a message of %s was not published: %s", peer, error)
             return refuse(StatusCode.INTERNAL_SERVER_ERROR, str(error))
-        if self._needs_relay_peers and not published.relay_peer_count:
+        if self._needs_relay_peers and not relay_peer_count:
             return refuse(StatusCode.NO_PEERS_TO_RELAY, "this node has no relay peers for the topic now")
         return LightPushResponse(
             request_id=request.request_id,
             status_code=StatusCode.SUCCESS,
             status_desc="OK",
-            relay_peer_count=published.relay_peer_count,
+            relay_peer_count=relay_peer_count,
         )
 
     def refuse_length(self, peer: str, beginning: bytes, *, now_s: float) -> bytes:

@@ -1,7 +1,7 @@
 """`PendingResponses`: bounds the responses that peers request and do not read.
 
-Responses under way have at most ``max_bytes`` together, or there is only one. Beyond that the oldest is dropped: an
-honest peer reads quickly. A response waits at most ``timeout_s``.
+Responses under way have at most `MAX_PENDING_BYTES` together, or there is only one. Beyond that the oldest is dropped:
+an honest peer reads quickly. A response waits at most `WRITE_TIMEOUT_S`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ WRITE_TIMEOUT_S: Final = 60.0
 class PendingResponses:
     """The responses of one node on their way out."""
 
-    def __init__(self, *, max_bytes: int = MAX_PENDING_BYTES, timeout_s: float = WRITE_TIMEOUT_S) -> None:
+    def __init__(self) -> None:
         self.size_bytes = 0
         """Bytes of the responses that are being written."""
         self.given_up = 0
         """Responses that were dropped for later ones."""
-        self._max_bytes: Final = max_bytes
-        self._timeout_s: Final = timeout_s
         self._sizes: dict[Stream, int] = {}
 
     def __len__(self) -> int:
@@ -40,12 +38,12 @@ class PendingResponses:
         self._sizes[stream] = len(frame)
         self.size_bytes += len(frame)
         try:
-            while self.size_bytes > self._max_bytes and len(self._sizes) > 1:
+            while self.size_bytes > MAX_PENDING_BYTES and len(self._sizes) > 1:
                 self.given_up += 1
                 oldest = next(iter(self._sizes))
                 self._forget(oldest)
                 await oldest.reset()
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await stream.write(frame)
         finally:
             self._forget(stream)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
@@ -38,13 +37,10 @@ class Relay:
         rules: MessageRules,
         *,
         rng: random.Random,
-        options: GossipsubOptions | None = None,
-        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._rules: Final = rules
-        self._now_ns: Final = now_ns
-        chosen = options or GossipsubOptions(max_data_bytes=rules.max_message_bytes)
-        self._pubsub: Final = PubSub(host, RELAY_PROTOCOL, Router(chosen, rng=rng), options=chosen)
+        options = GossipsubOptions(max_data_bytes=rules.max_message_bytes)
+        self._pubsub: Final = PubSub(host, RELAY_PROTOCOL, Router(options, rng=rng), options=options)
 
     def subscribe(self, pubsub_topic: str) -> Subscription[Deliver]:
         """Join a shard; return the messages of others on it."""
@@ -52,8 +48,7 @@ class Relay:
 
     async def publish(self, pubsub_topic: str, encoded: bytes) -> int:
         """Send a message that passed the rules; return the number of peers that it was sent to."""
-        publication = await self._pubsub.publish(Message(topic=pubsub_topic, data=encoded))
-        return len(publication.peers)
+        return await self._pubsub.publish(Message(topic=pubsub_topic, data=encoded))
 
     def passed_on(self, pubsub_topic: str, encoded: bytes) -> bool:
         """Return whether a message came by relay or was sent to a peer, so that publishing it has no effect."""
@@ -92,7 +87,7 @@ class Relay:
 
     def judge(self, message: Message) -> ValidationResult:
         """Return whether a message is accepted, ignored or rejected."""
-        if not isinstance(self._rules.judge(message.topic, message.data, self._now_ns()), Refusal):
+        if not isinstance(self._rules.judge(message.topic, message.data, time.time_ns()), Refusal):
             return ValidationResult.ACCEPT
         return ValidationResult.IGNORE if _is_protobuf(message.data) else ValidationResult.REJECT
 

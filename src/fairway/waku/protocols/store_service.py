@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fairway.errors import DecodeError, FairwayError, StoreQueryError
+from fairway.waku.message_store import MAX_PAGE_SIZE
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.waku.protocols.request_limiter import RequestLimiter
 from fairway.wire.store import (
@@ -25,8 +26,6 @@ from fairway.wire.store import (
 )
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES
 
-MAX_PAGE_SIZE: Final = 100
-"""Most entries in a page; other implementations have the same limit."""
 DEFAULT_PAGE_SIZE: Final = 20
 """Entries in a page if the query does not say."""
 RESPONSE_BYTES: Final = 3_670_016

@@ -1,6 +1,6 @@
 """Server-sent events from bytes (WHATWG HTML, "Parsing an event stream").
 
-Pure: bytes in, events out. At most ``max_bytes`` of an event are held; a longer one is a `DecodeError`.
+Pure: bytes in, events out. At most `MAX_EVENT_BYTES` of an event are held; a longer one is a `DecodeError`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,16 @@ class ServerEvent:
     kind: str
     """``message`` unless the stream names another."""
     data: bytes
-    event_id: str
-    """Id of this event, or of the last one that had an id."""
 
 
 class EventParser:
     """One stream."""
 
-    def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
-        self._max_bytes: Final = max_bytes
+    def __init__(self) -> None:
         self._rest = bytearray()
         self._data: list[bytes] = []
         self._data_bytes = 0
         self._kind = ""
-        self._event_id = ""
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """Return the events that are complete now."""
@@ -46,8 +42,8 @@ class EventParser:
                 event = self._line(line.removesuffix(b"\r"))
                 if event is not None:
                     events.append(event)
-        if len(self._rest) + self._data_bytes > self._max_bytes:
-            raise DecodeError(f"a server-sent event of more than {self._max_bytes} bytes")
+        if len(self._rest) + self._data_bytes > MAX_EVENT_BYTES:
+            raise DecodeError(f"a server-sent event of more than {MAX_EVENT_BYTES} bytes")
         return events
 
     def _line(self, line: bytes) -> ServerEvent | None:
@@ -61,10 +57,8 @@ class EventParser:
                 self._data_bytes += len(value)
             case b"event":
                 self._kind = value.decode(errors="replace")
-            case b"id" if b"\0" not in value:
-                self._event_id = value.decode(errors="replace")
             case _:
-                return None  # a comment, which says that the stream is alive, or an unknown field
+                return None  # a comment, which says that the stream is alive, an id, or an unknown field
         return None
 
     def _dispatched(self) -> ServerEvent | None:
@@ -72,4 +66,4 @@ class EventParser:
         self._data, self._data_bytes, self._kind = [], 0, ""
         if not data:
             return None
-        return ServerEvent(kind=kind or "message", data=b"\n".join(data), event_id=self._event_id)
+        return ServerEvent(kind=kind or "message", data=b"\n".join(data))

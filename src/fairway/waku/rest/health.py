@@ -32,14 +32,12 @@ def status_of(status: int, body: bytes) -> NodeStatus:
         # No report: the status code of the answer is all that is known.
         known = 200 <= status < 300
         missing = status in {400, 404, 405, 501}
-        return _status(NodeHealth.MINIMALLY_HEALTHY if known or missing else NodeHealth.UNHEALTHY, store=True)
+        health = NodeHealth.MINIMALLY_HEALTHY if known or missing else NodeHealth.UNHEALTHY
+        return NodeStatus(health=health, store=True)
     states = {name: str(state).lower() for protocol in report.protocols_health for name, state in protocol.items()}
     store = not states or any(states.get(name) == _READY for name in _STORING)
     if states and not any(states.get(name) == _READY for name in _SENDING):
-        return _status(NodeHealth.UNHEALTHY, store=store)
+        return NodeStatus(health=NodeHealth.UNHEALTHY, store=store)
     ready = report.node_health.lower() == _READY
-    return _status(NodeHealth.SUFFICIENTLY_HEALTHY if ready else NodeHealth.MINIMALLY_HEALTHY, store=store)
-
-
-def _status(health: NodeHealth, *, store: bool) -> NodeStatus:
+    health = NodeHealth.SUFFICIENTLY_HEALTHY if ready else NodeHealth.MINIMALLY_HEALTHY
     return NodeStatus(health=health, store=store)

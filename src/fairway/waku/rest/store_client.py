@@ -20,7 +20,7 @@ from fairway.waku.node import StoreQuery
 from fairway.waku.rest.address import RestAddress
 from fairway.waku.rest.store_messages import StoreAnswer, store_answer, store_request
 
-DEFAULT_TIMEOUT_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 """Longest wait without a byte of an answer; nwaku itself waits 5 s for a store node."""
 DEFAULT_ATTEMPTS: Final = 6
 """Attempts for one page; with pauses about half a minute."""
@@ -46,7 +46,6 @@ class RestStoreClient:
         self,
         address: str,
         *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
         attempts: int = DEFAULT_ATTEMPTS,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -58,7 +57,7 @@ class RestStoreClient:
         self._attempts: Final = attempts
         self._pause: Final = pause
         connection = HTTPSConnection if parsed.secure else HTTPConnection
-        self._connection: Final = connection(parsed.host, parsed.port, timeout=timeout_s)
+        self._connection: Final = connection(parsed.host, parsed.port, timeout=TIMEOUT_S)
 
     def __repr__(self) -> str:
         """Show the node, without credentials."""

@@ -16,13 +16,12 @@ from urllib.parse import urlencode
 import msgspec
 
 from fairway.errors import DecodeError, StoreQueryError
+from fairway.waku.message_store import MAX_PAGE_SIZE
 from fairway.waku.node import StoreQuery
 from fairway.waku.rest.shapes import bytes_of, read_json
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES, WakuMessage
 
 STORE_PATH: Final = "/store/v3/messages"
-MAX_PAGE_SIZE: Final = 100
-"""Most messages in a page of nwaku."""
 MAX_CONTENT_TOPICS: Final = 10
 """Content topics in one query; nwaku refuses the second page of a query with more."""
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError as ProtobufDecodeError
-
 from fairway.waku.libp2p.errors import FrameError
 from fairway.waku.libp2p.proto import gossipsub_pb2
+from fairway.waku.libp2p.protobuf import parse_message
 from fairway.wire.varint import encode_uvarint
 
 MAX_RPC_BYTES: Final = 4_194_304
@@ -103,12 +102,7 @@ class ForeignMessageError(FrameError):
 
 def decode_rpc(encoded: bytes) -> Rpc:
     """Return the RPC in ``encoded``, or raise `FrameError` if it is none."""
-    if len(encoded) > MAX_RPC_BYTES:
-        raise FrameError(f"an RPC of {len(encoded)} bytes; at most {MAX_RPC_BYTES} are read")
-    try:
-        parsed = gossipsub_pb2.Rpc.FromString(encoded)
-    except (ProtobufDecodeError, ValueError) as error:
-        raise FrameError(f"{len(encoded)} bytes are no gossipsub RPC: {error}") from error
+    parsed = parse_message(gossipsub_pb2.Rpc, encoded, max_bytes=MAX_RPC_BYTES)
     subscriptions: tuple[SubscriptionChange, ...] = ()
     if parsed.subscriptions:
         subscriptions = tuple(
@@ -133,10 +127,7 @@ def decode_message(encoded: bytes, max_data_bytes: int) -> Message:
         FrameError: it is no message.
 
     """
-    try:
-        parsed = gossipsub_pb2.PubsubMessage.FromString(encoded)
-    except (ProtobufDecodeError, ValueError) as error:
-        raise FrameError(f"no pubsub message: {error}") from error
+    parsed = parse_message(gossipsub_pb2.PubsubMessage, encoded, max_bytes=MAX_RPC_BYTES)
     # libp2p "pubsub", "Message signing", StrictNoSign: the fields from, seqno, signature and key must be absent.
     # Empty ones are let pass, for some encoders write them so.
     if parsed.from_peer or parsed.seqno or parsed.signature or parsed.key:

@@ -8,7 +8,6 @@ enough suitable peers. Time and randomness are arguments.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
@@ -24,8 +23,6 @@ MAX_BACKOFFS: Final = 100_000
 """Pairs of a peer and a topic whose backoff is kept; beyond it the oldest is dropped."""
 _GRAFT_FLOOD_THRESHOLD_S: Final = 10
 """A graft this soon after a prune is penalised twice."""
-_FANOUT_TTL_S: Final = 60
-"""Time for which the peers for a topic are kept that this node publishes on without a subscription."""
 _OPPORTUNISTIC_GRAFT_TICKS: Final = 60
 """Heartbeats between two checks of the median score of a mesh."""
 _OPPORTUNISTIC_GRAFT_PEERS: Final = 2
@@ -47,12 +44,6 @@ class _Topic:
     ticks: int = 0
 
 
-@dataclass(slots=True)
-class _Fanout:
-    peers: tuple[PeerId, ...]
-    published_s: float
-
-
 class Mesh:
     """The meshes of all topics of one node."""
 
@@ -63,7 +54,6 @@ class Mesh:
         self._peers: dict[PeerId, _Peer] = {}
         self._subscribers: dict[str, dict[PeerId, None]] = {}
         self._topics: dict[str, _Topic] = {}
-        self._fanouts: dict[str, _Fanout] = {}
         self._backoffs: dict[tuple[PeerId, str], float] = {}
 
     @property
@@ -128,11 +118,7 @@ class Mesh:
     def join(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
         """Begin the mesh of a topic, and return the peers in it, which must be grafted."""
         self._topics[topic] = _Topic()
-        fanout = self._fanouts.pop(topic, None)
-        first = tuple(peer for peer in fanout.peers if self._may_graft(peer, topic, now_s)) if fanout else ()
-        chosen = first[: self._options.d]
-        chosen += self._choose(topic, self._options.d - len(chosen), now_s, excluded=chosen)
-        return self.graft(chosen, topic, now_s)
+        return self.graft(self._choose(topic, self._options.d, now_s), topic, now_s)
 
     def leave(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
         """End the mesh of a topic, and return its peers, which must be pruned."""
@@ -143,22 +129,11 @@ class Mesh:
         return members
 
     def takers_of_own(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
-        """Return the peers that get a message of this node (1.1, "Flood publishing"; 1.0, "Fanout")."""
+        """Return the peers that get a message of this node (1.1, "Flood publishing")."""
         if self._options.flood_publish:
             takers = self._subscribers.get(topic, {})
             return tuple(peer for peer in takers if self._scores.score(peer, now_s) >= PUBLISH_THRESHOLD)
-        if topic in self._topics:
-            return tuple(self._topics[topic].members)
-        fanout = self._fanouts.get(topic)
-        peers = tuple(peer for peer in fanout.peers if topic in self._topics_of(peer)) if fanout else ()
-        candidates = [
-            peer
-            for peer in self._subscribers.get(topic, {})
-            if peer not in peers and self._scores.score(peer, now_s) >= PUBLISH_THRESHOLD
-        ]
-        peers += tuple(self._rng.sample(candidates, min(len(candidates), self._options.d - len(peers))))
-        self._fanouts[topic] = _Fanout(peers, now_s)
-        return peers
+        return tuple(self._topics[topic].members) if topic in self._topics else ()
 
     def grafted_by(self, peer: PeerId, topic: str, now_s: float) -> Prune | None:
         """Add a peer that sent a graft to the mesh; return None, or the prune if it is refused."""
@@ -209,14 +184,11 @@ class Mesh:
         return grafted, tuple(pruned)
 
     def expire(self, now_s: float) -> None:
-        """Remove backoffs that have passed and fanouts that are not used."""
+        """Remove backoffs that have passed."""
         # The clocks of two peers differ by up to a heartbeat, so a backoff lasts one longer here.
         slack_s = self._options.heartbeat_interval_s
         for key in [key for key, due_s in self._backoffs.items() if due_s + slack_s < now_s]:
             del self._backoffs[key]
-        old_s = now_s - _FANOUT_TTL_S
-        for topic in [topic for topic, fanout in self._fanouts.items() if fanout.published_s < old_s]:
-            del self._fanouts[topic]
 
     def _topics_of(self, peer: PeerId) -> set[str]:
         known = self._peers.get(peer)
@@ -229,14 +201,12 @@ class Mesh:
             and self._scores.score(peer, now_s) >= 0
         )
 
-    def _choose(
-        self, topic: str, count: int, now_s: float, *, excluded: Iterable[PeerId] = (), dialled_only: bool = False
-    ) -> tuple[PeerId, ...]:
-        without = set(excluded) | self._topics[topic].members.keys()
+    def _choose(self, topic: str, count: int, now_s: float, *, dialled_only: bool = False) -> tuple[PeerId, ...]:
+        members = self._topics[topic].members
         fit = [
             peer
             for peer in self._subscribers.get(topic, ())
-            if peer not in without
+            if peer not in members
             and self._may_graft(peer, topic, now_s)
             and (self._peers[peer].dialled or not dialled_only)
         ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -23,7 +22,7 @@ from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.outbox import PeerOutbox
 from fairway.waku.libp2p.gossipsub.router import Deliver, Effect, Router, RouterStatistics, Send, Validator
 from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.host_events import HostEvent, PeerDisconnected, PeerIdentified
+from fairway.waku.libp2p.peer_book import HostEvent, PeerDisconnected, PeerIdentified
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.shared_bytes import SharedBytes
 from fairway.waku.libp2p.stream import Stream
@@ -39,14 +38,6 @@ _FRAMES_PER_TURN: Final = 64
 _ROOM_TIMEOUT_S: Final = 1.0
 _FIRST_REST_S: Final = 1.0
 _LONGEST_REST_S: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
-    """The result of publishing a message."""
-
-    peers: tuple[PeerId, ...]
-    """The peers that it is sent to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +68,11 @@ class PubSub:
         router: Router,
         *,
         options: GossipsubOptions,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host: Final = host
         self._protocol: Final = protocol
         self._router: Final = router
         self._options: Final = options
-        self._clock: Final = clock
         self._links: dict[PeerId, _Link] = {}
         self._held: Final = SharedBytes()
         self._readers: dict[str, Subscription[Deliver]] = {}
@@ -121,7 +110,7 @@ class PubSub:
 
     def subscribe(self, topic: str, validator: Validator) -> Subscription[Deliver]:
         """Join a topic and return a subscription to the valid messages of peers; closing it leaves the topic."""
-        effects = self._router.subscribe(topic, validator, self._clock())
+        effects = self._router.subscribe(topic, validator, time.monotonic())
         reader: Subscription[Deliver] = Subscription(
             on_close=lambda: self._leave(topic), size_of=lambda delivered: len(delivered.message.data)
         )
@@ -129,9 +118,12 @@ class PubSub:
         self._run(effects)
         return reader
 
-    async def publish(self, message: Message) -> Publication:
-        """Send a message to the peers of its topic; wait up to `_ROOM_TIMEOUT_S` for peers that read slowly."""
-        effects = self._router.publish(message, self._clock())
+    async def publish(self, message: Message) -> int:
+        """Send a message to the peers of its topic, and return their number.
+
+        Waits up to `_ROOM_TIMEOUT_S` for peers that read slowly.
+        """
+        effects = self._router.publish(message, time.monotonic())
         self._run(effects)
         links = {
             peer: link
@@ -149,7 +141,7 @@ class PubSub:
             # A peer that reads slowly must not delay the next messages: do not wait for it again.
             for outbox in behind:
                 outbox.lags = not outbox.has_room
-        return Publication(peers=tuple(links))
+        return len(links)
 
     def passed_on(self, message: Message) -> bool:
         """Return whether a message was received or sent to a peer before, so that publishing it has no effect."""
@@ -188,7 +180,7 @@ class PubSub:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._options.heartbeat_interval_s)
-            now_s = self._clock()
+            now_s = time.monotonic()
             for peer in self._router.graylisted(now_s):
                 self._part_with(peer, "its score is too low")
             self._look_around()
@@ -222,7 +214,7 @@ class PubSub:
         if link is not None:
             link.writer.cancel()
             link.outbox.drop_messages()
-            self._router.remove_peer(peer, self._clock())
+            self._router.remove_peer(peer, time.monotonic())
 
     def _part_with(self, peer: PeerId, reason: str) -> None:
         _LOG.debug("parting with %s: %s", peer, reason)
@@ -254,7 +246,7 @@ class PubSub:
         try:
             while (frame := await stream.read_frame(MAX_RPC_BYTES)) is not None and not self._closed:
                 self._meet(peer)
-                self._run(self._router.receive(peer, frame, self._clock()))
+                self._run(self._router.receive(peer, frame, time.monotonic()))
                 frames += 1
                 # Reading buffered data does not yield, so let other tasks run.
                 if frames % _FRAMES_PER_TURN == 0 or len(frame) > _WRITE_BYTES:
@@ -285,4 +277,4 @@ class PubSub:
 
     def _leave(self, topic: str) -> None:
         del self._readers[topic]
-        self._run(self._router.unsubscribe(topic, self._clock()))
+        self._run(self._router.unsubscribe(topic, time.monotonic()))

@@ -64,7 +64,6 @@ class ValidationResult(Enum):
 
 
 Validator = Callable[[Message], ValidationResult]
-MessageId = Callable[[Message], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +81,6 @@ class Deliver:
     """Deliver a message to the application."""
 
     message: Message
-    message_id: bytes
-    received_from: PeerId
 
 
 Effect = Send | Deliver
@@ -126,15 +123,8 @@ def sha256_of_data(message: Message) -> bytes:
 class Router:
     """The gossipsub state of one node."""
 
-    def __init__(
-        self,
-        options: GossipsubOptions | None = None,
-        *,
-        rng: random.Random,
-        message_id: MessageId = sha256_of_data,
-    ) -> None:
+    def __init__(self, options: GossipsubOptions | None = None, *, rng: random.Random) -> None:
         self._options: Final = options or GossipsubOptions()
-        self._message_id: Final = message_id
         self._scores: Final = PeerScores()
         self._mesh: Final = Mesh(self._options, self._scores, rng)
         self._seen: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
@@ -209,7 +199,7 @@ class Router:
             )
         if self.passed_on(message):
             return []
-        message_id = self._message_id(message)
+        message_id = sha256_of_data(message)
         seen_as = seen_key(message.topic, message_id)
         self._published += self._seen.add(seen_as, now_s)
         frame = publish_frame(encode_message(message))
@@ -223,7 +213,7 @@ class Router:
 
     def passed_on(self, message: Message) -> bool:
         """Return whether a message was received or sent to a peer before, so that publishing it has no effect."""
-        seen_as = seen_key(message.topic, self._message_id(message))
+        seen_as = seen_key(message.topic, sha256_of_data(message))
         return seen_as in self._seen and seen_as not in self._unsent
 
     def receive(self, peer: PeerId, rpc: bytes, now_s: float) -> list[Effect]:
@@ -312,7 +302,7 @@ class Router:
         validator = self._validators.get(message.topic)
         if validator is None:
             return []  # this node is not subscribed, or no longer
-        message_id = self._message_id(message)
+        message_id = sha256_of_data(message)
         self._gossip.arrived(message_id, peer)
         seen_as = seen_key(message.topic, message_id)
         if seen_as in self._seen:
@@ -331,7 +321,7 @@ class Router:
         frame = publish_frame(encoded)
         self._cache.put(message_id, message.topic, frame)
         onward = tuple(member for member in self._mesh.members(message.topic) if member != peer)
-        effects: list[Effect] = [Deliver(message=message, message_id=message_id, received_from=peer)]
+        effects: list[Effect] = [Deliver(message=message)]
         if onward:
             effects.append(Send(peers=onward, frame=frame, control=False))
         return effects

@@ -53,28 +53,4 @@ class StreamWasReset:
     """False if the muxer reset it because a bound was reached."""
 
 
-@dataclass(frozen=True, slots=True)
-class PongReceived:
-    """The peer answered a ping (yamux only)."""
-
-    value: int
-
-
-@dataclass(frozen=True, slots=True)
-class PeerGoesAway:
-    """The peer accepts no new streams and will disconnect (yamux only)."""
-
-    code: int
-    """0: normal, 1: protocol error, 2: internal error."""
-
-
-MuxEvent = (
-    StreamOpened
-    | StreamAcknowledged
-    | DataReceived
-    | WindowOpened
-    | RemoteWriteClosed
-    | StreamWasReset
-    | PongReceived
-    | PeerGoesAway
-)
+MuxEvent = StreamOpened | StreamAcknowledged | DataReceived | WindowOpened | RemoteWriteClosed | StreamWasReset

@@ -187,7 +187,7 @@ class Muxer(ABC):
 
     @abstractmethod
     def ping(self, value: int) -> bool:
-        """Queue a ping with a value below 2**32, which a `PongReceived` answers; return False if there is no ping."""
+        """Queue a ping with a value below 2**32, which the peer sends back; return False if there is no ping."""
 
     @abstractmethod
     def go_away(self, code: int) -> None:

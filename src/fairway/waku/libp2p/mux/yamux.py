@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import FrameError, LimitError
-from fairway.waku.libp2p.mux.events import PeerGoesAway, PongReceived, StreamAcknowledged, WindowOpened
+from fairway.waku.libp2p.mux.events import StreamAcknowledged, WindowOpened
 from fairway.waku.libp2p.mux.limits import MuxerLimits
 from fairway.waku.libp2p.mux.muxer import Muxer, StreamState
 
@@ -96,7 +96,6 @@ class Yamux(Muxer):
             self._ping_frame(flags, length)
         elif kind == _GO_AWAY:
             self._peer_left = True
-            self._report(PeerGoesAway(length))
         else:
             raise FrameError(f"yamux frame type {kind}; 0 to 3 exist")
         return begun
@@ -167,8 +166,6 @@ class Yamux(Muxer):
     def _ping_frame(self, flags: int, value: int) -> None:
         if flags & _SYN:
             self._queue_reply(_HEADER.pack(_VERSION, _PING, _ACK, 0, value))
-        elif flags & _ACK:
-            self._report(PongReceived(value))
 
     # ---- frames that leave
 

@@ -1,4 +1,4 @@
-"""The Noise handshake of libp2p: its frames, the identities, and the muxer if both sides name muxers.
+"""The Noise handshake of libp2p: its frames, and the identities of both sides.
 
 No I/O: pass received bytes to `NoiseHandshake.receive_data`, and send the bytes of `NoiseHandshake.data_to_send`, until
 `Secured` is returned. A peer with another identity than the expected one is refused as soon as its payload is read, so
@@ -7,18 +7,16 @@ that the initiator does not send its own identity. After a failure the handshake
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fairway.waku.libp2p.errors import HandshakeError, HandshakeFault
-from fairway.waku.libp2p.noise.identity import MAX_PAYLOAD_BYTES, NoiseCredentials, RemoteIdentity, read_payload
-from fairway.waku.libp2p.noise.pattern import KEY_BYTES, TAG_BYTES, XX, Role, XXHandshake
+from fairway.waku.libp2p.noise.identity import MAX_PAYLOAD_BYTES, NoiseCredentials, read_payload
+from fairway.waku.libp2p.noise.pattern import KEY_BYTES, TAG_BYTES, Role, XXHandshake
 from fairway.waku.libp2p.noise.session import NoiseSession
 from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.libp2p.public_keys import PublicKey
 
 NOISE_PROTOCOL: Final = "/noise"
 """The name for multistream-select."""
@@ -35,12 +33,8 @@ class Secured:
 
     peer_id: PeerId
     """The peer's id, which the handshake has proven."""
-    public_key: PublicKey
-    """The peer's identity key."""
     session: NoiseSession
     """Encrypts and decrypts the bytes after the handshake."""
-    muxer: str | None
-    """The muxer chosen in the handshake; None: negotiate one."""
     leftover: bytes
     """Encrypted frames that arrived behind the handshake, for ``session.receive_data``."""
 
@@ -49,11 +43,6 @@ class NoiseHandshake:
     """One side of a handshake.
 
     ``ephemeral`` must be a new key for each handshake. ``expected_peer`` is the only peer to accept; None: any.
-
-    ``muxers``, preferred first, are named in the payload ("Inlining Muxer Negotiation"). The first of the initiator's
-    muxers that both sides name is used, and the initiator answers with that one. Without ``muxers`` none is named or
-    chosen. js-libp2p takes the first of the *other* side's list in both roles, so that a responder should name at most
-    one.
     """
 
     __slots__ = (
@@ -61,10 +50,9 @@ class NoiseHandshake:
         "_credentials",
         "_expected_peer",
         "_fault",
-        "_muxers",
         "_noise",
         "_out",
-        "_remote",
+        "_peer_id",
         "_role",
         "_secured",
     )
@@ -76,16 +64,14 @@ class NoiseHandshake:
         credentials: NoiseCredentials,
         ephemeral: X25519PrivateKey,
         expected_peer: PeerId | None = None,
-        muxers: Sequence[str] = (),
     ) -> None:
         self._role = role
         self._credentials = credentials
         self._expected_peer = expected_peer
-        self._muxers = tuple(muxers)
         self._noise = XXHandshake(role=role, static=credentials.static, ephemeral=ephemeral)
         self._buffer = bytearray()
         self._out: list[bytes] = []
-        self._remote: RemoteIdentity | None = None
+        self._peer_id: PeerId | None = None
         self._secured = False
         self._fault: HandshakeError | None = None
         self._send_our_messages()
@@ -117,13 +103,6 @@ class NoiseHandshake:
             self._out.clear()
             raise
 
-    def receive_eof(self) -> None:
-        """Note that the peer closed the stream; raise `HandshakeError` unless the handshake is complete."""
-        if not self._secured:
-            detail = f"the peer closed the stream before message {self._noise.message_number} of {len(XX)} was through"
-            self._fault = HandshakeError(HandshakeFault.TRUNCATED, detail)
-            raise self._fault
-
     def _next_message(self) -> bytes | None:
         if len(self._buffer) < 2:
             return None
@@ -143,52 +122,25 @@ class NoiseHandshake:
         remote_static = self._noise.remote_static
         if number not in _WITH_IDENTITY or remote_static is None:
             return
-        self._remote = read_payload(payload, remote_static)
-        peer_id = PeerId.from_public_key(self._remote.public_key)
-        if self._expected_peer is not None and peer_id != self._expected_peer:
+        self._peer_id = PeerId.from_public_key(read_payload(payload, remote_static))
+        if self._expected_peer is not None and self._peer_id != self._expected_peer:
             detail = (
-                f"expected {self._expected_peer}, found {peer_id}: the node has another key than before, or another "
-                "node is there now; give its present address"
+                f"expected {self._expected_peer}, found {self._peer_id}: the node has another key than before, or "
+                "another node is there now; give its present address"
             )
             raise HandshakeError(HandshakeFault.WRONG_PEER, detail)
 
     def _send_our_messages(self) -> None:
         while self._noise.turn is self._role:
             with_identity = self._noise.message_number in _WITH_IDENTITY
-            payload = self._credentials.payload(self._offer()) if with_identity else b""
+            payload = self._credentials.payload() if with_identity else b""
             message = self._noise.write_message(payload)
             self._out.append(len(message).to_bytes(2) + message)
 
-    def _offer(self) -> tuple[str, ...]:
-        """Return the muxers to name: those of a responder, or the choice of an initiator."""
-        if self._remote is None:
-            return self._muxers
-        chosen = self._choose(self._muxers, self._remote.muxers)
-        return () if chosen is None else (chosen,)
-
-    def _choose(self, preferred: Sequence[str], others: Sequence[str]) -> str | None:
-        """Return the first of ``preferred`` that is in ``others``; None if one of the two is empty."""
-        if not preferred or not others:
-            return None
-        chosen = next((muxer for muxer in preferred if muxer in others), None)
-        if chosen is None:
-            detail = f"the initiator speaks {', '.join(preferred)}, the responder {', '.join(others)}"
-            raise HandshakeError(HandshakeFault.NO_COMMON_MUXER, detail)
-        return chosen
-
     def _finish(self) -> Secured:
-        keys = self._noise.keys
-        if self._remote is None:
+        if self._peer_id is None:
             raise HandshakeError(HandshakeFault.BAD_PAYLOAD, "the peer sent no identity")
-        pair = (self._muxers, self._remote.muxers)
-        chosen = self._choose(*pair) if self._role is Role.INITIATOR else self._choose(*reversed(pair))
         self._secured = True
         leftover = bytes(self._buffer)
         self._buffer.clear()
-        return Secured(
-            peer_id=PeerId.from_public_key(self._remote.public_key),
-            public_key=self._remote.public_key,
-            session=NoiseSession(keys),
-            muxer=chosen,
-            leftover=leftover,
-        )
+        return Secured(peer_id=self._peer_id, session=NoiseSession(self._noise.keys), leftover=leftover)

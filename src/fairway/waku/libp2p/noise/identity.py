@@ -1,12 +1,11 @@
 """The handshake payload, which proves the peer's identity (libp2p "Noise", "Static Key Authentication").
 
-The second and third handshake messages carry a payload: the identity key, its signature of the static Noise key, and
-perhaps the muxers of the sender. Invariant: a payload is used only if its signature is valid.
+The second and third handshake messages carry a payload: the identity key, and its signature of the static Noise key.
+Muxers that a peer names there are ignored. Invariant: a payload is used only if its signature is valid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,9 +20,6 @@ from fairway.waku.libp2p.public_keys import PublicKey
 
 MAX_PAYLOAD_BYTES: Final = 16_384
 """Longer handshake payloads are not parsed; one with an RSA key of 8,192 bits has some 2,200 bytes."""
-
-MAX_MUXERS: Final = 32
-"""Muxers that are read from a payload; further ones are ignored."""
 
 _SIGNED_PREFIX: Final = b"noise-libp2p-static-key:"
 
@@ -50,27 +46,14 @@ class NoiseCredentials:
         signature = identity.sign(_SIGNED_PREFIX + key.public_key().public_bytes_raw())
         return cls(identity.public_key, key, signature)
 
-    def payload(self, muxers: Sequence[str] = ()) -> bytes:
-        """Return the handshake payload, naming ``muxers`` in order of preference if there are any."""
-        message = noise_pb2.NoiseHandshakePayload(identity_key=self.identity.to_bytes(), identity_sig=self.signature)
-        message.extensions.stream_muxers.extend(muxers)
-        if not muxers:
-            message.ClearField("extensions")
-        return message.SerializeToString()
+    def payload(self) -> bytes:
+        """Return the handshake payload."""
+        payload = noise_pb2.NoiseHandshakePayload(identity_key=self.identity.to_bytes(), identity_sig=self.signature)
+        return payload.SerializeToString()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteIdentity:
-    """The content of a verified payload."""
-
-    public_key: PublicKey
-    """The peer's identity key."""
-    muxers: tuple[str, ...]
-    """The muxers that it names, preferred first; perhaps none."""
-
-
-def read_payload(payload: bytes, remote_static: bytes) -> RemoteIdentity:
-    """Return the content of a payload that signs ``remote_static``, the peer's Noise key (32 bytes).
+def read_payload(payload: bytes, remote_static: bytes) -> PublicKey:
+    """Return the identity key in a payload that signs ``remote_static``, the peer's Noise key (32 bytes).
 
     Raises `HandshakeError` for an invalid payload or signature.
     """
@@ -86,4 +69,4 @@ def read_payload(payload: bytes, remote_static: bytes) -> RemoteIdentity:
     except IdentityError as error:
         detail = "the identity key in the payload did not sign the peer's Noise key"
         raise HandshakeError(HandshakeFault.WRONG_SIGNATURE, detail) from error
-    return RemoteIdentity(public_key=public_key, muxers=tuple(message.extensions.stream_muxers[:MAX_MUXERS]))
+    return public_key

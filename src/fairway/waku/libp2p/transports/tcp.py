@@ -31,11 +31,8 @@ _KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 class TcpTransport(asyncio.Protocol, ByteTransport):
     """One TCP connection. Made by `dial_tcp` and `listen_tcp`."""
 
-    def __init__(
-        self, on_connected: Callable[[TcpTransport], None] | None = None, *, begin_paused: bool = False
-    ) -> None:
+    def __init__(self, on_connected: Callable[[TcpTransport], None] | None = None) -> None:
         self._on_connected = on_connected
-        self._begin_paused = begin_paused
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._lost: asyncio.Future[None] = self._loop.create_future()
@@ -53,8 +50,6 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=_WRITE_LOW_BYTES)
-        if self._begin_paused:
-            transport.pause_reading()
         connected: socket.socket = transport.get_extra_info("socket")
         # The peer may have disconnected already, and not every system has every option.
         with contextlib.suppress(OSError):
@@ -141,14 +136,6 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
             if self._transport.get_write_buffer_size() > _WRITE_LIMIT_BYTES:
                 self.abort()
 
-    async def serve_tls(self, context: SSLContext) -> None:
-        """Carry out the server's side of TLS on a connection with ``begin_paused``; raises `OSError` if it fails."""
-        assert self._transport is not None
-        transport = await self._loop.start_tls(self._transport, self, context, server_side=True)
-        assert transport is not None
-        transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=_WRITE_LOW_BYTES)
-        self._transport = transport
-
     async def close(self) -> None:
         """Send the waiting bytes, for at most a second, and end the connection."""
         if self._transport is None:
@@ -192,12 +179,8 @@ async def dial_tcp(address: Multiaddr, *, ssl: SSLContext | None = None) -> TcpT
     return transport
 
 
-async def listen_tcp(
-    address: Multiaddr, on_connected: Callable[[TcpTransport], None], *, with_tls: bool = False, backlog: int = 256
-) -> asyncio.Server:
+async def listen_tcp(address: Multiaddr, on_connected: Callable[[TcpTransport], None], backlog: int) -> asyncio.Server:
     """Accept connections at an IP address and port; port 0: any free port.
-
-    ``with_tls``: each connection waits for `TcpTransport.serve_tls`, so that it can be counted or refused before.
 
     Raises:
         AddressError: the address names no port of an IP address.
@@ -208,9 +191,7 @@ async def listen_tcp(
     if address.host_kind not in {"ip4", "ip6"}:
         raise AddressError(f"{address} cannot be listened on: give an IP address, such as /ip4/127.0.0.1/tcp/0")
     loop = asyncio.get_running_loop()
-    return await loop.create_server(
-        lambda: TcpTransport(on_connected, begin_paused=with_tls), host, port, backlog=backlog
-    )
+    return await loop.create_server(lambda: TcpTransport(on_connected), host, port, backlog=backlog)
 
 
 def _endpoint(address: Multiaddr) -> tuple[str, int]:

@@ -33,8 +33,7 @@ _NORMAL_CLOSURE: Final = 1000
 class WebSocketTransport(ByteTransport):
     """One WebSocket connection. Made by `connect` and `accept`."""
 
-    def __init__(self, raw: TcpTransport, protocol: Protocol, *, secure: bool) -> None:
-        kind = "wss" if secure else "ws"
+    def __init__(self, raw: TcpTransport, protocol: Protocol, *, kind: str) -> None:
         self._raw = raw
         self._protocol = protocol
         self.remote_address = _over(raw.remote_address, kind)
@@ -58,18 +57,18 @@ class WebSocketTransport(ByteTransport):
         except (InvalidURI, ValueError) as error:
             raise AddressError(f"{address} makes no WebSocket URL: {error}") from error
         protocol = ClientProtocol(uri, max_size=_MAX_MESSAGE_BYTES)
-        transport = cls(raw, protocol, secure=kind == "wss")
+        transport = cls(raw, protocol, kind=kind)
         protocol.send_request(protocol.connect())
         await transport._open()
         return transport
 
     @classmethod
-    async def accept(cls, raw: TcpTransport, origins: WebOrigins, *, secure: bool) -> WebSocketTransport:
+    async def accept(cls, raw: TcpTransport, origins: WebOrigins) -> WebSocketTransport:
         """Carry out the server's opening handshake on an accepted connection; errors as for `connect`.
 
         A web page that ``origins`` does not admit gets 403.
         """
-        transport = cls(raw, ServerProtocol(max_size=_MAX_MESSAGE_BYTES), secure=secure)
+        transport = cls(raw, ServerProtocol(max_size=_MAX_MESSAGE_BYTES), kind="ws")
         transport._origins = origins
         await transport._open()
         return transport

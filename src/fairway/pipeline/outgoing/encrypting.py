@@ -1,4 +1,4 @@
-"""`Sealer`: encrypts the same message to the same bytes, so that repeating a batch makes the same messages.
+"""`Encrypter`: encrypts the same message to the same bytes, so that repeating a batch makes the same messages.
 
 With a random nonce an SDS message would become another WakuMessage, with another hash, whenever a task is repeated. So
 the random bytes of a cipher (nonce, padding) are computed from the key and the message: HMAC-SHA-256 over the
@@ -19,7 +19,7 @@ from typing import Final
 
 from fairway.errors import EncryptionError
 from fairway.pipeline.keys import ChannelKeys
-from fairway.protocol.encryption import Encryption, seal_at_once, waku_version_of
+from fairway.protocol.encryption import Encryption, encrypt_at_once, waku_version_of
 
 _PURPOSE: Final = b"fairway outgoing synthetic nonce v1"
 
@@ -47,8 +47,8 @@ class _Synthetic:
         return drawn[:size]
 
 
-class Sealer:
-    """Seals the messages of one channel on one content topic."""
+class Encrypter:
+    """Encrypts the messages of one channel on one content topic."""
 
     def __init__(self, keys: ChannelKeys | None, channel_id: str, content_topic: str) -> None:
         """Take the newest key; raise `EncryptionError` if there are keys and none is for this channel."""
@@ -67,12 +67,12 @@ class Sealer:
         """Return the version that the WakuMessages carry."""
         return waku_version_of(self._cipher)
 
-    def seal(self, plaintext: bytes) -> bytes:
-        """Return a message sealed, or as it is if there are no keys; raises `EncryptionError`."""
+    def encrypt(self, plaintext: bytes) -> bytes:
+        """Return a message encrypted, or as it is if there are no keys; raises `EncryptionError`."""
         if self._cipher is None or self._source is None:
             return plaintext
         self._source.begin(plaintext)
-        return seal_at_once(self._cipher, plaintext)
+        return encrypt_at_once(self._cipher, plaintext)
 
     def _synthetic(self, key: bytes, context: bytes) -> _Synthetic:
         self._source = _Synthetic(key, context)
