@@ -210,7 +210,7 @@ def test_a_store_is_one_channels_and_one_process_s(in_group_on_disk, tmp_path):
     in_group_on_disk(later)
 
 
-def test_seed_001_s_encoder_and_decoder_make_a_sealed_channel():
+def test_seed_001_s_encoder_and_decoder_make_a_encrypted_channel():
     key = bytes(range(32))
 
     async def scenario():

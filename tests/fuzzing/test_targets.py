@@ -103,8 +103,8 @@ def test_a_bloom_filter_that_is_shorter_than_it_says_is_noticed(monkeypatch):
 
 
 def test_an_altered_message_that_opens_is_noticed(monkeypatch):
-    def without_a_check(_, sealed):
-        return sealed[12:-16]
+    def without_a_check(_, encrypted):
+        return encrypted[12:-16]
 
     monkeypatch.setattr(AesGcm, "decrypt", without_a_check)
     with pytest.raises(BrokenPromiseError):

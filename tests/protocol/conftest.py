@@ -202,7 +202,7 @@ class CitedOrder:
         waiting, self.waiting = self.waiting, []
         for stack, request_id, received in waiting:
             request = stack.requests.open.get(request_id)
-            if request is not None and len(request.segments) == request.part_count:
+            if request is not None and len(request.segments) == request.segment_count:
                 self._take(stack, request_id, received)
             elif request is not None:
                 self.waiting.append((stack, request_id, received))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from fairway.events import (
@@ -268,3 +270,29 @@ def test_what_a_store_brings_after_a_restart_is_not_acknowledged_once_more(peer)
     bob.receive(retry)
     bob.send(b"yes, really")
     assert alice.sds(retry).message_id in {e.message_id for e in bob.sds(bob.content()[-1]).causal_history}
+
+
+def test_a_message_for_which_there_is_no_room_acknowledges_all_the_same(peer):
+    options = ReliableChannelOptions(sds=SdsConfig(max_incoming_buffer=1))
+    alice, bob, carol = peer("alice", options), peer("bob"), peer("carol")
+    accepted = alice.send(b"hello")
+    for number in range(2):
+        carol.send(b"missed by alice %d" % number)
+    missed, waiting = carol.content()
+    alice.receive(waiting)
+    bob.receive(*alice.content(), missed, waiting)
+    reply(bob, alice)
+    assert alice.stack.statistics().no_room == 1
+    assert [event.request_id for event in alice.events(MessageDelivered)] == [accepted.request_id]
+    alice.check_rows()
+
+
+def test_a_segment_that_is_not_kept_acknowledges_all_the_same(peer):
+    few = dataclasses.replace(SMALL, segmentation=SegmentationConfig(segment_size_bytes=64, max_total_segments=4))
+    alice, bob = peer("alice", few), peer("bob", SMALL)
+    accepted = alice.send(b"hello")
+    bob.receive(*alice.content())
+    bob.send(FILE)
+    alice.receive(bob.content()[0])
+    assert alice.stack.statistics().not_kept == 1
+    assert [event.request_id for event in alice.events(MessageDelivered)] == [accepted.request_id]

@@ -26,22 +26,22 @@ FILE = bytes(range(256)) * 2
 
 
 class SlowCipher:
-    """Seals and opens later; fails for what contains a given text."""
+    """Encrypts and opens later; fails for what contains a given text."""
 
     def __init__(self, poison=None):
         self.poison = poison
-        self.sealed = 0
+        self.encrypted = 0
 
     async def encrypt(self, plaintext):
         if self.poison is not None and self.poison in plaintext:
             raise RuntimeError("the key store is away")
-        self.sealed += 1
-        return b"sealed" + plaintext[::-1]
+        self.encrypted += 1
+        return b"encrypted" + plaintext[::-1]
 
     async def decrypt(self, ciphertext):
-        if not ciphertext.startswith(b"sealed"):
+        if not ciphertext.startswith(b"encrypted"):
             raise ValueError("not ours")
-        return ciphertext[6:][::-1]
+        return ciphertext.removeprefix(b"encrypted")[::-1]
 
 
 class Awaiter:
@@ -136,11 +136,11 @@ def test_a_hook_that_fails_ends_the_request_and_leaks_nothing(peer):
     alice.send(b"harmless")
     alices.all()
     assert len(alice.published()) == 1
-    assert alice.published()[0].message.payload.startswith(b"sealed")
+    assert alice.published()[0].message.payload.startswith(b"encrypted")
     alice.check_rows()
 
 
-def test_what_a_message_would_have_cited_that_was_never_sealed_the_next_life_cites(peer):
+def test_what_a_message_would_have_cited_that_was_never_encrypted_the_next_life_cites(peer):
     others = [peer(f"p{number}", SMALL, encryption=SlowCipher()) for number in range(6)]
     bob = peer("bob", SMALL, encryption=SlowCipher())
     awaiter = Awaiter(bob)
@@ -158,7 +158,8 @@ def test_what_a_message_would_have_cited_that_was_never_sealed_the_next_life_cit
     assert not bob.published()
     bob.send(b"hello")
     awaiter.all()
-    [said] = [bob.stack.sds.profile.codec.decode(p.message.payload[6:][::-1]) for p in bob.content()]
+    [transmission] = bob.content()
+    said = bob.stack.sds.profile.codec.decode(transmission.message.payload.removeprefix(b"encrypted")[::-1])
     assert len(read) == 6
     assert {entry.message_id for entry in said.causal_history} == read
 
@@ -184,7 +185,7 @@ def test_what_cannot_be_opened_is_counted(peer):
     assert bob.stack.statistics().undecryptable == 1
 
 
-def test_of_a_message_with_a_segment_that_cannot_be_sealed_no_later_one_leaves(peer):
+def test_of_a_message_with_a_segment_that_cannot_be_encrypted_no_later_one_leaves(peer):
     alice, alices, _, _ = pair(peer, poison=FILE[192:256])
     alice.send(FILE)
     alice.send(b"after")
@@ -194,21 +195,21 @@ def test_of_a_message_with_a_segment_that_cannot_be_sealed_no_later_one_leaves(p
     alice.check_rows()
 
 
-@pytest.mark.parametrize("sealed", range(11))
-def test_a_crash_with_a_full_outbox_loses_nothing_and_reorders_nothing(peer, sealed):
+@pytest.mark.parametrize("encrypted", range(11))
+def test_a_crash_with_a_full_outbox_loses_nothing_and_reorders_nothing(peer, encrypted):
     alice, alices, bob, bobs = pair(peer)
     for payload in (b"before", FILE, b"after"):
         alice.send(payload)
-    for _ in range(sealed):
+    for _ in range(encrypted):
         alices.one()
         alice.answer()
     alice.check_rows()
     alices.close()
     first = alice.content()
-    assert len(first) == sealed
+    assert len(first) == encrypted
     again = alice.restart()
     agains = Awaiter(again)
-    agains.all(random.Random(sealed))
+    agains.all(random.Random(encrypted))
     bob.receive(*first, *again.content())
     bobs.all()
     assert bob.payloads() == [b"before", FILE, b"after"]
@@ -234,7 +235,7 @@ def test_a_crash_with_messages_waiting_for_rate_limit_and_cipher_keeps_their_ord
     first = alice.content()
     again = alice.restart()
     agains = Awaiter(again)
-    # The message under seal was not in the history yet, and the next must cite it.
+    # The message under encrypt was not in the history yet, and the next must cite it.
     agains.all(random.Random(1))
     for _ in range(3):
         again.pass_time(600_000)
@@ -244,7 +245,7 @@ def test_a_crash_with_messages_waiting_for_rate_limit_and_cipher_keeps_their_ord
     assert bob.payloads() == [b"one", b"two", b"three", b"four", b"five"]
 
 
-def test_retries_repairs_and_sync_messages_are_sealed_anew(peer):
+def test_retries_repairs_and_sync_messages_are_encrypted_anew(peer):
     alice, alices, bob, bobs = pair(peer, ReliableChannelOptions())
     alice.send(b"one")
     alice.send(b"two")
@@ -258,7 +259,7 @@ def test_retries_repairs_and_sync_messages_are_sealed_anew(peer):
             participant.pass_time(0)
     assert alice.published(Purpose.RETRY)
     for publication in [*alice.published(), *bob.published()]:
-        assert publication.message.payload.startswith(b"sealed")
+        assert publication.message.payload.startswith(b"encrypted")
     bob.receive(*alice.published(Purpose.RETRY))
     bobs.all()
     assert bob.payloads() == [b"one", b"two"]
@@ -272,7 +273,7 @@ def test_retries_repairs_and_sync_messages_are_sealed_anew(peer):
     assert len(alice.events(MessageDelivered)) == 2
 
 
-def test_an_ephemeral_message_leaves_when_it_is_sealed(peer):
+def test_an_ephemeral_message_leaves_when_it_is_encrypted(peer):
     alice, alices, bob, bobs = pair(peer)
     alice.send_ephemeral(b"typing")
     alices.all()
@@ -281,7 +282,7 @@ def test_an_ephemeral_message_leaves_when_it_is_sealed(peer):
     assert [event.ephemeral for event in bob.events(MessageReceived)] == [True]
 
 
-def test_an_ephemeral_message_that_cannot_be_sealed_is_a_send_error(peer):
+def test_an_ephemeral_message_that_cannot_be_encrypted_is_a_send_error(peer):
     alice, alices, _, _ = pair(peer, poison=b"typing")
     alice.send_ephemeral(b"typing")
     alices.all()

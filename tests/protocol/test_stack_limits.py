@@ -127,7 +127,7 @@ def test_retries_that_wait_for_others_cost_nothing_meanwhile_and_go_once_each(pe
 
 
 class MoodyCipher:
-    """Seals while it is in the mood."""
+    """Encrypts while it is in the mood."""
 
     waku_version = 0
     willing = True
@@ -141,7 +141,7 @@ class MoodyCipher:
         return ciphertext
 
 
-def test_a_retry_that_cannot_be_sealed_does_not_stay_in_the_way(peer):
+def test_a_retry_that_cannot_be_encrypted_does_not_stay_in_the_way(peer):
     cipher = MoodyCipher()
     alice = send_five(peer, encryption=cipher)
     cipher.willing = False

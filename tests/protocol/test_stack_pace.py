@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
 
 import pytest
 
@@ -21,10 +22,11 @@ MESSAGES = 800
 class Road:
     """Peers and one service node between them, which loses nothing and refuses who asks too much (429)."""
 
-    def __init__(self, peers, per_second, burst):
-        self.peers = peers
+    def __init__(self, peers, per_second, burst, *, says_too_many=True):
+        self.peers, self.says_too_many = peers, says_too_many
         self.limiter = RequestLimiter(RequestRate(per_second=per_second, burst=burst))
         self.now_ms = peers[0].now_ms
+        self.takes = lambda name: self.limiter.admit(name, self.now_ms / 1_000)
         self.taken = []
         self.refused = 0
         self._due, self._count = [], 0
@@ -40,14 +42,15 @@ class Road:
                 self.later(lambda peer=peer, publication=publication: self.answer(peer, publication))
 
     def answer(self, peer, publication):
-        taken = self.limiter.admit(peer.name, self.now_ms / 1_000)
+        taken = self.takes(peer.name)
         self.refused += not taken
         if taken:
             self.taken.append((peer.name, publication))
             for other in self.peers:
                 if other is not peer:
                     self.later(lambda other=other: self.deliver(other, publication))
-        peer.do(peer.stack.published(publication.token, self.now_ms, accepted=taken, too_many=not taken))
+        too_many = self.says_too_many and not taken
+        peer.do(peer.stack.published(publication.token, self.now_ms, accepted=taken, too_many=too_many))
 
     def deliver(self, peer, publication):
         peer.now_ms = self.now_ms
@@ -136,6 +139,47 @@ def test_a_node_that_takes_one_message_a_second_is_used_at_that_pace(peer):
     assert bob.payloads() == [b"number %d" % number for number in range(60)]
     assert road.refused < 30
     assert len([1 for _, publication in road.taken if publication.purpose is Purpose.RETRY]) <= 3
+
+
+@pytest.mark.parametrize(("per_second", "of_all"), [(1, 0.35), (5, 0.7)])
+def test_an_overloaded_node_that_does_not_say_too_many_is_not_flooded_and_gets_messages_in_order(
+    peer, per_second, of_all
+):
+    options = ReliableChannelOptions(max_concurrent_publishes=15)
+    alice, bob = peer("alice", options), peer("bob", options)
+    road = Road([alice, bob], per_second=per_second, burst=per_second, says_too_many=False)
+    for number in range(300):
+        alice.send(b"number %d" % number)
+    road.run(60_000)
+    received = bob.payloads()
+    assert received == [b"number %d" % number for number in range(len(received))]
+    assert len(received) > 60 * per_second * of_all
+    assert road.refused < 5 * len(road.taken)
+
+
+def test_what_a_node_refused_for_half_a_minute_leaves_within_seconds_of_its_recovery(peer):
+    options = ReliableChannelOptions(max_concurrent_publishes=15)
+    alice, bob = peer("alice", options), peer("bob", options)
+    road = Road([alice, bob], per_second=1_000, burst=1_000, says_too_many=False)
+    recovers_ms = road.now_ms + 30_000
+    road.takes = lambda _name: road.now_ms >= recovers_ms
+    for number in range(300):
+        alice.send(b"number %d" % number)
+    road.run(36_000)
+    assert bob.payloads() == [b"number %d" % number for number in range(300)]
+    assert road.refused < 30
+
+
+def test_a_node_that_refuses_every_other_message_at_random_is_not_left_at_a_crawl(peer, seed):
+    options = ReliableChannelOptions(max_concurrent_publishes=15)
+    alice, bob = peer("alice", options), peer("bob", options)
+    road = Road([alice, bob], per_second=1, burst=1, says_too_many=False)
+    chance = random.Random(seed)
+    road.takes = lambda _name: chance.random() < 0.5
+    for number in range(300):
+        alice.send(b"number %d" % number)
+    road.run(60_000)
+    assert sorted(bob.payloads()) == sorted(b"number %d" % number for number in range(300)), seed
 
 
 def test_what_was_refused_goes_again_before_what_comes_after_it(peer):

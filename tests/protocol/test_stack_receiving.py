@@ -116,18 +116,18 @@ def test_a_segmented_message_tells_all_its_carriers_in_order(peer):
 
 def test_what_is_not_for_this_channel_is_counted_and_nothing_else(peer, topic):
     bob = peer("bob")
-    sealed = WakuMessage(payload=b"x", content_topic=topic, version=1)
+    encrypted = WakuMessage(payload=b"x", content_topic=topic, version=1)
     foreign = SdsMessage(message_id="m", sender_id="a", channel_id="elsewhere", lamport_timestamp=1, content=b"x")
     for message in (
         WakuMessage(payload=b"x", content_topic="/fairway/1/elsewhere/proto"),
         WakuMessage(payload=bytes(1_048_577), content_topic=topic),
-        sealed,
+        encrypted,
         WakuMessage(payload=b"\xff\xff", content_topic=topic),
         WakuMessage(payload=b"", content_topic=topic),
         WakuMessage(payload=b"x", content_topic=topic, timestamp_ns=1 << 64),
         wrap(bob, foreign),
     ):
-        told = [MessagesUndecryptable(count=1, opened=0)] if message is sealed else []
+        told = [MessagesUndecryptable(count=1, opened=0)] if message is encrypted else []
         assert [effect.event for effect in bob.receive(message)] == told
     assert counts(bob) == {
         "received": 4,
@@ -139,7 +139,7 @@ def test_what_is_not_for_this_channel_is_counted_and_nothing_else(peer, topic):
     }
 
 
-def test_what_was_sealed_with_another_key_is_counted_and_its_count_is_told(peer):
+def test_what_was_encrypted_with_another_key_is_counted_and_its_count_is_told(peer):
     ours, theirs = AesGcm(bytes(32)), AesGcm(b"\1" * 32)
     alice, bob, mallory = (
         peer(name, encryption=key) for name, key in (("alice", ours), ("bob", ours), ("mallory", theirs))
@@ -153,7 +153,7 @@ def test_what_was_sealed_with_another_key_is_counted_and_its_count_is_told(peer)
     assert bob.payloads() == [b"hello"]
 
 
-def test_a_plain_message_among_sealed_ones_is_counted(peer):
+def test_a_plain_message_among_encrypted_ones_is_counted(peer):
     bob, mallory = peer("bob", encryption=AesGcm(bytes(32))), peer("mallory")
     mallory.send(b"plain")
     bob.receive(*mallory.content())

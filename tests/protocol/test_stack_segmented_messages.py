@@ -15,7 +15,7 @@ from fairway.events import (
     MessageReceived,
     SegmentsDisputed,
 )
-from fairway.options import Profile, ReliableChannelOptions
+from fairway.options import Profile, RateLimitConfig, ReliableChannelOptions
 from fairway.protocol.effects import Publish
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 
@@ -203,6 +203,96 @@ def test_what_comes_of_a_message_that_was_given_up_is_not_acknowledged(peer):
     bob.send(b"I am")
     alice.receive(*bob.content())
     assert told_delivered(alice, "bob") == []
+
+
+FOUR_SEGMENTS = random.Random(3).randbytes(3_500)
+
+
+def forget_what_was_given_up(bob, mallory):
+    """Let so many messages of another participant end that the ones before are forgotten."""
+    heard = len(mallory.content())
+    for number in range(5):
+        mallory.send(random.Random(number).randbytes(1_500))
+        mallory.answer()
+    bob.receive(*mallory.content()[heard::2])
+    bob.pass_time(60_001)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "over a restart"])
+def test_nobody_is_said_to_have_a_message_that_he_gave_up_and_forgot(peer, restarts):
+    options = options_of(parity_rate=0.0, reassembly_timeout_ms=60_000, max_completed_sets=2)
+    alice, mallory, bob = (peer(name, options) for name in ("alice", "mallory", "bob"))
+    alice.send(FOUR_SEGMENTS)
+    parts = alice.content()
+    alice.answer()
+    bob.receive(*parts[:2])
+    bob.pass_time(60_001)
+    forget_what_was_given_up(bob, mallory)
+    assert bob.stack.statistics().reassembly.ended_sets <= 2
+    bob = bob.restart() if restarts else bob
+    bob.receive(*parts[3:1:-1])
+    bob.receive(*parts[3:1:-1])
+    bob.check_rows()
+    bob.send(b"nothing of it")
+    alice.receive(*bob.content())
+    assert bob.payloads() == []
+    assert told_delivered(alice, "bob") == []
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["", "and forgot"])
+def test_nobody_is_said_to_have_a_message_of_which_the_rest_was_sent_after_he_gave_it_up(peer, forgets):
+    options = options_of(parity_rate=0.0, reassembly_timeout_ms=60_000, max_completed_sets=2)
+    two_at_a_time = RateLimitConfig(enabled=True, epoch_ms=600_000, messages_per_epoch=2, approached_threshold=1.0)
+    alice = peer("alice", dataclasses.replace(options, rate_limit=two_at_a_time, sync_min_interval_ms=0))
+    mallory, bob = peer("mallory", options), peer("bob", options)
+    alice.send(FOUR_SEGMENTS)
+    alice.answer()
+    bob.receive(*alice.content())
+    bob.pass_time(60_001)
+    if forgets:
+        forget_what_was_given_up(bob, mallory)
+    alice.pass_time(600_000)
+    assert len(alice.content()) == 4
+    bob.now_ms = alice.now_ms
+    bob.receive(*alice.content())
+    bob.send(b"half of it")
+    alice.receive(*bob.content())
+    assert bob.payloads() == []
+    assert told_delivered(alice, "bob") == []
+
+
+@pytest.mark.parametrize("profile", Profile)
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 0, 3, 2), (2, 3, 1, 0)], ids=str)
+def test_after_something_was_given_up_and_forgotten_messages_arrive_as_before_in_any_order(peer, profile, order):
+    options = options_of(profile, parity_rate=0.0, reassembly_timeout_ms=60_000, max_completed_sets=2)
+    alice, mallory, bob = (peer(name, options) for name in ("alice", "mallory", "bob"))
+    forget_what_was_given_up(bob, mallory)
+    alice.now_ms = bob.now_ms
+    alice.send(FOUR_SEGMENTS[: len(FOUR_SEGMENTS) if profile is Profile.WAKU else 3_000])
+    alice.answer()
+    parts = alice.content()
+    bob.receive(*(parts[place] for place in order))
+    bob.send(b"I have it")
+    alice.receive(*bob.content())
+    assert len(bob.payloads()) == 1
+    assert len(told_delivered(alice, "bob")) == 1, "and nothing was sent again"
+    bob.check_rows()
+
+
+def test_what_was_given_up_arrives_when_it_is_sent_anew(peer):
+    options = options_of(parity_rate=0.0, reassembly_timeout_ms=60_000)
+    alice, bob = peer("alice", options), peer("bob", options)
+    alice.send(FOUR_SEGMENTS)
+    alice.answer()
+    bob.receive(*alice.content()[1:3])
+    bob.pass_time(60_001)
+    alice.pass_time(10_000)
+    alice.send(FOUR_SEGMENTS)
+    alice.answer()
+    bob.receive(*alice.content()[:3:-1])
+    bob.receive(*alice.content())
+    bob.pass_time(HOUR_MS + 60_000)
+    assert bob.payloads() == [FOUR_SEGMENTS]
 
 
 def test_two_participants_with_a_half_each_are_not_said_to_have_a_message(peer):

@@ -33,7 +33,7 @@ FILE = bytes(range(256)) * 2
 
 
 class BrokenCipher:
-    """Seals as many messages as it is told, then fails."""
+    """Encrypts as many messages as it is told, then fails."""
 
     def __init__(self, good: int):
         self.good = good
@@ -42,10 +42,10 @@ class BrokenCipher:
         self.good -= 1
         if self.good < 0:
             raise RuntimeError("the key is gone")
-        return b"sealed" + plaintext
+        return b"encrypted" + plaintext
 
     def decrypt(self, ciphertext):
-        return ciphertext.removeprefix(b"sealed")
+        return ciphertext.removeprefix(b"encrypted")
 
 
 def test_a_message_is_made_durable_before_anything_leaves(peer):
@@ -288,7 +288,7 @@ def test_a_segment_that_the_network_would_not_take_ends_its_request_before_anyth
     assert alice.sds(alice.content()[0]).causal_history == ()
 
 
-def test_a_hook_that_fails_to_seal_ends_the_request_and_nothing_leaves_in_clear(peer):
+def test_a_hook_that_fails_to_encrypt_ends_the_request_and_nothing_leaves_in_clear(peer):
     alice = peer(encryption=BrokenCipher(good=0))
     accepted = alice.send(b"secret")
     [error] = alice.events(MessageSendError)
@@ -300,7 +300,7 @@ def test_a_hook_that_fails_to_seal_ends_the_request_and_nothing_leaves_in_clear(
     assert alice.stack.statistics().history == 0
 
 
-def test_what_a_message_that_could_not_be_sealed_would_have_cited_and_asked_for_the_next_one_does(peer):
+def test_what_a_message_that_could_not_be_encrypted_would_have_cited_and_asked_for_the_next_one_does(peer):
     """Else whoever misses what nobody else cites is delivered a later message before it."""
     cipher = BrokenCipher(good=0)
     alice = peer(encryption=cipher)
@@ -322,7 +322,7 @@ def test_what_a_message_that_could_not_be_sealed_would_have_cited_and_asked_for_
     assert len(said.repair_request) == 1
 
 
-def test_of_a_message_with_one_segment_that_cannot_be_sealed_no_later_one_leaves(peer):
+def test_of_a_message_with_one_segment_that_cannot_be_encrypted_no_later_one_leaves(peer):
     alice = peer(options=SMALL_SEGMENTS, encryption=BrokenCipher(good=3))
     alice.send(FILE)
     assert len(alice.published()) == 3
@@ -338,8 +338,8 @@ def test_a_cipher_that_breaks_for_good_ends_open_requests_as_vain_retries_do(pee
     accepted = alice.send(b"hello")
     alice.pass_time(3_600_000)
     assert [event.request_id for event in alice.events(DeliveryError)] == [accepted.request_id]
-    assert alice.stack.statistics().not_sealed > 0
-    assert all(publication.message.payload.startswith(b"sealed") for publication in alice.published())
+    assert alice.stack.statistics().not_encrypted > 0
+    assert all(publication.message.payload.startswith(b"encrypted") for publication in alice.published())
 
 
 def test_while_the_node_is_offline_messages_wait_and_then_leave_in_order(peer):

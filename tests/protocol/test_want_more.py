@@ -281,7 +281,7 @@ def test_only_the_newest_sends_that_ended_are_remembered():
             ended.failed(name)
             continue
         request = SendRequest(
-            request_id=name, message_id="m", data_count=1, required_count=1, required_from=frozenset(), part_count=1
+            request_id=name, message_id="m", data_count=1, required_count=1, required_from=frozenset(), segment_count=1
         )
         ended.delivered(EndedRequest(request, (), {}))
     assert len(ended) == MAX_ENDED

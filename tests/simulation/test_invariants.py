@@ -27,15 +27,20 @@ from fairway.options import (
 )
 from fairway.protocol.effects import Change
 from fairway.protocol.incoming.catching_up import CAUGHT_UP
+from fairway.protocol.outgoing.requests import SEGMENTS
+from fairway.protocol.sds.dependencies import MISSING
 from fairway.simulation import World
-from fairway.simulation.invariants import Checks, Invariant, Peaks
+from fairway.simulation.invariants import Checks, Invariant
 from fairway.simulation.ledger import FINISHED_FOR_GOOD_MS, Ledger
+from fairway.simulation.looks import Peaks
 from fairway.simulation.program import Habits, Reading
 from fairway.simulation.wire_rules import WireRules
 from fairway.storage.channel_store import Write
 from fairway.units import NS_PER_MS
 from fairway.waku.local import NetworkFaults
-from fairway.waku.node import StoreQuery
+from fairway.waku.node import RoutedMessage, StoreQuery
+from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.waku_message import WakuMessage
 
 MINUTE_MS = 60_000
 
@@ -126,6 +131,18 @@ def test_what_counts_as_read_although_it_was_not_taken_in_is_found(story):
     assert (Invariant.READ, "alice") not in story.found()
 
 
+def test_what_is_left_of_a_message_that_was_rightly_given_up_need_not_be_kept_when_it_is_read(story):
+    story.world.network.faults = NetworkFaults(loss=1.0)
+    story.say("alice", b"bye")
+    story.ledger.expired.add(("bob", story.ledger.sent[-1].number))
+    far_ms = story.world.now_ms + 30_000
+    for name in ("bob", "carol"):
+        row = Change(table=CAUGHT_UP, key="", row=(far_ms,))
+        story.ledger.queried(story.world.now_ms, name, StoreQuery(end_ns=far_ms * NS_PER_MS), None)
+        story.ledger.written(far_ms, name, Write(changes=(row,)))
+    assert [name for invariant, name in story.found() if invariant is Invariant.READ] == ["carol"]
+
+
 def test_what_was_never_asked_for_does_not_count_as_read(story):
     story.world.network.faults = NetworkFaults(loss=1.0)
     before_ms = story.world.now_ms
@@ -181,6 +198,40 @@ def test_a_message_that_comes_again_after_a_crash_is_found_if_its_reader_had_lon
     story.world.run(FINISHED_FOR_GOOD_MS + MINUTE_MS)
     story.tell("bob", again)
     assert story.found() == [(Invariant.ONCE, "bob")]
+
+
+def test_what_a_handler_raises_on_that_seemed_to_be_done_with_it_comes_again(story):
+    story.say("alice", b"and now")
+    message = story.told("bob", MessageReceived)
+    story.world.crash("bob")
+    story.tell("bob", replace(message, redelivered=True))
+    story.ledger.raised(story.world.now_ms, "bob", message)
+    story.world.run(FINISHED_FOR_GOOD_MS + MINUTE_MS)
+    story.tell("bob", replace(message, redelivered=True))
+    assert story.found() == []
+    story.ledger.finished(story.world.now_ms, "bob", message)
+    story.world.run(FINISHED_FOR_GOOD_MS + MINUTE_MS)
+    story.tell("bob", replace(message, redelivered=True))
+    assert story.found() == [(Invariant.ONCE, "bob")]
+
+
+def test_who_hears_another_participant_ask_for_what_it_lacks_need_not_ask_itself(story):
+    now_ms = story.world.now_ms
+    story.ledger.kept(now_ms, "bob", [Change(table=MISSING, key="lacking", row=(b"", "alice", now_ms, 1))])
+    assert story.ledger.asks_nobody("bob", now_ms + 1) == "lacking"
+    for asked, is_enough in (("something else", False), ("lacking", True)):
+        question = SdsMessage(
+            message_id="sync-1",
+            sender_id="carol",
+            channel_id=story.world.channel_id,
+            lamport_timestamp=now_ms,
+            repair_request=(HistoryEntry(asked, None, "alice"),),
+        )
+        payload = Profile.WAKU.codec.encode(question)
+        carrier = RoutedMessage.of("/waku/2/rs/1/0", WakuMessage(payload=payload, content_topic="/a/1/b/proto"))
+        story.ledger.published(now_ms + 10, "carol", carrier)
+        story.ledger.heard(now_ms + 10, "bob", carrier)
+        assert story.ledger.asks_nobody("bob", now_ms + 1) == (None if is_enough else "lacking")
 
 
 @pytest.mark.parametrize("is_busy", [True, False])
@@ -252,6 +303,29 @@ def test_a_loss_is_found_and_excuses_what_is_delivered_after_it(story):
     found = story.found()
     assert (Invariant.LOSS, "carol") in found
     assert (Invariant.ORDER, "carol") not in found
+
+
+@pytest.mark.parametrize("is_expired", [True, False])
+def test_what_only_a_message_that_expired_told_to_come_before_may_come_after(story, is_expired):
+    story.world.cut_off("carol")
+    for name, payload in (("alice", b"one"), ("alice", b"two"), ("bob", b"three")):
+        story.say(name, payload)
+    two = story.ledger.sent[2]
+    (lost,) = two.sds_ids
+    story.tell("carol", IrretrievableMessage(message_id=lost, reason=LossReason.SEGMENTS_EXPIRED, sender_id="alice"))
+    if is_expired:
+        story.ledger.expired.add(("carol", two.number))
+    story.tell("carol", story.told("alice", MessageReceived))
+    assert ((Invariant.ORDER, "carol") in story.found()) is not is_expired
+
+
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_the_loss_of_a_segment_of_what_came_without_it_is_found_where_its_receiver_could_tell(story, is_alike):
+    story.ledger.all_cut_alike = is_alike
+    never_left = Change(table=SEGMENTS, key="never left", row=("alice-1", 1, False, 0, None, False, (), False))
+    story.ledger.kept(story.world.now_ms, "alice", [never_left])
+    story.tell("bob", IrretrievableMessage(message_id="never left", reason=LossReason.TIMEOUT, sender_id="alice"))
+    assert story.found() == ([(Invariant.LOSS, "bob")] if is_alike else [])
 
 
 @pytest.mark.parametrize("kind", [MessageDelivered, DeliveryError])

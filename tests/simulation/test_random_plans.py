@@ -26,11 +26,15 @@ TALK = {
     "ask_more_share",
 }
 ALWAYS_THE_SAME = {"settle_ms", "min_delay_ms"}
-IN_TOURS_ALONE = {
-    *("tiny_quotas", "haste", "repairs", "bloom_error_rate", "reassembly_timeout_ms"),
-    *("store_cuts", "restamped", "blips_per_hour", "burst_repeats"),
-}
+IN_TOURS_ALONE = {"tiny_quotas"}
 """What no plan has yet that is drawn from all: circumstances of small worlds that were made for them."""
+
+
+SPECIAL = (
+    *("store_cuts", "restamped", "blips_per_hour", "repairs", "reassembly_timeout_ms", "bloom_error_rate"),
+    *("burst_repeats", "haste"),
+)
+"""Kinds of trouble that fewer worlds have."""
 
 
 def troubles_of(plan):
@@ -72,12 +76,25 @@ def test_every_kind_of_trouble_is_on_in_some_worlds_and_off_in_others_and_does_n
     assert max(len(troubles.intersection(kinds)) for troubles in troubles_of_each) >= len(kinds) - 4
 
 
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_a_special_kind_of_trouble_is_on_in_one_world_of_a_few(plans, kind):
+    assert 0.03 < sum(kind in troubles_of(plan) for plan in plans) / len(plans) < 0.2
+
+
 def test_most_worlds_are_small_and_large_ones_are_short(plans):
     sizes = [plan.participants for plan in plans]
     assert min(sizes) == 2
     assert sum(size <= 12 for size in sizes) / len(sizes) > 0.95
     assert max(plan.duration_ms for plan in plans if plan.participants > 12) < HOUR_MS / 2
     assert draw_plan(3_260).participants > 150
+
+
+def test_one_world_of_fifty_is_of_forty_to_two_hundred_who_say_little_for_minutes(plans):
+    crowded = [plan for plan in plans if 40 <= plan.participants <= 200 and plan.messages_per_hour in {1.0, 4.0, 10.0}]
+    assert 0.01 < len(crowded) / len(plans) < 0.04
+    assert max(plan.participants for plan in crowded) > 150
+    assert sum(bool(plan.hostile or plan.bursts) for plan in crowded) / len(crowded) < 0.1
+    assert max(plan.duration_ms for plan in crowded) <= 240_000
 
 
 def test_some_worlds_are_of_few_who_say_little_for_days_so_that_a_hour_of_them_costs_little(plans):

@@ -99,10 +99,11 @@ def test_words_that_cannot_be_understood_end_in_exit_code_2(words):
 
 
 def test_the_replay_command_of_a_world_with_every_trouble_gives_the_same_world():
-    plan = draw_plan(2, participants=3, duration_ms=61_007, loss=0.123456789, settle_ms=20_000)
-    result = run(*shlex.split(replay_command(plan))[2:], "--json")
-    assert json.loads(result.stdout)["trace_hash"] == simulate(plan).trace_hash
-    assert json.loads(result.stdout)["plan"] == simulate(plan).as_json()["plan"]
+    plan = draw_plan(11, participants=3, duration_ms=61_007, loss=0.123456789, settle_ms=20_000)
+    replayed = json.loads(run(*shlex.split(replay_command(plan))[2:], "--json").stdout)
+    report = simulate(plan)
+    assert replayed["trace_hash"] == report.trace_hash
+    assert replayed["plan"] == report.as_json()["plan"]
 
 
 CALM_SEED = 1_476

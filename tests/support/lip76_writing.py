@@ -20,13 +20,15 @@ from fairway.wire.archive import (
     ArchiveMetadata,
     IndexEntry,
     decode_index,
-    encode_archive_message,
-    encode_archive_metadata,
-    encode_archive_padding,
-    encode_index,
 )
+from fairway.wire.hashing import keccak256
+from fairway.wire.proto import archive_pb2
+from fairway.wire.varint import encode_uvarint, length_prefixed
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
 
+_MESSAGE_TAG: Final = b"\x1a"  # field 3, length-delimited
+_PADDING_TAG: Final = b"\x22"  # field 4, length-delimited
+_MAX_VARINT_BYTES: Final = 10
 PERIOD_NS: Final = 7 * 86_400 * 1_000_000_000
 """LIP-76: each archive holds "a time range of seven days"."""
 
@@ -97,3 +99,57 @@ def _appendable_end(entries: Sequence[IndexEntry], piece_bytes: int, size: int, 
     if end > size:
         raise ConfigurationError(f"{folder}: 'data' has {size} bytes, its index tells of {end}; it is not whole")
     return end
+
+
+def index_key(entry: IndexEntry) -> str:
+    """Return what the index calls an entry: Keccak-256 of its encoding, as Ethereum spells hashes."""
+    return f"0x{keccak256(_entry(entry).SerializeToString(deterministic=True)).hex()}"
+
+
+def encode_index(entries: Iterable[IndexEntry]) -> bytes:
+    """Return the index file over ``entries``; equal entries give equal bytes."""
+    index = archive_pb2.WakuMessageArchiveIndex()
+    for entry in entries:
+        index.archives[index_key(entry)].CopyFrom(_entry(entry))
+    return index.SerializeToString(deterministic=True)
+
+
+def encode_archive_metadata(metadata: ArchiveMetadata) -> bytes:
+    """Return what an archive says of itself; protobuf lets it follow the messages, when its topics are known."""
+    return archive_pb2.WakuMessageArchive(version=1, metadata=_metadata(metadata)).SerializeToString(deterministic=True)
+
+
+def encode_archive_message(message: bytes) -> bytes:
+    """Return one encoded WakuMessage as a member of an archive."""
+    return _MESSAGE_TAG + length_prefixed(message)
+
+
+def encode_archive_padding(size: int, piece_bytes: int = DEFAULT_PIECE_BYTES) -> bytes:
+    """Return what makes an archive of ``size`` bytes whole pieces long: its ``padding`` field, or nothing."""
+    if piece_bytes < 1:
+        raise ConfigurationError(f"a piece must have at least 1 byte, not {piece_bytes}")
+    gap = -size % piece_bytes
+    if not gap:
+        return b""
+    while True:
+        # Tag and length take room themselves, and a few gaps fit no padding at all: then it is a piece longer.
+        for length_bytes in range(1, _MAX_VARINT_BYTES):
+            zeros = gap - 1 - length_bytes
+            if zeros >= 0 and len(encode_uvarint(zeros)) == length_bytes:
+                return _PADDING_TAG + length_prefixed(bytes(zeros))
+        gap += piece_bytes
+
+
+def _entry(entry: IndexEntry) -> archive_pb2.WakuMessageArchiveIndexMetadata:
+    return archive_pb2.WakuMessageArchiveIndexMetadata(
+        version=1, metadata=_metadata(entry.metadata), offset=entry.offset, num_pieces=entry.pieces
+    )
+
+
+def _metadata(metadata: ArchiveMetadata) -> archive_pb2.WakuMessageArchiveMetadata:
+    return archive_pb2.WakuMessageArchiveMetadata(
+        version=1,
+        from_time=metadata.from_time,
+        to_time=metadata.to_time,
+        content_topic=[topic.encode() for topic in metadata.content_topics],
+    )

@@ -48,37 +48,6 @@ def create_reliable_channel(
     Raises `ConfigurationError` for arguments that cannot work, a `StorageError` if the store cannot be used, and
     `NodeUnavailableError` if the node is closed.
     """
-    return Opening(
-        _created(
-            node,
-            channel_id,
-            sender_id,
-            content_topic,
-            encryption=encryption,
-            encoder=encoder,
-            decoder=decoder,
-            options=options,
-            store=store,
-            rln=rln,
-            clock=clock,
-        )
-    )
-
-
-async def _created(
-    node: WakuNode,
-    channel_id: str,
-    sender_id: str,
-    content_topic: str | None,
-    *,
-    encryption: Encryption | None,
-    encoder: Encoder | None,
-    decoder: Decoder | None,
-    options: ReliableChannelOptions | Mapping[str, Any] | None,
-    store: str | PathLike[str] | ChannelStore | None,
-    rln: RlnProofProvider | None,
-    clock: Clock | None,
-) -> ReliableChannel:
     if not isinstance(node, WakuNode):
         raise ConfigurationError(f"node is a WakuNode, such as fairway.connect(...) returns, not {type(node).__name__}")
     if encoder is not None or decoder is not None:
@@ -96,6 +65,10 @@ async def _created(
         rln=rln,
         clock=clock,
     )
+    return Opening(_opened(channel))
+
+
+async def _opened(channel: ReliableChannel) -> ReliableChannel:
     if channel.options.auto_start:
         await channel.start()
     return channel
@@ -140,7 +113,7 @@ def _of_pair(
 class _Pair:
     """An encryption that encrypts with one cipher and decrypts with another."""
 
-    def __init__(self, sealing: Encryption, opening: Encryption) -> None:
-        self.encrypt = sealing.encrypt
+    def __init__(self, encrypting: Encryption, opening: Encryption) -> None:
+        self.encrypt = encrypting.encrypt
         self.decrypt = opening.decrypt
-        self.waku_version = getattr(sealing, "waku_version", 0)
+        self.waku_version = getattr(encrypting, "waku_version", 0)

@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Self, TypeVar, overload
+from typing import Final, Self, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 from fairway.channel.attempts import Attempts
 from fairway.channel.clock import Clock, steady_clock
 from fairway.channel.engine import Engine
 from fairway.channel.inbox import Delivered, HandOver, Inbox, MessageStream
 from fairway.channel.listeners import EventStream, Handler, Listeners
-from fairway.channel.memberships import membership_of
 from fairway.channel.receipt import EphemeralReceipt, Receipt
 from fairway.channel.receipt_book import ReceiptBook
 from fairway.channel.statistics import ChannelStatistics
@@ -43,6 +43,7 @@ from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.incoming.delivering import logical_message_id
 from fairway.protocol.ratelimit import RlnProofProvider
+from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import ChannelStore, StoredRequest, Write
 from fairway.waku.node import WakuNode
@@ -55,6 +56,9 @@ _REFUSALS = {
     EmptyPayloadError: SendErrorReason.EMPTY_PAYLOAD,
     MessageTooLargeError: SendErrorReason.MESSAGE_TOO_LARGE,
 }
+
+_MEMBERSHIPS: Final[WeakKeyDictionary[WakuNode, Membership]] = WeakKeyDictionary()
+"""The rate limit membership of each node, which all its channels share."""
 
 
 class ReliableChannel:
@@ -366,7 +370,7 @@ class ReliableChannel:
             seed=environment().random_bytes(_SEED_BYTES),
             encryption=self._encryption,
             rln=self._rln,
-            membership=membership_of(self._node),
+            membership=_MEMBERSHIPS.setdefault(self._node, Membership()),
         )
 
     def _open(self) -> None:

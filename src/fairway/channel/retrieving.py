@@ -2,7 +2,7 @@
 
 The time offline is read oldest first (`fairway.protocol.incoming.catching_up`). If the channel refuses messages of a
 page for want of room, the page is read again after growing pauses. Other queries run between these pages, because their
-answers may make room; queries that wait together become one.
+answers may make room. A message that is asked for by hash waits once for its turn, however often the protocol asks.
 
 A query by time for missing messages reads newest first. It stops after a page that brought a message with causal
 history and left no cited message missing. Otherwise it continues to the end of its window. A page that did not come is
@@ -18,6 +18,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
+from itertools import islice
 from typing import Final, Protocol
 
 from fairway.channel.clock import Clock
@@ -26,9 +27,9 @@ from fairway.events import Limit, LimitReached
 from fairway.protocol.effects import QueryStore
 from fairway.protocol.incoming.catching_up import Backwards, PageRead, Step, TimeAway
 from fairway.protocol.incoming.retrieval import QueryBudget
+from fairway.units import NS_PER_MS
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery, WakuNode
 
-_NS_PER_MS: Final = 1_000_000
 _ANSWER_TIMEOUT_S: Final = 30.0
 _MAX_PAGES: Final = 100_000
 """Most pages of one query, against a store that always returns a further one."""
@@ -106,7 +107,9 @@ class Retriever:
         self._limited = limited
         self._is_limited = False
         self._max_hashes = max_hashes
-        self._by_hash: deque[QueryStore] = deque()
+        self._hashes: dict[bytes, None] = {}
+        """What to ask for by hash, what waits longest first. The protocol wants each again and again until it came;
+        here it waits once, so that none keeps others from being asked for."""
         self._by_time: deque[Backwards] = deque()
         self._backwards: Backwards | None = None
         """The query by time under way."""
@@ -127,8 +130,7 @@ class Retriever:
             self._time_away = reading
             self._end_pause(_Turn.TIME_AWAY)
         elif query.message_hashes:
-            if query not in self._by_hash and len(self._by_hash) < _MAX_WAITING:
-                self._by_hash.append(query)
+            self._hashes.update(dict.fromkeys(query.message_hashes))
         elif all(query != other.query for other in self._by_time) and len(self._by_time) < _MAX_WAITING:
             self._by_time.append(Backwards(query))
         self._arrived.set()
@@ -164,7 +166,7 @@ class Retriever:
             case _Turn.TIME_AWAY:
                 return self._time_away is not None
             case _Turn.HASHES:
-                return bool(self._by_hash)
+                return bool(self._hashes)
             case _Turn.BACKWARDS:
                 return self._backwards is not None or bool(self._by_time)
 
@@ -178,14 +180,10 @@ class Retriever:
         self._arrived.set()
 
     async def _ask_by_hash(self) -> None:
-        """Send the oldest query by hash, together with others that fit into it."""
-        hashes = dict.fromkeys(self._by_hash.popleft().message_hashes)
-        for other in list(self._by_hash):
-            together = hashes | dict.fromkeys(other.message_hashes)
-            if len(together) <= self._max_hashes:
-                hashes = together
-                self._by_hash.remove(other)
-        query = QueryStore(message_hashes=tuple(hashes))
+        """Ask for as many hashes as a query may name."""
+        query = QueryStore(message_hashes=tuple(islice(self._hashes, self._max_hashes)))
+        for message_hash in query.message_hashes:
+            del self._hashes[message_hash]
         question = StoreQuery(message_hashes=query.message_hashes)
         followed: set[bytes | None] = {None}
         cursor: bytes | None = None
@@ -259,7 +257,7 @@ class Retriever:
                 is_doubtful=is_doubtful,
                 was_taken_in=not any(self._reading.was_turned_away(message.message_hash) for message in page.messages),
             )
-            step = reading.take(read, self._clock() * _NS_PER_MS)
+            step = reading.take(read, self._clock() * NS_PER_MS)
         if step is Step.DONE:
             self._caught_up(reading.query)
         elif reading.start_ns > before_ns:

@@ -4,6 +4,9 @@ Every operation of the stack returns a tuple of effects, to be carried out in or
 that whatever leaves was counted and recorded before it left. None of them needs an answer at once; the answers that
 some have are calls on the stack (`Stack.published`, `Stack.cipher_done`, and `Stack.receive_stored` for what a store
 query finds).
+
+Inside the protocol each function that has effects returns them as a list of its own, and its caller joins the lists:
+effects stand in the order of the calls.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from fairway.events import Event
 from fairway.protocol.journal import Row
@@ -57,6 +61,19 @@ class Publish:
     sds_id: str
 
 
+class NodeAnswer(NamedTuple):
+    """What the node said to a `Publish`."""
+
+    accepted: bool
+    """Whether it took the message."""
+    permanent: bool = False
+    """Whether it never will."""
+    too_many: bool = False
+    """Whether it asks for less (429)."""
+    detail: str = ""
+    """What it said in words."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryStore:
     """Ask a store node, and feed what it finds to `Stack.receive_stored`.
@@ -91,26 +108,6 @@ class Emit:
 Effect = Persist | Publish | QueryStore | AwaitCipher | Emit
 
 
-class Effects:
-    """The effects of the operation that is under way, in order."""
-
-    __slots__ = ("_effects",)
-
-    def __init__(self) -> None:
-        self._effects: list[Effect] = []
-
-    def add(self, *effects: Effect) -> None:
-        """Add effects."""
-        self._effects += effects
-
-    def tell(self, *events: Event) -> None:
-        """Add events for the application."""
-        if events:
-            self._effects += [Emit(event=event) for event in events]
-
-    def take(self, changes: tuple[Change, ...]) -> tuple[Effect, ...]:
-        """Return everything, what must be durable first, and begin anew."""
-        if not (self._effects or changes):
-            return ()
-        effects, self._effects = tuple(self._effects), []
-        return (Persist(changes=changes), *effects) if changes else effects
+def emit(*events: Event) -> list[Effect]:
+    """Return the effects that tell the application of events."""
+    return [Emit(event=event) for event in events] if events else []

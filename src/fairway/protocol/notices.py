@@ -2,7 +2,7 @@
 
 Messages that cannot be opened are everyday traffic where channels share a content topic, and the only sign of a wrong
 key where they do not. A message under one's own name that one did not send means that two programs share an identity,
-or that somebody pretends to be us. Both are told with a count, the first at once and further ones together.
+or that somebody pretends to be us. Both are announced with a count, the first at once and further ones together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COUNTED: Final = ("undecryptable", "undecodable", "sender_id_in_use")
 
 
 class _Counted:
-    """One thing that is counted and told now and then."""
+    """One thing that is counted, and whose count is announced now and then."""
 
     def __init__(self, count: Callable[[], int], make: Callable[[int], Notice]) -> None:
         self._count = count
@@ -48,7 +48,7 @@ class _Counted:
 
 
 class Notices:
-    """Everything of which a count is told."""
+    """All things whose counts are announced."""
 
     def __init__(self, tally: Tally) -> None:
         counts = tally.counts

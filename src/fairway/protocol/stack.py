@@ -2,47 +2,54 @@
 
 ::
 
-    out   Segment -> SDS -> Encrypt -> Rate limit -> Dispatch        `Stack.send`, `Stack._pass_down`
-    in    Decrypt -> SDS -> Reassemble -> Deliver                    `Stack.receive`, `protocol.incoming.receiving`
+    out   Segment -> SDS -> Encrypt -> Rate limit -> Dispatch        `Stack.send`, `Stack._leave`, `Stack._pass_down`
+    in    Decrypt -> SDS -> Reassemble -> Deliver                    `Stack._come_in`, `Stack._pass_up`
 
 LIP-173 gives both orders ("Outgoing message processing", "Incoming message processing"). RELIABLE-CHANNEL-API,
 "Architecture", draws the rate limit above SDS, which cannot be since retries, repair and sync messages are charged as
-well (docs/decisions/specifications.md, "Order of the layers").
+well (docs/decisions/specifications.md, "Order of the layers"). On the way in the reassembler sees a segment before SDS
+takes it in ("Way in" there).
 
 `Stack` is pure. Every call takes the time and returns effects (`fairway.protocol.effects`) for the shell around it: an
 asyncio channel, a simulator, a Spark executor. `next_deadline` says when to call `tick`.
+
+So does every layer: it returns what goes on to the next one, or the effects of what is done instead. The order in which
+effects are joined here is the order in which the shell carries them out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fairway.errors import EmptyPayloadError
-from fairway.events import ChannelStatus, StatusChanged
+from fairway.events import ChannelStatus, Event, StatusChanged
 from fairway.options import ReliableChannelOptions
-from fairway.protocol.effects import Change, Effect, Effects, QueryStore
+from fairway.protocol.effects import Change, Effect, NodeAnswer, Persist, QueryStore, emit
 from fairway.protocol.encryption import Encryption, waku_version_of
 from fairway.protocol.encryption.ciphering import Ciphered, Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
 from fairway.protocol.incoming.delivering import ReceivedWakuMessage, logical_message_id
-from fairway.protocol.incoming.receiving import Receiving
+from fairway.protocol.incoming.receiving import Receiving, Transmitted
 from fairway.protocol.incoming.retrieval import Retrieval
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.notices import Notices
 from fairway.protocol.outgoing.ephemeral import LeavingEphemeral
-from fairway.protocol.outgoing.request import SendRequest, wanted_names
+from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_names
 from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.sending import Leaving, Sending
 from fairway.protocol.outgoing.sync_timer import SyncTimer
 from fairway.protocol.ratelimit import Membership, NoProof, RlnProofProvider
 from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.segmentation.outcomes import Refused
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.stack_state import StackState
 from fairway.protocol.statistics import StackStatistics, Tally
 from fairway.wire.waku_message import WakuMessage
+
+_NO_ANSWER: Final = NodeAnswer(accepted=False, detail="the node did not answer")
 
 
 class Accepted(NamedTuple):
@@ -84,7 +91,6 @@ class Stack:
         profile = options.profile
         self._journal = journal = Journal()
         self._jitter = Jitter(seed)
-        self._effects = effects = Effects()
         self._tally = tally = Tally()
         self.sds = sds = MessageChannel(
             channel_id,
@@ -108,7 +114,6 @@ class Stack:
             rln=rln or NoProof(),
             membership=membership,
             journal=journal,
-            effects=effects,
             tally=tally,
             limits=limits,
         )
@@ -122,12 +127,10 @@ class Stack:
             sds=sds,
             segmenter=segmenter,
             ciphering=ciphering,
-            outbound=sending.outbound,
             sending=sending,
             sync=sync,
             query_on_connect=query_on_connect,
             journal=journal,
-            effects=effects,
             tally=tally,
             limits=limits,
         )
@@ -162,8 +165,8 @@ class Stack:
         It counts as delivered, and is no longer sent again, when ``required_count`` participants and all of
         ``required_from`` acknowledged it. ``request_id`` names the send, up to 256 bytes of UTF-8; with the id and
         payload of one that has not ended, nothing is sent anew and that one is answered. Raises `EmptyPayloadError`,
-        `MessageTooLargeError`, and `ConfigurationError` if nobody could acknowledge as wanted or the id stands for
-        another payload; then nothing was sent.
+        `MessageTooLargeError`, and `ConfigurationError` if the wanted acknowledgements can never come or the id stands
+        for another payload; then nothing was sent.
         """
         if not payload:
             raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
@@ -173,20 +176,19 @@ class Stack:
         request = self._sending.under_way(message_id, request_id)
         if request is not None:
             self._sending.requests.want_more(request, required_count, names)
-            return Accepted(request.request_id, message_id, self._finish(now_ms))
+            return Accepted(request.request_id, message_id, self._finish([], now_ms))
         request = SendRequest(
             request_id=self._jitter.identifier() if request_id is None else request_id,
             message_id=message_id,
             data_count=segments[0].data_count,
             required_count=required_count,
             required_from=names,
-            part_count=len(segments),
+            segment_count=len(segments),
         )
         self._sending.begin(request, segments)
-        self._leave(now_ms)
-        self._sending.tell_what_waits(request, now_ms)
+        effects = self._leave(now_ms) + self._sending.tell_what_waits(request, now_ms)
         self.sync_timer.content_sent(now_ms)
-        return Accepted(request.request_id, message_id, self._finish(now_ms))
+        return Accepted(request.request_id, message_id, self._finish(effects, now_ms))
 
     def want_more(
         self, request_id: str, now_ms: int, *, required_count: int = 1, required_from: Iterable[str] = ()
@@ -198,8 +200,7 @@ class Stack:
         that is unknown or ended undelivered, or whose content is not retained any more: send it again.
         """
         names = wanted_names(required_count, required_from, self.sds.sender_id)
-        self._sending.want_more(request_id, required_count, names, now_ms)
-        return self._finish(now_ms)
+        return self._finish(self._sending.want_more(request_id, required_count, names, now_ms), now_ms)
 
     def send_ephemeral(self, payload: bytes, now_ms: int) -> Accepted:
         """Send a message that may be lost (RELIABLE-CHANNEL-API, "Ephemeral messages").
@@ -210,10 +211,7 @@ class Stack:
         content = self._sending.ephemeral.content_of(payload)
         request_id, message_id = self._jitter.identifier(), logical_message_id(payload)
         leaving = self._sending.ephemeral.apply_sds(content, request_id, message_id, now_ms)
-        sealed = None if leaving is None else self._sending.ephemeral.encrypt(leaving)
-        if leaving is not None and sealed is not None:
-            self._sending.ephemeral.dispatch(leaving, sealed, now_ms)
-        return Accepted(request_id, message_id, self._finish(now_ms))
+        return Accepted(request_id, message_id, self._finish(self._pass_down_ephemeral(leaving, now_ms), now_ms))
 
     def receive(self, message: WakuMessage, now_ms: int, *, message_hash: bytes | None = None) -> tuple[Effect, ...]:
         """Process a message from the network (LIP-173, "Incoming message processing").
@@ -221,33 +219,35 @@ class Stack:
         ``message_hash`` is its deterministic hash, if it is at hand (14/WAKU2-MESSAGE, 32 bytes). Whatever it is,
         nothing is raised: what cannot be used is counted (`statistics`).
         """
-        self._receiving.receive(message, now_ms, message_hash, from_store=False)
-        return self._finish(now_ms)
+        return self._finish(self._come_in(message, now_ms, message_hash, from_store=False), now_ms)
 
     def receive_stored(self, messages: Iterable[tuple[WakuMessage, bytes | None]], now_ms: int) -> tuple[Effect, ...]:
         """Process messages of a store, each with its deterministic hash if that is at hand.
 
         They were not heard now: what they ask for is not answered. Nothing is raised either (`receive`).
         """
+        effects: list[Effect] = []
         for message, message_hash in messages:
-            self._receiving.receive(message, now_ms, message_hash, from_store=True)
-        return self._finish(now_ms)
+            effects += self._come_in(message, now_ms, message_hash, from_store=True)
+        return self._finish(effects, now_ms)
 
     def cipher_done(self, token: int, result: bytes | BaseException, now_ms: int) -> tuple[Effect, ...]:
         """Continue with what an asynchronous encryption hook returned or raised (see `AwaitCipher`)."""
+        effects: list[Effect] = []
         match self._ciphering.done(token, result):
-            case Ciphered(Leaving() as leaving, bytes() as sealed):
-                self._limit_and_dispatch(leaving, sealed, now_ms)
+            case Ciphered(Leaving() as leaving, bytes() as encrypted):
+                effects = self._limit_and_dispatch(leaving, encrypted, now_ms)
             case Ciphered(Leaving() as leaving, Exception() as error):
-                self._sending.not_sealed(leaving, error, now_ms)
-            case Ciphered(LeavingEphemeral() as ephemeral, bytes() as sealed):
-                self._sending.ephemeral.dispatch(ephemeral, sealed, now_ms)
+                effects = self._sending.not_encrypted(leaving, error, now_ms)
+            case Ciphered(LeavingEphemeral() as ephemeral, bytes() as encrypted):
+                effects = self._sending.ephemeral.dispatch(ephemeral, encrypted, now_ms)
             case Ciphered(LeavingEphemeral() as ephemeral, Exception() as error):
-                self._sending.ephemeral.not_sealed(ephemeral, error)
-            case Ciphered(ReceivedWakuMessage() as received, opened):
-                self._receiving.decrypted(received, opened, now_ms)
-        self._leave(now_ms)
-        return self._finish(now_ms)
+                effects = self._sending.ephemeral.not_encrypted(ephemeral, error)
+            case Ciphered(ReceivedWakuMessage() as transmission, bytes() as plaintext):
+                effects = self._pass_up(self._receiving.decode(plaintext, transmission), now_ms)
+            case Ciphered(ReceivedWakuMessage(), Exception()):
+                effects = self._receiving.not_decrypted()
+        return self._finish(effects + self._leave(now_ms), now_ms)
 
     def published(
         self,
@@ -264,28 +264,26 @@ class Stack:
         What it did not take goes again, newly stamped, before what comes after it; ``too_many`` if the node asks for
         less (429), which slows down everything that leaves through it.
         """
-        self._sending.answered(token, now_ms, accepted=accepted, permanent=permanent, too_many=too_many, detail=detail)
-        self._leave(now_ms)
-        return self._finish(now_ms)
+        effects = self._sending.answered(token, NodeAnswer(accepted, permanent, too_many, detail), now_ms)
+        return self._finish(effects + self._leave(now_ms), now_ms)
 
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
         """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
         self._say_what_can_come(now_ms)
-        self._effects.tell(*self._receiving.delivering.expire(now_ms))
+        effects = emit(*self._receiving.delivering.expire(now_ms))
         if self._sending.outbound.connected:
             sweep_at = self._sweep_at()
             if sweep_at is not None and sweep_at <= now_ms:
                 self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
-                self._receiving.process(self.sds.sweep_incoming(now_ms), now_ms)
-            self._answer_repairs(now_ms)
-            self._send_again(now_ms)
-            self._send_sync(now_ms)
-            self._effects.add(*self._retrieval.due(self.sds.missing.values(), now_ms))
-            self._effects.add(*self._query_on_connect.due(now_ms))
+                effects += self._receiving.process(self.sds.sweep_incoming(now_ms), now_ms)
+            effects += self._answer_repairs(now_ms)
+            effects += self._send_again(now_ms)
+            effects += self._send_sync(now_ms)
+            effects += self._retrieval.due(self.sds.missing.values(), now_ms)
+            effects += self._query_on_connect.due(now_ms)
             for token in self._sending.outbound.unanswered(now_ms):
-                self._sending.answered(token, now_ms, accepted=False, detail="the node did not answer")
-        self._leave(now_ms)
-        return self._finish(now_ms)
+                effects += self._sending.answered(token, _NO_ANSWER, now_ms)
+        return self._finish(effects + self._leave(now_ms), now_ms)
 
     def set_connected(self, connected: bool, now_ms: int) -> tuple[Effect, ...]:
         """Hold everything while the node is offline, and go on when it is back.
@@ -299,25 +297,24 @@ class Stack:
             self.sync_timer.returned(now_ms)
         self._sending.outbound.connected = connected
         self._say_what_can_come(now_ms)
-        self._leave(now_ms)
-        return self._finish(now_ms)
+        return self._finish(self._leave(now_ms), now_ms)
 
     def store_connected(self, now_ms: int) -> tuple[Effect, ...]:
         """Ask a store node that became reachable for the time away (RELIABLE-CHANNEL-API, "Query on connect")."""
-        self._effects.add(*self._query_on_connect.store_connected(now_ms))
+        queries = self._query_on_connect.store_connected(now_ms)
         self._say_what_can_come(now_ms)
-        return self._finish(now_ms)
+        return self._finish(queries, now_ms)
 
     def store_answered(self, query: QueryStore, now_ms: int) -> tuple[Effect, ...]:
         """Note that a store answered a query by hash, and that all it brought was received."""
         self._retrieval.answered(query, now_ms)
-        return self._finish(now_ms)
+        return self._finish([], now_ms)
 
     def catch_up_progressed(self, up_to_ns: int, now_ms: int) -> tuple[Effect, ...]:
         """Note that of a query for the time away everything up to ``up_to_ns`` came and was taken in."""
         self._query_on_connect.progressed(up_to_ns, now_ms)
         self._say_what_can_come(now_ms)
-        return self._finish(now_ms)
+        return self._finish([], now_ms)
 
     def was_turned_away(self, message_hash: bytes) -> bool:
         """Return whether the message in a WakuMessage was not taken in for want of room, and has to come again."""
@@ -327,15 +324,14 @@ class Stack:
         """Note that a query for the time away went through; ``end_ns`` is that of the query."""
         self._query_on_connect.caught_up(end_ns, now_ms)
         self._say_what_can_come(now_ms)
-        return self._finish(now_ms)
+        return self._finish([], now_ms)
 
     def set_node_quota(
         self, limit: int | None, now_ms: int, *, epoch_ms: int | None = None, remaining: int | None = None
     ) -> tuple[Effect, ...]:
         """Take the rate limit that the node told; it tightens the configured one and never loosens it."""
         self._sending.outbound.set_node_quota(limit, epoch_ms, remaining, now_ms)
-        self._leave(now_ms)
-        return self._finish(now_ms)
+        return self._finish(self._leave(now_ms), now_ms)
 
     def next_deadline(self) -> int | None:
         """Return when to call `tick` next, in milliseconds since the Unix epoch; None if nothing is planned.
@@ -406,45 +402,94 @@ class Stack:
         self._receiving.delivering.resume()
         self.sds.repair.clock_went_back(now_ms)
         self.sync_timer.restart(now_ms)
+        effects: list[Effect] = []
         for message in self._sending.never_left():
-            self._pass_down(self._sending.first_time(message, now_ms), now_ms)
+            effects += self._pass_down(self._sending.first_time(message, now_ms), now_ms)
         self._sending.resume(now_ms)
-        self._leave(now_ms)
-        return self._finish(now_ms)
+        return self._finish(effects + self._leave(now_ms), now_ms)
 
-    def _leave(self, now_ms: int) -> None:
+    def _come_in(
+        self, message: WakuMessage, now_ms: int, message_hash: bytes | None, *, from_store: bool
+    ) -> list[Effect]:
+        """Decrypt a message for this channel, and pass it up. `cipher_done` goes on where the hook is awaited."""
+        transmission = self._receiving.transmission_of(message, message_hash, from_store=from_store)
+        if transmission is None:
+            return []
+        plaintext = self._receiving.decrypt(message.payload, transmission)
+        if not isinstance(plaintext, bytes):
+            return plaintext
+        return self._pass_up(self._receiving.decode(plaintext, transmission), now_ms)
+
+    def _pass_up(self, transmitted: Transmitted | None, now_ms: int) -> list[Effect]:
+        """Show the content to the reassembler, let SDS take in what it keeps, then deliver.
+
+        The reassembler comes first because SDS acknowledges what it takes in. Then come the segments that are not
+        doubtful any more because this one came.
+        """
+        if transmitted is None:
+            return []
+        effects = self._receiving.enter_cited(transmitted.message, now_ms)
+        kept, told = self._receiving.reassemble(transmitted, now_ms)
+        effects += told
+        if isinstance(kept, Refused):
+            return effects
+        outcomes = self._receiving.apply_sds(transmitted, now_ms)
+        effects += self._receiving.deliver(transmitted, kept, outcomes, now_ms)
+        for segment in self._receiving.not_doubtful_any_more(kept):
+            effects += self._pass_up(segment, now_ms)
+        return effects
+
+    def _leave(self, now_ms: int) -> list[Effect]:
         """Let everything leave that may: what waits in the queue, and segments as the node has room for them."""
-        self._sending.dispatch(now_ms)
+        effects = self._sending.dispatch(now_ms)
         while (segment := self._sending.next_segment(now_ms)) is not None:
-            self._pass_down(self._sending.apply_sds(segment, now_ms), now_ms)
-            self._sending.dispatch(now_ms)
-        self._sending.claim(now_ms)
+            effects += self._pass_down(self._sending.apply_sds(segment, now_ms), now_ms)
+            effects += self._sending.dispatch(now_ms)
+        return effects + self._sending.claim(now_ms)
 
-    def _pass_down(self, leaving: Leaving | None, now_ms: int) -> None:
+    def _pass_down(self, leaving: Leaving | list[Effect], now_ms: int) -> list[Effect]:
         """Encrypt, limit, dispatch, for the first time or again. `cipher_done` goes on where the hook is awaited."""
-        sealed = None if leaving is None else self._sending.encrypt(leaving, now_ms)
-        if leaving is not None and sealed is not None:
-            self._limit_and_dispatch(leaving, sealed, now_ms)
+        if not isinstance(leaving, Leaving):
+            return leaving
+        encrypted = self._sending.encrypt(leaving, now_ms)
+        return self._limit_and_dispatch(leaving, encrypted, now_ms) if isinstance(encrypted, bytes) else encrypted
 
-    def _limit_and_dispatch(self, leaving: Leaving, sealed: bytes, now_ms: int) -> None:
-        if self._sending.limit(leaving, sealed, now_ms):
-            self._sending.dispatch(now_ms)
+    def _limit_and_dispatch(self, leaving: Leaving, encrypted: bytes, now_ms: int) -> list[Effect]:
+        return self._sending.limit(leaving, encrypted, now_ms) + self._sending.dispatch(now_ms)
 
-    def _answer_repairs(self, now_ms: int) -> None:
+    def _pass_down_ephemeral(self, leaving: LeavingEphemeral | list[Effect], now_ms: int) -> list[Effect]:
+        """Encrypt and dispatch an ephemeral message, which was counted against the limit already."""
+        if not isinstance(leaving, LeavingEphemeral):
+            return leaving
+        encrypted = self._sending.ephemeral.encrypt(leaving)
+        return (
+            self._sending.ephemeral.dispatch(leaving, encrypted, now_ms) if isinstance(encrypted, bytes) else encrypted
+        )
+
+    def _answer_repairs(self, now_ms: int) -> list[Effect]:
         """Send originals that others asked for and that it is our turn to send (SDS-R)."""
+        effects: list[Effect] = []
         for message_id, encoded in self.sds.sweep_repair(now_ms):
-            self._pass_down(self._sending.repair(message_id, encoded), now_ms)
+            effects += self._pass_down(self._sending.repair(message_id, encoded), now_ms)
+        return effects
 
-    def _send_again(self, now_ms: int) -> None:
+    def _send_again(self, now_ms: int) -> list[Effect]:
         """Send again what is not acknowledged (RELIABLE-CHANNEL-API, "Message retries"), what was held first."""
         due = self._sending.take_due(now_ms)
         if not (due or self._sending.goes_on_with_held):
-            return
+            return []
+        effects: list[Effect] = []
         while self._sending.goes_on_with_held:
-            self._pass_down(self._sending.repeat_held(now_ms), now_ms)
+            effects += self._repeat(self._sending.first_held(), now_ms)
         for segment in due:
-            self._pass_down(self._sending.repeat(segment, now_ms), now_ms)
-        self._sending.note_held()
+            effects += self._repeat(segment, now_ms)
+        return effects + self._sending.note_held()
+
+    def _repeat(self, segment: SentSegment, now_ms: int) -> list[Effect]:
+        """Send a segment again, and look in a store for acknowledgements if it was sent in vain often enough."""
+        leaving = self._sending.repeat(segment, now_ms)
+        queries = self._sending.seek_acknowledgements(segment, now_ms) if isinstance(leaving, Leaving) else []
+        return [*queries, *self._pass_down(leaving, now_ms)]
 
     def _sweep_at(self) -> int | None:
         """Return when to look at what waits: regularly, and when something is to be given up."""
@@ -461,15 +506,17 @@ class Stack:
         return self.sync_timer.for_repair_at(due_at)
 
     def _say_what_can_come(self, now_ms: int) -> None:
-        """Nothing is given up while we are offline, or read a store that may have it."""
+        """Let the waiting clock run only while missing messages could come: not offline, nor while a store is read."""
         possible = self._sending.outbound.connected and not self._query_on_connect.may_bring_more(now_ms)
         self.sds.can_come(possible, now_ms)
 
-    def _send_sync(self, now_ms: int) -> None:
+    def _send_sync(self, now_ms: int) -> list[Effect]:
+        """Send a sync message if its time has come, or a repair request needs one."""
         times = (self.sync_timer.at_ms, self._sync_for_repair_at())
-        if any(at is not None and at <= now_ms for at in times):
-            self.sync_timer.spoke(now_ms)
-            self._pass_down(self._sending.sync(now_ms), now_ms)
+        if not any(at is not None and at <= now_ms for at in times):
+            return []
+        self.sync_timer.spoke(now_ms)
+        return self._pass_down(self._sending.sync(now_ms), now_ms)
 
     def _clock_went_back(self, now_ms: int) -> None:
         """Bring forward what was planned by a clock that was ahead and was set right: it must stop nothing."""
@@ -480,19 +527,22 @@ class Stack:
         self._retrieval.clock_went_back(now_ms)
         self._query_on_connect.clock_went_back(now_ms)
 
-    def _finish(self, now_ms: int) -> tuple[Effect, ...]:
-        """Return the effects of an operation, what must be durable first."""
+    def _finish(self, effects: Iterable[Effect], now_ms: int) -> tuple[Effect, ...]:
+        """Return all effects of an operation: what must be durable first, what is told of the new state last."""
         if now_ms < self._now_ms:
             self._clock_went_back(now_ms)
         self._now_ms = now_ms
         missing = self.sds.missing
         self._retrieval.plan(missing.values(), now_ms)
+        events: list[Event] = []
         for limit, bound, bites in self.sds.limits():
-            self._effects.tell(*self._limits.note(limit, bound, bites=bites))
-        self._effects.tell(*self._notices.take(now_ms))
+            events += self._limits.note(limit, bound, bites=bites)
+        events += self._notices.take(now_ms)
         is_behind = missing or not self._sending.outbound.connected or self._query_on_connect.pending
         status = ChannelStatus.SYNCING if is_behind else ChannelStatus.SYNCED
         if status is not self._status:
             self._status = status
-            self._effects.tell(StatusChanged(status=status))
-        return self._effects.take(self._state.changes())
+            events.append(StatusChanged(status=status))
+        changes = self._state.changes()
+        durable = [Persist(changes=changes)] if changes else []
+        return (*durable, *effects, *emit(*events))

@@ -34,7 +34,7 @@ class StackStatistics:
     oversized: int
     """WakuMessages too long to be looked at."""
     undecryptable: int
-    """Not sealed for this channel, or of another WakuMessage version."""
+    """Not encrypted for this channel, or of another WakuMessage version."""
     undecodable: int
     """Opened, but no SDS message."""
     not_kept: int
@@ -47,8 +47,8 @@ class StackStatistics:
     """Messages that were not taken in because they would have to wait and there was no room."""
     not_taken: int
     """Transmissions that the node did not take."""
-    not_sealed: int
-    """Retries, repairs or sync messages that the encryption hook did not seal."""
+    not_encrypted: int
+    """Retries, repairs or sync messages that the encryption hook did not encrypt."""
     refused: int
     """Repairs or sync messages that could never be sent."""
     transmissions: Mapping[Purpose, int]
@@ -124,7 +124,7 @@ class Tally:
             forgotten=counts["forgotten"],
             no_room=counts["no-room"],
             not_taken=counts["not_taken"],
-            not_sealed=counts["not_sealed"],
+            not_encrypted=counts["not_encrypted"],
             refused=counts["refused"],
             transmissions=dict(self._transmissions),
             transmitted_bytes=dict(self._bytes),

@@ -10,26 +10,26 @@ from typing import Any, Final
 from fairway.errors import DecryptionError, EncryptionError, FairwayError
 from fairway.protocol.encryption.aead import AesGcm
 
-_SEALING: Final = 0.1
-"""How much rarer it fails to seal than to open: what cannot be sealed ends its send."""
+_ENCRYPT: Final = 0.1
+"""How much rarer it fails to encrypt than to open: what cannot be encrypted ends its send."""
 
 
 class TroubledCipher:
     """An encryption hook (`fairway.protocol.encryption.Encryption`) around one without troubles."""
 
     def __init__(self, cipher: AesGcm, dice: Random, delay_ms: int, failures: float) -> None:
-        """Take up to ``delay_ms``, asynchronously if that is not 0, and fail to open or to seal a share of it all."""
+        """Take up to ``delay_ms``, asynchronously if that is not 0, and fail a share of all calls."""
         self._cipher = cipher
         self._dice = dice
         self._delay_ms = delay_ms
         self._failures = failures
 
     def encrypt(self, plaintext: bytes, /) -> bytes | Awaitable[bytes]:
-        """Seal something, or raise `EncryptionError`."""
-        if self._dice.random() < _SEALING * self._failures:
+        """Encrypt something, or raise `EncryptionError`."""
+        if self._dice.random() < _ENCRYPT * self._failures:
             return self._fail(EncryptionError("the key could not be had at this moment"))
-        sealed = self._cipher.encrypt(plaintext)
-        return self._later(sealed) if self._delay_ms else sealed
+        encrypted = self._cipher.encrypt(plaintext)
+        return self._later(encrypted) if self._delay_ms else encrypted
 
     def decrypt(self, ciphertext: bytes, /) -> bytes | Awaitable[bytes]:
         """Open something, or raise `DecryptionError`."""

@@ -1,10 +1,11 @@
 """A hostile participant, which publishes forged messages: sender ids are not authenticated.
 
 It has a node of its own, hears everything, and sends what no participant would. What it forges is on record in the
-ledger: nobody is owed it, and its claims count for nothing; what honest participants sent is owed all the same.
+ledger: no participant must receive it, and its claims count for nothing; what honest participants sent is owed all the
+same.
 
 One in haste also answers what it hears at once, while that is still under way, and whispers: it is the neighbour of
-each participant, and what it pushes to one nobody else hears.
+each participant, and only that one receives what it pushes to it.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Mallory(Observer):
         self._wanted: deque[HistoryEntry] = deque(maxlen=_PESTERED)
         """What others lack, and what they were made to believe that they lack."""
         self._forged: dict[bytes, SdsMessage] = {}
-        """What was forged in the name of whoever is named as its sender, by the hash of its carrier."""
+        """Forged messages by the hash of their WakuMessage, with the participant whose name they bear."""
         self._impostures: dict[str, tuple[int, list[int]]] = {}
         """How often each channel was opened, and when since then others spoke to it in its own name."""
         self._count = 0
@@ -292,16 +293,16 @@ class Mallory(Observer):
 
     def _send(self, message: SdsMessage) -> None:
         plain = self._codec.encode(message)
-        sealed = plain if self._encryption is None else self._encryption.encrypt(plain)
-        if isinstance(sealed, bytes):
-            carrier = self._carrier(sealed)
+        encrypted = plain if self._encryption is None else self._encryption.encrypt(plain)
+        if isinstance(encrypted, bytes):
+            carrier = self._carrier(encrypted)
             self._forged[RoutedMessage.of(self._topic, carrier).message_hash] = message
             self._publish(carrier)
         else:
-            self._world.spawn(self._publish_sealed(sealed))
+            self._world.spawn(self._publish_encrypted(encrypted))
 
-    async def _publish_sealed(self, sealed: Awaitable[bytes]) -> None:
-        self._publish(self._carrier(await sealed))
+    async def _publish_encrypted(self, encrypted: Awaitable[bytes]) -> None:
+        self._publish(self._carrier(await encrypted))
 
     def _carrier(self, payload: bytes) -> WakuMessage:
         return WakuMessage(

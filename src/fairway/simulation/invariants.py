@@ -1,31 +1,23 @@
-"""The invariants of every run, for any faults of the network and the machines.
+"""The invariants of every run, for any faults of the network and the machines, and the checks of what the ledger has.
 
 Each function compares the events of channels with the `Ledger`, and returns a `Violation` with a sentence for every
-difference. A message is owed to all participants that were present when it was sent and are present at the end, even if
-they were offline or crashed in between. A message whose sender left for good is owed only if a participant that stayed
-got it, because otherwise none can know of it. Participants that join are owed no earlier messages.
+difference. What is looked at in running channels stands in `looks`, what healed ones must do in `scenes`, and what they
+may hand to a node in `wire_rules`. A message is owed to all participants that were present when it was sent and are
+present at the end, even if they were offline or crashed in between. A message whose sender left for good is owed only
+if a participant that stayed got it, because otherwise none can know of it. Participants that join are owed no earlier
+messages.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from fairway.events import MessageDelivered
-from fairway.options import Delivery, IdRule, ReliableChannelOptions
-from fairway.protocol.effects import Purpose
-from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING
-from fairway.protocol.outgoing.outbox import OUTBOX
-from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
-from fairway.protocol.sds.channel import HISTORY
-from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
-from fairway.protocol.sds.retained import RETAINED
-from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES, Urgency
-from fairway.protocol.statistics import StackStatistics
+from fairway.options import Delivery, IdRule
 from fairway.simulation.ledger import Ledger, Loss, Presence, SimulatedSend
 from fairway.simulation.world import World
 from fairway.storage.channel_store import SendOutcome
@@ -38,17 +30,9 @@ _KNOWN_WITHIN_MS: Final = 180_000
 _HEALED_WITHIN_MS: Final = 45_000
 """Where nothing is lost or late, and the application reads at once, a message is there within this time, although it
 may cite what its reader has forgotten and looks for in vain: then with the first retry."""
-_SYNCS_PER_INTERVAL: Final = 2.6
-"""Sync messages that a participant sends in its shortest interval, with room for chance."""
-_FEW: Final = 6
-_PAGES_AT_REST: Final = 3
 _REFUSED: Final = 100
 _REFUSED_SHARE: Final = 2
 """Of so many messages in a minute, and so much more than a node took, it need not be told that it takes no more."""
-_SEGMENTS_OF_ONE: Final = 16
-"""The longest message in a world has no more segments, parity included."""
-_OPEN_TABLES: Final = (REQUESTS, SEGMENTS, OUTBOX, PARKED, MISSING, ARRIVALS, AWAITING)
-"""What is kept in these is under way: a channel at rest has nothing there."""
 
 
 class Invariant(Enum):
@@ -211,11 +195,15 @@ class Checks:
             due |= (name in message.present and not self._never_went_out(message)) << message.number
             own |= (name == message.sender) << message.number
         given_up = [(loss.place, loss.number) for loss in self._ledger.losses if loss.participant == name]
+        expired = [sent[number] for who, number in self._ledger.expired if who == name]
         known = own
         for place, number in enumerate(presence.order):
             message = sent[number]
             # Of one message several segments may be given up, at several times.
             lost = sum(1 << n for n in {n for at, n in given_up if at <= place and n is not None})
+            # What comes before one that expired its receiver cannot know to come before what follows that.
+            for gone in expired:
+                lost |= gone.known if message.known >> gone.number & 1 else 0
             overtaken = message.known & due & ~(known | lost)
             known |= 1 << number
             if overtaken:
@@ -227,11 +215,11 @@ class Checks:
                 yield self._violation(Invariant.ORDER, message.deliveries[name][0], name, message, text)
 
     def _never_went_out(self, message: SimulatedSend) -> bool:
-        """Return whether a message could not be sent as a whole, so that nobody waits for the rest of it."""
+        """Return whether a message could not be sent as a whole, so that no participant waits for the rest of it."""
         if message.refused:
             return True
         gone = message.sender not in self._stayed and not message.deliveries
-        return gone and len(message.chunks_sent) < max(1, message.chunk_count)
+        return gone and len(message.data_sent) < max(1, message.data_count)
 
     def _losses(self) -> Iterator[Violation]:
         for loss in self._ledger.losses:
@@ -247,12 +235,14 @@ class Checks:
                 yield self._violation(Invariant.LOSS, loss.at_ms, name, sent, text)
 
     def _was_rebuilt(self, sent: SimulatedSend, loss: Loss) -> bool:
-        """Return whether a loss is of a segment without which its message was rebuilt, and nobody can tell so.
+        """Return whether a lost segment is of a message that was rebuilt without it, which the participant cannot know.
 
-        The id of such a segment follows from the time at which it was sent, which no receiver knows.
+        The id of such a segment follows from the time at which it was sent, which no receiver knows, or from what the
+        sender cuts its messages into.
         """
         came_ms = sent.deliveries.get(loss.participant, (math.inf,))[0]
-        return came_ms <= loss.at_ms and self._world.options.sds.id_rule is IdRule.KECCAK_TIMESTAMP
+        is_derivable = self._ledger.all_cut_alike and self._world.options.sds.id_rule is not IdRule.KECCAK_TIMESTAMP
+        return came_ms <= loss.at_ms and not is_derivable
 
     def _ends(self) -> Iterator[Violation]:
         for sent in self._ledger.sent:
@@ -333,7 +323,8 @@ class Checks:
             text = f"{name} stamped {sds_id[:12]} with a time that does not come for half a day"
             yield self._violation(Invariant.STAMPS, at_ms, name, None, text)
         if self._ledger.forged:
-            # Nobody follows a forged clock beyond a bound, and those who followed it are cited all the same.
+            # No participant follows a forged clock beyond a bound; messages of those that followed it are cited all the
+            # same.
             return
         for at_ms, name, sds_id in self._ledger.unordered:
             text = f"{name} stamped {sds_id[:12]} no later than a message that it cites"
@@ -393,124 +384,6 @@ class Checks:
             request_id=None if sent is None else sent.request_id,
             sentence=sentence,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class TrafficSoFar:
-    """The transmissions and queries up to a time."""
-
-    at_ms: int
-    transmissions: Counter[Purpose]
-    queries: Counter[str]
-
-    @classmethod
-    def until_now(cls, ledger: Ledger, now_ms: int) -> TrafficSoFar:
-        """Count what there was so far."""
-        return cls(now_ms, Counter(ledger.transmissions), Counter(ledger.queries))
-
-
-def unrest(before: TrafficSoFar, ledger: Ledger, world: World) -> Iterator[Violation]:
-    """Yield a violation for each transmission, query or row since ``before`` that has no reason."""
-    passed_ms = world.now_ms - before.at_ms
-    sent = ledger.transmissions - before.transmissions
-    sync = sent.pop(Purpose.SYNC, 0)
-    sent.pop(Purpose.EPHEMERAL, 0)
-    if sent[Purpose.REPAIR] <= _FEW:
-        # Somebody asked for it before it came from somewhere else.
-        del sent[Purpose.REPAIR]
-    intervals = [passed_ms / participant.options.sync_min_interval_ms for participant in world.participants.values()]
-    most = int(_SYNCS_PER_INTERVAL * sum(intervals)) + _FEW
-    told = []
-    if sent:
-        told.append(f"{', '.join(f'{count} {purpose.value}' for purpose, count in sent.items())} messages were sent")
-    if sync > most:
-        told.append(f"{sync} sync messages were sent, of which {most} are enough")
-    for name, pages in sorted((ledger.queries - before.queries).items()):
-        if pages > _PAGES_AT_REST:
-            told.append(f"{name} asked the store for {pages} pages")
-    for name, participant in world.participants.items():
-        if participant.channel is None:
-            continue
-        tables = Counter(row.table for row in participant.stack.snapshot())
-        # Of a message whose sender left, or of which somebody forged segments, the rest is waited for.
-        reassembly = participant.stack.statistics().reassembly
-        tables[ARRIVALS] -= reassembly.open_segments
-        # What came late of a whole message, whose sender was held up amid it, is kept until it expires.
-        waiting = reassembly.open_sets - reassembly.late_sets
-        if waiting and not (ledger.forged or world.departed or ledger.losses or ledger.any_failed):
-            told.append(f"{name} waits for the rest of {waiting} messages, which are over")
-        left = {table: tables[table] for table in _OPEN_TABLES if tables[table] > 0}
-        if left:
-            told.append(f"{name} keeps {', '.join(f'{count} rows of {table}' for table, count in left.items())}")
-        options = participant.options.sds
-        # The oldest are forgotten some at a time.
-        longest = options.max_history + options.max_history // 64
-        for what, count, bound in (
-            ("messages of its history", tables[HISTORY], longest),
-            ("messages to repair others", tables[RETAINED], options.repair.retained_messages),
-        ):
-            if count > bound:
-                told.append(f"{name} keeps {count:,} {what}, of which {bound:,} are allowed")
-    for text in told:
-        yield Violation(
-            invariant=Invariant.REST,
-            at_ms=None,
-            participant=None,
-            request_id=None,
-            sentence=f"in {passed_ms // 1_000} s of rest: {text}",
-        )
-
-
-@dataclass(slots=True)
-class Peaks:
-    """The largest value of each bounded quantity in any participant."""
-
-    parked: int = 0
-    missing: int = 0
-    open_sets: int = 0
-    ended_sets: int = 0
-    buffered_bytes: int = 0
-    """With what each segment costs beside its payload."""
-    queued: int = 0
-    open_requests: int = 0
-
-    def note(self, held: StackStatistics) -> None:
-        """Update the largest values with the statistics of a participant."""
-        self.parked = max(self.parked, held.parked)
-        self.missing = max(self.missing, held.missing)
-        self.open_sets = max(self.open_sets, held.reassembly.open_sets)
-        self.ended_sets = max(self.ended_sets, held.reassembly.ended_sets)
-        buffered = held.reassembly.buffered_bytes + SEGMENT_OVERHEAD_BYTES * held.reassembly.open_segments
-        self.buffered_bytes = max(self.buffered_bytes, buffered)
-        self.queued = max(self.queued, held.queued)
-        self.open_requests = max(self.open_requests, held.open_requests)
-
-    def beyond(
-        self, options: ReliableChannelOptions, senders: int, *, queue_is_bounded: bool = True
-    ) -> Iterator[Violation]:
-        """Yield a violation for each that exceeded its bound; ``senders`` is how many others there were.
-
-        What is sent while its node is away a channel takes in without a bound.
-        """
-        segmentation = options.segmentation
-        # What others wait for, or waits for nothing, is begun beyond the sets of its sender: there only bytes bound it.
-        begun_bytes = Urgency.NEXT.value * segmentation.max_buffered_bytes
-        sets = max(segmentation.max_sets_per_sender * senders, begun_bytes // SEGMENT_OVERHEAD_BYTES)
-        # Segments wait in one queue and whatever else in another one; of a message all segments are taken in at once.
-        queued = 2 * options.rate_limit.max_queued + _SEGMENTS_OF_ONE if queue_is_bounded else math.inf
-        for what, most, bound in (
-            ("parked messages", self.parked, FOR_PROGRESS * options.sds.max_incoming_buffer),
-            ("missing messages", self.missing, options.max_missing),
-            ("incomplete segment sets", self.open_sets, sets),
-            ("ended segment sets", self.ended_sets, segmentation.max_completed_sets),
-            ("bytes in incomplete sets", self.buffered_bytes, begun_bytes),
-            ("queued transmissions", self.queued, queued),
-        ):
-            if most > bound:
-                text = f"a participant held {most:,} {what}, of which at most {bound:,} are allowed"
-                yield Violation(
-                    invariant=Invariant.BOUNDS, at_ms=None, participant=None, request_id=None, sentence=text
-                )
 
 
 def _seconds(sent: SimulatedSend) -> int:

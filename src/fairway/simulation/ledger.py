@@ -10,6 +10,7 @@ messages that a sender knew when it sent a message are such a set, so that causa
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -64,7 +65,7 @@ FINISHED_FOR_GOOD_MS: Final = 60_000
 _BY_MINUTE_MS: Final = 60_000
 _SAME_PAGE_MS: Final = 300_000
 _SAME_PAGE: Final = 70
-"""So often nobody asks for the same page within that time: what is missing is asked for every five seconds at most."""
+"""No page is asked for so often within that time: what is missing is asked for every five seconds at most."""
 _EXPIRED: Final = frozenset({LossReason.SEGMENTS_EXPIRED, LossReason.HASH_MISMATCH})
 _SOON_MS: Final = 1_000
 """So much later than a segment came it is kept."""
@@ -128,9 +129,9 @@ class SimulatedSend:
     """Whom the receipt named, and when, in any life; None where it said that the send failed."""
     life: int = 1
     """The life of the sender in which it was first tried."""
-    chunks_sent: set[int] = field(default_factory=set)
+    data_sent: set[int] = field(default_factory=set)
     """Data segments that an event named as sent."""
-    chunk_count: int = 0
+    data_count: int = 0
     """Number of its data segments, once an event named it."""
     times_sent: Counter[tuple[bool, int]] = field(default_factory=Counter)
     """Number of events for each segment that it was sent."""
@@ -194,12 +195,12 @@ class Ledger(Observer):
         """Begin a ledger.
 
         ``holds`` asks the world for the truth; ``opened`` deciphers what is published, and ``rules`` are those that it
-        must follow. An acknowledgement finds its way within ``heard_of_ms`` where nobody is away.
+        must follow. An acknowledgement arrives within ``heard_of_ms`` if no participant is away.
         """
         self.heard_of_ms = heard_of_ms
         self.rules = rules
         self.forged = rules.forged
-        """SDS ids of messages that nobody sent as an application, and those that they invent."""
+        """SDS ids of forged messages, and those that these cite and that do not exist."""
         self.sent: list[SimulatedSend] = []
         self.presences: dict[str, Presence] = {}
         self.losses: list[Loss] = []
@@ -277,7 +278,6 @@ class Ledger(Observer):
         self.opened = opened
         self._lives: Counter[str] = Counter()
         self._by_request: dict[str, SimulatedSend] = {}
-        self._owner: dict[str, SimulatedSend] = {}
         self._segments: dict[str, tuple[SimulatedSend, bool, int]] = {}
         """What participants keep about their segments, by SDS id: the send of each, whether it is parity, and the life
         in which it was made."""
@@ -294,16 +294,16 @@ class Ledger(Observer):
         self._alike: dict[tuple[str, str], list[SimulatedSend]] = {}
         self._finished: dict[tuple[str, tuple[str, ...]], int] = {}
         """When an application finished with a message: by participant and SDS ids."""
-        self._raised: dict[tuple[str, tuple[str, ...]], tuple[int, int]] = {}
-        """What handlers raised on, and so may come again in the same life: when, and in which."""
+        self._raised: dict[tuple[str, tuple[str, ...]], tuple[int, int, str]] = {}
+        """What handlers raised on, and so may come again in the same life: when, in which, and the message id."""
         self._inbox_ms: dict[tuple[str, tuple[str, ...]], int] = {}
         """When a message was first in the inbox of a participant."""
         self._handed_ms: dict[str, int] = {}
         """When a participant was last handed a message."""
-        self._handed: dict[tuple[str, tuple[str, ...]], int] = {}
-        """In which life a participant was last handed a message."""
-        self._setting_aside: set[str] = set()
-        """Who was told that messages on which its handlers raised do not come again by themselves."""
+        self._handed: dict[tuple[str, tuple[str, ...]], tuple[int, str]] = {}
+        """In which life a participant was last handed a message, and the message id."""
+        self._set_aside: set[tuple[str, str]] = set()
+        """Participant and id of each message that was set aside, and so does not come again by itself."""
         self._taken: set[bytes] = set()
         """Hashes of all that the network took."""
         self.max_queries_per_minute: int | None = None
@@ -311,7 +311,9 @@ class Ledger(Observer):
         self.hop_ms = 0
         """How long a query may be under way."""
         self.tries_are_counted = True
-        """Whether every try of a send is told: one that the cipher does not seal is not."""
+        """Whether every try of a send is told: one that the cipher does not encrypt is not."""
+        self.all_cut_alike = True
+        """Whether all cut their messages into the same segments."""
         self.hints_are_checked = True
         """Whether hints must lead to what the network took; a store may bring a message in a carrier of its own."""
         self.queries: Counter[str] = Counter()
@@ -340,7 +342,7 @@ class Ledger(Observer):
         self._open: dict[tuple[str, str], int] = {}
         """Sends that a participant keeps as open, with when something of each was last handed to its node."""
         self._began_ms: dict[str, int] = {}
-        self.segments_expire_ms: int | None = None
+        self.segments_expire_ms: float = math.inf
         """After what time without a further segment the rest of a message may be given up."""
         self._grown_ms: dict[tuple[str, int], int] = {}
         """When a participant last got a segment of which message."""
@@ -351,7 +353,9 @@ class Ledger(Observer):
         self._missing: defaultdict[str, dict[str, int]] = defaultdict(dict)
         """What each participant knows that it lacks, by SDS id, with when it learned that."""
         self._asked_ms: dict[str, int] = {}
-        """When each participant last asked the others for something that it lacks."""
+        """When each participant last asked the others for something that it lacks, or heard another one ask for it."""
+        self._requests: dict[bytes, frozenset[str]] = {}
+        """What participants ask the others for, by SDS ids, by the payload that asks for it."""
         self._lamports: dict[str, int] = {}
         """Lamport timestamps of what participants published, by SDS id."""
         self._trace = hashlib.sha256()
@@ -400,7 +404,7 @@ class Ledger(Observer):
         self._trace.update(f"{at_ms} {name} may rely on {request_id}\n".encode())
 
     def asked(self, at_ms: int, name: str, request_id: str, more: frozenset[str]) -> None:
-        """Write down that an application asked that others have a send, too; of nobody, that it could not."""
+        """Write down that an application asked others to acknowledge a send, too; no names if it could not."""
         sent = self._by_request[request_id]
         sent.asked_more = [*sent.asked_more, (at_ms, more)] if more else [(at, more) for at, _ in sent.asked_more]
         self._trace.update(f"{at_ms} {name} asks {sorted(more)} to have {request_id}\n".encode())
@@ -435,20 +439,21 @@ class Ledger(Observer):
                 if not is_answered and ended_ms < at_ms - _OVERDUE_MS:
                     text = "its receipt said nothing in all the time until the program ended"
                     self.false_words.append((at_ms, name, sent.request_id, text))
-        for (who, sds_ids), (raised_ms, raised_in) in self._raised.items():
+        for (who, sds_ids), (raised_ms, raised_in, message_id) in self._raised.items():
             # It comes after all that came meanwhile, of which a slow application has much after a time away.
             idle_ms = max(raised_ms, self._handed_ms.get(name, 0))
-            if who == name and raised_in == life and idle_ms < at_ms - _OVERDUE_MS and who not in self._setting_aside:
+            is_due = raised_in == life and idle_ms < at_ms - _OVERDUE_MS
+            if who == name and is_due and (name, message_id) not in self._set_aside:
                 text = f"a message ({sds_ids[0][:12]}) on which a handler raised never came again"
                 self.false_words.append((at_ms, name, None, text))
 
     def _see_what_is_overtaken(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Write down what an application raised on that should come again before what it is handed now."""
         self._handed_ms[name] = at_ms
-        if name in self._setting_aside:
-            return
         came_ms, life = self._inbox_ms.get((name, message.sds_ids), 0), self._lives[name]
-        for (who, sds_ids), (raised_ms, raised_in) in self._raised.items():
+        for (who, sds_ids), (raised_ms, raised_in, message_id) in self._raised.items():
+            if (name, message_id) in self._set_aside:
+                continue
             if who == name and raised_in == life and raised_ms < came_ms - _OVERDUE_MS:
                 text = f"a message ({sds_ids[0][:12]}) on which a handler raised comes after what came long after it"
                 self.false_words.append((at_ms, name, None, text))
@@ -484,8 +489,9 @@ class Ledger(Observer):
         return self._by_request[request_id]
 
     def message_of(self, sds_id: str) -> SimulatedSend | None:
-        """Return the message that a segment belongs to."""
-        return self._owner.get(sds_id)
+        """Return the message that a segment belongs to, whether the network ever took that or not."""
+        made = self._segments.get(sds_id)
+        return None if made is None else made[0]
 
     def trace_hash(self) -> str:
         """Return the SHA-256, in hex, over every deed, event and publication so far, in order."""
@@ -506,6 +512,9 @@ class Ledger(Observer):
         """Record a message that the network delivers to a participant."""
         if name in self.presences:
             self.rules.heard(at_ms, name, message.message_hash)
+            requested = self._requests.get(message.message.payload)
+            if requested is not None and not requested.isdisjoint(self._missing[name]):
+                self._asked_ms[name] = at_ms
 
     def lost(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Record that the network lost a message that its receiver did not know."""
@@ -572,6 +581,9 @@ class Ledger(Observer):
         since_ms, _ = self._reading_ms.get(name, (at_ms, at_ms))
         for _, author, sds_id in self._readable[first:last]:
             is_known = author == name or (name, sds_id) in self._taken_in or sds_id in self.forged
+            sent = self.message_of(sds_id)
+            # What is left of a message that was given up is turned away.
+            is_known |= sent is not None and (name, sent.number) in self.expired
             if not is_known and not self.was_apart(author, since_ms) and not self.was_apart(name, since_ms):
                 self.passed_over.append((at_ms, name, sds_id))
 
@@ -602,7 +614,10 @@ class Ledger(Observer):
         return [request_id for (who, request_id), at_ms in self._open.items() if who == name and at_ms < before_ms]
 
     def asks_nobody(self, name: str, before_ms: int) -> str | None:
-        """Return what a participant has lacked since some time and asked nobody for, nor for anything else."""
+        """Return a message that a participant has lacked since some time, if it made no repair request since then.
+
+        Who hears another participant ask for something that it lacks puts its own requests off (SDS-R).
+        """
         silent_ms = max(self._began_ms.get(name, 0), self.troubled_ms.get(name, 0), self._asked_ms.get(name, 0))
         lacking = (sds_id for sds_id, since_ms in self._missing[name].items() if since_ms < before_ms)
         return next(lacking, None) if silent_ms < before_ms else None
@@ -652,7 +667,7 @@ class Ledger(Observer):
         match event:
             case MessageSending(request_id=request_id, chunk_info=chunk) if not chunk.is_parity:
                 if request_id in self._by_request:
-                    self._by_request[request_id].chunk_count = chunk.total_chunks
+                    self._by_request[request_id].data_count = chunk.total_chunks
             case MessageSent(request_id=request_id, message_hash=message_hash, chunk_info=chunk):
                 made = self._segments.get(self._carried.get(message_hash, ""))
                 sent = self._by_request.get(request_id)
@@ -662,19 +677,19 @@ class Ledger(Observer):
                 if sent is not None:
                     sent.times_sent[chunk.is_parity, chunk.chunk_index] += 1
                 if sent is not None and not chunk.is_parity:
-                    sent.chunks_sent.add(chunk.chunk_index)
-                    sent.chunk_count = chunk.total_chunks
+                    sent.data_sent.add(chunk.chunk_index)
+                    sent.data_count = chunk.total_chunks
                 if made is not None and (made[0] is not sent or made[1] is not chunk.is_parity):
                     text = "a segment is told as sent under the hash of another one"
                     self.false_words.append((at_ms, name, request_id, text))
             case RequestSent(request_id=request_id):
                 sent = self._by_request[request_id]
-                if self._lives[name] == sent.life and len(sent.chunks_sent) < sent.chunk_count:
-                    text = f"told as sent with {len(sent.chunks_sent)} of {sent.chunk_count} segments"
+                if self._lives[name] == sent.life and len(sent.data_sent) < sent.data_count:
+                    text = f"told as sent with {len(sent.data_sent)} of {sent.data_count} segments"
                     self.false_words.append((at_ms, name, request_id, text))
             case IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender):
                 sent = self.message_of(message_id)
-                if sent is not None and reason in _EXPIRED and self.segments_expire_ms is not None:
+                if sent is not None and reason in _EXPIRED:
                     since_ms = self._grown_ms.get((name, sent.number), at_ms)
                     if at_ms - since_ms >= self.segments_expire_ms - _SOON_MS:
                         self.expired.add((name, sent.number))
@@ -715,8 +730,8 @@ class Ledger(Observer):
             case HandlerFailed(event_name=what, error=error) if what != EVENT_NAMES[MessageReceived][0]:
                 # Applications raise on messages only: here a watcher did, and the rest of it was left undone.
                 self.failures.append((at_ms, name, RuntimeError(f"whoever watches raised on {what}: {error}")))
-            case MessageSetAside(number=number, attempts=attempts):
-                self._setting_aside.add(name)
+            case MessageSetAside(number=number, message_id=message_id, attempts=attempts):
+                self._set_aside.add((name, message_id))
                 if number in self._listed_first.get(name, ()):
                     # Its application may have taken it back by now.
                     self._listed_first[name].discard(number)
@@ -761,7 +776,10 @@ class Ledger(Observer):
             self.ephemeral_deliveries[f"{name}/{self._lives[name]}", message.sender_id, message.sds_ids[0]] += 1
             return
         key, life = (name, message.sds_ids), self._lives[name]
-        handed, self._handed[key] = self._handed.get(key), life
+        if was_raised_on:
+            # Its application has not finished with it, although a handler that a restart overtook said so.
+            self._finished.pop(key, None)
+        handed, self._handed[key] = self._handed.get(key), (life, message.message_id)
         sent = self._meant(name, message, again=handed is not None)
         if sent is None:
             self.unexplained.append((at_ms, name, message.sender_id, message.message_id))
@@ -783,7 +801,7 @@ class Ledger(Observer):
     def raised(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Record that a handler raised on a message."""
         if not message.ephemeral:
-            self._raised[name, message.sds_ids] = at_ms, self._lives[name]
+            self._raised[name, message.sds_ids] = at_ms, self._lives[name], message.message_id
 
     def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Record that an application has finished a message."""
@@ -791,8 +809,9 @@ class Ledger(Observer):
 
     def dropped(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield who was killed amid which message, by SDS ids, that did not come again in a later life."""
-        for (name, sds_ids), life in self._handed.items():
-            if life < self._lives[name] and (name, sds_ids) not in self._finished and name not in self._setting_aside:
+        for (name, sds_ids), (life, message_id) in self._handed.items():
+            is_finished = (name, sds_ids) in self._finished or (name, message_id) in self._set_aside
+            if life < self._lives[name] and not is_finished:
                 yield name, sds_ids
 
     def troubled(self, at_ms: int, name: str) -> None:
@@ -828,6 +847,9 @@ class Ledger(Observer):
             self.ephemeral_ids.add(opened.message_id)
             return Purpose.EPHEMERAL, content, bloom
         self._asked_for.update(entry.message_id for entry in opened.repair_request)
+        if opened.repair_request and name in self.presences:
+            requested = frozenset(entry.message_id for entry in opened.repair_request)
+            self._requests[message.message.payload] = requested
         if not content:
             return Purpose.SYNC, content, bloom
         self._carried[message.message_hash] = opened.message_id
@@ -836,9 +858,8 @@ class Ledger(Observer):
         if name in self.presences and is_prompt and not self.was_apart(name, at_ms):
             self._readable.append((at_ms, opened.sender_id, opened.message_id))
         if (made := self._segments.get(opened.message_id)) is not None:
-            # Whoever hears it has it, also where its sender is never told that the network took it.
+            # Participants that receive it have it, even if its sender never learns that the network took it.
             sent, is_parity, _ = made
-            self._owner[opened.message_id] = sent
             sent.sds_ids[opened.message_id] = is_parity
         author = self._authors.get(opened.message_id)
         if author is None:
@@ -880,7 +901,7 @@ class Ledger(Observer):
             hint = entry.retrieval_hint
             if hint is None or hint in self._handed_over or entry.message_id in self.forged:
                 continue
-            cited_message = self._owner.get(entry.message_id)
+            cited_message = self.message_of(entry.message_id)
             # What was made before a crash cites what was to leave before it, and leaves only after it under another.
             if cited_message is None or cited_message.sender != name or cited_message.life == self._lives[name]:
                 yield "a retrieval hint leads to nothing that anybody ever handed to the network"
@@ -898,7 +919,7 @@ class Ledger(Observer):
     def _meant(self, name: str, message: MessageReceived, *, again: bool) -> SimulatedSend | None:
         """Return which send a delivery is of: the one that its segments belong to.
 
-        The same payload sent twice by one participant is two messages that nobody can tell apart, and parity may
+        The same payload sent twice by one participant is two messages that cannot be told apart, and parity may
         rebuild one with segments of the other; then the one that is still lacking is meant.
         """
         named = [sent for sds_id in message.sds_ids if (sent := self.message_of(sds_id)) is not None]
@@ -912,7 +933,7 @@ class Ledger(Observer):
 
     def _has_whole(self, name: str, sent: SimulatedSend) -> bool:
         """Return whether a participant received enough of a message, delivered or still waiting for its place."""
-        data = max(sent.chunk_count, sum(not is_parity for is_parity in sent.sds_ids.values()))
+        data = max(sent.data_count, sum(not is_parity for is_parity in sent.sds_ids.values()))
         return sum(self._holds(name, sds_id) for sds_id in sent.sds_ids) >= data
 
     def _is_stranger(self, at_ms: int, name: str, request_id: str, participant: str) -> bool:

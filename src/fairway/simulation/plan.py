@@ -305,7 +305,7 @@ class SimulationPlan:
             rate_limit=limit,
         )
         if self.tiny_quotas:
-            return _tiny(options)
+            return _tiny(options, is_stored=not self.store_gaps)
         return _tight(options) if self.tight_quotas else options
 
     def other_options(self, dice: random.Random) -> ReliableChannelOptions:
@@ -351,14 +351,19 @@ def _tight(options: ReliableChannelOptions) -> ReliableChannelOptions:
     )
 
 
-def _tiny(options: ReliableChannelOptions) -> ReliableChannelOptions:
-    """Return options with buffers that are full most of the time in which anything is amiss."""
+def _tiny(options: ReliableChannelOptions, *, is_stored: bool) -> ReliableChannelOptions:
+    """Return options with buffers that are full most of the time in which anything is amiss.
+
+    What no store has, participants have to retain until the last one has room for it.
+    """
+    repair = options.sds.repair
     segment_bytes = options.segmentation.segment_size_bytes + 1_024
     return replace(
         _tight(options),
         max_unread_messages=5,
         max_active_retries=2,
         rate_limit=replace(options.rate_limit, max_queued=4),
+        max_hashes_per_query=2,
         segmentation=replace(
             options.segmentation,
             max_sets_per_sender=2,
@@ -370,7 +375,7 @@ def _tiny(options: ReliableChannelOptions) -> ReliableChannelOptions:
             options.sds,
             max_incoming_buffer=12,
             max_incoming_buffer_bytes=16 * segment_bytes,
-            repair=replace(options.sds.repair, retained_messages=100),
+            repair=replace(repair, retained_messages=100) if is_stored else repair,
         ),
     )
 

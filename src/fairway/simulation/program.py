@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _LOOKED_AFTER_S: Final = 5.0
 """Time between two checks whether the channel still runs, for a program that reads by handlers."""
-_FAILING: Final = 0.1
+_FAILING: Final = 0.3
 _TAKEN_BACK: Final = 0.5
 _ASKED_MORE_S: Final = 120.0
 """How long after a send counts as delivered an application asks for more, at most."""
@@ -62,7 +62,7 @@ class Habits:
     """Mean time that it takes over a message."""
     raises: float = 0.0
     """Share of messages on which its handlers raise, each time that they are called; a program that reads in a loop
-    fails amid a tenth as many, for it has to be started again each time."""
+    fails amid a third as many, for it has to be started again each time."""
     is_direct: bool = False
     """Whether its handlers are plain functions, which take no time; and whether a program that reads in a loop says
     itself that it has finished with a message."""
@@ -111,7 +111,7 @@ class Watcher(Protocol):
         """Note a send that was accepted."""
 
     def asked(self, name: str, request_id: str, more: frozenset[str]) -> None:
-        """Note that an application asks that others have a send, too; of nobody, that it could not."""
+        """Note that an application asks others to acknowledge a send, too; no names if it could not."""
 
     def answered(self, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
         """Note what the receipt of a send says, of the latest that was asked of it; None if it failed."""

@@ -99,6 +99,8 @@ _SIZES: Final = {
 }
 """How likely a world has how many participants. One of 1,000 costs as much as hundreds of 5."""
 
+_CROWDED: Final = 0.025
+"""Share of the worlds that are not long which are of very many, who say little, so that they cost minutes at most."""
 _FEW: Final = 12
 _OFTEN: Final = 0.5
 _FEW_LOGOS: Final = 4
@@ -107,6 +109,8 @@ _SHARES: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
 """Share of the kinds of trouble that a world has: with all of them at once, one hides what another shows."""
 _SHARES_OF_MANY: Final = (0.0, 0.1, 0.2)
 """That of worlds of more than a few participants: their number is trouble enough."""
+_SELDOM: Final = 0.5
+"""How often a world has a special trouble, compared to a common one."""
 
 _SIZE: Final = frozenset({"participants", "messages_per_hour", "duration_ms"})
 """Fields that say how large a world is; where one is given, none is long."""
@@ -117,6 +121,7 @@ _HAPPENING: Final = (
     "node_deaths_per_hour",
     "deaf_per_hour",
     "clock_jumps_per_hour",
+    "blips_per_hour",
     "storage_faults_per_hour",
     "pauses_per_hour",
 )
@@ -135,20 +140,31 @@ def draw_plan(seed: int, **given: Any) -> SimulationPlan:
     is_long = _generator(seed, "whether long").random() < _LONG_SHARE and _SIZE.isdisjoint(given)
     if is_long:
         plan |= _few_and_quiet(_generator(seed, "few and quiet"))
+    is_crowded = not is_long and _generator(seed, "whether crowded").random() < _CROWDED and _SIZE.isdisjoint(given)
+    if is_crowded:
+        plan |= _many_who_say_little(_generator(seed, "crowded"), plan)
     share = rng.choice(_SHARES if plan["participants"] <= _FEW else _SHARES_OF_MANY)
     for draw in _TROUBLES:
         if _generator(seed, f"whether {draw.__name__}").random() < share:
+            plan |= draw(_generator(seed, draw.__name__), plan) | given
+    for draw in _SPECIAL_TROUBLES:
+        if _generator(seed, f"whether {draw.__name__}").random() < share * _SELDOM:
             plan |= draw(_generator(seed, draw.__name__), plan) | given
     if not is_long and _generator(seed, "whether _short_patience").random() < _OFTEN:
         # Few worlds are such that this and the next can be on, so that in those it often is.
         plan |= _short_patience(_generator(seed, "_short_patience"), plan) | given
     if not is_long and _generator(seed, "whether _short_history").random() < _OFTEN:
         plan |= _short_history(_generator(seed, "_short_history"), plan) | given
-    if is_long:
-        # A member that forges two messages a minute for days costs as much as all else.
+    if is_long or is_crowded:
+        # A member that forges two messages a minute for days, or for hundreds of others, costs as much as all else.
         plan |= {"hostile": 0} | given
+    if is_crowded:
+        plan |= {"bursts": 0} | given
     if plan.get("hostile"):
         plan |= _among_forgers(plan) | given
+    for draw in _PARTS_OF_OTHERS:
+        if _generator(seed, f"whether {draw.__name__}").random() < _OFTEN:
+            plan |= draw(_generator(seed, draw.__name__), plan) | given
     plan.setdefault("duration_ms", _duration_ms(rng, plan, is_long=is_long))
     if is_long:
         plan |= _now_and_then(plan) | given
@@ -197,6 +213,13 @@ def _few_and_quiet(rng: random.Random) -> dict[str, Any]:
     return {"participants": rng.choice((2, 2, 3)), "messages_per_hour": rng.choice((0.1, 0.5, 2.0))}
 
 
+def _many_who_say_little(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    # A world costs as the square of its participants, and as what they transmit without sending anything.
+    times = 3 if _idle_per_hour(plan) >= _MOST_IDLE_PER_HOUR else 5
+    participants = round(40 * times ** rng.random())
+    return {"participants": participants, "messages_per_hour": rng.choice((1.0, 4.0, 10.0))}
+
+
 def _now_and_then(plan: dict[str, Any]) -> dict[str, Any]:
     """Let of what happens at a rate as much happen in a long world as in others."""
     slower = min(1.0, _LONGEST_MS / plan["duration_ms"])
@@ -204,7 +227,7 @@ def _now_and_then(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _among_forgers(plan: dict[str, Any]) -> dict[str, Any]:
-    """Let nobody wait long for what was invented, nor be out of reach for nearly as long."""
+    """Let waits for messages that do not exist be short, and absences clearly shorter."""
     # A request and its answer have to come through, and to be opened.
     repaired = ((1 - plan.get("loss", 0)) * (1 - plan.get("cipher_failures", 0))) ** 2
     tries = math.ceil(math.log(_UNREPAIRED) / math.log(1 - repaired)) if repaired < 1 else 1
@@ -310,7 +333,7 @@ def _absences(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short_patience(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
-    """Give up what is missing sooner than who is away comes back, where whoever is there can have everything."""
+    """Give up missing messages before an absent participant comes back, where the others can have all messages."""
     if any(plan.get(name) for name in _ALWAYS_THERE) or plan.get("loss", 0) > _SLIGHT:
         return {}
     return {
@@ -385,6 +408,40 @@ def _small_pages(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
 
 def _lying_store(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
     return {"store_lies": rng.choice((0.05, 0.2, 0.5))}
+
+
+def _store_cuts(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"store_cuts": rng.choice((0.1, 0.3, 0.6))}
+
+
+def _restamping(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"restamped": rng.choice((0.05, 0.3, 1.0))}
+
+
+def _blips(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"blips_per_hour": rng.choice((2.0, 10.0, 30.0))}
+
+
+def _no_repairs(_: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    """Turn repairs off, where the store has all messages: what one participant has acknowledged is not sent again."""
+    return {} if plan.get("store_gaps") else {"repairs": False}
+
+
+def _short_waits_for_segments(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"reassembly_timeout_ms": rng.choice((40_000, 300_000, 1_800_000))}
+
+
+def _repeats_in_bursts(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    return {"burst_repeats": rng.choice((0.1, 0.5, 1.0))} if plan.get("bursts") else {}
+
+
+def _haste(_: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    """Let forgers answer at once, where they read what they hear as it comes."""
+    return {"haste": True} if plan.get("hostile") and not plan.get("encrypted") else {}
+
+
+def _careless_blooms(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"bloom_error_rate": rng.choice((0.01, 0.1, 0.3))}
 
 
 def _disk(_: random.Random, __: dict[str, Any]) -> dict[str, Any]:
@@ -510,3 +567,14 @@ _TROUBLES: Final[tuple[_Draw, ...]] = (
     _pauses,
     _direct_readers,
 )
+_SPECIAL_TROUBLES: Final[tuple[_Draw, ...]] = (
+    _store_cuts,
+    _restamping,
+    _blips,
+    _no_repairs,
+    _short_waits_for_segments,
+    _careless_blooms,
+)
+"""What fewer worlds have, so that worlds with a few of the common troubles stay as they are."""
+_PARTS_OF_OTHERS: Final[tuple[_Draw, ...]] = (_repeats_in_bursts, _haste)
+"""What half of those worlds have in which another trouble makes it possible."""

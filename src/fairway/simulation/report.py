@@ -11,8 +11,9 @@ from typing import Any, Final
 from fairway.events import DeliveryError, MessageDelivered
 from fairway.protocol.effects import Purpose
 from fairway.simulation.histogram import Histogram
-from fairway.simulation.invariants import Checks, Invariant, Peaks, Violation
+from fairway.simulation.invariants import Checks, Invariant, Violation
 from fairway.simulation.ledger import Ledger
+from fairway.simulation.looks import Peaks
 from fairway.simulation.plan import SimulationPlan, replay_command
 from fairway.waku.local import NetworkStatistics
 

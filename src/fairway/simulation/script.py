@@ -99,6 +99,11 @@ class Action:
     """Of a partition, without those who are on none."""
 
 
+def longest_jump_ms(plan: SimulationPlan) -> int:
+    """Return how far from the true time a clock is set at most."""
+    return max(plan.clock_skew_ms, _LONGEST_JUMP_MS)
+
+
 def names_of(plan: SimulationPlan) -> tuple[str, ...]:
     """Return the participants at the beginning."""
     return tuple(_name(number) for number in range(plan.participants))
@@ -237,7 +242,7 @@ def _failing_nodes(plan: SimulationPlan, rng: random.Random, name: str, first: i
 
 
 def _clocks(plan: SimulationPlan, rng: random.Random, name: str, first: int, last: int) -> Iterator[Action]:
-    most = max(plan.clock_skew_ms, _LONGEST_JUMP_MS)
+    most = longest_jump_ms(plan)
     for at_ms in _times(rng, plan.clock_jumps_per_hour, first, last):
         if rng.random() < _BLIPS:
             yield Action(at_ms=at_ms, deed=Deed.BLIP, names=(name,), number=rng.randint(-most, most))

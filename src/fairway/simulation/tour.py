@@ -142,6 +142,7 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "tight_quotas": True,
         "pauses_per_hour": 40.0,
         "slow_readers": 2,
+        "handler_failures": 0.2,
         "bursts": 3,
         "burst_messages": 25,
         "loss": 0.3,

@@ -149,13 +149,13 @@ class WireRules:
         self.order_is_checked = True
         """Whether what is sent first leaves first; where a cipher takes its time over several at once it may not."""
         self.copies_are_checked = True
-        """Whether whoever hears a message again cites it: not where it may be turned away, or clocks are wrong."""
+        """Whether a message that arrives again must be cited: not where it may be turned away, or clocks are wrong."""
         self.disk_ms = 0
         """How long it takes until a write is known to be durable."""
         self.forged: set[str] = set()
-        """SDS ids of messages that nobody honest made."""
+        """SDS ids of messages that no honest participant made."""
         self.answered_within_ms: int | None = None
-        """Within what time whoever hears a message again cites it, where nothing keeps it from speaking."""
+        """Within what time a message that arrives again must be cited, where nothing delays the citing message."""
         self.forged_carriers: set[bytes] = set()
         """Hashes of what was forged in somebody's name and pushed to him alone."""
         self.epochs: Counter[tuple[str, int]] = Counter()
@@ -407,13 +407,13 @@ def _add(pieces: _Pieces, segment: Segment) -> Iterator[str]:
     elif not pieces.is_whole:
         pieces.data[segment.index] = segment.payload
     if not pieces.is_whole and len(pieces.data) == pieces.data_count > 0:
-        chunks = [pieces.data[index] for index in range(pieces.data_count)]
-        if keccak256(b"".join(chunks)) != segment.payload_hash:
+        payloads = [pieces.data[index] for index in range(pieces.data_count)]
+        if keccak256(b"".join(payloads)) != segment.payload_hash:
             yield "its segments together are not what their hash is of"
-        if len({len(chunk) for chunk in chunks[:-1]} | {max(map(len, chunks))}) > 1:
+        if len({len(payload) for payload in payloads[:-1]} | {max(map(len, payloads))}) > 1:
             yield "its data segments but the last are not of one size"
         pieces.is_whole, pieces.data = True, {}
-        pieces.expected = [*chunks[:-1], chunks[-1].ljust(len(chunks[0]), b"\0")]
+        pieces.expected = [*payloads[:-1], payloads[-1].ljust(len(payloads[0]), b"\0")]
     if pieces.is_whole and pieces.parity:
         shards = leopard.encode(pieces.expected, pieces.parity_count)
         for index, payload in pieces.parity.items():

@@ -62,9 +62,9 @@ def run_worlds(
 ) -> Generator[WorldOutcome]:
     """Run a world for each plan in so many processes, and yield what comes of each as it ends.
 
-    A plan is asked for when there is a process for it and the outcome before it has been looked at, so that whoever
-    gives plans can stop, or choose the next one. A world is ended that takes more CPU time than ``limit_s``, or more
-    than ``wall_s`` without. Whoever closes the iterator ends what still runs.
+    A plan is asked for when there is a process for it and the outcome before it has been looked at, so that the
+    caller can stop, or choose the next one. A world is ended that takes more CPU time than ``limit_s``, or more
+    than ``wall_s`` without. To close the iterator ends what still runs.
     """
     rest = iter(plans)
     busy: dict[Connection[Any, Any], _Worker] = {}

@@ -66,7 +66,7 @@ class Observer:
         """Note a send that was accepted."""
 
     def asked(self, at_ms: int, name: str, request_id: str, more: frozenset[str]) -> None:
-        """Note that an application asks that others have a send, too; of nobody, that it could not."""
+        """Note that an application asks others to acknowledge a send, too; no names if it could not."""
 
     def answered(self, at_ms: int, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
         """Note what the receipt of a send says in the end; None if it failed."""
@@ -431,7 +431,7 @@ class World:
         if self.loop.is_running():
             yield
         else:
-            asyncio.events._set_running_loop(self.loop)  # noqa: SLF001 - what asyncio has for whoever runs a loop
+            asyncio.events._set_running_loop(self.loop)  # noqa: SLF001 - asyncio has it for programs that run a loop themselves
             try:
                 yield
             finally:

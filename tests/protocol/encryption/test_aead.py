@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError, DecryptionError, EncryptionError
-from fairway.protocol.encryption import AesGcm, ChaCha20Poly1305, Encryption, generate_key, open_, seal
-from fairway.protocol.encryption.aead import MAX_SEALED_BYTES, NONCE_BYTES, TAG_BYTES
+from fairway.protocol.encryption import AesGcm, ChaCha20Poly1305, Encryption, decrypt, encrypt, generate_key
+from fairway.protocol.encryption.aead import MAX_CIPHERTEXT_BYTES, NONCE_BYTES, TAG_BYTES
 
 KEY = bytes(range(32))
 NONCE = bytes(range(100, 112))
@@ -22,11 +22,11 @@ both = pytest.mark.parametrize("cipher", [AesGcm, ChaCha20Poly1305])
 
 @both
 @given(key=st.binary(min_size=32, max_size=32), plaintext=st.binary(max_size=500), bound=st.binary(max_size=20))
-def test_what_was_sealed_opens(cipher, key, plaintext, bound):
+def test_what_was_encrypted_opens(cipher, key, plaintext, bound):
     hook = cipher(key, associated_data=bound)
-    sealed = seal(hook, plaintext)
-    assert len(sealed) == len(plaintext) + OVERHEAD
-    assert open_(hook, sealed) == plaintext
+    encrypted = encrypt(hook, plaintext)
+    assert len(encrypted) == len(plaintext) + OVERHEAD
+    assert decrypt(hook, encrypted) == plaintext
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_what_was_sealed_opens(cipher, key, plaintext, bound):
     [(AesGcm, primitives.AESGCM), (ChaCha20Poly1305, primitives.ChaCha20Poly1305)],
 )
 def test_the_nonce_comes_first_then_ciphertext_and_tag(cipher, primitive):
-    sealed = cipher(KEY, associated_data=b"team", random_bytes=lambda size: NONCE[:size]).encrypt(b"hello")
-    assert sealed == NONCE + primitive(KEY).encrypt(NONCE, b"hello", b"team")
+    encrypted = cipher(KEY, associated_data=b"team", random_bytes=lambda size: NONCE[:size]).encrypt(b"hello")
+    assert encrypted == NONCE + primitive(KEY).encrypt(NONCE, b"hello", b"team")
 
 
 @both
-def test_the_plaintext_is_not_in_what_was_sealed(cipher):
+def test_the_plaintext_is_not_in_what_was_encrypted(cipher):
     plaintext = b"a sentence that nobody else should read"
     assert plaintext not in cipher(KEY).encrypt(plaintext)
 
@@ -53,9 +53,9 @@ def test_every_message_gets_a_nonce_of_its_own(cipher):
 @both
 def test_a_flipped_bit_anywhere_is_noticed(cipher):
     hook = cipher(KEY)
-    sealed = hook.encrypt(b"whole")
-    for bit in range(len(sealed) * 8):
-        altered = bytearray(sealed)
+    encrypted = hook.encrypt(b"whole")
+    for bit in range(len(encrypted) * 8):
+        altered = bytearray(encrypted)
         altered[bit // 8] ^= 1 << bit % 8
         with pytest.raises(DecryptionError):
             hook.decrypt(bytes(altered))
@@ -64,12 +64,12 @@ def test_a_flipped_bit_anywhere_is_noticed(cipher):
 @both
 def test_a_truncated_message_is_noticed_at_every_length(cipher):
     hook = cipher(KEY)
-    sealed = hook.encrypt(b"whole")
-    for size in range(len(sealed)):
+    encrypted = hook.encrypt(b"whole")
+    for size in range(len(encrypted)):
         with pytest.raises(DecryptionError):
-            hook.decrypt(sealed[:size])
+            hook.decrypt(encrypted[:size])
     with pytest.raises(DecryptionError):
-        hook.decrypt(sealed + b"\x00")
+        hook.decrypt(encrypted + b"\x00")
 
 
 @both
@@ -81,14 +81,14 @@ def test_foreign_bytes_do_not_open(cipher, data):
 
 @both
 def test_another_key_or_another_channel_does_not_open(cipher):
-    sealed = cipher(KEY, associated_data=b"team").encrypt(b"x")
+    encrypted = cipher(KEY, associated_data=b"team").encrypt(b"x")
     for other in (
         cipher(KEY[::-1], associated_data=b"team"),
         cipher(KEY, associated_data=b"other"),
         cipher(KEY),
     ):
         with pytest.raises(DecryptionError):
-            other.decrypt(sealed)
+            other.decrypt(encrypted)
 
 
 def test_the_two_ciphers_do_not_open_each_other_s_messages():
@@ -150,7 +150,7 @@ def broken_source(_size):
     [lambda size: bytes(size - 1), lambda size: bytes(size + 1), lambda _size: None, broken_source],
     ids=["short", "long", "none", "failing"],
 )
-def test_a_bad_source_of_random_bytes_stops_the_sealing(cipher, source):
+def test_a_bad_source_of_random_bytes_stops_the_encryption(cipher, source):
     with pytest.raises(EncryptionError, match="source of random bytes"):
         cipher(KEY, random_bytes=source).encrypt(b"x")
 
@@ -159,9 +159,9 @@ def test_a_bad_source_of_random_bytes_stops_the_sealing(cipher, source):
 def test_more_than_the_largest_message_is_refused_in_both_directions(cipher):
     hook = cipher(KEY)
     with pytest.raises(EncryptionError):
-        hook.encrypt(bytes(MAX_SEALED_BYTES - OVERHEAD + 1))
+        hook.encrypt(bytes(MAX_CIPHERTEXT_BYTES - OVERHEAD + 1))
     with pytest.raises(DecryptionError):
-        hook.decrypt(bytes(MAX_SEALED_BYTES + 1))
+        hook.decrypt(bytes(MAX_CIPHERTEXT_BYTES + 1))
 
 
 def test_generated_keys_fit_and_differ():

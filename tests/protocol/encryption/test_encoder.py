@@ -111,9 +111,9 @@ def test_a_message_on_another_topic_is_not_opened():
 
 
 def test_a_message_of_another_version_is_not_opened():
-    sealed = Encoder.symmetric(TOPIC, KEY).encode(b"x", NOW_NS)
+    encrypted = Encoder.symmetric(TOPIC, KEY).encode(b"x", NOW_NS)
     with pytest.raises(DecryptionError, match="version 1, this decoder opens version 0"):
-        Decoder(content_topic=TOPIC).decode(sealed)
+        Decoder(content_topic=TOPIC).decode(encrypted)
     with pytest.raises(DecryptionError, match="version 0, this decoder opens version 1"):
         Decoder.symmetric(TOPIC, KEY).decode(Encoder(content_topic=TOPIC).encode(b"x", NOW_NS))
 

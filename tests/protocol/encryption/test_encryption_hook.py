@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from fairway.errors import ConfigurationError, DecryptionError, EncryptionError
 from fairway.protocol.encryption import (
     Encryption,
-    open_,
-    open_at_once,
-    seal,
-    seal_at_once,
+    decrypt,
+    decrypt_at_once,
+    encrypt,
+    encrypt_at_once,
     waku_version_of,
 )
 
@@ -94,16 +94,16 @@ FAILURES = [ValueError("secret"), TypeError(), RuntimeError("x"), OSError(), Loo
 
 @either
 @given(plaintext=st.binary(max_size=50))
-def test_a_minimal_cipher_seals_and_opens(wrap, plaintext):
+def test_a_minimal_cipher_encrypts_and_opens(wrap, plaintext):
     hook = wrap(Reversing())
-    sealed = outcome(seal(hook, plaintext))
-    assert sealed == plaintext[::-1]
-    assert outcome(open_(hook, sealed)) == plaintext
+    encrypted = outcome(encrypt(hook, plaintext))
+    assert encrypted == plaintext[::-1]
+    assert outcome(decrypt(hook, encrypted)) == plaintext
 
 
 def test_a_plain_cipher_answers_without_an_awaitable_and_an_asynchronous_one_with_it():
-    assert seal(Reversing(), b"ab") == b"ba"
-    pending = seal(Later(Reversing()), b"ab")
+    assert encrypt(Reversing(), b"ab") == b"ba"
+    pending = encrypt(Later(Reversing()), b"ab")
     assert inspect.isawaitable(pending)
     assert outcome(pending) == b"ba"
 
@@ -118,17 +118,17 @@ def test_an_object_without_the_two_methods_is_told_apart():
 @pytest.mark.parametrize("error", FAILURES, ids=repr)
 def test_whatever_a_cipher_raises_becomes_the_typed_error_of_its_direction(wrap, error):
     hook = wrap(Raises(error))
-    with pytest.raises(EncryptionError) as sealing:
-        outcome(seal(hook, b"x"))
+    with pytest.raises(EncryptionError) as encrypting:
+        outcome(encrypt(hook, b"x"))
     with pytest.raises(DecryptionError) as opening:
-        outcome(open_(hook, b"x"))
-    assert sealing.value.__cause__ is error
+        outcome(decrypt(hook, b"x"))
+    assert encrypting.value.__cause__ is error
     assert opening.value.__cause__ is error
 
 
 def test_the_text_of_a_cipher_s_own_error_is_not_repeated():
     with pytest.raises(EncryptionError) as caught:
-        seal(Raises(ValueError("the key is hunter2")), b"x")
+        encrypt(Raises(ValueError("the key is hunter2")), b"x")
     assert "hunter2" not in str(caught.value)
     assert "ValueError" in str(caught.value)
 
@@ -136,11 +136,11 @@ def test_the_text_of_a_cipher_s_own_error_is_not_repeated():
 @either
 def test_a_typed_error_of_the_cipher_itself_passes_unchanged(wrap):
     refused, foreign = EncryptionError("over quota"), DecryptionError("not ours")
-    with pytest.raises(EncryptionError) as sealing:
-        outcome(seal(wrap(Raises(refused)), b"x"))
+    with pytest.raises(EncryptionError) as encrypting:
+        outcome(encrypt(wrap(Raises(refused)), b"x"))
     with pytest.raises(DecryptionError) as opening:
-        outcome(open_(wrap(Raises(foreign)), b"x"))
-    assert sealing.value is refused
+        outcome(decrypt(wrap(Raises(foreign)), b"x"))
+    assert encrypting.value is refused
     assert opening.value is foreign
 
 
@@ -149,24 +149,24 @@ def test_a_typed_error_of_the_cipher_itself_passes_unchanged(wrap):
 def test_an_answer_that_is_not_bytes_is_a_failure(wrap, answer):
     hook = wrap(Answers(answer))
     with pytest.raises(EncryptionError, match="must return bytes"):
-        outcome(seal(hook, b"x"))
+        outcome(encrypt(hook, b"x"))
     with pytest.raises(DecryptionError, match="must return bytes"):
-        outcome(open_(hook, b"x"))
+        outcome(decrypt(hook, b"x"))
 
 
 @either
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
 def test_other_kinds_of_byte_strings_become_bytes(wrap, kind):
     hook = wrap(Answers(kind(b"abc")))
-    assert type(outcome(seal(hook, b"x"))) is bytes
-    assert outcome(open_(hook, b"x")) == b"abc"
+    assert type(outcome(encrypt(hook, b"x"))) is bytes
+    assert outcome(decrypt(hook, b"x")) == b"abc"
 
 
 @either
-def test_sealing_to_nothing_fails_because_it_would_lose_the_message(wrap):
+def test_encrypting_to_nothing_fails_because_it_would_lose_the_message(wrap):
     with pytest.raises(EncryptionError, match="lose"):
-        outcome(seal(wrap(Answers(b"")), b"x"))
-    assert outcome(open_(wrap(Answers(b"")), b"x")) == b""
+        outcome(encrypt(wrap(Answers(b"")), b"x"))
+    assert outcome(decrypt(wrap(Answers(b"")), b"x")) == b""
 
 
 def test_a_null_cipher_is_the_caller_s_right():
@@ -176,15 +176,15 @@ def test_a_null_cipher_is_the_caller_s_right():
 
         decrypt = encrypt
 
-    assert seal(Null(), b"clear") == b"clear"
-    assert open_(Null(), b"clear") == b"clear"
+    assert encrypt(Null(), b"clear") == b"clear"
+    assert decrypt(Null(), b"clear") == b"clear"
 
 
 def test_a_hook_without_the_methods_fails_closed():
     with pytest.raises(EncryptionError, match="AttributeError"):
-        seal(object(), b"x")
+        encrypt(object(), b"x")
     with pytest.raises(DecryptionError, match="AttributeError"):
-        open_(object(), b"x")
+        decrypt(object(), b"x")
 
 
 def test_an_awaitable_inside_an_awaitable_is_no_answer():
@@ -194,7 +194,7 @@ def test_an_awaitable_inside_an_awaitable_is_no_answer():
     coroutine = inner()
     try:
         with pytest.raises(EncryptionError, match="must return bytes"):
-            outcome(seal(Later(Answers(coroutine)), b"x"))
+            outcome(encrypt(Later(Answers(coroutine)), b"x"))
     finally:
         coroutine.close()
 
@@ -202,9 +202,9 @@ def test_an_awaitable_inside_an_awaitable_is_no_answer():
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(), asyncio.CancelledError()], ids=repr)
 def test_what_is_no_failure_of_the_cipher_passes(error):
     with pytest.raises(type(error)):
-        seal(Raises(error), b"x")
+        encrypt(Raises(error), b"x")
     with pytest.raises(type(error)):
-        open_(Raises(error), b"x")
+        decrypt(Raises(error), b"x")
 
 
 def test_cancelling_the_wait_is_not_mistaken_for_a_cipher_that_failed():
@@ -221,7 +221,7 @@ def test_cancelling_the_wait_is_not_mistaken_for_a_cipher_that_failed():
         task.cancel()
         await task
 
-    for pending in (seal(Never(), b"x"), open_(Never(), b"x")):
+    for pending in (encrypt(Never(), b"x"), decrypt(Never(), b"x")):
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(cancelled_while(pending))
 
@@ -229,27 +229,27 @@ def test_cancelling_the_wait_is_not_mistaken_for_a_cipher_that_failed():
 def test_a_future_is_as_good_as_a_coroutine():
     async def through_a_future():
         future = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_soon(future.set_result, b"sealed")
-        sealed = seal(Answers(future), b"x")
-        assert isinstance(sealed, Awaitable)
-        return await sealed
+        asyncio.get_running_loop().call_soon(future.set_result, b"encrypted")
+        encrypted = encrypt(Answers(future), b"x")
+        assert isinstance(encrypted, Awaitable)
+        return await encrypted
 
-    assert asyncio.run(through_a_future()) == b"sealed"
+    assert asyncio.run(through_a_future()) == b"encrypted"
 
 
 def test_where_nothing_can_be_awaited_a_plain_cipher_works_and_fails_as_ever():
-    assert open_at_once(Reversing(), seal_at_once(Reversing(), b"ab")) == b"ab"
+    assert decrypt_at_once(Reversing(), encrypt_at_once(Reversing(), b"ab")) == b"ab"
     for answer in (None, "text"):
         with pytest.raises(EncryptionError, match="must return bytes"):
-            seal_at_once(Answers(answer), b"x")
+            encrypt_at_once(Answers(answer), b"x")
         with pytest.raises(DecryptionError, match="must return bytes"):
-            open_at_once(Answers(answer), b"x")
+            decrypt_at_once(Answers(answer), b"x")
     with pytest.raises(EncryptionError, match="lose"):
-        seal_at_once(Answers(b""), b"x")
+        encrypt_at_once(Answers(b""), b"x")
     with pytest.raises(EncryptionError, match="ValueError"):
-        seal_at_once(Raises(ValueError()), b"x")
+        encrypt_at_once(Raises(ValueError()), b"x")
     with pytest.raises(DecryptionError, match="ValueError"):
-        open_at_once(Raises(ValueError()), b"x")
+        decrypt_at_once(Raises(ValueError()), b"x")
 
 
 def test_where_nothing_can_be_awaited_an_asynchronous_cipher_is_refused():
@@ -259,9 +259,9 @@ def test_where_nothing_can_be_awaited_an_asynchronous_cipher_is_refused():
 
     for hook in (Later(Reversing()), Answers(FutureLike())):
         with pytest.raises(EncryptionError, match="asynchronous"):
-            seal_at_once(hook, b"x")
+            encrypt_at_once(hook, b"x")
         with pytest.raises(DecryptionError, match="asynchronous"):
-            open_at_once(hook, b"x")
+            decrypt_at_once(hook, b"x")
 
 
 def test_the_waku_version_is_zero_unless_the_cipher_names_one():

@@ -18,12 +18,12 @@ from fairway.protocol.encryption import (
     Encryption,
     PayloadKeyRing,
     SymmetricPayload,
+    decrypt,
+    encrypt,
     get_public_key,
-    open_,
-    seal,
     waku_version_of,
 )
-from fairway.protocol.encryption.aead import MAX_SEALED_BYTES
+from fairway.protocol.encryption.aead import MAX_CIPHERTEXT_BYTES
 from fairway.protocol.encryption.ecies import OVERHEAD_BYTES
 from fairway.protocol.encryption.payload_frame import MAX_PAYLOAD_BYTES
 from fairway.protocol.encryption.secp256k1 import PrivateKey
@@ -46,13 +46,13 @@ def ecies(**options):
 both = pytest.mark.parametrize("make", [symmetric, ecies])
 
 
-def frame_in(sealed: bytes) -> bytes:
+def frame_in(encrypted: bytes) -> bytes:
     """Open the outer layer only, with the cipher itself."""
-    return AESGCM(KEY).decrypt(sealed[-12:], sealed[:-12], None)
+    return AESGCM(KEY).decrypt(encrypted[-12:], encrypted[:-12], None)
 
 
-def sealing(frame: bytes) -> bytes:
-    """Seal any frame, as a dishonest holder of the key can."""
+def encrypting(frame: bytes) -> bytes:
+    """Encrypt any frame, as a dishonest holder of the key can."""
     return AESGCM(KEY).encrypt(bytes(12), frame, None) + bytes(12)
 
 
@@ -60,11 +60,11 @@ def sealing(frame: bytes) -> bytes:
 @pytest.mark.parametrize("signer", [None, SIGNER], ids=["unsigned", "signed"])
 @examples(0.15)
 @given(payload=st.binary(max_size=700))
-def test_what_was_sealed_opens_and_tells_its_signer(make, signer, payload):
+def test_what_was_encrypted_opens_and_tells_its_signer(make, signer, payload):
     hook = make(sign_with=signer)
-    sealed = seal(hook, payload)
-    assert open_(hook, sealed) == payload
-    opened = hook.open(sealed)
+    encrypted = encrypt(hook, payload)
+    assert decrypt(hook, encrypted) == payload
+    opened = hook.open(encrypted)
     assert bytes(opened) == opened.payload == payload
     assert opened.signer_public_key == (None if signer is None else get_public_key(signer))
     assert (opened.signature is None) == (signer is None)
@@ -107,9 +107,9 @@ def test_the_padding_is_random_and_no_message_repeats():
     ],
 )
 def test_the_length_takes_as_few_bytes_as_it_needs_lowest_first(size, head):
-    sealed = symmetric().encrypt(bytes(size))
-    assert frame_in(sealed).startswith(head)
-    assert symmetric().decrypt(sealed) == bytes(size)
+    encrypted = symmetric().encrypt(bytes(size))
+    assert frame_in(encrypted).startswith(head)
+    assert symmetric().decrypt(encrypted) == bytes(size)
 
 
 @both
@@ -119,17 +119,17 @@ def test_a_payload_whose_length_has_no_field_is_refused(make):
 
 
 @both
-def test_more_than_the_largest_sealed_payload_is_refused_unread(make):
+def test_more_than_the_largest_encrypted_payload_is_refused_unread(make):
     with pytest.raises(DecryptionError, match="more than any"):
-        make().decrypt(bytes(MAX_SEALED_BYTES + 1))
+        make().decrypt(bytes(MAX_CIPHERTEXT_BYTES + 1))
 
 
 @both
 def test_a_flipped_bit_anywhere_is_noticed(make):
     hook = make()
-    sealed = hook.encrypt(b"whole")
-    for bit in range(len(sealed) * 8):
-        altered = bytearray(sealed)
+    encrypted = hook.encrypt(b"whole")
+    for bit in range(len(encrypted) * 8):
+        altered = bytearray(encrypted)
         altered[bit // 8] ^= 1 << bit % 8
         with pytest.raises(DecryptionError):
             hook.open(bytes(altered))
@@ -138,14 +138,14 @@ def test_a_flipped_bit_anywhere_is_noticed(make):
 @both
 def test_a_truncated_or_lengthened_message_is_noticed_at_every_length(make):
     hook = make()
-    sealed = hook.encrypt(b"whole")
-    for size in range(len(sealed)):
+    encrypted = hook.encrypt(b"whole")
+    for size in range(len(encrypted)):
         with pytest.raises(DecryptionError):
-            hook.open(sealed[:size])
+            hook.open(encrypted[:size])
         with pytest.raises(DecryptionError):
-            hook.open(sealed[size + 1 :])
+            hook.open(encrypted[size + 1 :])
     with pytest.raises(DecryptionError):
-        hook.open(sealed + b"\x00")
+        hook.open(encrypted + b"\x00")
 
 
 @both
@@ -164,7 +164,7 @@ def test_foreign_bytes_behind_a_true_point_do_not_open(data):
 @given(frame=st.binary(max_size=300))
 def test_any_frame_of_a_dishonest_member_gives_a_payload_of_its_own_or_the_typed_error(frame):
     try:
-        opened = symmetric().open(sealing(frame))
+        opened = symmetric().open(encrypting(frame))
     except DecryptionError:
         return
     assert opened.payload in frame
@@ -192,12 +192,12 @@ def test_any_frame_of_a_dishonest_member_gives_a_payload_of_its_own_or_the_typed
 )
 def test_a_frame_that_breaks_a_rule_does_not_open(frame):
     with pytest.raises(DecryptionError):
-        symmetric().open(sealing(frame))
+        symmetric().open(encrypting(frame))
 
 
 def test_a_signed_payload_cannot_reach_into_its_signature():
     def signed(head: bytes) -> bytes:
-        return sealing(head + PrivateKey(SIGNER).sign(keccak256(head)))
+        return encrypting(head + PrivateKey(SIGNER).sign(keccak256(head)))
 
     assert symmetric().decrypt(signed(b"\x05\x05hello")) == b"hello"
     with pytest.raises(DecryptionError, match="shorter"):
@@ -215,9 +215,9 @@ def test_an_ecies_message_without_room_for_its_iv_does_not_open_even_with_a_true
 
 
 def test_padding_of_any_size_and_unknown_flags_are_read():
-    assert symmetric().decrypt(sealing(b"\x01\x05hello")) == b"hello"
-    assert symmetric().decrypt(sealing(b"\xf9\x05hello" + bytes(1000))) == b"hello"
-    assert symmetric().decrypt(sealing(b"\x03\x05\x00\x00hello")) == b"hello"
+    assert symmetric().decrypt(encrypting(b"\x01\x05hello")) == b"hello"
+    assert symmetric().decrypt(encrypting(b"\xf9\x05hello" + bytes(1000))) == b"hello"
+    assert symmetric().decrypt(encrypting(b"\x03\x05\x00\x00hello")) == b"hello"
 
 
 def test_the_wrong_key_does_not_open():
@@ -229,17 +229,17 @@ def test_the_wrong_key_does_not_open():
 
 def test_the_mirror_image_of_the_ephemeral_key_opens_to_the_same_payload():
     # Known of this scheme: only the x coordinate enters the key, so this is not noticed, nor does it harm.
-    sealed = ecies().encrypt(b"x")
-    mirrored = (FIELD_PRIME - int.from_bytes(sealed[33:65], "big")).to_bytes(32, "big")
-    assert ecies().decrypt(sealed[:33] + mirrored + sealed[65:]) == b"x"
+    encrypted = ecies().encrypt(b"x")
+    mirrored = (FIELD_PRIME - int.from_bytes(encrypted[33:65], "big")).to_bytes(32, "big")
+    assert ecies().decrypt(encrypted[:33] + mirrored + encrypted[65:]) == b"x"
 
 
-def test_who_has_only_the_public_key_can_seal_but_not_open():
+def test_who_has_only_the_public_key_can_encrypt_but_not_open():
     writer = EciesPayload(PUBLIC)
-    sealed = writer.encrypt(b"for you")
-    assert ecies().decrypt(sealed) == b"for you"
+    encrypted = writer.encrypt(b"for you")
+    assert ecies().decrypt(encrypted) == b"for you"
     with pytest.raises(DecryptionError, match="no private key"):
-        writer.decrypt(sealed)
+        writer.decrypt(encrypted)
 
 
 def test_a_peer_can_write_to_one_key_and_read_with_another():
@@ -262,7 +262,7 @@ def test_with_trusted_signers_only_what_they_signed_opens(make):
         make(trusted_signers=[]).decrypt(make(sign_with=SIGNER).encrypt(b"x"))
 
 
-def test_a_key_ring_opens_both_kinds_and_seals_with_its_first():
+def test_a_key_ring_opens_both_kinds_and_encrypts_with_its_first():
     ring = PayloadKeyRing(symmetric(), ecies(sign_with=SIGNER))
     assert ring.decrypt(symmetric().encrypt(b"a")) == b"a"
     assert ring.open(ecies(sign_with=SIGNER).encrypt(b"b")).signer_public_key == get_public_key(SIGNER)
@@ -287,7 +287,7 @@ def test_keys_that_cannot_work_are_refused_where_they_are_given():
 
 
 @both
-def test_a_bad_source_of_random_bytes_stops_the_sealing(make):
+def test_a_bad_source_of_random_bytes_stops_the_encryption(make):
     for source in (lambda _size: b"", lambda _size: None):
         with pytest.raises(EncryptionError, match="source of random bytes"):
             make(random_bytes=source).encrypt(b"x")
@@ -313,4 +313,4 @@ def test_a_cipher_shows_no_secret_and_survives_a_copy(make):
 def test_a_cipher_that_does_not_sign_says_so():
     assert symmetric().signer_public_key is None
     assert "unsigned" in repr(symmetric())
-    assert "only seals" in repr(EciesPayload(PUBLIC))
+    assert "only encrypts" in repr(EciesPayload(PUBLIC))

@@ -1,4 +1,4 @@
-"""Known answers of js-waku: given its random bytes, fairway seals byte for byte the same, and opens it."""
+"""Known answers of js-waku: given its random bytes, fairway encrypts byte for byte the same, and opens it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_vectors_cover_both_ciphers_signed_and_unsigned_around_every_border(
 
 
 @whole_vectors
-def test_what_js_waku_sealed_opens(vector):
+def test_what_js_waku_encrypted_opens(vector):
     opened = reader(vector).open(bytes.fromhex(vector["sealed"]))
     assert opened.payload == payload_of(vector)
     if vector["signed"]:

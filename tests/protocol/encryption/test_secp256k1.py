@@ -104,7 +104,7 @@ def test_both_spellings_of_the_recovery_id_and_both_values_of_s_name_the_same_si
     assert recover_public_key(digest, signature[:64] + bytes([1 - recovery_id])) != key.public_key
 
 
-def test_a_library_that_cannot_sign_repeatably_is_a_failure_to_seal(monkeypatch):
+def test_a_library_that_cannot_sign_repeatably_is_a_failure_to_encrypt(monkeypatch):
     def unsupported(*_arguments, **_options):
         raise UnsupportedAlgorithm("deterministic signing")
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import RlnError, RlnErrorKind
-from fairway.protocol.ratelimit import EpochQuota, NodeProves, NoProof, RlnProofProvider, rln_signal
+from fairway.protocol.ratelimit import NoProof, RlnProofProvider, rln_signal
 from rln_testing import (
     PROOF_BYTES,
     ProofVerdict,
@@ -35,7 +35,6 @@ def test_a_negative_timestamp_is_written_as_two_s_complement():
     "provider",
     [
         NoProof(),
-        NodeProves(default_epoch_ms=EPOCH_MS),
         StrictRlnProvider(rate_limit=1, epoch_ms=EPOCH_MS),
     ],
 )
@@ -46,39 +45,6 @@ def test_every_provider_has_the_interface(provider):
 def test_without_rln_there_is_no_quota_and_no_proof():
     assert NoProof().epoch_quota(0) is None
     assert NoProof().generate_proof(b"signal", 0) is None
-
-
-def test_a_proving_node_that_told_nothing_has_no_quota_and_lets_messages_go_bare():
-    provider = NodeProves(default_epoch_ms=EPOCH_MS)
-    assert provider.epoch_quota(0) is None
-    assert provider.generate_proof(b"signal", 0) is None
-
-
-def test_a_proving_node_s_quota_is_passed_on_and_what_is_left_ends_with_the_epoch():
-    provider = NodeProves(default_epoch_ms=EPOCH_MS)
-    provider.told(20, 1000, 3, 5_500)
-    assert provider.epoch_quota(5_999) == EpochQuota(epoch_index=5, rate_limit=20, remaining=3, epoch_ms=1000)
-    for other_ms in (6_000, 4_999):
-        assert provider.epoch_quota(other_ms) == EpochQuota(
-            epoch_index=other_ms // 1000, rate_limit=20, remaining=None, epoch_ms=1000
-        )
-    assert provider.generate_proof(b"signal", 5_500) is None
-
-
-def test_a_proving_node_that_names_no_epoch_length_has_the_default_one():
-    provider = NodeProves(default_epoch_ms=EPOCH_MS)
-    provider.told(20, None, None, EPOCH_MS)
-    assert provider.epoch_quota(EPOCH_MS) == EpochQuota(epoch_index=1, rate_limit=20, epoch_ms=EPOCH_MS)
-    provider.told(None, None, None, EPOCH_MS)
-    assert provider.epoch_quota(EPOCH_MS) is None
-
-
-def test_a_proving_node_without_membership_is_not_ready_rather_than_exhausted():
-    provider = NodeProves(default_epoch_ms=EPOCH_MS)
-    provider.told(0, None, 0, 0)
-    with pytest.raises(RlnError, match="no RLN membership") as caught:
-        provider.generate_proof(b"signal", 0)
-    assert caught.value.kind is RlnErrorKind.NOT_READY
 
 
 def test_the_strict_provider_fails_as_it_is_told_and_uses_no_number_up_for_it():

@@ -30,7 +30,7 @@ def test_ancestry_knows_exactly_the_own_messages_that_each_message_descends_from
         truth[name] = ({number} if is_own else set()).union(*(truth[parent] for parent in parents))
         ancestry.record(name, [HistoryEntry(parent) for parent in parents], own)
     for name, ancestors in truth.items():
-        found = {number for number in range(len(history)) if ancestry.descends([name], outgoing(number))}
+        found = {number for first, last in ancestry.of([name]) for number in range(first, last + 1)}
         assert found == ancestors
 
 

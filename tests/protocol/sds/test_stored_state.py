@@ -61,8 +61,8 @@ class Rows(RuleBasedStateMachine):
         self.twin = None
         self.own = []
 
-    @initialize(tight=st.booleans(), profile=st.sampled_from([Profile.WAKU, Profile.LOGOS]))
-    def begin(self, tight, profile):
+    @initialize(tight=st.booleans(), repairs=st.booleans(), profile=st.sampled_from([Profile.WAKU, Profile.LOGOS]))
+    def begin(self, tight, repairs, profile):
         self.tight, self.profile = tight, profile
         limits = {"retained_messages": 4, "retained_bytes": 2_000, "max_tracked": 3} if tight else {}
         self.config = SdsConfig(
@@ -70,7 +70,8 @@ class Rows(RuleBasedStateMachine):
             lost_timeout_ms=5_000,
             max_incoming_buffer=4 if tight else 30,
             max_causal_history=3,
-            repair=RepairConfig(t_min_ms=500, t_max_ms=3_000, **limits),
+            # Without repairs a restarted channel knows less of what descends from its messages, and may say less.
+            repair=RepairConfig(enabled=repairs or not tight, t_min_ms=500, t_max_ms=3_000, **limits),
         )
         self.channel = MessageChannel("ch", "bob", self.config, now_ms=self.now_ms, profile=profile)
         self.stored = snapshot(self.channel)
@@ -339,3 +340,31 @@ def test_there_are_no_other_tables(new_channel):
     assert all(state.row(table, "nothing") is None for table in TABLES if table != "sds")
     with pytest.raises(SnapshotError, match="weather"):
         state.row("weather", "")
+
+
+@pytest.mark.parametrize("repairs", [True, False])
+@pytest.mark.parametrize("profile", [Profile.WAKU, Profile.LOGOS])
+def test_after_a_restart_the_next_message_cites_whatever_no_message_has_cited(profile, repairs):
+    config = SdsConfig(repair=RepairConfig(enabled=repairs))
+    channel = MessageChannel("ch", "bob", config, now_ms=START, profile=profile)
+    for number, sender in enumerate(PEERS):
+        message = SdsMessage(
+            message_id=f"m{number}",
+            sender_id=sender,
+            channel_id="ch",
+            lamport_timestamp=(START + 1_000 * number) // profile.lamport_unit_ms,
+            content=b"at the same time",
+        )
+        channel.receive(message, b"h", START + 5_000, profile.codec.encode(message))
+    again = restored(SdsState(channel).rows(), config, profile, START + 6_000)
+    cited = [entry.message_id for entry in again.send(b"next", START + 7_000).causal_history]
+    assert cited == ["m0", "m1", "m2", "m3"]
+
+
+def test_rows_of_uncited_messages_go_when_repairs_keep_the_messages_themselves():
+    without, config = SdsConfig(repair=RepairConfig(enabled=False)), SdsConfig()
+    channel = MessageChannel("ch", "bob", without, now_ms=START)
+    channel.broadcast(channel.send(b"one", START), None)
+    again = restored(SdsState(channel).rows(), config, Profile.WAKU, START)
+    assert {key for table, key in again.journal.drain() if table == "uncited"} == set(channel.owed.uncited)
+    assert not any(table == "uncited" for table, _, _ in SdsState(again).rows())

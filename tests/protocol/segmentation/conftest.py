@@ -26,8 +26,8 @@ def send(payload, *, segment_format=WAKU_SEGMENTS, sender_id="alice", base=1_000
     return [
         Sent(
             sender_id=sender_id,
-            sds_id=f"{sender_id}-{base}-{part.chunk_index}",
-            order_key=base + part.chunk_index,
+            sds_id=f"{sender_id}-{base}-{part.order}",
+            order_key=base + part.order,
             content=part.content,
         )
         for part in Segmenter(config, segment_format).split(payload).segments

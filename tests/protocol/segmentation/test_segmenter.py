@@ -41,7 +41,7 @@ def test_a_payload_is_segmented_as_lip_243_demands_byte_for_byte(known):
     split = Segmenter(config, LIP_243, single_segment_parity=single).split(payload_of(known["payload_len"]))
     assert [part.content.hex() for part in split.segments] == known["segments_hex"]
     assert split.payload_hash.hex() == known["hash"]
-    assert [part.chunk_index for part in split.segments] == list(range(known["data"] + known["parity"]))
+    assert [part.order for part in split.segments] == list(range(known["data"] + known["parity"]))
     assert [part.is_parity for part in split.segments] == [False] * known["data"] + [True] * known["parity"]
     assert {part.data_count for part in split.segments} == {known["data"]}
 
@@ -109,7 +109,7 @@ def test_a_payload_that_fits_is_sent_unmodified(length):
     assert split.payload_hash is None
     (part,) = split.segments
     assert part.content == payload_of(length)
-    assert (part.chunk_index, part.data_count, part.is_parity) == (0, 1, False)
+    assert (part.order, part.data_count, part.is_parity) == (0, 1, False)
 
 
 def test_a_larger_payload_is_split_as_the_waku_format_demands_byte_for_byte():
@@ -129,7 +129,7 @@ def test_a_larger_payload_is_split_as_the_waku_format_demands_byte_for_byte():
 def test_the_parity_of_the_waku_format_is_the_rate_rounded_down_and_at_least_what_is_asked_for(k, at_least, p):
     split = segmenter(segment_size_bytes=64, min_parity_segments=at_least).split(payload_of(64 * k - 5))
     assert [part.is_parity for part in split.segments] == [False] * k + [True] * p
-    assert [part.chunk_index for part in split.segments] == list(range(k + p))
+    assert [part.order for part in split.segments] == list(range(k + p))
 
 
 @pytest.mark.parametrize(("k", "total"), [(229, 229), (256, 256)])

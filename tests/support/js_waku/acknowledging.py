@@ -61,7 +61,8 @@ class JsOutgoingBuffer(OutgoingBuffer):
         """Notice where fairway makes more or less of a filter that holds a message."""
         if not outgoing.positions:
             self._notice(Fault.UNCONFIRMED_SEND)
-        if self.ancestry.descends((entry.message_id for entry in cited), outgoing):
+        ancestors = self.ancestry.of(entry.message_id for entry in cited)
+        if any(first <= outgoing.sequence <= last for first, last in ancestors):
             self._notice(Fault.DESCENDANTS_IGNORED)
         witnesses = self._witnesses.setdefault(outgoing.message.message_id, set())
         if participant in witnesses:

@@ -124,9 +124,9 @@ def _receive(case: Case, messages: Messages) -> Action:
         try:
             outcomes = channel.receive(message, hint, now_ms, encoded)
             _forget_acknowledged(channel, outcomes)
-            return Observed(events=events_of(outcomes))
+            return Observed(events=events_of(outcomes, channel))
         except ReceiptAbortedError as aborted:
-            return Observed(events=[*events_of(aborted.told), *task_failed("receive", aborted.error)])
+            return Observed(events=[*events_of(aborted.told, channel), *task_failed("receive", aborted.error)])
 
     return perform
 
@@ -154,7 +154,7 @@ def _sweep_incoming(_case: Case, _messages: Messages) -> Action:
         for outcome in outcomes:
             if isinstance(outcome, DependenciesMissing):
                 missing = outcome.entries
-        return Observed(events=events_of(outcomes), returned=[entry_in_words(entry) for entry in missing])
+        return Observed(events=events_of(outcomes, channel), returned=[entry_in_words(entry) for entry in missing])
 
     return perform
 

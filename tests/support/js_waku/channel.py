@@ -44,6 +44,7 @@ class JsWakuChannel(MessageChannel):
     """The SDS state of one participant that runs js-waku."""
 
     outgoing: JsOutgoingBuffer
+    repair: JsRepair
     dependencies: JsDependencies
     history: JsLocalHistory
 
@@ -161,7 +162,7 @@ class JsWakuChannel(MessageChannel):
         told: list[SdsOutcome] = [MessageArrived(message=message, kind=message.kind)]
         self._forget_repairs(message)
         if message.repair_request:
-            told += self.repair.review_requests(message, self._holds, len(self.participants) + 1, now_ms)
+            self.repair.review_requests(message, self._holds, len(self.participants) + 1, now_ms)
         self._believe_broadcast(message.causal_history)
         reviews = self.outgoing.review(message, message.causal_history)
         return [*told, *(MessageReviewed(review=review) for review in reviews)]
@@ -214,8 +215,8 @@ class JsWakuChannel(MessageChannel):
     ) -> list[SdsOutcome]:
         """Park a message, sync messages too, and report what is missing."""
         self.dependencies.hold(message, hint, now_ms)
-        told = self.dependencies.note_missing(missing, now_ms)
-        return [*told, DependenciesMissing(entries=tuple(missing))]
+        self.dependencies.note_missing(missing, now_ms)
+        return [DependenciesMissing(entries=tuple(missing))]
 
     def _latest_lamport(self, now_ms: int) -> int:
         """Believe and cite any timestamp (deliverMessage)."""

@@ -16,7 +16,7 @@ from js_waku.actions import Action
 from js_waku.channel import JsWakuChannel
 from js_waku.faults import PASSING, Fault
 from js_waku.options import JsWakuOptions
-from js_waku.vocabulary import Observed, state_in_words
+from js_waku.vocabulary import Observed, state_in_words, told_by_both
 
 
 class Participant:
@@ -72,7 +72,7 @@ def _sentence(faults: list[Fault]) -> str:
 def _differing(model: Observed, own: Observed) -> Iterator[str]:
     if model.out != own.out:
         yield "the message"
-    if model.events != own.events:
+    if told_by_both(model.events) != told_by_both(own.events):
         yield "events"
     if (model.returned, model.resent) != (own.returned, own.resent):
         yield "what is returned"

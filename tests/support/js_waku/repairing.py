@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable
+from typing import Any
 
 from fairway.options import RepairConfig
 from fairway.protocol.journal import Journal
-from fairway.protocol.sds.outcome import RepairRequested, ResponseScheduled, SdsOutcome
 from fairway.protocol.sds.repair import Repair, RepairBuffer, Scheduled
 from fairway.wire.repair_hash import RepairHash
 from fairway.wire.sds import HistoryEntry, SdsMessage
@@ -71,6 +71,24 @@ class JsRepair(Repair):
         self.requests = self._requests = JsRepairBuffer(config.max_tracked, notice)
         self.responses = JsRepairBuffer(config.max_tracked, notice)
         self._notice = notice
+        self.heard: list[tuple[str, dict[str, Any]]] = []
+        """Events of requests that others made, since `take_events`."""
+        self.planned: list[tuple[str, dict[str, Any]]] = []
+        """Events of requests that are to be made, since `take_events`."""
+
+    def take_events(self) -> tuple[list[tuple[str, dict[str, Any]]], list[tuple[str, dict[str, Any]]]]:
+        """Return the events of requests that were heard, and of those that were planned, since the last call."""
+        taken = self.heard, self.planned
+        self.heard, self.planned = [], []
+        return taken
+
+    def schedule_request(self, entry: HistoryEntry, now_ms: int, *, at_once: bool = False) -> None:
+        """Plan to ask for a missing message, and tell when."""
+        was_planned = entry.message_id in self.requests
+        super().schedule_request(entry, now_ms, at_once=at_once)
+        planned = self.requests.get(entry.message_id)
+        if planned is not None and not was_planned:
+            self.planned.append(("RepairRequestQueued", {"messageId": entry.message_id, "tReq": planned.at_ms}))
 
     def take_requests(self, now_ms: int) -> tuple[HistoryEntry, ...]:
         """Return what to ask for now, and never ask for it again, even if the message that carries it is not sent."""
@@ -87,28 +105,30 @@ class JsRepair(Repair):
         holds: Callable[[str], bool],
         participants: int,
         now_ms: int,
-    ) -> list[SdsOutcome]:
+    ) -> None:
         """Go through everything that a message asks for, however much, also what it names twice."""
         ids = tuple(entry.message_id for entry in message.repair_request)
         if len(set(ids)) < len(ids):
             self._notice(Fault.NAMED_REPEATEDLY)
         if len(ids) > self._max_heard:
             self._notice(Fault.UNBOUNDED)
-        told: list[SdsOutcome] = [RepairRequested(message_ids=ids, participant=message.sender_id)]
+        detail = {"messageIds": list(ids), "fromSenderId": message.sender_id}
+        self.heard.append(("sds:repair:request-received", detail))
         for entry in message.repair_request:
             self.heard_request(entry.message_id, now_ms)
             if holds(entry.message_id):
-                told += self._answer(entry, now_ms)
-        return told
+                self._answer(entry, now_ms)
 
-    def _answer(self, entry: HistoryEntry, now_ms: int) -> list[SdsOutcome]:
+    def _answer(self, entry: HistoryEntry, now_ms: int) -> None:
         """Plan to answer if our group is the author's, also when that group did not answer before."""
-        at_ms = self.schedule_response(entry, now_ms, self.config.response_groups or 1)
-        if at_ms is not None:
-            return [ResponseScheduled(message_id=entry.message_id, at_ms=at_ms)]
-        if entry.message_id not in self.responses:
+        if entry.message_id in self.responses:
+            return
+        self.schedule_response(entry, now_ms, self.config.response_groups or 1)
+        planned = self.responses.get(entry.message_id)
+        if planned is None:
             self._notice(Fault.LEFT_TO_ONE_GROUP)
-        return []
+        else:
+            self.heard.append(("RepairResponseQueued", {"messageId": entry.message_id, "tResp": planned.at_ms}))
 
     def heard_request(self, message_id: str, now_ms: int) -> None:
         """Somebody else asked for a message: our own request is dropped for ever."""

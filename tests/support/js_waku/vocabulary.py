@@ -19,10 +19,6 @@ from fairway.protocol.sds.outcome import (
     MessageIgnored,
     MessageReady,
     MessageReviewed,
-    OwnMessageRecovered,
-    RepairRequested,
-    RepairScheduled,
-    ResponseScheduled,
     SdsOutcome,
     SenderIdShared,
 )
@@ -40,6 +36,8 @@ _ARRIVED: Final = {
     Kind.EPHEMERAL: "fairway:ephemeral-received",
 }
 _SENT: Final = {Kind.CONTENT: "sds:out:message-sent", Kind.SYNC: "sds:out:sync-sent"}
+_MISSING: Final = "sds:in:message-missing"
+_OF_REPAIR_BUFFERS: Final = {"RepairRequestQueued", "RepairResponseQueued", "sds:repair:request-received"}
 NOTHING: Final = object()
 """Is no value that a record can have."""
 
@@ -103,10 +101,24 @@ def task_failed(command: str, error: str) -> list[Event]:
     return [{"type": name, "detail": detail} for name in ("taskError", "sds:error-task")]
 
 
-def events_of(outcomes: Iterable[SdsOutcome]) -> list[Event]:
-    """Return the events that js-waku has for what happened; it has none for what it ignores."""
+def events_of(outcomes: Iterable[SdsOutcome], channel: MessageChannel) -> list[Event]:
+    """Return the events that js-waku has for what happened; it has none for what it ignores.
+
+    Only js-waku has events for what is planned in repair buffers. They follow the arrival of what asks for messages,
+    and come before the event that names what is missing.
+    """
     told = [_event(outcome) for outcome in outcomes if not isinstance(outcome, MessageIgnored)]
+    if isinstance(channel, JsWakuChannel):
+        heard, planned = channel.repair.take_events()
+        told[1:1] = heard
+        at = next((at for at, (name, _) in enumerate(told) if name == _MISSING), len(told))
+        told[at:at] = planned
     return [{"type": name, "detail": detail} for name, detail in told]
+
+
+def told_by_both(events: Iterable[Event]) -> list[Event]:
+    """Return the events without those that only js-waku has; the states show what they tell."""
+    return [event for event in events if event["type"] not in _OF_REPAIR_BUFFERS]
 
 
 def _event(outcome: SdsOutcome) -> tuple[str, Any]:
@@ -116,7 +128,7 @@ def _event(outcome: SdsOutcome) -> tuple[str, Any]:
         case MessageReady(message=message):
             return "sds:in:message-delivered", message.message_id
         case DependenciesMissing(entries=entries):
-            return "sds:in:message-missing", [entry_in_words(entry) for entry in entries]
+            return _MISSING, [entry_in_words(entry) for entry in entries]
         case DependenciesLost(entries=entries):
             return "sds:in:message-irretrievably-lost", [entry_in_words(entry) for entry in entries]
         case MessageReviewed(review=review) if review.evidence is None:
@@ -124,14 +136,6 @@ def _event(outcome: SdsOutcome) -> tuple[str, Any]:
             return "sds:out:message-possibly-acknowledged", detail
         case MessageReviewed(review=review):
             return "sds:out:message-acknowledged", review.message_id
-        case RepairScheduled(message_id=message_id, at_ms=at_ms):
-            return "RepairRequestQueued", {"messageId": message_id, "tReq": at_ms}
-        case ResponseScheduled(message_id=message_id, at_ms=at_ms):
-            return "RepairResponseQueued", {"messageId": message_id, "tResp": at_ms}
-        case RepairRequested(message_ids=message_ids, participant=participant):
-            return "sds:repair:request-received", {"messageIds": list(message_ids), "fromSenderId": participant}
-        case OwnMessageRecovered(message_id=message_id):
-            return "fairway:own-message-recovered", message_id
         case SenderIdShared(message_id=message_id):
             return "fairway:sender-id-in-use", message_id
         case MessageIgnored(message_id=message_id):

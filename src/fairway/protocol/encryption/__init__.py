@@ -12,10 +12,10 @@ from fairway.protocol.encryption.aead import AesGcm, ChaCha20Poly1305, generate_
 from fairway.protocol.encryption.encoder import Decoder, Encoder
 from fairway.protocol.encryption.hook import (
     Encryption,
-    open_,
-    open_at_once,
-    seal,
-    seal_at_once,
+    decrypt,
+    decrypt_at_once,
+    encrypt,
+    encrypt_at_once,
     waku_version_of,
 )
 from fairway.protocol.encryption.payload_frame import DecodedPayload
@@ -32,12 +32,12 @@ __all__ = [
     "Encryption",
     "PayloadKeyRing",
     "SymmetricPayload",
+    "decrypt",
+    "decrypt_at_once",
+    "encrypt",
+    "encrypt_at_once",
     "generate_key",
     "generate_private_key",
     "get_public_key",
-    "open_",
-    "open_at_once",
-    "seal",
-    "seal_at_once",
     "waku_version_of",
 ]

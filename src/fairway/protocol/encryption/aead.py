@@ -1,7 +1,7 @@
 """AES-256-GCM and ChaCha20-Poly1305: the ciphers for a group that shares one key.
 
-Both hide and authenticate (AEAD): the hook seals whole SDS messages, whose fields must not be changed on their way
-(LIP-173, "Encryption Hook", leaves the scheme to the caller). The sealed form is
+Both hide and authenticate (AEAD): the hook encrypts whole SDS messages, whose fields must not be changed on their way
+(LIP-173, "Encryption Hook", leaves the scheme to the caller). The encrypted form is
 
     nonce (12 bytes) || ciphertext || tag (16 bytes)
 
@@ -10,7 +10,7 @@ unreadable in another that has the same key.
 
 Invariant: every message gets a nonce of its own, drawn at random. Two messages of one key under one nonce
 give away the XOR of their contents and let anybody forge messages. Random 96-bit nonces collide with
-probability at most 2**-32 as long as a key seals at most **2**32 messages, by all participants together**
+probability at most 2**-32 as long as a key encrypts at most **2**32 messages, by all participants together**
 (NIST SP 800-38D, 8.3; the bound is the birthday's, so it holds for ChaCha20-Poly1305 as well). Change the
 key before that: at one message per millisecond it takes 49 days.
 """
@@ -30,8 +30,8 @@ from fairway.protocol.encryption.entropy import RandomBytes, draw
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
-MAX_SEALED_BYTES: Final = 2**25
-"""No cipher here seals or opens more at once: 32 times the largest message that a channel takes by default."""
+MAX_CIPHERTEXT_BYTES: Final = 2**25
+"""No cipher here encrypts or opens more at once: 32 times the largest message that a channel takes by default."""
 
 
 def generate_key(*, random_bytes: RandomBytes = os.urandom) -> bytes:
@@ -68,23 +68,23 @@ class _SharedKeyCipher:
             raise ConfigurationError(f"associated_data must be bytes, not a {type(self.associated_data).__name__}")
 
     def encrypt(self, plaintext: bytes, /) -> bytes:
-        """Seal ``plaintext`` under a fresh nonce; 28 bytes longer. `EncryptionError` if it cannot be."""
-        if len(plaintext) > MAX_SEALED_BYTES - NONCE_BYTES - TAG_BYTES:
-            raise EncryptionError(f"{len(plaintext)} bytes are more than one message can seal")
+        """Encrypt ``plaintext`` under a fresh nonce; 28 bytes longer. `EncryptionError` if it cannot be."""
+        if len(plaintext) > MAX_CIPHERTEXT_BYTES - NONCE_BYTES - TAG_BYTES:
+            raise EncryptionError(f"{len(plaintext)} bytes are more than one message may have")
         nonce = draw(self.random_bytes, NONCE_BYTES)
         return nonce + self._primitive(self.key).encrypt(nonce, plaintext, self.associated_data)
 
     def decrypt(self, ciphertext: bytes, /) -> bytes:
         """Open what `encrypt` made under the same key and associated data, else raise `DecryptionError`."""
-        if not NONCE_BYTES + TAG_BYTES <= len(ciphertext) <= MAX_SEALED_BYTES:
-            raise DecryptionError(f"{len(ciphertext)} bytes cannot be a sealed message")
+        if not NONCE_BYTES + TAG_BYTES <= len(ciphertext) <= MAX_CIPHERTEXT_BYTES:
+            raise DecryptionError(f"{len(ciphertext)} bytes cannot be an encrypted message")
         view = memoryview(ciphertext)
         try:
             return self._primitive(self.key).decrypt(
                 bytes(view[:NONCE_BYTES]), view[NONCE_BYTES:], self.associated_data
             )
         except InvalidTag as cause:
-            raise DecryptionError("not sealed with this key and associated data, or altered on the way") from cause
+            raise DecryptionError("not encrypted with this key and associated data, or altered on the way") from cause
 
 
 @dataclass(frozen=True, slots=True, eq=False)

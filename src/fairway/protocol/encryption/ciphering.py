@@ -1,7 +1,7 @@
-"""Passing the encryption hook without waiting for it (LIP-173, "Encryption Hook").
+"""Calling the encryption hook without waiting for it (LIP-173, "Encryption Hook").
 
-A hook may answer at once or give something to await. The protocol never awaits: `Ciphering.seal` and `Ciphering.open`
-return an `AwaitCipher` then, and `Ciphering.done` returns the result once the shell has it.
+A hook may answer at once or return an awaitable. The protocol never awaits: `Ciphering.encrypt` and
+`Ciphering.decrypt` return an `AwaitCipher` then, and `Ciphering.done` returns the result once the shell has it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Final, NamedTuple
 
 from fairway.errors import DecryptionError, EncryptionError
 from fairway.protocol.effects import AwaitCipher
-from fairway.protocol.encryption import Encryption, open_, seal
+from fairway.protocol.encryption import Encryption, decrypt, encrypt
 
 MAX_PENDING: Final = 10_000
-"""Results that are waited for; a message that comes when so many are open is not decrypted, and will be sent again."""
+"""Results that may be awaited at the same time; a message that comes beyond them is not decrypted, and comes again."""
 
 
 class Ciphered(NamedTuple):
     """The result of a hook that was awaited."""
 
     carried: object
-    """What `Ciphering.seal` or `Ciphering.open` was given."""
+    """What was given to `Ciphering.encrypt` or `Ciphering.decrypt` for it."""
     result: bytes | Exception
 
 
@@ -31,39 +31,39 @@ class Ciphering:
     def __init__(self, encryption: Encryption | None) -> None:
         self._encryption = encryption
         self._pending: dict[int, tuple[object, bool]] = {}
-        """What is waited for, by token, and whether it is a segment that is being sealed."""
+        """For each token what the result is for, and whether it is a segment that is being encrypted."""
         self._token = 0
         self._content = 0
 
     @property
-    def sealing_content(self) -> bool:
-        """Whether a segment is being sealed; the next one waits, so that segments keep their order."""
+    def encrypting_content(self) -> bool:
+        """Whether a segment is being encrypted; the next one waits, so that segments keep their order."""
         return self._content > 0
 
-    def seal(self, plaintext: bytes, carried: object, *, is_content: bool = False) -> bytes | AwaitCipher:
-        """Return what leaves sealed, or the effect that awaits it; then `done` returns it with ``carried``.
+    def encrypt(self, plaintext: bytes, carried: object, *, is_content: bool = False) -> bytes | AwaitCipher:
+        """Return the encrypted bytes, or the effect that awaits them; then `done` returns them with ``carried``.
 
-        Raises `EncryptionError` if the hook fails: it does not leave, there is no fallback to clear text.
+        Raises `EncryptionError` if the hook fails. Nothing is sent then; there is no fallback to plaintext.
         """
         if self._encryption is None:
             return plaintext
-        sealed = seal(self._encryption, plaintext)
-        return sealed if isinstance(sealed, bytes) else self._await(sealed, carried, is_content=is_content)
+        encrypted = encrypt(self._encryption, plaintext)
+        return encrypted if isinstance(encrypted, bytes) else self._await(encrypted, carried, is_content=is_content)
 
-    def open(self, ciphertext: bytes, carried: object) -> bytes | AwaitCipher:
-        """Return what came opened, or the effect that awaits it; then `done` returns it with ``carried``.
+    def decrypt(self, ciphertext: bytes, carried: object) -> bytes | AwaitCipher:
+        """Return the plaintext, or the effect that awaits it; then `done` returns it with ``carried``.
 
-        Raises `DecryptionError` if it cannot be opened, which is everyday traffic on a shared topic.
+        Raises `DecryptionError` if it cannot be decrypted, which is usual on a content topic that others use as well.
         """
         if self._encryption is None:
             return ciphertext
         if len(self._pending) >= MAX_PENDING:
             raise DecryptionError("too many messages are being decrypted")
-        opened = open_(self._encryption, ciphertext)
+        opened = decrypt(self._encryption, ciphertext)
         return opened if isinstance(opened, bytes) else self._await(opened, carried, is_content=False)
 
     def done(self, token: int, result: bytes | BaseException) -> Ciphered | None:
-        """Take the result of an awaitable, and return it with what it is of; an unknown token is ignored."""
+        """Take the result of an awaitable, and return it with what it is for; None for an unknown token."""
         pending = self._pending.pop(token, None)
         if pending is None:
             return None

@@ -1,4 +1,4 @@
-"""ECIES on secp256k1: sealing to a public key that only the holder of its private key can open.
+"""ECIES on secp256k1: encrypting to a public key that only the holder of its private key can open.
 
 26/WAKU2-PAYLOAD, "ECIES" (from Ethereum's RLPx), as js-waku and go-ethereum write it:
 
@@ -9,7 +9,7 @@ is the NIST SP 800-56 concatenation KDF of the shared x coordinate, which at 32 
 SHA-256.
 
 Invariant: nothing is decrypted before its MAC was verified in constant time, and R must be a point of the
-curve. The scheme proves that a message is whole, not who sent it: anyone can seal to a public key, so sign
+curve. The scheme proves that a message is whole, not who sent it: anyone can encrypt to a public key, so sign
 where that matters. R takes part only through its x coordinate, so the one alteration that goes unseen is R
 for its mirror image -R; it opens to the same message.
 """
@@ -30,11 +30,11 @@ _IV_BYTES: Final = 16
 _AES_KEY_BYTES: Final = 16
 _MAC_BYTES: Final = 32
 OVERHEAD_BYTES: Final = PUBLIC_KEY_BYTES + _IV_BYTES + _MAC_BYTES
-"""How much longer the sealed form is than the message."""
+"""How much longer the encrypted form is than the message."""
 
 
 def ecies_encrypt(public_key: bytes, message: bytes, random_bytes: RandomBytes) -> bytes:
-    """Seal ``message`` to a checked ``public_key``."""
+    """Encrypt ``message`` to a checked ``public_key``."""
     try:
         ephemeral = PrivateKey(draw(random_bytes, PRIVATE_KEY_BYTES))
     except ConfigurationError as cause:
@@ -46,18 +46,18 @@ def ecies_encrypt(public_key: bytes, message: bytes, random_bytes: RandomBytes) 
     return ephemeral.public_key + body + hmac.digest(mac_key, body, "sha256")
 
 
-def ecies_decrypt(private_key: PrivateKey, sealed: bytes) -> bytes:
-    """Open what was sealed to the public key of ``private_key``, else raise `DecryptionError`."""
-    if len(sealed) < OVERHEAD_BYTES:
-        raise DecryptionError(f"{len(sealed)} bytes are too few for an ECIES message")
+def ecies_decrypt(private_key: PrivateKey, encrypted: bytes) -> bytes:
+    """Open what was encrypted to the public key of ``private_key``, else raise `DecryptionError`."""
+    if len(encrypted) < OVERHEAD_BYTES:
+        raise DecryptionError(f"{len(encrypted)} bytes are too few for an ECIES message")
     try:
-        shared_x = private_key.shared_x(sealed[:PUBLIC_KEY_BYTES])
+        shared_x = private_key.shared_x(encrypted[:PUBLIC_KEY_BYTES])
     except ValueError as cause:
         raise DecryptionError("an ECIES message must begin with a point of secp256k1") from cause
     encryption_key, mac_key = _derive(shared_x)
-    body, mac = sealed[PUBLIC_KEY_BYTES:-_MAC_BYTES], sealed[-_MAC_BYTES:]
+    body, mac = encrypted[PUBLIC_KEY_BYTES:-_MAC_BYTES], encrypted[-_MAC_BYTES:]
     if not hmac.compare_digest(hmac.digest(mac_key, body, "sha256"), mac):
-        raise DecryptionError("not sealed to this key, or altered on the way")
+        raise DecryptionError("not encrypted to this key, or altered on the way")
     return _aes_ctr(encryption_key, body[:_IV_BYTES], body[_IV_BYTES:])
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from fairway.errors import ConfigurationError, DecryptionError
-from fairway.protocol.encryption.hook import Encryption, open_at_once, seal_at_once, waku_version_of
+from fairway.protocol.encryption.hook import Encryption, decrypt_at_once, encrypt_at_once, waku_version_of
 from fairway.protocol.encryption.payload_frame import DecodedPayload
 from fairway.protocol.encryption.payload_v1 import (
     EciesPayload,
@@ -40,7 +40,7 @@ class _TopicAndCipher:
     content_topic: str
     """Where the messages go, and come from."""
     encryption: Encryption | None = None
-    """What seals and opens them; None sends and takes plaintext."""
+    """What encrypts and opens them; None sends and takes plaintext."""
 
     def __post_init__(self) -> None:
         if not self.content_topic:
@@ -50,7 +50,7 @@ class _TopicAndCipher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoder(_TopicAndCipher):
-    """Makes sealed WakuMessages for one content topic (RELIABLE-CHANNEL-API, "Create Reliable Channel").
+    """Makes encrypted WakuMessages for one content topic (RELIABLE-CHANNEL-API, "Create Reliable Channel").
 
     `symmetric` and `ecies` make one for 26/WAKU2-PAYLOAD; any other cipher goes in as ``encryption``.
     """
@@ -68,7 +68,7 @@ class Encoder(_TopicAndCipher):
         ephemeral: bool = False,
         random_bytes: RandomBytes = os.urandom,
     ) -> Self:
-        """Return an encoder that seals with a shared key (26/WAKU2-PAYLOAD, "Symmetric")."""
+        """Return an encoder that encrypts with a shared key (26/WAKU2-PAYLOAD, "Symmetric")."""
         cipher = SymmetricPayload(key, sign_with=sign_with, random_bytes=random_bytes)
         return cls(content_topic=content_topic, encryption=cipher, ephemeral=ephemeral)
 
@@ -82,7 +82,7 @@ class Encoder(_TopicAndCipher):
         ephemeral: bool = False,
         random_bytes: RandomBytes = os.urandom,
     ) -> Self:
-        """Return an encoder that seals to a public key (26/WAKU2-PAYLOAD, "Asymmetric")."""
+        """Return an encoder that encrypts to a public key (26/WAKU2-PAYLOAD, "Asymmetric")."""
         cipher = EciesPayload(public_key, sign_with=sign_with, random_bytes=random_bytes)
         return cls(content_topic=content_topic, encryption=cipher, ephemeral=ephemeral)
 
@@ -96,9 +96,9 @@ class Encoder(_TopicAndCipher):
     ) -> WakuMessage:
         """Return the WakuMessage of ``payload``, or raise `EncryptionError`."""
         encryption = self.encryption
-        sealed = payload if encryption is None else seal_at_once(encryption, payload)
+        encrypted = payload if encryption is None else encrypt_at_once(encryption, payload)
         return WakuMessage(
-            payload=sealed,
+            payload=encrypted,
             content_topic=self.content_topic,
             version=waku_version_of(encryption),
             timestamp_ns=timestamp_ns,
@@ -135,4 +135,4 @@ class Decoder(_TopicAndCipher):
             return DecodedPayload(payload=message.payload)
         if isinstance(encryption, PayloadCipher | PayloadKeyRing):
             return encryption.open(message.payload)
-        return DecodedPayload(payload=open_at_once(encryption, message.payload))
+        return DecodedPayload(payload=decrypt_at_once(encryption, message.payload))

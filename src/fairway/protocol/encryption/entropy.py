@@ -1,8 +1,8 @@
 """Random bytes as an argument: where nonces, padding and ephemeral keys come from.
 
-Encryption is the one place below the shells that needs randomness. It is drawn through a
-function that the caller hands in (`os.urandom` unless told otherwise), so a test or a simulation can replay
-every sealed byte. Invariant: a source that fails or gives too few bytes stops the sealing; nothing is ever
+Only encryption needs randomness below the shells. It is drawn through a
+function that the caller hands in (`os.urandom` by default), so a test or a simulation can replay
+every encrypted byte. Invariant: a source that fails or gives too few bytes stops the encryption; nothing is ever
 padded out or reused.
 """
 

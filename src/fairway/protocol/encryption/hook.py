@@ -1,17 +1,17 @@
-"""The encryption hook: the only place where a channel's bytes are sealed and opened.
+"""The encryption hook: the only place where a channel's bytes are encrypted and opened.
 
 LIP-173, "Encryption Hook": an upper layer may plug in any cipher; it is applied to each segment after SDS
 on the way out and before SDS on the way in. With no hook the channel sends plaintext, and only then.
 
-Invariant, in both directions *fail-closed*: `seal` either gives what the hook made of the plaintext or
-raises `EncryptionError`, so nothing leaves in clear because a cipher broke; `open_` either gives what the
+Invariant, in both directions *fail-closed*: `encrypt` either gives what the hook made of the plaintext or
+raises `EncryptionError`, so nothing leaves in clear because a cipher broke; `decrypt` either gives what the
 hook made of the ciphertext or raises `DecryptionError`, so nothing unopened is mistaken for a message.
 Whatever a hook raises or returns, no other exception comes out. (`KeyboardInterrupt`, task cancellation and
 their like are not failures of the cipher and pass.)
 
-A hook must be authenticated (AEAD): SDS trusts what `open_` returns. This module cannot check that, just as
+A hook must be authenticated (AEAD): SDS trusts what `decrypt` returns. This module cannot check that, just as
 it cannot tell a broken cipher that returns its input from a null cipher that was plugged in on purpose, so
-the latter is allowed: whoever writes a hook decides what it hides.
+the latter is allowed: the author of a hook decides what it hides.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Encryption(Protocol):
     """
 
     def encrypt(self, plaintext: bytes, /) -> bytes | Awaitable[bytes]:
-        """Return the sealed form of ``plaintext``, or raise."""
+        """Return the encrypted form of ``plaintext``, or raise."""
         ...
 
     def decrypt(self, ciphertext: bytes, /) -> bytes | Awaitable[bytes]:
-        """Return the plaintext of ``ciphertext``, or raise when it was not sealed for this cipher."""
+        """Return the plaintext of ``ciphertext``, or raise when it was not encrypted for this cipher."""
         ...
 
 
@@ -53,32 +53,32 @@ def waku_version_of(encryption: Encryption | None) -> int:
     return version
 
 
-def seal(encryption: Encryption, plaintext: bytes) -> bytes | Awaitable[bytes]:
-    """Encrypt one SDS message; raise `EncryptionError` when the hook does not give its sealed bytes.
+def encrypt(encryption: Encryption, plaintext: bytes) -> bytes | Awaitable[bytes]:
+    """Encrypt one SDS message; raise `EncryptionError` when the hook does not give its encrypted bytes.
 
     LIP-173, "Outgoing message processing", step 3. With an asynchronous hook the result is an
     awaitable that gives the bytes or raises the same error; the stack hands it outward and never awaits.
     """
-    return _settled(_call(encryption, plaintext, _SEALING), len(plaintext), _SEALING)
+    return _settled(_call(encryption, plaintext, _ENCRYPT), len(plaintext), _ENCRYPT)
 
 
-def open_(encryption: Encryption, ciphertext: bytes) -> bytes | Awaitable[bytes]:
+def decrypt(encryption: Encryption, ciphertext: bytes) -> bytes | Awaitable[bytes]:
     """Decrypt one received payload; raise `DecryptionError` when the hook does not give its plaintext.
 
     LIP-173, "Incoming message processing", step 1. With an asynchronous hook the result is an
     awaitable that gives the bytes or raises the same error.
     """
-    return _settled(_call(encryption, ciphertext, _OPENING), len(ciphertext), _OPENING)
+    return _settled(_call(encryption, ciphertext, _DECRYPT), len(ciphertext), _DECRYPT)
 
 
-def seal_at_once(encryption: Encryption, plaintext: bytes) -> bytes:
-    """Encrypt where nothing can be awaited: as `seal`, but an asynchronous hook is an `EncryptionError`."""
-    return _check(_refuse_awaitable(_call(encryption, plaintext, _SEALING), _SEALING), len(plaintext), _SEALING)
+def encrypt_at_once(encryption: Encryption, plaintext: bytes) -> bytes:
+    """Encrypt where nothing can be awaited: as `encrypt`, but an asynchronous hook is an `EncryptionError`."""
+    return _check(_refuse_awaitable(_call(encryption, plaintext, _ENCRYPT), _ENCRYPT), len(plaintext), _ENCRYPT)
 
 
-def open_at_once(encryption: Encryption, ciphertext: bytes) -> bytes:
-    """Decrypt where nothing can be awaited: as `open_`, but an asynchronous hook is a `DecryptionError`."""
-    return _check(_refuse_awaitable(_call(encryption, ciphertext, _OPENING), _OPENING), len(ciphertext), _OPENING)
+def decrypt_at_once(encryption: Encryption, ciphertext: bytes) -> bytes:
+    """Decrypt where nothing can be awaited: as `decrypt`, but an asynchronous hook is a `DecryptionError`."""
+    return _check(_refuse_awaitable(_call(encryption, ciphertext, _DECRYPT), _DECRYPT), len(ciphertext), _DECRYPT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +89,8 @@ class _Direction:
     """Whether no bytes are a good answer to some bytes."""
 
 
-_SEALING: Final = _Direction(method="encrypt", error=EncryptionError, may_vanish=False)
-_OPENING: Final = _Direction(method="decrypt", error=DecryptionError, may_vanish=True)
+_ENCRYPT: Final = _Direction(method="encrypt", error=EncryptionError, may_vanish=False)
+_DECRYPT: Final = _Direction(method="decrypt", error=DecryptionError, may_vanish=True)
 
 
 def _call(encryption: Encryption, argument: bytes, direction: _Direction) -> object:
@@ -112,8 +112,8 @@ def _settled(result: object, argument_size: int, direction: _Direction) -> bytes
 class _Pending(Awaitable[bytes]):
     """Give an awaitable's result the same treatment as a plain one.
 
-    Nothing in fairway.protocol awaits it: its coroutine begins in the shell that does. In a program that is killed
-    before, there is no coroutine that nobody awaited.
+    Nothing in fairway.protocol awaits it. Its coroutine begins only when the shell awaits it, so that Python does not
+    warn of a coroutine that was never awaited in a program that ends before.
     """
 
     def __init__(self, result: Awaitable[object], argument_size: int, direction: _Direction) -> None:
@@ -138,7 +138,7 @@ def _refuse_awaitable(result: object, direction: _Direction) -> object:
     if not inspect.isawaitable(result):
         return result
     if inspect.iscoroutine(result):
-        # It will never run; without this Python warns of a coroutine that nobody awaited.
+        # It will never run; without this Python warns of a coroutine that was never awaited.
         result.close()
     raise direction.error(f"the encryption hook's {direction.method} is asynchronous and cannot be awaited here")
 

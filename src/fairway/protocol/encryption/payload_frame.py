@@ -1,4 +1,4 @@
-"""The inner frame of 26/WAKU2-PAYLOAD: what is sealed is not the payload but this.
+"""The inner frame of 26/WAKU2-PAYLOAD: what is encrypted is not the payload but this.
 
     flags (1) || payload length (1 to 3, little-endian) || payload || padding || [signature (65)]
 
@@ -32,10 +32,10 @@ _SIGNED_FLAG: Final = 0b100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedPayload:
-    """What a sealed payload held. ``bytes()`` of it is the payload."""
+    """What an encrypted payload held. ``bytes()`` of it is the payload."""
 
     payload: bytes
-    """What the sender gave to be sealed."""
+    """What the sender gave to be encrypted."""
     signature: bytes | None = None
     """r, s and recovery id, 65 bytes; None when the sender did not sign."""
     signer_public_key: bytes | None = None
@@ -68,14 +68,14 @@ def decode_frame(frame: bytes) -> DecodedPayload:
     """Return what the frame holds, or raise `DecryptionError` if it breaks a rule."""
     length_size = frame[0] & _LENGTH_SIZE_MASK if frame else 0
     if not length_size:
-        raise DecryptionError("the sealed frame has no payload length")
+        raise DecryptionError("the encrypted frame has no payload length")
     start = 1 + length_size
     end = start + int.from_bytes(frame[1:start], "little")
     signed = bool(frame[0] & _SIGNED_FLAG)
     covered_size = len(frame) - SIGNATURE_BYTES if signed else len(frame)
     # A length field that is cut off fails here as well: it ends beyond the frame.
     if end > covered_size:
-        raise DecryptionError("the sealed frame is shorter than its payload length says")
+        raise DecryptionError("the encrypted frame is shorter than its payload length says")
     if not signed:
         return DecodedPayload(payload=frame[start:end])
     signature = frame[covered_size:]

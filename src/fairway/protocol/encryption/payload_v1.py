@@ -1,11 +1,11 @@
-"""26/WAKU2-PAYLOAD, version 1: the sealed payloads that js-waku and other Waku clients exchange.
+"""26/WAKU2-PAYLOAD, version 1: the encrypted payloads that js-waku and other Waku clients exchange.
 
 Two ciphers over one inner frame (`payload_frame`), byte-compatible with js-waku's
 ``@waku/message-encryption``:
 
 * `SymmetricPayload`, AES-256-GCM under a key that the group shares: ciphertext || tag (16) || iv (12). The
   bound on messages per key of `aead` holds here too.
-* `EciesPayload`, ECIES on secp256k1: sealed to a public key, see `ecies`. A group shares one pair of keys.
+* `EciesPayload`, ECIES on secp256k1: encrypted to a public key, see `ecies`. A group shares one pair of keys.
 
 Both are an `Encryption` hook with ``waku_version`` 1, and both can sign. The hook gives only the payload;
 `open` also tells who signed it, and ``trusted_signers`` makes the signature binding: what none of them
@@ -24,7 +24,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fairway.errors import ConfigurationError, DecryptionError
-from fairway.protocol.encryption.aead import MAX_SEALED_BYTES, NONCE_BYTES, TAG_BYTES, require_key
+from fairway.protocol.encryption.aead import MAX_CIPHERTEXT_BYTES, NONCE_BYTES, TAG_BYTES, require_key
 from fairway.protocol.encryption.ecies import ecies_decrypt, ecies_encrypt
 from fairway.protocol.encryption.entropy import RandomBytes, draw
 from fairway.protocol.encryption.payload_frame import DecodedPayload, decode_frame, encode_frame
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WAKU_VERSION: Final = 1
-"""14/WAKU2-MESSAGE, "Payload encryption": the payload is sealed as 26/WAKU2-PAYLOAD says."""
+"""14/WAKU2-MESSAGE, "Payload encryption": the payload is encrypted as 26/WAKU2-PAYLOAD says."""
 
 
 class PayloadCipher(ABC):
@@ -61,27 +61,27 @@ class PayloadCipher(ABC):
         return None if self._signer is None else self._signer.public_key
 
     def encrypt(self, plaintext: bytes, /) -> bytes:
-        """Frame, sign if asked to, and seal ``plaintext`` (at most 2**24 - 1 bytes)."""
-        return self._seal(encode_frame(plaintext, self._signer, self._random_bytes))
+        """Frame, sign if asked to, and encrypt ``plaintext`` (at most 2**24 - 1 bytes)."""
+        return self._encrypt_frame(encode_frame(plaintext, self._signer, self._random_bytes))
 
     def decrypt(self, ciphertext: bytes, /) -> bytes:
-        """Return the payload that `encrypt`, or another implementation of 26/WAKU2-PAYLOAD, sealed."""
+        """Return the payload that `encrypt`, or another implementation of 26/WAKU2-PAYLOAD, encrypted."""
         return self.open(ciphertext).payload
 
     def open(self, ciphertext: bytes) -> DecodedPayload:
         """Return the payload and who signed it; `DecryptionError` also for a signer who is not trusted."""
-        if len(ciphertext) > MAX_SEALED_BYTES:
-            raise DecryptionError(f"{len(ciphertext)} bytes are more than any sealed payload has")
-        decoded = decode_frame(self._unseal(ciphertext))
+        if len(ciphertext) > MAX_CIPHERTEXT_BYTES:
+            raise DecryptionError(f"{len(ciphertext)} bytes are more than any encrypted payload has")
+        decoded = decode_frame(self._decrypt_frame(ciphertext))
         if self._trusted_signers is not None and decoded.signer_public_key not in self._trusted_signers:
             raise DecryptionError("the payload was not signed by any of the trusted signers")
         return decoded
 
     @abstractmethod
-    def _seal(self, frame: bytes) -> bytes: ...
+    def _encrypt_frame(self, frame: bytes) -> bytes: ...
 
     @abstractmethod
-    def _unseal(self, ciphertext: bytes) -> bytes: ...
+    def _decrypt_frame(self, ciphertext: bytes) -> bytes: ...
 
     def _described(self) -> str:
         signer = self.signer_public_key
@@ -110,27 +110,27 @@ class SymmetricPayload(PayloadCipher):
     def __repr__(self) -> str:
         return f"<SymmetricPayload, {self._described()}>"
 
-    def _seal(self, frame: bytes) -> bytes:
+    def _encrypt_frame(self, frame: bytes) -> bytes:
         iv = draw(self._random_bytes, NONCE_BYTES)
         # "Symmetric": tag and iv "MUST be appended to the resulting `ciphertext`, in that order".
         # AESGCM has appended the tag.
         return AESGCM(self._key).encrypt(iv, frame, None) + iv
 
-    def _unseal(self, ciphertext: bytes) -> bytes:
+    def _decrypt_frame(self, ciphertext: bytes) -> bytes:
         if len(ciphertext) < TAG_BYTES + NONCE_BYTES:
-            raise DecryptionError(f"{len(ciphertext)} bytes are too few for a sealed payload")
+            raise DecryptionError(f"{len(ciphertext)} bytes are too few for an encrypted payload")
         view = memoryview(ciphertext)
         try:
             return AESGCM(self._key).decrypt(bytes(view[-NONCE_BYTES:]), view[:-NONCE_BYTES], None)
         except InvalidTag as cause:
-            raise DecryptionError("not sealed with this key, or altered on the way") from cause
+            raise DecryptionError("not encrypted with this key, or altered on the way") from cause
 
 
 class EciesPayload(PayloadCipher):
-    """26/WAKU2-PAYLOAD, "Asymmetric": sealed to a public key, opened with its private key.
+    """26/WAKU2-PAYLOAD, "Asymmetric": encrypted to a public key, opened with its private key.
 
-    With ``private_key`` alone (32 bytes) it seals to that key's own public key: the group that shares the
-    pair. With ``public_key`` alone (65 bytes) it can only seal. With both it writes to one peer and reads
+    With ``private_key`` alone (32 bytes) it encrypts to that key's own public key: the group that shares the
+    pair. With ``public_key`` alone (65 bytes) it can only encrypt. With both it writes to one peer and reads
     as another. ``sign_with`` and ``trusted_signers`` are as in `SymmetricPayload`; without them anyone who
     knows the public key can write.
     """
@@ -151,25 +151,25 @@ class EciesPayload(PayloadCipher):
         elif self._private_key is not None:
             public_key = self._private_key.public_key
         else:
-            raise ConfigurationError("EciesPayload needs a public_key to seal, a private_key to open, or both")
+            raise ConfigurationError("EciesPayload needs a public_key to encrypt, a private_key to open, or both")
         self.public_key: bytes = public_key
-        """The key that is sealed to, 65 bytes."""
+        """The key that is encrypted to, 65 bytes."""
 
     def __repr__(self) -> str:
-        reads = "only seals" if self._private_key is None else f"opens for {self._private_key.public_key.hex()}"
+        reads = "only encrypts" if self._private_key is None else f"opens for {self._private_key.public_key.hex()}"
         return f"<EciesPayload to {self.public_key.hex()}, {reads}, {self._described()}>"
 
-    def _seal(self, frame: bytes) -> bytes:
+    def _encrypt_frame(self, frame: bytes) -> bytes:
         return ecies_encrypt(self.public_key, frame, self._random_bytes)
 
-    def _unseal(self, ciphertext: bytes) -> bytes:
+    def _decrypt_frame(self, ciphertext: bytes) -> bytes:
         if self._private_key is None:
-            raise DecryptionError("this cipher has no private key, it can only seal")
+            raise DecryptionError("this cipher has no private key, it can only encrypt")
         return ecies_decrypt(self._private_key, ciphertext)
 
 
 class PayloadKeyRing:
-    """Several keys as one cipher: seals with the first, opens with the first that can.
+    """Several keys as one cipher: encrypts with the first, opens with the first that can.
 
     26/WAKU2-PAYLOAD, "Decoding a message": a node SHOULD try both symmetric and asymmetric decryption,
     because the kind is not on the wire. It also carries a group over a change of keys: the new key first,
@@ -187,7 +187,7 @@ class PayloadKeyRing:
         return f"<PayloadKeyRing {list(self._ciphers)!r}>"
 
     def encrypt(self, plaintext: bytes, /) -> bytes:
-        """Seal with the first cipher."""
+        """Encrypt with the first cipher."""
         return self._ciphers[0].encrypt(plaintext)
 
     def decrypt(self, ciphertext: bytes, /) -> bytes:

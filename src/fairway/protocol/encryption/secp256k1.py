@@ -4,7 +4,7 @@
 key, the shared x coordinate, the ECDSA nonce and signature) is done by the `cryptography` package in
 constant time. What it does not offer is to *recover* the public key from a signature, so that is done here
 in Python integers (SEC 1, section 4.1.6). Its running time depends on its input, and may: signature, digest
-and the key that comes out are all known to whoever reads the message. Nothing secret ever enters it.
+and the key that comes out are known to all who read the message. Nothing secret ever enters it.
 
 Keys are 32 bytes (private) and 65 bytes (public: 0x04, x, y). Signatures are 65 bytes: r, s, recovery id.
 """

@@ -77,7 +77,7 @@ _TRIES_BY_CURSOR: Final = 6
 
 
 class QueryOnConnect:
-    """Up to when the store was asked for everything."""
+    """When to ask a store for the time away, and from when on."""
 
     def __init__(self, options: ReliableChannelOptions, journal: Journal) -> None:
         self.history_heard = 0
@@ -97,11 +97,15 @@ class QueryOnConnect:
         """When a store came that may have what is missing, or last brought something; None if there is none."""
         self._looks_at_ms: tuple[int, ...] = ()
         """When to look again at the time before `_last_success_ms`."""
-        self._is_settled = False
+        self._looks_are_done = False
         """Whether all of these looks were made, as far as this life knows."""
         self._turned_away: OrderedDict[bytes, None] = OrderedDict()
         self._read_again_at_ms: int | None = None
         """When to read everything since the last time, for something was turned away."""
+
+    def heard_history(self) -> None:
+        """Count a message with causal history that was received, or came again."""
+        self.history_heard += 1
 
     def was_offline(self, now_ms: int) -> None:
         """Note that the node is offline, or was until now."""
@@ -114,7 +118,7 @@ class QueryOnConnect:
             return []
         self._hoped_since_ms = now_ms
         time_away = self._time_away(now_ms)
-        return [time_away] if self._is_settled else [time_away, *self._look_again()]
+        return [time_away] if self._looks_are_done else [time_away, *self._look_again()]
 
     def _time_away(self, now_ms: int) -> QueryStore:
         self._asked_at_ms = now_ms
@@ -150,7 +154,7 @@ class QueryOnConnect:
         later = tuple(at_ms for at_ms in self._looks_at_ms if at_ms > now_ms)
         if len(later) == len(self._looks_at_ms):
             return []
-        self._looks_at_ms, self._is_settled = later, not later
+        self._looks_at_ms, self._looks_are_done = later, not later
         return self._look_again()
 
     def clock_went_back(self, now_ms: int) -> None:
@@ -166,7 +170,7 @@ class QueryOnConnect:
     def may_bring_more(self, now_ms: int) -> bool:
         """Return whether a store is being read that may have what is missing.
 
-        To read once more what found no room is no reason to hope anew: what waits for something that nobody has may
+        To read messages once more that found no room does not count: what waits for a message that no store has may
         be what takes the room, and it would not be given up as long as others came.
         """
         return _is_recent(self._hoped_since_ms, now_ms)
@@ -180,8 +184,8 @@ class QueryOnConnect:
         if len(self._turned_away) > _MAX_TURNED_AWAY:
             self._turned_away.popitem(last=False)
 
-    def take_in(self, message_hash: bytes) -> None:
-        """Note that the message in a WakuMessage was taken in."""
+    def found_room(self, message_hash: bytes) -> None:
+        """Note that the message in a WakuMessage need not come again: it was taken in, or never will be."""
         self._turned_away.pop(message_hash, None)
 
     def was_turned_away(self, message_hash: bytes) -> bool:
@@ -204,7 +208,7 @@ class QueryOnConnect:
         self.pending = False
         self._asked_at_ms = self._hoped_since_ms = None
         self._last_success_ms = min(end_ms, now_ms)
-        self._looks_at_ms, self._is_settled = tuple(now_ms + after_ms for after_ms in _LOOKS_AFTER_MS), False
+        self._looks_at_ms, self._looks_are_done = tuple(now_ms + after_ms for after_ms in _LOOKS_AFTER_MS), False
         self._journal.touch(CAUGHT_UP, "")
         if self._offline_at_ms is not None and self._offline_at_ms <= end_ms - _MARGIN_MS:
             self._offline_at_ms = None
@@ -384,6 +388,14 @@ class TimeAway(PagedReading):
         return step
 
     def _take(self, page: PageRead, now_ns: int) -> Step:
+        """Note a page, and return what to do next.
+
+        An example: of the pages A, B, C and so on, B finds no room, and `start_ns` moves to its first message. The
+        first time nothing is read ahead: `_ahead` is 0, so that B is asked for again after a pause. The second time
+        `_ahead` is 1: C is read, which makes it 0, and then B. The third time it is 3: C, D and E are read, and then B.
+        When B finds room, `_ahead` stays None and C comes next. C moves `start_ns` on, so that less is read ahead of
+        the next page that finds no room.
+        """
         if page.is_doubtful and not self._doubted:
             self._doubted = True
             return Step.AGAIN

@@ -61,7 +61,7 @@ class ReceivedWakuMessage:
         self.timestamp_ns = message.timestamp_ns or 0
         self.meta = message.meta
         self.is_ephemeral = bool(message.ephemeral)
-        """Whether it says that nobody needs to have it (14/WAKU2-MESSAGE)."""
+        """Whether it is marked as ephemeral (14/WAKU2-MESSAGE)."""
         self._pubsub_topic = pubsub_topic
         self._message = message
         self._hash = message_hash
@@ -138,8 +138,8 @@ class Delivering:
             self._limits.note(limit, bound, bites=False)
         return outcome, events
 
-    def taken_in(self, message: SdsMessage, kept: Kept, transmission: ReceivedWakuMessage) -> list[Event]:
-        """Note a content message that was kept and that SDS has taken in; deliver what need not wait for SDS."""
+    def keep(self, message: SdsMessage, kept: Kept, transmission: ReceivedWakuMessage) -> list[Event]:
+        """Keep how a message that SDS has taken in came; deliver what need not wait for SDS."""
         whole = isinstance(kept, WholeMessage)
         if isinstance(kept, SegmentSurplus):
             self._undelivered.forget(kept.merged_ids)

@@ -102,9 +102,9 @@ class LostSegments:
         outcomes: list[SdsOutcome] = []
         for entry in entries if self._of_delivered else ():
             unneeded = self._of_delivered.get(entry.message_id)
-            if unneeded is not None and unneeded.lost.lamport is not None and not unneeded.lost.hides_past:
+            if unneeded is not None and (lamport := unneeded.lost.adoptable_lamport) is not None:
                 del self._of_delivered[entry.message_id]
-                outcomes += self._sds.adopt(entry.message_id, unneeded.lost.lamport, unneeded.sender_id, now_ms)
+                outcomes += self._sds.adopt(entry.message_id, lamport, unneeded.sender_id, now_ms)
         return outcomes
 
     def release(self, now_ms: int) -> list[SdsOutcome]:
@@ -116,8 +116,8 @@ class LostSegments:
                 self._undelivered.stop_waiting(first_id, passed)
         outcomes: list[SdsOutcome] = []
         for sds_id, sender_id, lost in unneeded:
-            if lost.lamport is not None and not lost.hides_past:
-                outcomes += self._sds.adopt(sds_id, lost.lamport, sender_id, now_ms)
+            if (lamport := lost.adoptable_lamport) is not None:
+                outcomes += self._sds.adopt(sds_id, lamport, sender_id, now_ms)
             elif sds_id in self._sds.missing:
                 outcomes += self._sds.stop_waiting(sds_id, now_ms)
                 if lost.lamport is not None:
@@ -127,9 +127,7 @@ class LostSegments:
     def is_rebuilt(self, sds_id: str) -> bool:
         """Return whether nothing is lost with a missing message: it is a segment whose content is known for certain."""
         found = (message.lost.get(sds_id) for message in self._undelivered.awaiting.values())
-        return sds_id in self._rebuilt or any(
-            lost and lost.lamport is not None and not lost.hides_past for lost in found
-        )
+        return sds_id in self._rebuilt or any(lost and lost.adoptable_lamport is not None for lost in found)
 
     def _passed(self, first_id: str, message: CompleteMessage) -> list[str]:
         """Return the lost segments that the first one that came waits for, if it waits for nothing else."""
@@ -180,7 +178,7 @@ class LostSegments:
         """Return what parked segments cite where lost segments of their message must stand, with their orders.
 
         How many of the newest its sender cites is the sender's own choice. It is no more than any segment cites: some
-        cite besides what nobody had cited before the message.
+        cite besides what was uncited before the message.
         """
         parked_ones = [parked for sds_id in outcome.segments if (parked := self._sds.parked.get(sds_id)) is not None]
         newest = min((len(parked.message.causal_history) for parked in parked_ones), default=0)

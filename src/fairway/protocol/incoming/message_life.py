@@ -2,8 +2,8 @@
 
 A state says what is held of the content of one SDS message, which is a whole message or one segment of a longer one. A
 message of several segments is delivered with the first of them that came, because that one waits for everything that
-was sent before. `Delivering` looks each step up here, but for the two after which nothing is held: content that is
-refused, and segments that are given up. docs/protocol.md draws the table.
+was sent before. `Delivering` looks a step up here where the state decides what it does. Three are only drawn: content
+that is refused, segments that are given up, and a complete message that SDS releases. docs/protocol.md draws the table.
 
 What SDS itself waits for is no state here: it says when an SDS message is in its causal place
 (`fairway.protocol.sds.channel`). With ``delivery=Delivery.ARRIVAL`` the application does not wait for that.

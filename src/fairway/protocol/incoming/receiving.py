@@ -1,10 +1,10 @@
-"""The way in: Decrypt, SDS, Reassemble, Deliver (LIP-173, "Incoming message processing").
+"""The layers on the way in: Decrypt, SDS, Reassemble, Deliver (LIP-173, "Incoming message processing").
 
-Each layer is one function of `Receiving`, in this order. What SDS finds goes where it belongs (`Receiving.process`):
-messages to the application, evidence about own messages to the sending half, and what others say to the timer of sync
-messages.
+Each layer is one function of `Receiving`. `Stack._pass_up` calls them, the reassembler before SDS. What SDS finds goes
+where it belongs (`Receiving.process`): messages to the application, evidence about own messages to the sending half,
+and what others say to the timer of sync messages.
 
-A transmission is a WakuMessage under its deterministic hash. It is taken in once: nodes push it twice, and a store
+A transmission is a WakuMessage under its deterministic hash. It is processed once: nodes push it twice, and a store
 brings what was heard already. When a sender transmits a message again, the hash is another one, and the sender seems to
 miss an acknowledgement.
 
@@ -13,12 +13,14 @@ Nothing is raised here, whatever comes: what cannot be used is counted.
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from fairway.errors import DecodeError, DecryptionError
 from fairway.options import ReliableChannelOptions
-from fairway.protocol.effects import AwaitCipher, Effects
+from fairway.protocol.effects import Effect, emit
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
 from fairway.protocol.incoming.delivering import Delivering, ReceivedWakuMessage
@@ -26,7 +28,6 @@ from fairway.protocol.incoming.lost_segments import LostSegments
 from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
-from fairway.protocol.outgoing.dispatching import Outbound
 from fairway.protocol.outgoing.sending import Sending
 from fairway.protocol.outgoing.sync_timer import SyncTimer
 from fairway.protocol.recent_hashes import RecentHashes
@@ -42,7 +43,16 @@ from fairway.protocol.sds.outcome import (
     SdsOutcome,
     SenderIdShared,
 )
-from fairway.protocol.segmentation.outcomes import Kept, Outcome, Refused, SegmentDiscarded, SegmentSetAside
+from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES
+from fairway.protocol.segmentation.outcomes import (
+    Kept,
+    Outcome,
+    Refused,
+    SegmentDiscarded,
+    SegmentSetAside,
+    SetKey,
+    WholeMessage,
+)
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.statistics import Tally
@@ -50,11 +60,55 @@ from fairway.wire.sds import Kind, SdsMessage
 from fairway.wire.waku_message import WakuMessage
 
 REASSEMBLY: Final = "reassembly"
-_MAX_TAKEN_IN: Final = 10_000
+_MAX_PROCESSED: Final = 10_000
 """Transmissions remembered; one that comes again after so many others is processed again, which changes nothing."""
 _EARLIEST_NS: Final = -(1 << 63)
 _LATEST_NS: Final = (1 << 63) - 1
 """Timestamps beyond 64 bits have no hash, and no network carries them (14/WAKU2-MESSAGE: an int64)."""
+
+
+_DOUBTFUL_SHARE: Final = 8
+"""Of all bytes that segments may take, one part in so many may be what `_Doubtful` keeps; the oldest give way."""
+
+
+class Transmitted(NamedTuple):
+    """An SDS message, and how it came in."""
+
+    message: SdsMessage
+    plaintext: bytes
+    transmission: ReceivedWakuMessage
+
+
+class _Doubtful:
+    """Doubtful segments, to be taken in once another one of their message is kept.
+
+    Else they would have to come again. They are not stored, for until they are taken in they do.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[tuple[str, bytes], dict[str, Transmitted]] = OrderedDict()
+        """By sender and payload hash, and then by SDS id; what began first at the beginning."""
+
+    def keep(self, key: SetKey, transmitted: Transmitted) -> None:
+        """Keep a segment until others of its message tell more."""
+        kept = self._kept.setdefault((key.sender_id, key.payload_hash), {})
+        if transmitted.message.message_id not in kept:
+            kept[transmitted.message.message_id] = transmitted
+            self._bytes += _bytes_of([transmitted])
+        while self._bytes > self._max_bytes:
+            self._bytes -= _bytes_of(self._kept.popitem(last=False)[1].values())
+
+    def take(self, key: SetKey) -> list[Transmitted]:
+        """Return what is kept of a message in the order in which it was sent, and let go of it."""
+        kept = self._kept.pop((key.sender_id, key.payload_hash), {})
+        self._bytes -= _bytes_of(kept.values())
+        return sorted(kept.values(), key=lambda each: each.message.lamport_timestamp or 0)
+
+
+def _bytes_of(kept: Iterable[Transmitted]) -> int:
+    return sum(len(each.plaintext) + SEGMENT_OVERHEAD_BYTES for each in kept)
 
 
 class Receiving:
@@ -68,12 +122,10 @@ class Receiving:
         sds: MessageChannel,
         segmenter: Segmenter,
         ciphering: Ciphering,
-        outbound: Outbound,
         sending: Sending,
         sync: SyncTimer,
         query_on_connect: QueryOnConnect,
         journal: Journal,
-        effects: Effects,
         tally: Tally,
         limits: LimitWatch,
     ) -> None:
@@ -89,29 +141,18 @@ class Receiving:
             content_topic, options, sds, self.reassembler, self.undelivered, self._lost_segments, limits
         )
         self._ciphering = ciphering
-        self._outbound = outbound
+        self._outbound = sending.outbound
         self._sending = sending
         self._sync = sync
         self._query_on_connect = query_on_connect
-        self._effects = effects
         self._tally = tally
-        self._taken_in = RecentHashes(_MAX_TAKEN_IN)
+        self._processed = RecentHashes(_MAX_PROCESSED)
+        self._doubtful = _Doubtful(options.segmentation.max_buffered_bytes // _DOUBTFUL_SHARE)
 
-    def receive(self, message: WakuMessage, now_ms: int, message_hash: bytes | None, *, from_store: bool) -> None:
-        """Process a message from the network, if it is one of this channel's topic and key, and was not before."""
-        transmission = self._transmission_of(message, message_hash, from_store=from_store)
-        if transmission is None:
-            return
-        if transmission.message_hash in self._taken_in:
-            self._tally.add("repeated")
-            self._query_on_connect.history_heard += 1
-        else:
-            self._decrypt(message.payload, transmission, now_ms)
-
-    def _transmission_of(
+    def transmission_of(
         self, message: WakuMessage, message_hash: bytes | None, *, from_store: bool
     ) -> ReceivedWakuMessage | None:
-        """Return what to remember of a WakuMessage, or None if it is nothing for this channel."""
+        """Return what to remember of a WakuMessage; None if it is not for this channel, or was processed before."""
         options = self._options
         if message.content_topic != self._content_topic:
             self._tally.add("foreign_topic")
@@ -124,51 +165,31 @@ class Receiving:
         else:
             self._tally.add("received")
             if _EARLIEST_NS <= (message.timestamp_ns or 0) <= _LATEST_NS:
-                return ReceivedWakuMessage(self._outbound.pubsub_topic, message, message_hash, from_store=from_store)
-            self._tally.add("undecodable")
+                pubsub_topic = self._outbound.pubsub_topic
+                transmission = ReceivedWakuMessage(pubsub_topic, message, message_hash, from_store=from_store)
+                if transmission.message_hash not in self._processed:
+                    return transmission
+                self._tally.add("repeated")
+                # Only what has a causal history is remembered as processed (`apply_sds`).
+                self._query_on_connect.heard_history()
+            else:
+                self._tally.add("undecodable")
         return None
 
-    def _decrypt(self, payload: bytes, transmission: ReceivedWakuMessage, now_ms: int) -> None:
-        """Open a payload and pass it up; `decrypted` goes on where the hook is awaited."""
+    def decrypt(self, payload: bytes, transmission: ReceivedWakuMessage) -> bytes | list[Effect]:
+        """Return a payload decrypted, or what to do while the hook is awaited; nothing if that fails."""
         try:
-            opened = self._ciphering.open(payload, transmission)
-        except DecryptionError as error:
-            self.decrypted(transmission, error, now_ms)
-            return
-        if isinstance(opened, AwaitCipher):
-            self._effects.add(opened)
-        else:
-            self._pass_up(opened, transmission, now_ms)
+            plaintext = self._ciphering.decrypt(payload, transmission)
+        except DecryptionError:
+            return self.not_decrypted()
+        return plaintext if isinstance(plaintext, bytes) else [plaintext]
 
-    def decrypted(self, transmission: ReceivedWakuMessage, result: bytes | Exception, now_ms: int) -> None:
-        """Pass up what the encryption hook opened; count what is not sealed for this channel."""
-        if isinstance(result, bytes):
-            self._pass_up(result, transmission, now_ms)
-        else:
-            self._tally.add("undecryptable")
+    def not_decrypted(self) -> list[Effect]:
+        """Count what is not encrypted for this channel."""
+        self._tally.add("undecryptable")
+        return []
 
-    def _pass_up(self, plaintext: bytes, transmission: ReceivedWakuMessage, now_ms: int) -> None:
-        """Pass one SDS message up the layers: SDS, Reassemble, Deliver.
-
-        SDS acknowledges what it takes in, so that the reassembler is shown the content before.
-        """
-        message = self._decode(plaintext, transmission)
-        if message is None:
-            return
-        if message.channel_id == self._sds.channel_id and message.causal_history:
-            self._query_on_connect.history_heard += 1
-            self.process(self._lost_segments.enter_cited(self._sds.cited_by(message), now_ms), now_ms)
-        kept: Kept | None = None
-        if message.kind is Kind.CONTENT and self._sds.is_new_content(message):
-            answer = self._reassemble(message, transmission, now_ms)
-            if isinstance(answer, Refused):
-                return
-            kept = answer
-        outcomes = self._apply_sds(message, plaintext, transmission, now_ms)
-        outcomes += self._deliver(message, kept, transmission, outcomes, now_ms)
-        self.process(outcomes, now_ms)
-
-    def _decode(self, plaintext: bytes, transmission: ReceivedWakuMessage) -> SdsMessage | None:
+    def decode(self, plaintext: bytes, transmission: ReceivedWakuMessage) -> Transmitted | None:
         """Return the SDS message in a plaintext, without what it says that does not count; None if there is none."""
         try:
             message = self._sds.profile.codec.decode(plaintext)
@@ -181,72 +202,90 @@ class Receiving:
         if message.repair_request and transmission.from_store:
             # Whatever it asked for was answered, or asked for again, long ago.
             message = replace(message, repair_request=())
-        return message
+        return Transmitted(message, plaintext, transmission)
 
-    def _apply_sds(
-        self, message: SdsMessage, plaintext: bytes, transmission: ReceivedWakuMessage, now_ms: int
-    ) -> list[SdsOutcome]:
+    def enter_cited(self, message: SdsMessage, now_ms: int) -> list[Effect]:
+        """Enter into the history what a message cites of the lost segments, so that it need not wait for them."""
+        if message.channel_id != self._sds.channel_id or not message.causal_history:
+            return []
+        self._query_on_connect.heard_history()
+        return self.process(self._lost_segments.enter_cited(self._sds.cited_by(message), now_ms), now_ms)
+
+    def reassemble(self, transmitted: Transmitted, now_ms: int) -> tuple[Outcome | None, list[Effect]]:
+        """Show new content to the reassembler, and return its answer and the effects; what it refuses was not received.
+
+        The answer is None for what is no content, or is here already.
+        """
+        message, _, transmission = transmitted
+        if message.kind is not Kind.CONTENT or not self._sds.is_new_content(message):
+            return None, []
+        answer, events = self.delivering.reassemble(message, now_ms)
+        effects = emit(*events)
+        if isinstance(answer, Refused):
+            self._tally.add("not_kept")
+            effects += self.process(self._sds.heard(message), now_ms)
+        if isinstance(answer, SegmentDiscarded) and answer.full is not None:
+            self._query_on_connect.turn_away(transmission.message_hash, now_ms)
+            self._sds.refused(message, now_ms)
+            return answer, effects
+        # What there was no room for before may turn out to be nothing that can be taken in.
+        self._query_on_connect.found_room(transmission.message_hash)
+        if isinstance(answer, SegmentSetAside):
+            self._sds.set_aside(message, now_ms)
+            if answer.is_doubtful:
+                self._doubtful.keep(answer.set_key, transmitted)
+        return answer, effects
+
+    def apply_sds(self, transmitted: Transmitted, now_ms: int) -> list[SdsOutcome]:
         """Let SDS take a message in, and return what it found."""
+        message, plaintext, transmission = transmitted
         # Nothing but content is cited, asked for, or turned away.
         hint = transmission.message_hash if message.kind is Kind.CONTENT else None
         outcomes = self._sds.receive(message, hint, now_ms, plaintext, from_store=transmission.from_store)
         for outcome in outcomes:
             self._plan_sync(outcome, now_ms, from_store=transmission.from_store)
-        if message.causal_history and all(_is_settled(outcome) for outcome in outcomes):
-            self._taken_in.add(transmission.message_hash)
+        if message.causal_history and all(_would_change_nothing_again(outcome) for outcome in outcomes):
+            self._processed.add(transmission.message_hash)
         if hint is not None:
             had_room = not any(isinstance(o, MessageIgnored) and o.why is Ignored.NO_ROOM for o in outcomes)
             if had_room:
-                self._query_on_connect.take_in(hint)
+                self._query_on_connect.found_room(hint)
             else:
                 self._query_on_connect.turn_away(hint, now_ms)
         return outcomes
 
-    def _reassemble(self, message: SdsMessage, transmission: ReceivedWakuMessage, now_ms: int) -> Outcome:
-        """Show new content to the reassembler, and return its answer; what it refuses was not received."""
-        answer, events = self.delivering.reassemble(message, now_ms)
-        self._effects.tell(*events)
-        if isinstance(answer, Refused):
-            self._tally.add("not_kept")
-        if isinstance(answer, SegmentDiscarded) and answer.full is not None:
-            self._query_on_connect.turn_away(transmission.message_hash, now_ms)
-            self.process(self._sds.refused(message, now_ms), now_ms)
-            return answer
-        # What there was no room for before may turn out to be nothing that can be taken in.
-        self._query_on_connect.take_in(transmission.message_hash)
-        if isinstance(answer, SegmentSetAside):
-            self.process(self._sds.set_aside(message, now_ms), now_ms)
-        return answer
-
-    def _deliver(
-        self,
-        message: SdsMessage,
-        kept: Kept | None,
-        transmission: ReceivedWakuMessage,
-        outcomes: list[SdsOutcome],
-        now_ms: int,
-    ) -> list[SdsOutcome]:
-        """Deliver what need not wait for its causal place; the rest follows when SDS delivers it (`process`)."""
+    def deliver(
+        self, transmitted: Transmitted, kept: Kept | None, outcomes: list[SdsOutcome], now_ms: int
+    ) -> list[Effect]:
+        """Deliver what need not wait for its causal place, then act on what SDS found (`process`)."""
+        message, _, transmission = transmitted
+        effects: list[Effect] = []
         if kept is not None:
-            self._effects.tell(*self.delivering.taken_in(message, kept, transmission))
+            effects = emit(*self.delivering.keep(message, kept, transmission))
         elif message.kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):
-            self._effects.tell(*self.delivering.deliver_ephemeral(message, transmission))
+            effects = emit(*self.delivering.deliver_ephemeral(message, transmission))
             if self._sds.profile.ephemeral_is_content:
-                # nim-sds logs and cites it like any other, and nobody has to wait for it.
-                return self._sds.settle([message.message_id], now_ms)
-        return []
+                # nim-sds logs and cites it like any other, and no message has to wait for it.
+                outcomes = outcomes + self._sds.settle([message.message_id], now_ms)
+        return effects + self.process(outcomes, now_ms)
 
-    def process(self, outcomes: list[SdsOutcome], now_ms: int) -> None:
+    def not_doubtful_any_more(self, kept: Kept | None) -> list[Transmitted]:
+        """Return the segments that can be taken in because another one of their message was kept."""
+        return [] if kept is None or isinstance(kept, WholeMessage) else self._doubtful.take(kept.set_key)
+
+    def process(self, outcomes: list[SdsOutcome], now_ms: int) -> list[Effect]:
         """Act on what SDS found, in order; lost segments that need no waiting for may make it find more."""
+        effects: list[Effect] = []
         while outcomes:
             for outcome in outcomes:
-                self._act_on(outcome, now_ms)
+                effects += self._act_on(outcome, now_ms)
             outcomes = self._lost_segments.release(now_ms)
+        return effects
 
     def _plan_sync(self, outcome: SdsOutcome, now_ms: int, *, from_store: bool) -> None:
         """Let the timer of sync messages know who spoke, and who waits for an acknowledgement.
 
-        Who spoke into a store did so long ago, and whoever waited then repeats himself if he still does.
+        Messages in a store are old: a sender that still waits for an acknowledgement sends again.
         """
         match outcome:
             case MessageArrived(kind=Kind.CONTENT):
@@ -258,26 +297,27 @@ class Receiving:
             case MessageIgnored(why=Ignored.DUPLICATE):
                 self._sync.copy_received(now_ms)
 
-    def _act_on(self, outcome: SdsOutcome, now_ms: int) -> None:
+    def _act_on(self, outcome: SdsOutcome, now_ms: int) -> list[Effect]:
         match outcome:
             case MessageArrived():
                 # What follows from it alone was done when it was taken in.
-                return
+                return []
             case MessageReady(message=message, dependencies_met=met):
-                self._effects.tell(*self.delivering.deliver(message, met=met))
+                return emit(*self.delivering.deliver(message, met=met))
             case MessageReviewed(review=review):
-                self._sending.reviewed(review, now_ms)
+                return self._sending.reviewed(review, now_ms)
+            case DependenciesLost(entries=entries, reason=reason):
+                return emit(*self.delivering.given_up(entries, reason))
             case DependenciesMissing(entries=entries):
                 self._lost_segments.found_missing(entry.message_id for entry in entries)
-            case DependenciesLost(entries=entries, reason=reason):
-                self._effects.tell(*self.delivering.given_up(entries, reason))
             case SenderIdShared():
                 self._tally.add("sender_id_in_use")
             case MessageIgnored(why=why):
                 self._tally.add(why.value)
+        return []
 
 
-def _is_settled(outcome: SdsOutcome) -> bool:
+def _would_change_nothing_again(outcome: SdsOutcome) -> bool:
     """Return whether an outcome means that to receive the same transmission again would change nothing."""
     return not isinstance(outcome, MessageIgnored) or outcome.why in {Ignored.DUPLICATE, Ignored.ANSWER}
 

@@ -83,7 +83,7 @@ class Retrieval:
                 if hint is None or tries >= _TRIES_BEFORE_SPACING:
                     by_time.append(min(message.since_ms, now_ms))
                 if hint is None:
-                    # Nobody says which of them an answer by time was about.
+                    # An answer by time does not say which of them it is about.
                     tries, at_ms = tries + 1, now_ms + self._spacing(tries + 1)
             asked[message_id] = _Asked(hint, tries, at_ms)
         self._asked = asked
@@ -137,7 +137,7 @@ class QueryBudget:
         """Return when the next query may be made, in milliseconds since the Unix epoch; ``now_ms`` if at once."""
         if len(self._spent) < self.per_minute:
             return now_ms
-        # Of a clock that was set back nobody waits for more than a minute.
+        # When a clock was set back, waits become a minute at most.
         return max(now_ms, min(self._spent[0], now_ms) + _MINUTE_MS)
 
     def spend(self, now_ms: int) -> None:

@@ -55,6 +55,11 @@ class LostSegment(NamedTuple):
     hides_past: bool
     """Whether in addition no segment that came tells what was sent before the message."""
 
+    @property
+    def adoptable_lamport(self) -> int | None:
+        """Its Lamport timestamp if SDS may count it as received: its id is no guess, and others tell what it cited."""
+        return None if self.hides_past else self.lamport
+
 
 @dataclass(slots=True, kw_only=True)
 class CompleteMessage:

@@ -1,10 +1,10 @@
 """The last two steps out: rate limit, then dispatch.
 
-What arrives here is sealed already. It waits in the rate limit manager until it may leave; then it is stamped, proven,
-encoded once, and those very bytes are hashed and handed out. A WakuMessage is stamped no earlier than that, because
-relays refuse old timestamps and an RLN proof is bound to the timestamp (17/WAKU2-RLN-RELAY). So no more is handed out
-than the node can have in its hands at once; what the node does not take comes back to its place in the queue, goes
-again before what comes after it, and is stamped anew.
+What arrives here is encrypted already. It waits in the rate limit manager until it may leave; then it is stamped,
+proven, encoded once, and those very bytes are hashed and handed out. A WakuMessage is stamped no earlier than that,
+because relays refuse old timestamps and an RLN proof is bound to the timestamp (17/WAKU2-RLN-RELAY). So no more is
+handed out than the node can have in its hands at once; what the node does not take comes back to its place in the
+queue, goes again before what comes after it, and is stamped anew.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fairway.protocol.ratelimit import (
     Admission,
     EpochQuota,
     Membership,
+    Placement,
     Priority,
     RateLimitManager,
     RlnProofProvider,
@@ -52,7 +53,7 @@ _PRIORITY: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transmission:
-    """A sealed SDS message on its way out."""
+    """An encrypted SDS message on its way out."""
 
     purpose: Purpose
     sds_id: str
@@ -64,7 +65,7 @@ class Transmission:
     passed_over: int = 0
     """How often the node refused it while it took others."""
     refused_at_count: int | None = None
-    """How much the node had taken when it refused this one last."""
+    """How many others the node had answered for good when it refused this one last."""
 
 
 class InFlight(NamedTuple):
@@ -95,7 +96,7 @@ class InFlight(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Unsendable:
     """A transmission that will never leave, and why."""
 
     transmission: Transmission
@@ -139,43 +140,42 @@ class Outbound:
         self._in_flight: dict[int, InFlight] = {}
         self._handed_out: dict[tuple[str, bool], int] = {}
         """How many transmissions of a message are in flight, by SDS id and whether it answers a repair request."""
-        self._taken = 0
+        self._done = 0
         self._least_overhead = len(encode_waku_message(self._message(b"", stamp=1)))
 
-    def enqueue(self, transmission: Transmission) -> tuple[bool, Transmission | None]:
-        """Let a transmission wait for its turn; return (accepted, one that had to give way)."""
-        placement = self.limiter.enqueue(
+    def enqueue(self, transmission: Transmission) -> Placement[Transmission]:
+        """Let a transmission wait for its turn; return whether it found room, and one that had to give way."""
+        return self.limiter.enqueue(
             transmission,
             _PRIORITY[transmission.purpose],
             first_segment=transmission.first_segment,
             key=_key_of(transmission),
         )
-        return placement.accepted, placement.displaced
 
     def waits(self, sds_id: str) -> bool:
         """Return whether a message waits for its turn or for the node's answer, for the first time or again."""
         return self._is_under_way((sds_id, False))
 
-    def waits_for_others(self, sds_id: str) -> bool:
-        """Return whether a message that somebody else asked for waits for its turn or for the node's answer."""
+    def repair_is_under_way(self, sds_id: str) -> bool:
+        """Return whether an answer to a repair request waits for its turn or for the node's answer."""
         return self._is_under_way((sds_id, True))
 
     def _is_under_way(self, key: tuple[str, bool]) -> bool:
         return key in self._handed_out or self.limiter.is_queued(key)
 
     def discard(self, sds_id: str) -> None:
-        """Let go of a message that need not be sent again; whoever asked for it gets it nevertheless."""
+        """Drop the retries of a message that need not be sent again; answers to repair requests for it stay."""
         self.limiter.discard_key((sds_id, False))
 
-    def is_too_large(self, sealed: bytes) -> bool:
+    def is_too_large(self, encrypted: bytes) -> bool:
         """Return whether the network can never take this payload, whatever the rest of the WakuMessage is."""
-        return self._least_overhead + len(sealed) > self._max_bytes
+        return self._least_overhead + len(encrypted) > self._max_bytes
 
-    def dispatch(self, now_ms: int) -> list[Publish | Refused]:
+    def dispatch(self, now_ms: int) -> list[Publish | Unsendable]:
         """Return everything that may leave now, in order, and what can never leave."""
-        leaving: list[Publish | Refused] = []
+        outcomes: list[Publish | Unsendable] = []
         if not self.connected or now_ms < self._not_before_ms:
-            return leaving
+            return outcomes
         self._learn_quota(now_ms)
         while len(self._in_flight) < self._max_in_flight and (admission := self.limiter.admit(now_ms)) is not None:
             outcome = self._stamp(admission.item, now_ms, admission)
@@ -183,11 +183,11 @@ class Outbound:
                 if outcome.kind is not RlnErrorKind.PERMANENT:
                     self._wait_for_proofs(admission, outcome.kind, now_ms)
                     break
-                outcome = Refused(
+                outcome = Unsendable(
                     transmission=admission.item, reason=SendErrorReason.RLN_PROOF_FAILED, detail=str(outcome)
                 )
-            leaving.append(outcome)
-        return leaving
+            outcomes.append(outcome)
+        return outcomes
 
     def has_room_for_content(self, now_ms: int) -> bool:
         """Return whether content from upstream would leave at once."""
@@ -200,8 +200,8 @@ class Outbound:
 
     def holds_back(self, now_ms: int) -> bool:
         """Return whether more than the node's next answer is waited for: the rate limit, the pace, or the node."""
-        at_ms = self.next_send_at(now_ms, ignoring_window=True)
-        return at_ms is None or at_ms > now_ms
+        ready_at = self._ready_at(now_ms)
+        return ready_at is None or ready_at > now_ms
 
     def claim(self, now_ms: int) -> None:
         """Tell the other channels of the node whether something here waits for what they share."""
@@ -210,7 +210,7 @@ class Outbound:
         else:
             self.limiter.claim_nothing()
 
-    def dispatch_ephemeral(self, transmission: Transmission, now_ms: int) -> Publish | Refused | RlnError:
+    def dispatch_ephemeral(self, transmission: Transmission, now_ms: int) -> Publish | Unsendable | RlnError:
         """Return an ephemeral message for sending at once; it was admitted, and never waits."""
         return self._stamp(transmission, now_ms)
 
@@ -224,9 +224,9 @@ class Outbound:
                 del self._handed_out[key]
         return in_flight
 
-    def taken(self, now_ms: int) -> None:
-        """Note that the node answered a transmission for good."""
-        self._taken += 1
+    def answered_for_good(self, now_ms: int) -> None:
+        """Note that the node took a transmission, or never will."""
+        self._done += 1
         self.limiter.pace.taken(now_ms)
 
     def refused(self, in_flight: InFlight, now_ms: int, *, too_many: bool) -> None:
@@ -241,10 +241,10 @@ class Outbound:
         sent, admission = in_flight.transmission, in_flight.admission
         if admission is None:
             return False
-        passed_over = sent.passed_over + (sent.refused_at_count is not None and sent.refused_at_count < self._taken)
+        passed_over = sent.passed_over + (sent.refused_at_count is not None and sent.refused_at_count < self._done)
         if passed_over >= _PASSED_OVER:
             return False
-        admission.item = replace(sent, passed_over=passed_over, refused_at_count=self._taken)
+        admission.item = replace(sent, passed_over=passed_over, refused_at_count=self._done)
         self.limiter.put_back(admission, was_handed_out=True)
         return True
 
@@ -263,21 +263,14 @@ class Outbound:
             token for token, sent in self._in_flight.items() if not 0 <= now_ms - sent.since_ms < _ANSWERED_WITHIN_MS
         ]
 
-    def next_send_at(self, now_ms: int, *, ignoring_window: bool = False) -> int | None:
+    def next_send_at(self, now_ms: int) -> int | None:
         """Return when something that waits can leave, or when an answer is overdue."""
         if not self.connected:
             return None
-        overdue_at: int | None = None
-        if self._in_flight:
-            overdue_at = min([sent.since_ms for sent in self._in_flight.values()]) + _ANSWERED_WITHIN_MS
-        if len(self._in_flight) >= self._max_in_flight and not ignoring_window:
-            return overdue_at
-        at_ms = self.limiter.next_send_at(now_ms)
-        if at_ms is not None:
-            at_ms = max(at_ms, self._not_before_ms)
-        if at_ms is None or overdue_at is None or ignoring_window:
-            return overdue_at if at_ms is None and not ignoring_window else at_ms
-        return min(at_ms, overdue_at)
+        times = [sent.since_ms + _ANSWERED_WITHIN_MS for sent in self._in_flight.values()]
+        if len(self._in_flight) < self._max_in_flight and (ready_at := self._ready_at(now_ms)) is not None:
+            times.append(ready_at)
+        return min(times, default=None)
 
     def clock_went_back(self, now_ms: int) -> None:
         """Wait no longer for proofs than from now on."""
@@ -293,6 +286,11 @@ class Outbound:
             self.limiter.restore(row)
         else:
             self._last_stamp_ns, self._token = row
+
+    def _ready_at(self, now_ms: int) -> int | None:
+        """Return when the first that waits may leave, whatever is in flight; None if none will by time alone."""
+        at_ms = self.limiter.next_send_at(now_ms) if self.connected else None
+        return None if at_ms is None else max(at_ms, self._not_before_ms)
 
     def _learn_quota(self, now_ms: int) -> None:
         try:
@@ -335,7 +333,7 @@ class Outbound:
 
     def _stamp(
         self, transmission: Transmission, now_ms: int, admission: Admission[Transmission] | None = None
-    ) -> Publish | Refused | RlnError:
+    ) -> Publish | Unsendable | RlnError:
         stamp = now_ms * NS_PER_MS
         if self._last_stamp_ns // NS_PER_MS == now_ms:
             # Two messages never share a timestamp: relays take equal messages for one.
@@ -344,7 +342,7 @@ class Outbound:
             signal = rln_signal(transmission.payload, self._content_topic, stamp)
         except OverflowError:
             detail = f"no message holds the timestamp {stamp} ns: is the clock in milliseconds?"
-            return Refused(transmission=transmission, reason=SendErrorReason.ENCODING_FAILED, detail=detail)
+            return Unsendable(transmission=transmission, reason=SendErrorReason.ENCODING_FAILED, detail=detail)
         try:
             proof = self._prove(signal, now_ms)
         except RlnError as error:
@@ -355,10 +353,10 @@ class Outbound:
             encoded = encode_waku_message(message)
             digest = message_hash(self.pubsub_topic, message)
         except FairwayError as error:
-            return Refused(transmission=transmission, reason=SendErrorReason.ENCODING_FAILED, detail=str(error))
+            return Unsendable(transmission=transmission, reason=SendErrorReason.ENCODING_FAILED, detail=str(error))
         if len(encoded) > self._max_bytes:
             detail = f"{len(encoded)} bytes encoded, the network takes at most {self._max_bytes}"
-            return Refused(transmission=transmission, reason=SendErrorReason.MESSAGE_TOO_LARGE, detail=detail)
+            return Unsendable(transmission=transmission, reason=SendErrorReason.MESSAGE_TOO_LARGE, detail=detail)
         self._last_stamp_ns = stamp
         self._token += 1
         self._journal.touch(STAMP, "")

@@ -19,7 +19,7 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.options import ReliableChannelOptions
-from fairway.protocol.effects import Effects, Publish, Purpose
+from fairway.protocol.effects import Effect, NodeAnswer, Publish, Purpose, emit
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Transmission
 from fairway.protocol.sds.channel import MessageChannel
@@ -53,7 +53,6 @@ class EphemeralSending:
         sds: MessageChannel,
         outbound: Outbound,
         ciphering: Ciphering,
-        effects: Effects,
         tally: Tally,
     ) -> None:
         self._limit_bytes = options.segmentation.segment_size_bytes
@@ -62,7 +61,6 @@ class EphemeralSending:
         self._sds = sds
         self._outbound = outbound
         self._ciphering = ciphering
-        self._effects = effects
         self._tally = tally
 
     def content_of(self, payload: bytes) -> bytes:
@@ -78,84 +76,75 @@ class EphemeralSending:
                 return segments[0].content if segments else payload
         raise MessageTooLargeError(len(payload), self._limit_bytes, "ephemeral messages are never segmented; use send")
 
-    def apply_sds(self, content: bytes, request_id: str, message_id: str, now_ms: int) -> LeavingEphemeral | None:
-        """Make the SDS message that carries content, or drop it.
+    def apply_sds(
+        self, content: bytes, request_id: str, message_id: str, now_ms: int
+    ) -> LeavingEphemeral | list[Effect]:
+        """Return the SDS message that carries content, or the effects of dropping it.
 
         RELIABLE-CHANNEL-API, "Ephemeral messages": before sending one, check rate limit utilization.
         """
         limiter = self._outbound.limiter
         dropped = limiter.admit_ephemeral(now_ms) if self._outbound.connected else DropReason.NOT_READY
         if dropped is not None:
-            self._dropped((request_id, message_id), dropped, now_ms)
-            return None
+            return self._dropped((request_id, message_id), dropped, now_ms)
         message = self._sds.send_ephemeral(content, now_ms)
         encoded = self._sds.profile.codec.encode(message)
         ids = (request_id, message_id)
         return LeavingEphemeral(ids=ids, sds_id=message.message_id, encoded=encoded, admitted_ms=now_ms)
 
-    def encrypt(self, leaving: LeavingEphemeral) -> bytes | None:
-        """Return what leaves sealed (LIP-173, "Encryption Hook"); None if that fails, or while the hook is awaited."""
+    def encrypt(self, leaving: LeavingEphemeral) -> bytes | list[Effect]:
+        """Return what leaves encrypted (LIP-173, "Encryption Hook"), or what to do if that fails or is awaited."""
         try:
-            sealed = self._ciphering.seal(leaving.encoded, leaving)
+            encrypted = self._ciphering.encrypt(leaving.encoded, leaving)
         except EncryptionError as error:
-            self.not_sealed(leaving, error)
-            return None
-        if isinstance(sealed, bytes):
-            return sealed
-        self._effects.add(sealed)
-        return None
+            return self.not_encrypted(leaving, error)
+        return encrypted if isinstance(encrypted, bytes) else [encrypted]
 
-    def not_sealed(self, leaving: LeavingEphemeral, error: Exception) -> None:
+    def not_encrypted(self, leaving: LeavingEphemeral, error: Exception) -> list[Effect]:
         """Act on a failure of the encryption hook."""
         self._outbound.limiter.refund_ephemeral(leaving.admitted_ms)
-        self._failed(leaving.ids, SendErrorReason.ENCRYPTION_FAILED, str(error))
+        return _failed(leaving.ids, SendErrorReason.ENCRYPTION_FAILED, str(error))
 
-    def dispatch(self, leaving: LeavingEphemeral, sealed: bytes, now_ms: int) -> None:
-        """Hand out something that is sealed; it was admitted, and never waits."""
+    def dispatch(self, leaving: LeavingEphemeral, encrypted: bytes, now_ms: int) -> list[Effect]:
+        """Hand out something that is encrypted; it was admitted, and never waits."""
         limiter, ids = self._outbound.limiter, leaving.ids
         outcome = self._outbound.dispatch_ephemeral(
-            Transmission(purpose=Purpose.EPHEMERAL, sds_id=leaving.sds_id, payload=sealed, ephemeral=ids), now_ms
+            Transmission(purpose=Purpose.EPHEMERAL, sds_id=leaving.sds_id, payload=encrypted, ephemeral=ids), now_ms
         )
         if isinstance(outcome, Publish):
             self._tally.sent(outcome.purpose, len(outcome.encoded))
-            self._effects.add(outcome)
-        elif isinstance(outcome, RlnError):
+            return [outcome]
+        if isinstance(outcome, RlnError):
             if outcome.kind is RlnErrorKind.BUDGET_EXHAUSTED:
                 limiter.exhaust(now_ms)
-            dropped = _DROPPED.get(outcome.kind, DropReason.NOT_READY)
             limiter.refund_ephemeral(leaving.admitted_ms)
-            self._dropped(ids, dropped, now_ms)
-        else:
-            limiter.refund_ephemeral(leaving.admitted_ms)
-            self._failed(ids, outcome.reason, outcome.detail)
+            return self._dropped(ids, _DROPPED.get(outcome.kind, DropReason.NOT_READY), now_ms)
+        limiter.refund_ephemeral(leaving.admitted_ms)
+        return _failed(ids, outcome.reason, outcome.detail)
 
-    def answered(
-        self, in_flight: InFlight, now_ms: int, *, accepted: bool, permanent: bool, too_many: bool, detail: str
-    ) -> None:
+    def answered(self, in_flight: InFlight, answer: NodeAnswer, now_ms: int) -> list[Effect]:
         """Tell what the node said."""
-        if in_flight.ephemeral is None:
-            return
-        if not accepted:
-            self._tally.add("not_taken")
-            if permanent:
-                self._failed(in_flight.ephemeral, SendErrorReason.REJECTED, detail)
-            else:
-                why = DropReason.RATE_LIMIT_REACHED if too_many else DropReason.NOT_READY
-                self._dropped(in_flight.ephemeral, why, now_ms)
-            return
-        request_id, message_id = in_flight.ephemeral
-        self._effects.tell(
-            MessageSent(
-                request_id=request_id,
-                message_id=message_id,
-                chunk_info=_SINGLE,
-                message_hash=in_flight.message_hash,
+        ids = in_flight.ephemeral
+        if ids is None:
+            return []
+        if answer.accepted:
+            request_id, message_id = ids
+            return emit(
+                MessageSent(
+                    request_id=request_id,
+                    message_id=message_id,
+                    chunk_info=_SINGLE,
+                    message_hash=in_flight.message_hash,
+                )
             )
-        )
+        self._tally.add("not_taken")
+        if answer.permanent:
+            return _failed(ids, SendErrorReason.REJECTED, answer.detail)
+        return self._dropped(ids, DropReason.RATE_LIMIT_REACHED if answer.too_many else DropReason.NOT_READY, now_ms)
 
-    def _dropped(self, ids: tuple[str, str], reason: DropReason, now_ms: int) -> None:
+    def _dropped(self, ids: tuple[str, str], reason: DropReason, now_ms: int) -> list[Effect]:
         request_id, message_id = ids
-        self._effects.tell(
+        return emit(
             EphemeralMessageDropped(
                 request_id=request_id,
                 message_id=message_id,
@@ -164,10 +153,9 @@ class EphemeralSending:
             )
         )
 
-    def _failed(self, ids: tuple[str, str], reason: SendErrorReason, detail: str) -> None:
-        request_id, message_id = ids
-        self._effects.tell(
-            MessageSendError(
-                request_id=request_id, message_id=message_id, chunk_info=_SINGLE, reason=reason, detail=detail
-            )
-        )
+
+def _failed(ids: tuple[str, str], reason: SendErrorReason, detail: str) -> list[Effect]:
+    request_id, message_id = ids
+    return emit(
+        MessageSendError(request_id=request_id, message_id=message_id, chunk_info=_SINGLE, reason=reason, detail=detail)
+    )

@@ -23,7 +23,8 @@ class PendingSegment(NamedTuple):
 
     request_id: str
     content: bytes
-    chunk_index: int
+    order: int
+    """Its segment order: data segments from 0, then parity segments."""
     is_parity: bool
 
 
@@ -46,7 +47,7 @@ class Outbox:
         if not first_segment_only:
             return Upstream(len(self._segments), len(self._segments))
         front = next(iter(self._segments.values()), None)
-        return Upstream(len(self._segments), self._first_segments, front is not None and front.chunk_index != 0)
+        return Upstream(len(self._segments), self._first_segments, front is not None and front.order != 0)
 
     def waiting(self, request_id: str) -> Iterator[tuple[int, PendingSegment]]:
         """Yield the segments of a request that was added last, with how many of its own are behind each."""
@@ -63,7 +64,7 @@ class Outbox:
         for segment in segments:
             self._order += 1
             key = str(self._order)
-            self._put(key, PendingSegment(request_id, segment.content, segment.chunk_index, segment.is_parity))
+            self._put(key, PendingSegment(request_id, segment.content, segment.order, segment.is_parity))
             self._journal.created(OUTBOX, key)
 
     def take(self) -> PendingSegment:
@@ -93,10 +94,10 @@ class Outbox:
 
     def _put(self, key: str, segment: PendingSegment) -> None:
         self._segments[key] = segment
-        self._first_segments += segment.chunk_index == 0
+        self._first_segments += segment.order == 0
 
     def _remove(self, key: str) -> PendingSegment:
         self._journal.deleted(OUTBOX, key)
         segment = self._segments.pop(key)
-        self._first_segments -= segment.chunk_index == 0
+        self._first_segments -= segment.order == 0
         return segment

@@ -2,7 +2,7 @@
 
 A request is one call of ``send``. It is delivered when as many participants as the sender asked for, and those that he
 named, hold the whole message: all its data segments, or any as many of its segments as suffice to rebuild it. Segments
-that different participants hold make nobody have the message, so they do not count together.
+that different participants hold do not count together, because none of these has the message.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fairway.errors import ConfigurationError
 from fairway.events import ChunkInfo, MessageDelivered
 from fairway.protocol.names import checked_name
-from fairway.protocol.outgoing.segment_life import UNDER_WAY, SegmentState
+from fairway.protocol.outgoing.segment_life import LIFE, UNDER_WAY, SegmentState, SegmentStep
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,19 +22,20 @@ class SentSegment:
 
     sds_id: str
     request_id: str
-    chunk_index: int
+    order: int
+    """Its segment order: data segments from 0, then parity segments."""
     is_parity: bool
     attempts: int = 0
-    """Transmissions so far."""
+    """Attempts that count: those that the node took, and those at which the encryption hook failed."""
     retry_at: int | None = None
-    """When it is sent again unless acknowledged; None while it waits to be sent at all."""
+    """When it is sent again unless acknowledged; None if that is not planned: it waits to leave, or is parity."""
     accepted: bool = False
     """Whether the network took it at least once."""
     acknowledged_by: set[str] = field(default_factory=set)
     possibly: bool = False
     """Whether somebody's bloom filter holds it."""
-    state: SegmentState = SegmentState.SEALING
-    """Where it is on its way out; only `Requests.move` changes it. A segment in the outbox has no `SentSegment` yet."""
+    state: SegmentState = LIFE[SegmentState.OUTBOX][SegmentStep.TAKEN_OUT]
+    """Where it is on its way out; it begins where the outbox is left, and `Requests.move` takes each step."""
 
     @property
     def is_repeated(self) -> bool:
@@ -53,20 +54,20 @@ class SendRequest:
     required_from: frozenset[str]
     segments: list[str] = field(default_factory=list)
     """SDS ids in the order of the segments; shorter than complete while segments still wait for their turn."""
-    part_count: int
+    segment_count: int
     was_sent: bool = False
 
     def chunk_info(self, index: int, *, is_parity: bool) -> ChunkInfo:
         """Return how events name a segment; ``index`` counts data segments first and goes on with parity."""
         return ChunkInfo(
             chunk_index=index - self.data_count if is_parity else index,
-            total_chunks=self.part_count - self.data_count if is_parity else self.data_count,
+            total_chunks=self.segment_count - self.data_count if is_parity else self.data_count,
             is_parity=is_parity,
         )
 
     @property
     def anybody_will_do(self) -> bool:
-        """Whether one participant's acknowledgement is enough, whoever that is."""
+        """Whether the acknowledgement of any one participant is enough."""
         return self.required_count == 1 and not self.required_from
 
     def want_more(self, required_count: int, names: frozenset[str]) -> None:

@@ -58,11 +58,9 @@ class Requests:
         request.want_more(required_count, names)
         self._journal.touch(REQUESTS, request.request_id)
 
-    def add_segment(self, request: SendRequest, sds_id: str, chunk_index: int, *, is_parity: bool) -> SentSegment:
+    def add_segment(self, request: SendRequest, sds_id: str, order: int, *, is_parity: bool) -> SentSegment:
         """Add the next segment of a request."""
-        segment = SentSegment(
-            sds_id=sds_id, request_id=request.request_id, chunk_index=chunk_index, is_parity=is_parity
-        )
+        segment = SentSegment(sds_id=sds_id, request_id=request.request_id, order=order, is_parity=is_parity)
         self.segments[sds_id] = segment
         request.segments.append(sds_id)
         self._touch(segment)
@@ -80,10 +78,10 @@ class Requests:
 
     def chunk_info(self, segment: SentSegment) -> ChunkInfo:
         """Return how events name a segment."""
-        return self.open[segment.request_id].chunk_info(segment.chunk_index, is_parity=segment.is_parity)
+        return self.open[segment.request_id].chunk_info(segment.order, is_parity=segment.is_parity)
 
-    def transmitted(self, segment: SentSegment, retry_at: int | None) -> None:
-        """Note that the network took a segment, and when that is repeated."""
+    def count_attempt(self, segment: SentSegment, retry_at: int | None) -> None:
+        """Count an attempt, and plan the next."""
         segment.attempts += 1
         self.plan_retry(segment, retry_at)
 
@@ -133,7 +131,7 @@ class Requests:
             chunk_info=self.chunk_info(segment),
             message_hash=message_hash,
         )
-        complete = len(request.segments) == request.part_count
+        complete = len(request.segments) == request.segment_count
         if request.was_sent or not complete or not all(self.segments[s].accepted for s in request.segments):
             return (sent,)
         request.was_sent = True
@@ -161,12 +159,12 @@ class Requests:
         segment.acknowledged_by.update(review.acknowledged_by)
         events: list[Event] = []
         if not segment.is_parity:
-            chunks = sorted(s.chunk_index for s in self._segments_of(request) if s.acknowledged_by and not s.is_parity)
+            orders = sorted(s.order for s in self._segments_of(request) if s.acknowledged_by and not s.is_parity)
             events.append(
                 MessageAcknowledged(
                     request_id=request.request_id,
                     message_id=request.message_id,
-                    chunks_acknowledged=tuple(chunks),
+                    chunks_acknowledged=tuple(orders),
                     total_chunks=request.data_count,
                     acknowledged_by=tuple(sorted(segment.acknowledged_by)),
                 )
@@ -177,7 +175,7 @@ class Requests:
         return tuple(events)
 
     def waits_longer(self, segment: SentSegment) -> bool:
-        """Return whether a segment is only possibly acknowledged, which is all that its sender asked for.
+        """Return whether a segment is only possibly acknowledged, and anybody's acknowledgement would do.
 
         SDS, "Periodic Outgoing Buffer Sweep": SHOULD use a different duration for possibly acknowledged messages.
         What one participant possibly has says nothing of others that were asked for.
@@ -205,7 +203,7 @@ class Requests:
             reason=reason,
             detail=detail,
         )
-        return (error, self.delivery_error(request, f"segment {segment.chunk_index}: {reason.value}"))
+        return (error, self.delivery_error(request, f"segment {segment.order}: {reason.value}"))
 
     def delivery_error(self, request: SendRequest, detail: str) -> DeliveryError:
         """Return the terminal event of a request whose delivery is not known to have happened."""
@@ -218,7 +216,7 @@ class Requests:
         )
 
     def close(self, request_id: str) -> list[SentSegment]:
-        """End a request, and return its segments, which nobody has to acknowledge any more."""
+        """End a request, and return its segments, whose acknowledgement is no longer waited for."""
         request = self.open.pop(request_id)
         self._journal.deleted(REQUESTS, request_id)
         segments = [self.segments.pop(sds_id) for sds_id in request.segments]
@@ -256,7 +254,7 @@ class Requests:
         found = list(rows)
         for table, key, row in found:
             if table == REQUESTS:
-                message_id, data_count, required_count, names, segments, part_count, was_sent = row
+                message_id, data_count, required_count, names, segments, segment_count, was_sent = row
                 self.open[key] = SendRequest(
                     request_id=key,
                     message_id=message_id,
@@ -264,22 +262,22 @@ class Requests:
                     required_count=required_count,
                     required_from=frozenset(names),
                     segments=list(segments),
-                    part_count=part_count,
+                    segment_count=segment_count,
                     was_sent=was_sent,
                 )
         for table, key, row in found:
             if table == SEGMENTS:
-                request_id, chunk_index, is_parity, attempts, retry_at, accepted, names, possibly = row
+                request_id, order, is_parity, attempts, retry_at, accepted, names, possibly = row
                 segment = SentSegment(
                     sds_id=key,
                     request_id=request_id,
-                    chunk_index=chunk_index,
+                    order=order,
                     is_parity=is_parity,
                     attempts=attempts,
                     accepted=accepted,
                     acknowledged_by=set(names),
                     possibly=possibly,
-                    state=SegmentState.SENT if attempts else SegmentState.SEALING,
+                    state=SegmentState.SENT if attempts else SegmentState.ENCRYPTING,
                 )
                 self.segments[key] = segment
                 self.plan_retry(segment, retry_at)
@@ -298,7 +296,7 @@ def _request_row(request: SendRequest) -> Row:
         request.required_count,
         tuple(sorted(request.required_from)),
         tuple(request.segments),
-        request.part_count,
+        request.segment_count,
         request.was_sent,
     )
 
@@ -306,7 +304,7 @@ def _request_row(request: SendRequest) -> Row:
 def _segment_row(segment: SentSegment) -> Row:
     return (
         segment.request_id,
-        segment.chunk_index,
+        segment.order,
         segment.is_parity,
         segment.attempts,
         segment.retry_at,

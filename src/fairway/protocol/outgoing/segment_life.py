@@ -1,7 +1,11 @@
 """The life of a segment on its way out, as a table: in which state it is, and what each step makes of it.
 
-`Requests.move` takes every step by this table, and nothing else changes a state. docs/protocol.md draws it. A step that
-the table does not have is a fault of this library, never of the network: then `move` raises `KeyError`.
+`Requests.move` takes every step of an SDS message by this table. docs/protocol.md draws it. A step that the table does
+not have is a fault of this library, never of the network: then `move` raises `KeyError`. Two states come otherwise:
+
+* A segment in the outbox is no SDS message yet, and where it is says its state. From there the table gives the first
+  state of the SDS message; that the request may end before is only drawn.
+* States are not stored. After a restart a segment of which an attempt counts is SENT, and another one ENCRYPTING.
 
 Acknowledgements are no states: they may come at any time, also while the segment is on its way again, and several
 participants give them (`fairway.protocol.outgoing.request`).
@@ -21,7 +25,7 @@ class SegmentState(Enum):
 
     OUTBOX = "in the outbox"
     """It is no SDS message yet (`fairway.protocol.outgoing.outbox`)."""
-    SEALING = "being encrypted"
+    ENCRYPTING = "being encrypted"
     """It is an SDS message and passes the encryption hook."""
     QUEUED = "queued"
     """It waits until the rate limit and the node's pace let it leave."""
@@ -41,8 +45,8 @@ class SegmentStep(Enum):
     """What happens to a segment."""
 
     TAKEN_OUT = "its turn comes"
-    SEALED = "encrypted"
-    NOT_SEALED = "the hook fails"
+    ENCRYPTED = "encrypted"
+    NOT_ENCRYPTED = "the hook fails"
     HANDED_OUT = "handed to the node"
     TAKEN = "the node takes it"
     PUT_BACK = "the node refuses it"
@@ -59,12 +63,12 @@ _STATE, _STEP = SegmentState, SegmentStep
 
 LIFE: Final[Mapping[SegmentState, Mapping[SegmentStep, SegmentState]]] = {
     _STATE.OUTBOX: {
-        _STEP.TAKEN_OUT: _STATE.SEALING,
+        _STEP.TAKEN_OUT: _STATE.ENCRYPTING,
         _STEP.REQUEST_ENDS: _STATE.ENDED,
     },
-    _STATE.SEALING: {
-        _STEP.SEALED: _STATE.QUEUED,
-        _STEP.NOT_SEALED: _STATE.POSTPONED,
+    _STATE.ENCRYPTING: {
+        _STEP.ENCRYPTED: _STATE.QUEUED,
+        _STEP.NOT_ENCRYPTED: _STATE.POSTPONED,
         _STEP.REQUEST_ENDS: _STATE.ENDED,
     },
     _STATE.QUEUED: {
@@ -80,17 +84,17 @@ LIFE: Final[Mapping[SegmentState, Mapping[SegmentStep, SegmentState]]] = {
         _STEP.REQUEST_ENDS: _STATE.ENDED,
     },
     _STATE.SENT: {
-        _STEP.DUE: _STATE.SEALING,
+        _STEP.DUE: _STATE.ENCRYPTING,
         _STEP.HOLD: _STATE.HELD,
         _STEP.REQUEST_ENDS: _STATE.ENDED,
     },
     _STATE.POSTPONED: {
-        _STEP.DUE: _STATE.SEALING,
+        _STEP.DUE: _STATE.ENCRYPTING,
         _STEP.HOLD: _STATE.HELD,
         _STEP.REQUEST_ENDS: _STATE.ENDED,
     },
     _STATE.HELD: {
-        _STEP.DUE: _STATE.SEALING,
+        _STEP.DUE: _STATE.ENCRYPTING,
         _STEP.UNNEEDED: _STATE.SENT,
         _STEP.REQUEST_ENDS: _STATE.ENDED,
     },
@@ -100,5 +104,5 @@ LIFE: Final[Mapping[SegmentState, Mapping[SegmentStep, SegmentState]]] = {
 }
 """What each step makes of each state; a step that is not here cannot happen in it."""
 
-UNDER_WAY: Final = frozenset({SegmentState.SEALING, SegmentState.QUEUED, SegmentState.IN_FLIGHT})
+UNDER_WAY: Final = frozenset({SegmentState.ENCRYPTING, SegmentState.QUEUED, SegmentState.IN_FLIGHT})
 """States in which a segment is between SDS and the node's answer."""

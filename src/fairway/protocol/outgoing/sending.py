@@ -3,7 +3,7 @@
 All of them go the same way down from SDS on: encrypt, limit, dispatch (`Stack._pass_down`). They differ in what they
 carry, how urgent they are and what happens when they cannot be sent. What is to go down is returned as `Leaving`.
 
-What is in the history was cited, or will be: so a segment enters it only when it was sealed and is known to fit, and
+What is in the history was cited, or will be: so a segment enters it only when it was encrypted and is known to fit, and
 from then on it leaves, also when its request has ended meanwhile.
 """
 
@@ -16,13 +16,13 @@ from typing import Final
 from fairway.errors import ConfigurationError, EncryptionError, FairwayError
 from fairway.events import Limit, MessageDelivered, MessageQueued, MessageSending, SendErrorReason
 from fairway.options import IdRule, ReliableChannelOptions
-from fairway.protocol.effects import Effects, Publish, Purpose
+from fairway.protocol.effects import Effect, Emit, NodeAnswer, Publish, Purpose, QueryStore, emit
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
-from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Refused, Transmission
+from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Transmission, Unsendable
 from fairway.protocol.outgoing.ephemeral import EphemeralSending
-from fairway.protocol.outgoing.lost_answers import LostAnswers
+from fairway.protocol.outgoing.lost_acknowledgements import LostAcknowledgements
 from fairway.protocol.outgoing.outbox import Outbox, PendingSegment
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id
 from fairway.protocol.outgoing.requests import Requests
@@ -37,7 +37,7 @@ from fairway.wire.sds import HistoryEntry, SdsMessage
 
 _RETRY_AFTER_REFUSAL_MS: Final = 5_000
 """How long a transmission waits that the node did not take; it does not count as an attempt."""
-_ANSWERED_WITHIN_MS: Final = 330_000
+_ACKNOWLEDGED_WITHIN_MS: Final = 330_000
 """How long an acknowledgement is waited for where nothing is repeated: as long as with the default retries."""
 _FOR_REQUESTS: Final = (Purpose.CONTENT, Purpose.RETRY)
 """Transmissions that a request counts as its own."""
@@ -53,7 +53,7 @@ class Leaving:
     first_segment: bool = True
     """Whether it begins a message, or is none (see `Transmission`)."""
     new: SdsMessage | None = None
-    """The message itself if it is not in the history yet: it enters that when it is sealed."""
+    """The message itself if it is not in the history yet: it enters that when it is encrypted."""
 
 
 class Sending:
@@ -71,7 +71,6 @@ class Sending:
         rln: RlnProofProvider,
         membership: Membership | None,
         journal: Journal,
-        effects: Effects,
         tally: Tally,
         limits: LimitWatch,
     ) -> None:
@@ -84,12 +83,11 @@ class Sending:
         self.outbound = Outbound(
             content_topic, options, waku_version, rln, journal, membership, upstream=self._waits_above
         )
-        self.ephemeral = EphemeralSending(options, segmenter, sds, self.outbound, ciphering, effects, tally)
+        self.ephemeral = EphemeralSending(options, segmenter, sds, self.outbound, ciphering, tally)
         self._ended = EndedRequests()
         self._want_more = WantMore(sds, self.requests, self._ended)
-        self._effects = effects
         self._tally = tally
-        self._answers = LostAnswers(options)
+        self._lost_acknowledgements = LostAcknowledgements(options)
         self._limits = limits
         self._unsent_sync: SdsMessage | None = None
         """The newest sync message, until the network took it."""
@@ -113,18 +111,18 @@ class Sending:
         self.requests.add(request)
         self.outbox.extend(request.request_id, segments)
 
-    def want_more(self, request_id: str, required_count: int, names: frozenset[str], now_ms: int) -> None:
+    def want_more(self, request_id: str, required_count: int, names: frozenset[str], now_ms: int) -> list[Effect]:
         """Ask more of a send (`fairway.protocol.outgoing.want_more`)."""
         answer = self._want_more.want(request_id, required_count, names, now_ms)
         if isinstance(answer, MessageDelivered):
-            self._effects.tell(answer)
-        else:
-            for segment in answer:
-                self._begin_anew(segment, now_ms)
+            return emit(answer)
+        for segment in answer:
+            self._begin_anew(segment, now_ms)
+        return []
 
     def next_segment(self, now_ms: int) -> PendingSegment | None:
-        """Take the next segment from the outbox if it can leave at once, and the one before it is sealed."""
-        if self.outbox and not self._ciphering.sealing_content and self.outbound.has_room_for_content(now_ms):
+        """Take the next segment from the outbox if it can leave at once, and the one before it is encrypted."""
+        if self.outbox and not self._ciphering.encrypting_content and self.outbound.has_room_for_content(now_ms):
             return self.outbox.take()
         return None
 
@@ -132,194 +130,168 @@ class Sending:
         """Return how many transmissions wait for the rate limit, and segments in the outbox."""
         return self.outbound.limiter.queued() + len(self.outbox)
 
-    def claim(self, now_ms: int) -> None:
+    def claim(self, now_ms: int) -> list[Effect]:
         """Tell the other channels of the node what waits here, and the application if the node's pace holds it back."""
         self.outbound.claim(now_ms)
         pace = self.outbound.per_second
         bites = pace is not None and len(self.outbox) > 0
-        self._effects.tell(*self._limits.note(Limit.NODE_PACE, max(1, int(pace or 0)), bites=bites))
+        return emit(*self._limits.note(Limit.NODE_PACE, max(1, int(pace or 0)), bites=bites))
 
-    def tell_what_waits(self, request: SendRequest, now_ms: int) -> None:
+    def tell_what_waits(self, request: SendRequest, now_ms: int) -> list[Effect]:
         """Tell of the segments of a new request that the rate limit holds back, or the lack of a node."""
-        if not self.outbox or self._ciphering.sealing_content or not self.outbound.holds_back(now_ms):
-            return
+        if not self.outbox or self._ciphering.encrypting_content or not self.outbound.holds_back(now_ms):
+            return []
         limiter, connected = self.outbound.limiter, self.outbound.connected
-        for behind, segment in self.outbox.waiting(request.request_id):
-            expected_ms = limiter.expected_at(Priority.CONTENT, now_ms, behind=behind) if connected else None
-            self._effects.tell(
+        return emit(
+            *[
                 MessageQueued(
                     request_id=request.request_id,
                     message_id=request.message_id,
-                    chunk_info=request.chunk_info(segment.chunk_index, is_parity=segment.is_parity),
-                    expected_ms=expected_ms,
+                    chunk_info=request.chunk_info(segment.order, is_parity=segment.is_parity),
+                    expected_ms=limiter.expected_at(Priority.CONTENT, now_ms, behind=behind) if connected else None,
                 )
-            )
-
-    def apply_sds(self, pending: PendingSegment, now_ms: int) -> Leaving | None:
-        """Make the SDS message of a segment, which SDS tracks until the request ends; None if that cannot be had."""
-        request = self.requests.open[pending.request_id]
-        beside = self._cited_by_first(request, pending.chunk_index)
-        message = self._sds.send(pending.content, now_ms, beside=beside)
-        segment = self.requests.add_segment(
-            request, message.message_id, pending.chunk_index, is_parity=pending.is_parity
+                for behind, segment in self.outbox.waiting(request.request_id)
+            ]
         )
+
+    def apply_sds(self, pending: PendingSegment, now_ms: int) -> Leaving | list[Effect]:
+        """Return the SDS message of a segment, which SDS tracks until the request ends, or what to do without one."""
+        request = self.requests.open[pending.request_id]
+        beside = self._cited_by_first(request, pending.order)
+        message = self._sds.send(pending.content, now_ms, beside=beside)
+        segment = self.requests.add_segment(request, message.message_id, pending.order, is_parity=pending.is_parity)
         return self._first_time(segment, message, now_ms)
 
-    def first_time(self, message: SdsMessage, now_ms: int) -> Leaving | None:
-        """Return the message of a segment that was made and never left, or None if its request has ended."""
+    def first_time(self, message: SdsMessage, now_ms: int) -> Leaving | list[Effect]:
+        """Return the message of a segment that was made and never left; nothing if its request has ended."""
         segment = self.requests.segments.get(message.message_id)
-        return None if segment is None else self._first_time(segment, message, now_ms)
+        return [] if segment is None else self._first_time(segment, message, now_ms)
 
-    def _first_time(self, segment: SentSegment, message: SdsMessage, now_ms: int) -> Leaving | None:
+    def _first_time(self, segment: SentSegment, message: SdsMessage, now_ms: int) -> Leaving | list[Effect]:
         try:
             encoded = self._sds.profile.codec.encode(message)
         except FairwayError as error:
-            self._fail(segment, SendErrorReason.ENCODING_FAILED, str(error), now_ms)
-            return None
+            return self._fail(segment, SendErrorReason.ENCODING_FAILED, str(error), now_ms)
         return Leaving(
             purpose=Purpose.CONTENT,
             sds_id=segment.sds_id,
             encoded=encoded,
-            first_segment=segment.chunk_index == 0,
+            first_segment=segment.order == 0,
             new=message,
         )
 
-    def _cited_by_first(self, request: SendRequest, chunk_index: int) -> tuple[HistoryEntry, ...]:
+    def _cited_by_first(self, request: SendRequest, order: int) -> tuple[HistoryEntry, ...]:
         """Return what a segment cites because the first one does, which may be lost.
 
         A message is whole without as many segments as it has parity. So the first of those and one more all tell what
-        was sent before the message, and whoever rebuilds it has one of them.
+        was sent before the message, and a receiver that rebuilds the message has one of them.
         """
-        if not 0 < chunk_index <= request.part_count - request.data_count:
+        if not 0 < order <= request.segment_count - request.data_count:
             return ()
         first = self._sds.unacknowledged(request.segments[0])
         return () if first is None else first.message.causal_history
 
-    def encrypt(self, leaving: Leaving, now_ms: int) -> bytes | None:
-        """Return what leaves sealed (LIP-173, "Encryption Hook"); None if that fails, or while the hook is awaited."""
+    def encrypt(self, leaving: Leaving, now_ms: int) -> bytes | list[Effect]:
+        """Return what leaves encrypted (LIP-173, "Encryption Hook"), or what to do if that fails or is awaited."""
         try:
-            sealed = self._ciphering.seal(leaving.encoded, leaving, is_content=leaving.new is not None)
+            encrypted = self._ciphering.encrypt(leaving.encoded, leaving, is_content=leaving.new is not None)
         except EncryptionError as error:
-            self.not_sealed(leaving, error, now_ms)
-            return None
-        if isinstance(sealed, bytes):
-            return sealed
-        self._effects.add(sealed)
-        return None
+            return self.not_encrypted(leaving, error, now_ms)
+        return encrypted if isinstance(encrypted, bytes) else [encrypted]
 
-    def not_sealed(self, leaving: Leaving, error: Exception, now_ms: int) -> None:
-        """Act on a failure of the encryption hook; it ends the request of a segment that was never sealed before."""
+    def not_encrypted(self, leaving: Leaving, error: Exception, now_ms: int) -> list[Effect]:
+        """Act on a failure of the encryption hook; it ends the request of a segment that was never encrypted before."""
         if leaving.new is not None:
             segment = self.requests.segments.get(leaving.sds_id)
-            if segment is not None:
-                self._fail(segment, SendErrorReason.ENCRYPTION_FAILED, str(error), now_ms)
-            return
-        self._tally.add("not_sealed")
+            if segment is None:
+                return []
+            return self._fail(segment, SendErrorReason.ENCRYPTION_FAILED, str(error), now_ms)
+        self._tally.add("not_encrypted")
         if leaving.purpose is Purpose.SYNC:
             self._sync_lost(now_ms)
-        segment = self._carried(leaving, SegmentState.SEALING)
+        segment = self._carried(leaving, SegmentState.ENCRYPTING)
         if segment is not None:
-            self.requests.move(segment, SegmentStep.NOT_SEALED)
+            self.requests.move(segment, SegmentStep.NOT_ENCRYPTED)
             # An attempt like any other, so that a cipher that is broken for good ends the request.
-            self.requests.transmitted(segment, self._retry_at(segment, now_ms))
+            self.requests.count_attempt(segment, self._retry_at(segment, now_ms))
+        return []
 
-    def limit(self, leaving: Leaving, sealed: bytes, now_ms: int) -> bool:
-        """Queue something that is sealed until the rate limit lets it leave, and return whether it is queued.
+    def limit(self, leaving: Leaving, encrypted: bytes, now_ms: int) -> list[Effect]:
+        """Queue something that is encrypted until the rate limit lets it leave (`dispatch`).
 
         A segment that leaves for the first time enters the history here, if it fits and its request has not ended.
         """
         if leaving.new is not None:
             segment = self.requests.segments.get(leaving.sds_id)
             if segment is None:
-                return False
-            if self.outbound.is_too_large(sealed):
-                detail = f"{len(sealed)} bytes sealed do not fit the network"
-                self._fail(segment, SendErrorReason.MESSAGE_TOO_LARGE, detail, now_ms)
-                return False
+                return []
+            if self.outbound.is_too_large(encrypted):
+                detail = f"{len(encrypted)} bytes encrypted do not fit the network"
+                return self._fail(segment, SendErrorReason.MESSAGE_TOO_LARGE, detail, now_ms)
             self._sds.broadcast(leaving.new, None)
-        self._enqueue(leaving, sealed, now_ms)
-        return True
+        self._enqueue(leaving, encrypted, now_ms)
+        return []
 
-    def dispatch(self, now_ms: int) -> None:
+    def dispatch(self, now_ms: int) -> list[Effect]:
         """Hand out everything that may leave now."""
-        for leaving in self.outbound.dispatch(now_ms):
-            if isinstance(leaving, Refused):
-                self._refused(leaving, now_ms)
-            else:
-                self._publish(leaving)
+        effects: list[Effect] = []
+        for outcome in self.outbound.dispatch(now_ms):
+            effects += self._publish(outcome) if isinstance(outcome, Publish) else self._not_sendable(outcome, now_ms)
+        return effects
 
-    def sync(self, now_ms: int) -> Leaving | None:
-        """Return a sync message, which nobody acknowledges, if there is anything to say; it replaces one that waits."""
+    def sync(self, now_ms: int) -> Leaving | list[Effect]:
+        """Return a sync message, if there is anything to say; it replaces one that waits in the queue."""
         if self.outbound.limiter.queued(Priority.SYNC):
             self.outbound.limiter.discard(lambda _: True, Priority.SYNC)
             self._sync_lost(now_ms)
         message = self._sds.send_sync(now_ms)
         if message is None:
-            return None
+            return []
         self._unsent_sync = message
         encoded = self._sds.profile.codec.encode(message)
         return Leaving(purpose=Purpose.SYNC, sds_id=message.message_id, encoded=encoded)
 
-    def answered(
-        self,
-        token: int,
-        now_ms: int,
-        *,
-        accepted: bool,
-        permanent: bool = False,
-        too_many: bool = False,
-        detail: str = "",
-    ) -> None:
+    def answered(self, token: int, answer: NodeAnswer, now_ms: int) -> list[Effect]:
         """Act on the node's answer to what was handed out under a token."""
         in_flight = self.outbound.answered(token)
         if in_flight is None:
-            return
-        if accepted or permanent:
-            self.outbound.taken(now_ms)
+            return []
+        if answer.accepted or answer.permanent:
+            self.outbound.answered_for_good(now_ms)
         else:
-            self.outbound.refused(in_flight, now_ms, too_many=too_many)
+            self.outbound.refused(in_flight, now_ms, too_many=answer.too_many)
         if in_flight.ephemeral is not None:
-            self.ephemeral.answered(
-                in_flight, now_ms, accepted=accepted, permanent=permanent, too_many=too_many, detail=detail
-            )
-        else:
-            self._answered(in_flight, now_ms, accepted=accepted, permanent=permanent, detail=detail)
+            return self.ephemeral.answered(in_flight, answer, now_ms)
+        return self._accepted(in_flight, now_ms) if answer.accepted else self._not_taken(in_flight, answer, now_ms)
 
-    def _answered(self, in_flight: InFlight, now_ms: int, *, accepted: bool, permanent: bool, detail: str) -> None:
+    def _not_taken(self, in_flight: InFlight, answer: NodeAnswer, now_ms: int) -> list[Effect]:
         purpose, sds_id = in_flight.purpose, in_flight.sds_id
         segment = self.requests.segments.get(sds_id)
-        if accepted:
-            if self._unsent_sync is not None and sds_id == self._unsent_sync.message_id:
-                self._unsent_sync = None
-            self._accepted(segment, in_flight, now_ms)
-            return
         self._tally.add("not_taken")
         self._sds.withdraw_hint(sds_id, in_flight.message_hash)
         carried = self._carried(in_flight.transmission, SegmentState.IN_FLIGHT)
-        if not permanent and self._is_still_wanted(purpose, segment) and self.outbound.put_back(in_flight):
+        if not answer.permanent and self._is_still_wanted(purpose, segment) and self.outbound.put_back(in_flight):
             if carried is not None:
                 self.requests.move(carried, SegmentStep.PUT_BACK)
-            return
+            return []
         if purpose is Purpose.SYNC:
             self._sync_lost(now_ms)
-        if carried is None:
-            return
-        if permanent:
-            self._fail(carried, SendErrorReason.REJECTED, detail, now_ms)
-        else:
+        if carried is not None and answer.permanent:
+            return self._fail(carried, SendErrorReason.REJECTED, answer.detail, now_ms)
+        if carried is not None:
             self._postpone(carried, SegmentStep.NOT_TAKEN, now_ms)
+        return []
 
-    def reviewed(self, review: Review, now_ms: int) -> None:
+    def reviewed(self, review: Review, now_ms: int) -> list[Effect]:
         """Pass on evidence about a segment, and stop repeating what its request no longer needs."""
         segment = self.requests.segments.get(review.message_id)
         if segment is None:
-            return
+            return []
         first_sign = review.evidence is None and not (segment.possibly or segment.acknowledged_by)
-        for event in self.requests.review(review, now_ms):
-            self._effects.tell(event)
-            if isinstance(event, MessageDelivered):
-                self._close(event.request_id, now_ms, delivered=True)
-                return
+        events = self.requests.review(review, now_ms)
+        if any(isinstance(event, MessageDelivered) for event in events):
+            self._close(segment.request_id, now_ms, delivered=True)
+            return emit(*events)
         if first_sign and segment.retry_at is not None and self.requests.waits_longer(segment):
             self.requests.plan_retry(segment, segment.retry_at + self._options.retry_interval_ms)
         is_queued_again = segment.attempts and segment.state is SegmentState.QUEUED
@@ -327,6 +299,7 @@ class Sending:
             self.outbound.discard(segment.sds_id)
             self.requests.move(segment, SegmentStep.UNNEEDED)
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
+        return emit(*events)
 
     def _begin_anew(self, segment: SentSegment, now_ms: int) -> None:
         """Plan to repeat a segment of a request that was opened again, as often as if it had left just now."""
@@ -346,58 +319,61 @@ class Sending:
         """Whether a segment that waited until fewer others are sent again can be sent again now."""
         return bool(self.requests.held) and self.requests.repeated < self._options.max_active_retries
 
-    def repeat_held(self, now_ms: int) -> Leaving | None:
-        """Return the first segment that is held, to be sent again, if it still needs that."""
-        return self.repeat(next(iter(self.requests.held.values())), now_ms)
+    def first_held(self) -> SentSegment:
+        """Return the segment that is held and was due first."""
+        return next(iter(self.requests.held.values()))
 
-    def note_held(self) -> None:
+    def note_held(self) -> list[Effect]:
         """Tell whether more segments are to be sent again than may be at once."""
-        self._effects.tell(
+        return emit(
             *self._limits.note(Limit.ACTIVE_RETRIES, self._options.max_active_retries, bites=bool(self.requests.held))
         )
 
     def next_retry_at(self, now_ms: int) -> int | None:
-        """Return when something is to be sent again to do."""
+        """Return when a segment is next due to be sent again."""
         return now_ms if self.goes_on_with_held else self.requests.next_retry_at()
 
-    def repeat(self, segment: SentSegment, now_ms: int) -> Leaving | None:
-        """Return a segment whose time has come, to be sent again; None if it need not be now, or is not any more.
+    def repeat(self, segment: SentSegment, now_ms: int) -> Leaving | list[Effect]:
+        """Return a segment whose time has come, to be sent again; nothing if it need not be now, or is not any more.
 
         It is held while many others are being sent again. When it was sent as often as allowed, its request ends with a
         delivery error.
         """
         request = self.requests.open.get(segment.request_id)
         if request is None:
-            return None
-        encoded = self._sds.retained.encoded(segment.sds_id)
+            return []
         waiting = self._sds.unacknowledged(segment.sds_id)
-        if waiting is not None:
-            encoded = self._sds.profile.codec.encode(waiting.message)
+        # A copy that is retained for repair requests is encoded.
+        message = self._sds.retained.encoded(segment.sds_id) if waiting is None else waiting.message
         is_under_way = segment.state in UNDER_WAY or self.outbound.waits(segment.sds_id)
-        if encoded is None or is_under_way or not self.requests.needs_retry(segment):
+        if message is None or is_under_way or not self.requests.needs_retry(segment):
             if segment.state is SegmentState.HELD:
                 self.requests.move(segment, SegmentStep.UNNEEDED)
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
         elif segment.attempts > self._max_retries:
-            self._effects.tell(
-                self.requests.delivery_error(request, f"not acknowledged after {self._max_retries} retransmissions")
-            )
+            why = f"not acknowledged after {self._max_retries} retransmissions"
+            error = self.requests.delivery_error(request, why)
             self._close(request.request_id, now_ms)
+            return emit(error)
         elif segment.attempts and self.requests.repeated >= self._options.max_active_retries:
             self.requests.move(segment, SegmentStep.HOLD)
         else:
             self.requests.move(segment, SegmentStep.DUE)
-            self._effects.add(*self._answers.sought(segment.attempts, now_ms))
             # What never left goes before what is repeated.
             purpose = Purpose.RETRY if segment.attempts else Purpose.CONTENT
-            is_first = segment.chunk_index == 0
+            is_first = segment.order == 0
+            encoded = message if isinstance(message, bytes) else self._sds.profile.codec.encode(message)
             return Leaving(purpose=purpose, sds_id=segment.sds_id, encoded=encoded, first_segment=is_first)
-        return None
+        return []
 
-    def repair(self, message_id: str, encoded: bytes) -> Leaving | None:
+    def seek_acknowledgements(self, segment: SentSegment, now_ms: int) -> list[QueryStore]:
+        """Return the query for acknowledgements that got lost, if a segment that is sent again was in vain so far."""
+        return self._lost_acknowledgements.query(segment.attempts, now_ms)
+
+    def repair(self, message_id: str, encoded: bytes) -> Leaving | list[Effect]:
         """Return a message that somebody asked for and that it is our turn to send (SDS-R), unless it waits already."""
-        if self.outbound.waits(message_id) or self.outbound.waits_for_others(message_id):
-            return None
+        if self.outbound.waits(message_id) or self.outbound.repair_is_under_way(message_id):
+            return []
         return Leaving(purpose=Purpose.REPAIR, sds_id=message_id, encoded=encoded)
 
     def never_left(self) -> list[SdsMessage]:
@@ -423,14 +399,14 @@ class Sending:
 
     def clock_went_back(self, now_ms: int) -> None:
         """Bring forward the retries that were planned by a clock that was ahead, in this life or an earlier one."""
-        latest = 2 * (self._options.retry_interval_ms or _ANSWERED_WITHIN_MS)
+        latest = 2 * (self._options.retry_interval_ms or _ACKNOWLEDGED_WITHIN_MS)
         self.requests.bring_forward(now_ms + latest)
-        self._answers.clock_went_back(now_ms)
+        self._lost_acknowledgements.clock_went_back(now_ms)
         self.outbound.clock_went_back(now_ms)
 
     def _waits_above(self) -> Upstream:
-        """Return what the rate limit needs to know of the outbox; while a segment is sealed nothing of it can leave."""
-        if self._ciphering.sealing_content:
+        """Return what the rate limit needs to know of the outbox; nothing of it can leave while a hook is awaited."""
+        if self._ciphering.encrypting_content:
             return NOTHING_WAITS
         return self.outbox.upstream(first_segment_only=self._options.rate_limit.first_segment_only)
 
@@ -460,78 +436,82 @@ class Sending:
         self.requests.move(segment, step)
         self.requests.plan_retry(segment, now_ms + _RETRY_AFTER_REFUSAL_MS)
 
-    def _enqueue(self, leaving: Leaving, sealed: bytes, now_ms: int) -> None:
+    def _enqueue(self, leaving: Leaving, encrypted: bytes, now_ms: int) -> None:
         transmission = Transmission(
             purpose=leaving.purpose,
             sds_id=leaving.sds_id,
-            payload=sealed,
+            payload=encrypted,
             first_segment=leaving.first_segment,
         )
-        segment = self._carried(leaving, SegmentState.SEALING)
+        segment = self._carried(leaving, SegmentState.ENCRYPTING)
         if segment is not None:
-            self.requests.move(segment, SegmentStep.SEALED)
-        accepted, displaced = self.outbound.enqueue(transmission)
-        for turned_away in (None if accepted else transmission, displaced):
-            segment = None if turned_away is None else self._carried(turned_away, SegmentState.QUEUED)
-            if segment is not None:
-                self._postpone(segment, SegmentStep.DISPLACED, now_ms)
+            self.requests.move(segment, SegmentStep.ENCRYPTED)
+        placement = self.outbound.enqueue(transmission)
+        without_room = placement.displaced if placement.accepted else transmission
+        segment = None if without_room is None else self._carried(without_room, SegmentState.QUEUED)
+        if segment is not None:
+            self._postpone(segment, SegmentStep.DISPLACED, now_ms)
 
-    def _publish(self, leaving: Publish) -> None:
-        self._tally.sent(leaving.purpose, len(leaving.encoded))
-        segment = self._carried(leaving, SegmentState.QUEUED)
-        if segment is not None:
-            self.requests.move(segment, SegmentStep.HANDED_OUT)
-            request = self.requests.open[segment.request_id]
-            self._effects.tell(
-                MessageSending(
-                    request_id=request.request_id,
-                    message_id=request.message_id,
-                    chunk_info=self.requests.chunk_info(segment),
-                    attempt=segment.attempts,
-                )
-            )
-            self._sds.add_hint(leaving.sds_id, leaving.message_hash)
-        self._effects.add(leaving)
+    def _publish(self, publish: Publish) -> list[Effect]:
+        self._tally.sent(publish.purpose, len(publish.encoded))
+        segment = self._carried(publish, SegmentState.QUEUED)
+        if segment is None:
+            return [publish]
+        self.requests.move(segment, SegmentStep.HANDED_OUT)
+        request = self.requests.open[segment.request_id]
+        self._sds.add_hint(publish.sds_id, publish.message_hash)
+        sending = MessageSending(
+            request_id=request.request_id,
+            message_id=request.message_id,
+            chunk_info=self.requests.chunk_info(segment),
+            attempt=segment.attempts,
+        )
+        return [Emit(event=sending), publish]
 
     def _retry_at(self, segment: SentSegment, now_ms: int) -> int:
-        interval = self._options.retry_interval_ms or _ANSWERED_WITHIN_MS
+        interval = self._options.retry_interval_ms or _ACKNOWLEDGED_WITHIN_MS
         return now_ms + interval * (2 if self.requests.waits_longer(segment) else 1)
 
-    def _refused(self, refused: Refused, now_ms: int) -> None:
-        segment = self._carried(refused.transmission, SegmentState.QUEUED)
+    def _not_sendable(self, what: Unsendable, now_ms: int) -> list[Effect]:
+        segment = self._carried(what.transmission, SegmentState.QUEUED)
         if segment is not None:
-            self._fail(segment, refused.reason, refused.detail, now_ms)
-        else:
-            self._tally.add("refused")
+            return self._fail(segment, what.reason, what.detail, now_ms)
+        self._tally.add("refused")
+        return []
 
-    def _accepted(self, segment: SentSegment | None, in_flight: InFlight, now_ms: int) -> None:
+    def _accepted(self, in_flight: InFlight, now_ms: int) -> list[Effect]:
         sds_id, message_hash = in_flight.sds_id, in_flight.message_hash
+        if self._unsent_sync is not None and sds_id == self._unsent_sync.message_id:
+            self._unsent_sync = None
+        segment = self.requests.segments.get(sds_id)
         if segment is not None and not segment.accepted:
-            # A hint that nobody confirmed gives way to one that leads somewhere.
+            # A hint that was not confirmed is replaced by one that was.
             self._withdraw_hint(sds_id)
         self._sds.add_hint(sds_id, message_hash)
         carried = self._carried(in_flight.transmission, SegmentState.IN_FLIGHT)
-        if carried is not None:
-            self.requests.move(carried, SegmentStep.TAKEN)
-            # Parity is not repeated: whoever lacks data segments gets those. Time counts from now on, for before the
-            # node took it nobody could have received it.
-            self.requests.transmitted(carried, None if carried.is_parity else self._retry_at(carried, now_ms))
-            self._effects.tell(*self.requests.accepted(carried, message_hash))
+        if carried is None:
+            return []
+        self.requests.move(carried, SegmentStep.TAKEN)
+        # Parity is not sent again: a receiver that lacks data segments gets those. The interval begins now, because the
+        # segment could not be received before the node took it.
+        self.requests.count_attempt(carried, None if carried.is_parity else self._retry_at(carried, now_ms))
+        return emit(*self.requests.accepted(carried, message_hash))
 
     def _withdraw_hint(self, sds_id: str) -> None:
         record = self._sds.record(sds_id)
         if record is not None and record.retrieval_hint is not None:
             self._sds.withdraw_hint(sds_id, record.retrieval_hint)
 
-    def _fail(self, segment: SentSegment, reason: SendErrorReason, detail: str, now_ms: int) -> None:
+    def _fail(self, segment: SentSegment, reason: SendErrorReason, detail: str, now_ms: int) -> list[Effect]:
         if segment.sds_id not in self.requests.segments:
-            return
-        self._effects.tell(*self.requests.send_error(segment, reason, detail))
+            return []
+        events = self.requests.send_error(segment, reason, detail)
         self._close(segment.request_id, now_ms, failed=True)
+        return emit(*events)
 
     def _close(self, request_id: str, now_ms: int, *, delivered: bool = False, failed: bool = False) -> None:
         request = self.requests.open[request_id]
-        if len(request.segments) < request.part_count:
+        if len(request.segments) < request.segment_count:
             self.outbox.drop(request_id)
         segments = self.requests.close(request_id)
         acknowledged: dict[str, Acknowledged] = {}

@@ -71,17 +71,14 @@ class SyncTimer:
         self._spoke_ms = now_ms
         self._wait_idly(now_ms)
 
-    def for_repair_at(self, due_at: int | None) -> int | None:
+    def for_repair_at(self, due_at: int) -> int | None:
         """Return when a repair request that is due at a time makes us speak; not in rapid succession."""
-        if due_at is None or self.at_ms is None:
+        if self.at_ms is None:
             return None
-        lacking_ms = max(0, self._interval_ms - self._repair_credit)
-        allowed_at = self._credited_ms + lacking_ms if lacking_ms else due_at
-        return (
-            max(due_at, allowed_at)
-            if self._spoke_ms is None
-            else max(due_at, allowed_at, self._spoke_ms + _REPAIR_SPACING_MS)
-        )
+        lacking_ms = self._interval_ms - self._repair_credit
+        credit_at = self._credited_ms + lacking_ms if lacking_ms > 0 else due_at
+        spaced_at = due_at if self._spoke_ms is None else self._spoke_ms + _REPAIR_SPACING_MS
+        return max(due_at, credit_at, spaced_at)
 
     def content_sent(self, now_ms: int) -> None:
         """Begin a new wait: an own message acknowledges as much as a sync message would."""
@@ -103,7 +100,7 @@ class SyncTimer:
         self._bring_forward(now_ms if at_once else self._draw(now_ms, AFTER_CONTENT_RECEIVED))
 
     def copy_received(self, now_ms: int) -> None:
-        """Owe an acknowledgement, which nobody else's sync message can replace."""
+        """Owe an acknowledgement, which a sync message of another participant cannot replace."""
         self._has_news = True
         if not self._owed:
             self._owed = True

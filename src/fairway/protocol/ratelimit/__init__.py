@@ -3,11 +3,11 @@
 RELIABLE-CHANNEL-API, "Rate Limit Management"; LIP-173, "Rate Limit Manager".
 
 - `manager` decides which transmission leaves when.
-- `waiting` holds the others in order.
-- `membership` is what the channels of one node share, its `pace` among it.
-- `quota` keeps every limit, and the count against each.
-- `epoch` keeps the count right under clocks that jump.
-- `rln` is the interface to whoever proves transmissions.
+- `waiting` is the queue of those that may not leave yet.
+- `membership` is what the channels of one node share: their quotas, and the `pace` of the node.
+- `quota` has every limit, and counts transmissions against each.
+- `epoch` counts by epoch, also when the clock jumps.
+- `rln` is the interface to a prover of transmissions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairway.protocol.ratelimit.manager import (
 from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.ratelimit.pace import Pace
 from fairway.protocol.ratelimit.quota import EpochQuota, Quota, QuotaSource, QuotaState, Share, Verdict
-from fairway.protocol.ratelimit.rln import NodeProves, NoProof, RlnProofProvider, rln_signal
+from fairway.protocol.ratelimit.rln import NoProof, RlnProofProvider, rln_signal
 from fairway.protocol.ratelimit.waiting import Priority
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "EpochQuota",
     "Membership",
     "NoProof",
-    "NodeProves",
     "Pace",
     "Placement",
     "Priority",

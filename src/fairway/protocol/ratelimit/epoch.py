@@ -25,8 +25,8 @@ from typing import Final
 from fairway.errors import ConfigurationError
 
 REMEMBERED_EPOCHS: Final = 16
-"""Used epochs on record. Validators refuse messages more than 20 s off their own clock, so of two visits to
-an epoch with this many others between them the network accepted the messages of at most one."""
+"""Used epochs on record. Validators refuse messages more than 20 s off their own clock. So if a clock comes back to an
+epoch after so many others, the network accepted messages of at most one of the two visits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class EpochCounter:
 
     @property
     def others(self) -> int:
-        """Transmissions of the current epoch that others drew from the same quota, as last told."""
+        """Transmissions of the current epoch by others that share the quota, as its keeper last said."""
         return self._others
 
     @property

@@ -1,9 +1,9 @@
 """The rate limit manager: the last step before dispatch, and the only one that may hold a transmission back.
 
 LIP-173, "Rate Limit Manager" and "Rate limiting"; RELIABLE-CHANNEL-API, "Rate Limit Management" and "Ephemeral
-messages". Every transmission passes here: segments, retries, repairs, sync (each is one WakuMessage and costs
-one RLN slot). What has room goes, the rest waits for a coming epoch; ephemeral messages go at once or not at
-all.
+messages". Every transmission passes here: segments, retries, repairs and sync messages, each of which is one
+WakuMessage and counts once against the limit. A transmission for which there is room leaves, the others wait for a
+coming epoch. An ephemeral message leaves at once or is dropped.
 
 ::
 
@@ -15,14 +15,13 @@ all.
 The channels of one node share its rate limit and the pace at which it takes messages
 (`fairway.protocol.ratelimit.membership`), and nothing leaves faster than that.
 
-Content that has not been made into messages yet may wait above this queue (``upstream``); it has the claim of
-content, and the caller takes it when `has_room_for_content` says so. Where the node is slow, or no quota limits, every
-so many content messages one of the others goes first: a long burst must not keep acknowledgements and repairs from
-everybody else for as long as it lasts. They go as long as their share of a quota lasts.
+Segments that are no messages yet may wait above this queue (``upstream``). They count as content, and the caller takes
+the next one when `has_room_for_content` returns true. After every few content messages a transmission of another class
+goes first, so that a long burst of content does not delay acknowledgements and repairs for as long as it lasts.
 
-Invariant: a charge is part of `state`, and handed to ``on_change``, before the item that it pays for is
-handed out. So a crash between the two costs a slot and never lends one. Items are opaque: whoever enqueues
-them keeps them durable.
+Invariant: a charge is part of `state`, and handed to ``on_change``, before the item that it pays for is handed out. A
+crash between the two may count a transmission that was not sent, and never fails to count one that was. Items are
+opaque; the caller stores them.
 """
 
 from __future__ import annotations
@@ -62,9 +61,9 @@ _DROP_REASON: Final = {
 _IN_A_ROW: Final = 4
 """Transmissions of one class after which one of a less urgent class goes first: acknowledgements must get out, too."""
 _YIELD_MS: Final = 20
-"""How soon to look again whether the other channels of the node took what they are owed."""
+"""How soon to look again whether other channels of the node, whose turn it is, have sent."""
 _CLAIM_MS: Final = 1_000
-"""How long after its time another channel's claim is believed."""
+"""A claim of another channel counts until this long after the time at which that channel could send."""
 
 
 class Upstream(NamedTuple):
@@ -72,7 +71,7 @@ class Upstream(NamedTuple):
 
     waiting: int = 0
     paying: int = 0
-    """How many of them will be charged."""
+    """How many of them will count against the limit."""
     next_is_free: bool = False
 
 
@@ -85,19 +84,19 @@ class Placement(Generic[T]):
     """What became of an enqueued item."""
 
     accepted: bool
-    """Whether it waits now. If not, the queue is full of what is at least as urgent: the caller keeps it."""
+    """Whether it is in the queue. If not, the queue is full of items that are at least as urgent; the caller keeps
+    it."""
     sequence: int | None
-    """Its place within its class; None when refused."""
+    """Its sequence number, by which its class is ordered; None when refused."""
     displaced: T | None = None
-    """An item that had to give way: it is no longer in the queue and will not be sent."""
+    """An item that was removed from the queue to make room, and will not be sent."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Admission(Generic[T]):
-    """An item that may leave now, and what it takes to put it back.
+    """An item that may leave now, with what `RateLimitManager.put_back` needs.
 
-    A handle rather than a value: it remembers that it was put back, because a charge returned twice
-    would be a slot too many.
+    It remembers whether it was put back, so that its charge is not returned twice.
     """
 
     item: T
@@ -115,10 +114,10 @@ class Admission(Generic[T]):
 class RateLimitManager(Generic[T]):
     """Decides which transmission leaves when.
 
-    ``on_change`` is called with the new `state` whenever that changed, and returns only when it is as durable
-    as the caller wants it. If it raises during `admit`, the item stays in the queue and its charge stands.
-    It is called also while nothing limits, for a limit may become known in mid-epoch; whoever can rule that
-    out may skip the write while `limiting` is false.
+    ``on_change`` is called with the new `state` whenever that changed, and returns only when it is as durable as the
+    caller wants it. If it raises during `admit`, the item stays in the queue and its charge stands. It is called
+    without a limit, too, because a limit may become known in the middle of an epoch; a caller for which that cannot
+    happen need not write while `limiting` is false.
     """
 
     __slots__ = (
@@ -159,7 +158,7 @@ class RateLimitManager(Generic[T]):
 
     @property
     def limiting(self) -> bool:
-        """Whether any limit is in force: configured and enabled, or told by the node or the provider."""
+        """Whether any limit is in force: configured and enabled, or named by the node or the provider."""
         return self._quota.limiting
 
     # -- the queue ---------------------------------------------------------------------------------
@@ -175,23 +174,23 @@ class RateLimitManager(Generic[T]):
     ) -> Placement[T]:
         """Add a transmission to its class.
 
-        ``first_segment`` matters only with the option first_segment_only, where all others are free, as
-        drafts of LIP-173 had it ("the subsequent chunks MUST be accepted rate-limit wise"). ``key`` names what the
-        transmission is for, such as the SDS message id; several may share one. ``sequence`` restores a place;
-        without it the item comes last in its class.
+        ``first_segment`` matters only with the option first_segment_only, where all others are free, as drafts of
+        LIP-173 had it ("the subsequent chunks MUST be accepted rate-limit wise"). ``key`` names what the transmission
+        is for, such as the SDS message id; several may have the same. ``sequence`` is given to an item that was queued
+        before a restart; without it the item comes last in its class.
 
-        A full queue (max_queued) first drops its oldest entry of the least urgent class, never content, and
-        never for the sake of something less urgent. If there is no such entry the item is refused.
+        A full queue (max_queued) first drops its oldest entry of the least urgent class, but never content, and only an
+        entry that is not more urgent than the item. If there is none, the item is refused.
         """
         has_room, victim = self._queue.make_room(priority)
         if not has_room:
             return Placement(accepted=False, sequence=None)
-        place = self._queue.take_sequence(sequence)
+        sequence = self._queue.take_sequence(sequence)
         free = self._config.first_segment_only and not first_segment
-        self._queue.push(Waiting(item=item, priority=priority, sequence=place, free=free, key=key))
+        self._queue.push(Waiting(item=item, priority=priority, sequence=sequence, free=free, key=key))
         if victim is None:
-            return Placement(accepted=True, sequence=place)
-        return Placement(accepted=True, sequence=place, displaced=victim.item)
+            return Placement(accepted=True, sequence=sequence)
+        return Placement(accepted=True, sequence=sequence, displaced=victim.item)
 
     def queued(self, priority: Priority | None = None) -> int:
         """Return how many items wait, of one class or altogether."""
@@ -254,11 +253,11 @@ class RateLimitManager(Generic[T]):
         self._member.claim(0, 0)
 
     def put_back(self, admission: Admission[T], *, was_handed_out: bool = False) -> None:
-        """Return an item to its place, and its charge to the epoch it was made in.
+        """Put an item back into the queue where it was, and return its charge to the epoch in which it was made.
 
-        For an item that never left: its proof failed with NOT_READY, TRANSIENT or BUDGET_EXHAUSTED. One that was
-        handed to the node (``was_handed_out``), which did not take it, goes again before what comes after it; its
-        charge stands. An item is taken back even if the queue has filled up meanwhile, for it was accepted once.
+        This is for an item that was not sent: its proof failed with NOT_READY, TRANSIENT or BUDGET_EXHAUSTED. The
+        charge of an item that the node did not take (``was_handed_out``) stands. An item is put back even if the queue
+        is full.
         """
         if admission.returned:
             raise ValueError("this admission was put back before; each may be put back once")
@@ -279,13 +278,12 @@ class RateLimitManager(Generic[T]):
         """Charge an ephemeral message and return None, or say why it must be dropped.
 
         RELIABLE-CHANNEL-API, "Ephemeral messages": "If utilization >= threshold (default: 90%), drop the message".
-        Content that waits counts as used, so that ephemeral traffic never takes a slot that content is about
-        to need.
+        Content that waits counts as sent, so that ephemeral messages do not use what content needs.
         """
         waiting = self._queue.paying(Priority.CONTENT) + self._upstream().paying
         verdict = self._quota.verdict(Share.EPHEMERAL, now_ms, waiting=waiting)
         if verdict is Verdict.OPEN and self._shared_from(now_ms) > now_ms:
-            # The node refuses more, or grants it to others first.
+            # The node takes nothing more now, or other channels are first.
             verdict = Verdict.REACHED
         if verdict is not Verdict.OPEN:
             return _DROP_REASON[verdict]
@@ -337,7 +335,7 @@ class RateLimitManager(Generic[T]):
         return self._quota.remaining(now_ms)
 
     def set_node_quota(self, limit: int | None, epoch_ms: int | None, remaining: int | None, now_ms: int) -> None:
-        """Take the quota that the node told; ``limit`` None = it told none, 0 = it has no membership.
+        """Take the quota that the node named; ``limit`` None = it named none, 0 = it has no membership.
 
         ``epoch_ms`` None = as configured, ``remaining`` None = unknown.
         """
@@ -345,7 +343,7 @@ class RateLimitManager(Generic[T]):
             self._changed()
 
     def set_provider_quota(self, quota: EpochQuota | None, now_ms: int) -> None:
-        """Take the quota that the RLN proof provider told; None = it told none."""
+        """Take the quota that the RLN proof provider named; None = it named none."""
         if self._quota.tell(
             QuotaSource.PROVIDER,
             limit=None if quota is None else quota.rate_limit,
@@ -359,14 +357,15 @@ class RateLimitManager(Generic[T]):
     def exhaust(self, now_ms: int) -> None:
         """Hold everything to the next epoch, because the RLN proof provider said BUDGET_EXHAUSTED.
 
-        It closes the epoch of every told limit; without one, the configured epoch, even if nothing limits.
+        It closes the epoch of every limit that a node or provider named; without one, the configured epoch, even if
+        nothing limits.
         """
         self._member.exhaust(now_ms)
 
     # -- what must survive a crash -----------------------------------------------------------------
 
     def state(self) -> QuotaState:
-        """Return the counters and the told limits: nested tuples of integers, strings, booleans and None."""
+        """Return the counters and the limits that were named: nested tuples of integers, strings, booleans and None."""
         return self._quota.state()
 
     def restore(self, state: object) -> None:

@@ -34,10 +34,10 @@ class Member:
         """Transmissions so far; a channel that joined later begins where the least served one stands."""
         self._membership = membership
         self.claimed = (0, 0)
-        """How many transmissions wait for what is shared, and until when that is believed."""
+        """How many transmissions of this channel wait, and until when other channels take account of them."""
 
     def claim(self, waiting: int, until_ms: int) -> None:
-        """Say how many transmissions wait for what is shared; after ``until_ms`` that is not believed any more."""
+        """Say how many transmissions of this channel wait; other channels take account of them until ``until_ms``."""
         self.claimed = (waiting, until_ms)
 
     def owed_first(self, now_ms: int) -> tuple[int, int]:
@@ -58,20 +58,20 @@ class Member:
             member.changed()
 
     def refund(self, charged_at_ms: int) -> None:
-        """Take back a charge for something that never left."""
+        """Take back a charge for a transmission that was not sent."""
         self.served -= 1
         for member in self._membership:
             member.quota.refund(charged_at_ms)
             member.changed()
 
     def exhaust(self, now_ms: int) -> None:
-        """Take the word that nothing is left in the running epoch."""
+        """Note that the network or the provider said that nothing is left in the running epoch."""
         for member in self._membership:
             member.quota.exhaust(now_ms)
             member.changed()
 
     def learn(self) -> None:
-        """Let everybody know the highest count that anybody has on record, after a restart."""
+        """Give each channel the highest count that any channel has on record, after a restart."""
         members = list(self._membership)
         for member in members:
             learned = [member.quota.merge(other.quota) for other in members if other is not member]
@@ -82,7 +82,7 @@ class Member:
 class Membership:
     """The channels of one node, in the order in which they joined.
 
-    They are forgotten when nobody else holds them any more.
+    A channel is forgotten when its rate limit manager is no longer in use.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""How fast a node takes what is handed to it: one pace for all that leaves through it, learned from its refusals.
+"""How fast a node takes transmissions: one pace for all channels of the node, learned from its refusals.
 
-A service node grants each client so many requests a second and refuses the others (WAKU-LIGHTPUSH, status code 429).
-What it refused goes again before whatever comes after it, and the pace slows down for all:
+A service node takes so many requests a second from each client and refuses the others (WAKU-LIGHTPUSH, status code
+429). A transmission that it refused is sent again before later ones, and the pace falls for all:
 
 ============================ ==========================================================================
 the node says                the pace
@@ -9,11 +9,15 @@ the node says                the pace
 taken                        grows: by 5 % a second, near the pace that was refused last by 0.5 %
 too many requests            falls to 85 % of itself; to half of it when nothing was taken since it fell last
 no, for another reason       one transmission at a time is tried, after 250 ms and then ever later, up to 5 s;
-                             with the first that is taken everything is as before
+                             when one is taken, half as many may leave at once as before, at least
+                             two, and with each that is taken one more; from 64 on any number
 ============================ ==========================================================================
 
-Answers to what left before the pace fell last tell nothing of the present pace. As long as a node has refused nothing,
-its answers alone set the pace. Pure: the time is an argument.
+A node that is overloaded may refuse for any reason, so that one transmission that is taken does not show that it takes
+any number. If all left at once it would refuse nearly all of them, ever the same ones, and these would come late.
+
+A refusal of a transmission that left before the pace fell last does not count again. As long as a node has refused
+nothing, its answers alone set the pace. Pure: the time is an argument.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from typing import Final
 
 _FIRST_PAUSE_MS: Final = 250
 _LAST_PAUSE_MS: Final = 5_000
+_WIDE_OPEN: Final = 64
+"""From so many at once on, how many leave is left to the node."""
 _FALL: Final = 0.85
 _STEEP_FALL: Final = 0.5
 _GROWTH_PER_S: Final = 0.05
@@ -36,13 +42,13 @@ _FORGOTTEN_AFTER_MS: Final = 600_000
 
 
 class Pace:
-    """The pace of one node. Times are milliseconds of any clock; one that goes back only makes it wait anew."""
+    """The pace of one node. Times are milliseconds of any clock; if that goes back, a wait begins anew."""
 
     def __init__(self) -> None:
         self.per_second: float | None = None
         """Transmissions a second; None while the node is not known to refuse any."""
         self.refusals = 0
-        """What the node refused so far, for whatever reason."""
+        """How many transmissions the node has refused, for any reason."""
         self._ceiling = 0.0
         self._episode = 0
         """Counts how often the pace fell or paused; what leaves is marked with it."""
@@ -54,6 +60,10 @@ class Pace:
         self._refused_ms = 0
         self._pause_ms = 0
         self._not_before_ms = 0
+        self._window = 1
+        """How many may leave at once after the node refused one for another reason."""
+        self._granted: int | None = None
+        """How many of them may still leave before another one is taken; None if any number may."""
 
     def __repr__(self) -> str:
         speed = "unlimited" if self.per_second is None else f"{self.per_second:.2f}/s"
@@ -62,12 +72,12 @@ class Pace:
     @property
     def limiting(self) -> bool:
         """Whether anything waits for the pace, now or soon."""
-        return self.per_second is not None or self._pause_ms > 0
+        return self.per_second is not None or self._granted is not None
 
     def opens_at(self, now_ms: int) -> int:
         """Return from when on one transmission may leave; ``now_ms`` if at once."""
         self._observe(now_ms)
-        opens = max(now_ms, self._not_before_ms)
+        opens = now_ms if self._granted else max(now_ms, self._not_before_ms)
         if self.per_second is not None and self._tokens < 1:
             opens = max(opens, now_ms + 1 + int((1 - self._tokens) * 1_000 / self.per_second))
         return opens
@@ -77,16 +87,23 @@ class Pace:
         self._observe(now_ms)
         if self.per_second is not None:
             self._tokens -= 1
-        if self._pause_ms:
-            self._not_before_ms = now_ms + self._pause_ms
+        if self._granted is not None:
+            self._granted = max(0, self._granted - 1)
+            # If no answer comes, another transmission is tried.
+            self._not_before_ms = now_ms + max(_FIRST_PAUSE_MS, self._pause_ms)
         return self._episode
 
     def taken(self, now_ms: int) -> None:
         """Note that the node took a transmission."""
         self._observe(now_ms)
         self._has_taken = True
+        if self._granted is not None:
+            self._window += 1
+            # As many may leave as before, and one more.
+            self._granted = self._window if self._pause_ms else self._granted + 2
+            if self._window >= _WIDE_OPEN:
+                self._granted, self._not_before_ms = None, 0
         self._pause_ms = 0
-        self._not_before_ms = 0
         if self.per_second is None:
             self._taken.append(now_ms)
             while self._taken[0] <= now_ms - _MEASURED_MS:
@@ -97,7 +114,7 @@ class Pace:
             return
         is_near = abs(self.per_second - self._ceiling) <= _NEAR * self._ceiling
         growth = _GROWTH_NEAR_CEILING_PER_S if is_near else _GROWTH_PER_S
-        # One answer speaks for as long as a transmission waits at this pace, not for the hours in which nothing left.
+        # The pace grows for the time between two transmissions at most, and not for hours in which nothing left.
         longest_s = max(1.0, 1 / self.per_second)
         self.per_second *= (1 + growth) ** min(longest_s, max(0, now_ms - self._grown_ms) / 1_000)
         self._grown_ms = now_ms
@@ -114,6 +131,8 @@ class Pace:
         else:
             self._pause_ms = min(_LAST_PAUSE_MS, 2 * self._pause_ms) if self._pause_ms else _FIRST_PAUSE_MS
             self._not_before_ms = now_ms + self._pause_ms
+            self._window = 1 if self._granted is None else max(1, self._window // 2)
+            self._granted = 0
 
     def _slow_down(self, now_ms: int) -> None:
         if self.per_second is None:
@@ -126,10 +145,10 @@ class Pace:
         self._grown_ms = self._refused_ms = self._counted_ms = now_ms
 
     def _observe(self, now_ms: int) -> None:
-        """Grant what the time since the last call is worth; at most a second's worth is saved up."""
+        """Allow as many transmissions as the pace gives for the time since the last call, at most those of a second."""
         passed_ms, self._counted_ms = now_ms - self._counted_ms, now_ms
         if passed_ms < 0:
-            self._not_before_ms = min(self._not_before_ms, now_ms + self._pause_ms)
+            self._not_before_ms = min(self._not_before_ms, now_ms + max(_FIRST_PAUSE_MS, self._pause_ms))
             self._grown_ms = self._refused_ms = now_ms
         elif self.per_second is not None:
             self._tokens = min(max(1.0, self.per_second), self._tokens + passed_ms * self.per_second / 1_000)

@@ -14,18 +14,17 @@ Of a limit L and the threshold t at which it counts as approached (90 % in RELIA
 Management") each kind of transmission may use a share:
 
 ========== ============== ====================================================================
-share      slots of L     because
+share      of L messages  because
 ========== ============== ====================================================================
 CONTENT    L              users' messages may use everything
-HELD       floor(t * L)   repair, retries and sync leave the rest to content, but have at least one
-                          slot: they must still get out when nobody has anything to say
+HELD       floor(t * L)   repair, retries and sync leave the rest to content, but may send at least
+                          one: they must still leave when there is no content to send
 EPHEMERAL  ceil(t * L)    they go while less than t of L is used: "If utilization >= threshold (default:
                           90%), drop the message" (RELIABLE-CHANNEL-API, "Ephemeral messages")
 ========== ============== ====================================================================
 
-With L = 0 nothing goes. A configured 0 is a limit that is always reached. A 0 that was *told* is no quota at
-all: RLN says so when there is no membership, and no coming epoch changes that, only another word from the
-same source.
+With L = 0 nothing leaves. A configured 0 is a limit that is always reached. A 0 that a node or provider *names* means
+that there is no membership (RLN-API): no coming epoch changes that, only another limit from the same source.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _STATE_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochQuota:
-    """What the keeper of a quota says about one epoch (RLN-API, get_epoch_quota)."""
+    """What a node or a provider says about the quota of one epoch (RLN-API, get_epoch_quota)."""
 
     epoch_index: int
     """The epoch it speaks of: floor(unix_ms / epoch_ms)."""
@@ -59,7 +58,7 @@ class EpochQuota:
     remaining: int | None = None
     """Messages left in that epoch; None = not known."""
     epoch_ms: int | None = None
-    """Length of the keeper's epochs; None = as configured."""
+    """Length of an epoch; None = as configured."""
 
     def __post_init__(self) -> None:
         if self.rate_limit < 0:
@@ -71,7 +70,7 @@ class EpochQuota:
 
 
 class QuotaSource(Enum):
-    """Who set a limit."""
+    """Where a limit comes from."""
 
     CONFIGURED = "configured"
     NODE = "node"
@@ -98,7 +97,7 @@ class Verdict(IntEnum):
     EXHAUSTED = 3
     """The network or the provider said that nothing is left in this epoch."""
     NO_MEMBERSHIP = 4
-    """A told rate limit of 0."""
+    """The network or the provider named a rate limit of 0."""
 
 
 class _Allowance:
@@ -135,7 +134,7 @@ class Quota:
 
     @property
     def limiting(self) -> bool:
-        """Whether any limit is in force: configured and enabled, or told."""
+        """Whether any limit is in force: configured and enabled, or named by a node or provider."""
         return self._config.enabled or any(
             allowance.limit is not None
             for source, allowance in self._allowances.items()
@@ -160,7 +159,7 @@ class Quota:
         remaining: int | None = None,
         now_ms: int,
     ) -> bool:
-        """Take the word of a node or provider; ``limit`` None withdraws it. Return whether anything changed.
+        """Note the limit that a node or provider named; None withdraws it. Return whether anything changed.
 
         ``remaining`` counts only in the epoch that it is about (``epoch_index``; None = the one of
         ``now_ms``).
@@ -179,7 +178,7 @@ class Quota:
             self._allowances[source] = allowance = _Allowance(source, limit, counter)
         elif limit is not None and allowance.counter.clock != clock:
             allowance.counter = allowance.counter.rebased(clock, now_ms)
-        # A withdrawn quota keeps its count: a node that comes back within the epoch finds it as it was.
+        # The count of a limit that is withdrawn is kept, for a node that names it again within the epoch.
         allowance.limit = limit
         spoken_of = clock.index(now_ms) if epoch_index is None else epoch_index
         if limit is not None and remaining is not None and spoken_of == allowance.counter.current:
@@ -207,7 +206,7 @@ class Quota:
             allowance.counter.charge()
 
     def refund(self, charged_at_ms: int) -> None:
-        """Take back a charge made at ``charged_at_ms`` for something that never left."""
+        """Take back a charge made at ``charged_at_ms`` for a transmission that was not sent."""
         for allowance in self._allowances.values():
             allowance.counter.refund(charged_at_ms)
 
@@ -218,7 +217,7 @@ class Quota:
         return any(learned)
 
     def exhaust(self, now_ms: int) -> None:
-        """Close the running epoch of every told limit, or of the configured clock if none was told."""
+        """Close the running epoch of each limit that was named by others; if there is none, of the configured clock."""
         self.observe(now_ms)
         told = [
             allowance
@@ -231,7 +230,8 @@ class Quota:
     def opens_at(self, share: Share, now_ms: int, *, free: bool = False) -> int | None:
         """Return the first time from ``now_ms`` on with room for this share; None = not with these limits.
 
-        What is ``free`` waits only for what was told outright: a membership, or the end of an exhausted epoch.
+        What is ``free`` waits only for a membership, or for the end of an epoch that a node or provider called
+        exhausted.
         """
         self.observe(now_ms)
         limiting = self.limiting and not free
@@ -239,7 +239,7 @@ class Quota:
         if any(a.no_membership for a in self._allowances.values()) or any(n == 0 for _, n in bounds):
             return None
         opens, later = now_ms - 1, now_ms
-        # Until all agree: the time that suits one may lie in an epoch that another has on record as used.
+        # Repeated until all limits agree: the time at which one has room may lie in an epoch in which another has none.
         while opens < later:
             opens = later
             later = max(counter.room_from(opens, allowed) for counter, allowed in bounds)

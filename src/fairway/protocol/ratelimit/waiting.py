@@ -1,9 +1,9 @@
-"""What waits for the rate limit: four classes, first in first out, and who gives way when it is full.
+"""The queue of the rate limit: four classes, each first in, first out; and which entry is dropped when it is full.
 
 Order (RELIABLE-CHANNEL-API, "Rate Limit Management": what exceeds the limit "SHOULD be queued"): users' content,
 then repairs that others asked for, then retries, then sync; within a class the order of the sequence numbers,
-which is the order of arrival unless the caller says otherwise. Something that is put back keeps its number
-and so its place.
+which is the order of arrival unless the caller says otherwise. An entry that is put back keeps its number,
+and so stands where it was.
 
 Invariant: an entry is in the queue exactly once until it is popped, discarded or displaced, and each of these
 hands it to the caller. Every operation costs O(log n) or less, amortised; only `discard` with a predicate
@@ -34,7 +34,7 @@ class Priority(IntEnum):
     REPAIR = 1
     """Answers to repair requests of other participants."""
     RETRY = 2
-    """Retransmissions of own segments that nobody has acknowledged."""
+    """Retransmissions of own segments that are not acknowledged enough."""
     SYNC = 3
     """Sync messages: no content, only causal history."""
 

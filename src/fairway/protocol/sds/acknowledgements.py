@@ -1,17 +1,18 @@
-"""Who is known to have received which of our messages (SDS, "Review ACK Status").
+"""Which participants have acknowledged which own messages (SDS, "Review ACK Status").
 
-docs/decisions/specifications.md, "What acknowledges", says why it is done so.
+docs/decisions/specifications.md, "What acknowledges", gives the reasons.
 
-Evidence comes with every message that another participant sends, in three strengths:
+A message of another participant acknowledges an own message in one of three ways:
 
-* it cites ours in its causal history: the participant delivered it;
-* it cites a causal descendant of ours, and its bloom filter holds ours: a participant delivers a message only after
-  its ancestors, and the filter says that it has this one, so the two together are evidence;
-* its bloom filter alone holds ours, and is not so full that it might by chance: possibly acknowledged, counted once per
-  participant. From as many participants as the threshold says, it counts as acknowledged by them.
+* It cites the own message in its causal history.
+* It cites a causal descendant of the own message, and its bloom filter holds the own message. Neither alone would do: a
+  participant delivers a message only after its ancestors, but may have given one of them up; and a filter may err.
+* Only its bloom filter holds the own message, and the filter is not so full that it may hold it by chance. This is a
+  possible acknowledgement, counted once for each participant. If there are as many as the threshold says, all of them
+  count as acknowledgements.
 
-Own messages never acknowledge themselves. A message stays in the outgoing buffer until its sender says that it may be
-forgotten (`OutgoingBuffer.remove`): how many acknowledgements are enough is decided there, not here.
+A message stays in the outgoing buffer until the layer above removes it (`OutgoingBuffer.remove`), which decides how
+many acknowledgements are enough.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ ACKNOWLEDGEMENTS: Final = "acknowledgements"
 _ANCESTRY_WINDOW: Final = 65_536
 """Newest messages whose unacknowledged ancestors are remembered; peers cite the newest few that they have."""
 _MAX_RANGES: Final = 64
-"""Ranges of own messages that are remembered of one; for those in older ones only citation and bloom filters speak."""
+"""Ranges of own ancestors that are remembered of one message; the oldest ranges are forgotten beyond it."""
 _MAX_WITNESSES: Final = 10_000
-"""Participants that are remembered per message."""
+"""Participants that are remembered for each message."""
 CREDIBLE: Final = 1e-6
-"""A filter that seems more often to hold what it does not tells nothing by itself: one filled to some two fifths.
+"""A filter alone is believed only if the chance of a false hit is at most this: until some two fifths of it are set.
 
-A second participant whose filter says the same is no second opinion: both hold nearly the same ids, and err together.
-js-waku never rolls its filter over, and in the end it seems to hold everything."""
+Two filters that hold the same message are not two proofs: both contain nearly the same ids, and so have the same false
+hits. js-waku never rolls its filter over, and in the end that filter seems to hold every message."""
 
 
 class Evidence(Enum):
@@ -56,11 +57,11 @@ class OutgoingMessage:
 
     message: SdsMessage
     sequence: int
-    """Counts own messages of this channel."""
+    """Its number among the own messages of this channel."""
     positions: list[int] = field(default_factory=list)
     """Bits of its id in this channel's bloom filter; empty until the message was broadcast."""
     base_hashes: tuple[int, int] | None = None
-    """What its bits in filters of other sizes follow from; worked out when the first such filter comes."""
+    """The hashes from which its bits in filters of other sizes follow; computed when the first such filter comes."""
     acknowledged_by: dict[str, Evidence] = field(default_factory=dict)
 
 
@@ -77,10 +78,10 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class Ancestry:
-    """Which own messages each recent message is or descends from, as ranges of their sequence numbers.
+    """Which own messages each recent message descends from, as ranges of their sequence numbers.
 
-    A sender's messages cite one another, so that a message that cites one of them descends from all before it: nearly
-    always one range says it all, and tens of thousands of unacknowledged messages stay cheap.
+    The messages of one sender cite one another, so a message that cites one of them descends from all before it. So one
+    range is nearly always enough, however many messages are unacknowledged.
     """
 
     def __init__(self) -> None:
@@ -103,11 +104,6 @@ class Ancestry:
             if len(known) > _ANCESTRY_WINDOW:
                 known.popitem(last=False)
 
-    def descends(self, message_ids: Iterable[str], outgoing: OutgoingMessage) -> bool:
-        """Return whether one of the messages is a known causal descendant of an own one."""
-        known, sequence = self._ancestors, outgoing.sequence
-        return any(first <= sequence <= last for message_id in message_ids for first, last in known.get(message_id, ()))
-
     def of(self, message_ids: Iterable[str]) -> Ranges:
         """Return the own messages that any of these messages is or descends from."""
         found = dict.fromkeys(ranges for message_id in message_ids if (ranges := self._ancestors.get(message_id)))
@@ -115,7 +111,7 @@ class Ancestry:
 
 
 def _merged(sets: Iterable[Ranges]) -> Ranges:
-    """Return the union, of which the newest ranges count."""
+    """Return the newest ranges of the union."""
     sets = list(sets)
     if len(sets) == 1:
         return sets[0]
@@ -130,15 +126,15 @@ def _merged(sets: Iterable[Ranges]) -> Ranges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """What one received message told about an own one."""
+    """What one received message says about an own one."""
 
     message_id: str
     participant: str
     evidence: Evidence | None
-    """None if it is only possible so far."""
+    """None for a possible acknowledgement."""
     possible_count: int = 0
     acknowledged_by: tuple[str, ...] = ()
-    """Everybody who acknowledged so far, when this review added somebody."""
+    """All participants that have acknowledged the message; empty for a possible acknowledgement."""
 
 
 class OutgoingBuffer:
@@ -178,9 +174,9 @@ class OutgoingBuffer:
         return outgoing
 
     def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> list[Review]:
-        """Return what a received message tells about own ones (SDS, "Review ACK Status").
+        """Return what a received message says about own ones (SDS, "Review ACK Status").
 
-        A bloom field that is no filter tells nothing; the rest of the message counts all the same.
+        A bloom field that is no filter is ignored; the citations of its message are not.
         """
         reviews = self._review_citations(cited, message.sender_id)
         if message.bloom_filter is None or not self.messages:
@@ -193,14 +189,14 @@ class OutgoingBuffer:
         for entry in cited:
             outgoing = self.messages.get(entry[0])
             if outgoing is not None and (entry[2] or outgoing.message.sender_id) != outgoing.message.sender_id:
-                # The participant has somebody else's message under this id.
+                # The participant cites a message of another sender that has the same id.
                 continue
             if outgoing is not None and participant not in outgoing.acknowledged_by:
                 reviews += self._acknowledge(outgoing, [participant], Evidence.CITED)
         return reviews
 
     def _review_bloom(self, bloom: ReceivedBloom, cited: tuple[HistoryEntry, ...], participant: str) -> list[Review]:
-        """Weigh what a participant's bloom filter holds of the messages that are still waited for."""
+        """Review the own messages that the bloom filter of a participant holds."""
         reviews: list[Review] = []
         words, flip = bloom.words, self._codec.bloom.byte_flip
         same = bloom.parameters == self._parameters

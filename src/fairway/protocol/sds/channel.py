@@ -1,12 +1,12 @@
 """One participant's view of one SDS channel (SDS; RELIABLE-CHANNEL-API, "SDS Integration").
 
-`MessageChannel` is the state machine of SDS: what is sent carries a Lamport timestamp, causal history, bloom filter
-and repair requests; what is received is checked against the local history, delivered or parked, and weighed as evidence
-about own messages. It neither encodes nor sends: messages go out as values, what happened comes back as outcomes.
+`MessageChannel` is the state machine of SDS. A message that is sent has a Lamport timestamp, a causal history, a bloom
+filter and repair requests. A message that is received is compared with the local history, delivered or parked, and may
+acknowledge own messages. Nothing is encoded or sent here: messages and outcomes are returned as values.
 
-Sending is two steps, because a message belongs to the history only once it was handed to the network: `send` makes it
-and starts waiting for acknowledgements, `broadcast` confirms it with its retrieval hint. No step's cost grows with the
-history, and whatever the network can make larger is bounded.
+Sending takes two calls, because a message belongs to the history only once it was handed to the network: `send` makes
+it and begins to wait for acknowledgements, `broadcast` confirms it with its retrieval hint. No call takes longer for a
+longer history, and all that the network can make larger is bounded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ from fairway.protocol.sds.outcome import (
     MessageIgnored,
     MessageReady,
     MessageReviewed,
-    OwnMessageRecovered,
     SdsOutcome,
     SenderIdShared,
 )
@@ -68,7 +67,7 @@ FORGOTTEN: Final = "forgotten"
 _MAX_PARTICIPANTS: Final = 10_000
 """Participants counted for response groups."""
 _LARGEST_CLOCK: Final = 1 << 62
-"""The clock follows nobody beyond this, so that it can always go on counting and fits any database's integer."""
+"""The clock follows no received timestamp beyond this, so that it can always count on and fits a database's integer."""
 _MAX_SAME_ID: Final = 16
 """Messages delivered under one id that is no digest of them."""
 
@@ -79,11 +78,11 @@ class Novelty(Enum):
     NEW = "new"
     KNOWN = "known"
     ANOTHER = "another"
-    """Its id is here and its content is not."""
+    """A message with its id was delivered, and it has another content."""
     FORGED = "forged"
     """Its id is that of another message."""
     FORGOTTEN = "forgotten"
-    """It stands before what the history keeps."""
+    """It stands before the messages that the history keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +98,7 @@ class SdsStatistics:
     parked: int
     """Messages in the incoming buffer, which wait for their dependencies."""
     parked_bytes: int
-    """What it costs to keep them."""
+    """Memory that these take, approximately."""
     missing: int
     """Messages that are cited and not here."""
 
@@ -135,7 +134,7 @@ class MessageChannel:
         self.lamport = now_ms // profile.lamport_unit_ms
         self.sequence = 0
         self.born_at = self.lamport
-        """The clock when this participant began: whatever it sent since then it knows."""
+        """The clock when this participant began: it knows all messages that it sent since then."""
         self.history = LocalHistory(config.causal_history_size)
         self.bloom = RollingBloom(self.bloom_parameters, profile.codec.bloom)
         self.outgoing = OutgoingBuffer(
@@ -148,7 +147,7 @@ class MessageChannel:
         self.dependencies = Dependencies(
             config, self.journal, self.history, self.repair, self._deliver_parked, max_missing
         )
-        self.owed = OwedCitations(sender_id, profile.segments)
+        self.owed = OwedCitations(sender_id, profile.segments, None if config.repair.enabled else self.journal)
         self.participants: set[str] = set()
         self.ephemeral_count = 0
 
@@ -164,7 +163,7 @@ class MessageChannel:
 
     @property
     def waited_ms(self) -> int:
-        """Milliseconds in which something could come, over all lives (`fairway.protocol.sds.waiting`)."""
+        """The waiting clock (`fairway.protocol.sds.waiting`)."""
         return self.dependencies.clock.waited_ms
 
     def statistics(self) -> SdsStatistics:
@@ -183,7 +182,7 @@ class MessageChannel:
         return list(self.history)
 
     def record(self, message_id: str) -> HistoryRecord | None:
-        """Return what the local history has of a message; None if it is not in it."""
+        """Return the record of a message in the local history; None if it is not in it."""
         return self.history.get(message_id)
 
     def unacknowledged(self, message_id: str) -> OutgoingMessage | None:
@@ -191,19 +190,19 @@ class MessageChannel:
         return self.outgoing.messages.get(message_id)
 
     def has(self, message_id: str) -> bool:
-        """Return whether a message was received, delivered or not, or its content came otherwise."""
+        """Return whether a message was received, delivered or not, or its content is known otherwise."""
         return self._already_received(message_id) or self.dependencies.settled.get(message_id) is False
 
     def is_settled(self, message_id: str) -> bool:
-        """Return whether nobody waits for a message that never came: it was given up, or its content came otherwise."""
+        """Return whether no message waits for one that never came: it was given up, or its content is known."""
         return message_id in self.dependencies.settled
 
     def cited_by(self, message: SdsMessage) -> tuple[HistoryEntry, ...]:
-        """Return the entries of a message's causal history that are looked at: the newest, a bounded number."""
+        """Return the entries of a message's causal history that are read: the newest, a bounded number."""
         return self.dependencies.cited(message)
 
     def waits_for(self, message: SdsMessage) -> list[HistoryEntry]:
-        """Return what a message would wait for if it came now."""
+        """Return the messages for which a message would wait if it came now."""
         return self.dependencies.unmet(message.message_id, self.dependencies.cited(message))
 
     def is_waited_for(self, message_id: str) -> bool:
@@ -211,7 +210,7 @@ class MessageChannel:
         return self.dependencies.incoming.is_waited_for(message_id)
 
     def missing_behind(self, message_id: str) -> list[str]:
-        """Return the missing messages that a parked one waits for in the end, itself or through others."""
+        """Return the missing messages that a parked one waits for, itself or through other parked ones."""
         return self.dependencies.incoming.missing_behind(self.parked[message_id])
 
     def is_met(self, message: SdsMessage) -> bool:
@@ -234,7 +233,7 @@ class MessageChannel:
         if not content:
             raise EmptyPayloadError("a message needs content; an empty one would be read as a sync message")
         for record in self.owed.read.values():
-            # What is cited comes before, in everybody's log.
+            # In every log a message stands after those that it cites.
             self._follow_clock(record.lamport, now_ms)
         self._advance_clock(now_ms)
         message_id = self._make_id(content, now_ms)
@@ -280,12 +279,12 @@ class MessageChannel:
             self.dependencies.add_hint(message_id, hint)
 
     def withdraw_hint(self, message_id: str, hint: bytes) -> None:
-        """Take a hint back, because the network never took the WakuMessage that it is the hash of."""
+        """Remove a hint, because the network did not take the WakuMessage of which it is the hash."""
         if self.history.clear_hint(message_id, hint):
             self.journal.touch(HISTORY, message_id)
 
     def send_ephemeral(self, content: bytes, now_ms: int) -> SdsMessage:
-        """Make an ephemeral message (SDS, "Ephemeral Messages"): no timestamp, history or filter, no trace."""
+        """Make an ephemeral message, which has no timestamp, history or filter (SDS, "Ephemeral Messages")."""
         if not content:
             raise EmptyPayloadError("an ephemeral message needs content")
         self.ephemeral_count += 1
@@ -303,7 +302,7 @@ class MessageChannel:
         )
 
     def send_sync(self, now_ms: int) -> SdsMessage | None:
-        """Make a sync message (SDS, "Periodic Sync Message"), or None while there is nothing to tell.
+        """Make a sync message (SDS, "Periodic Sync Message"), or None if it would neither cite nor ask.
 
         It MUST NOT enter the outgoing buffer, the log, the filter or any causal history.
         """
@@ -312,16 +311,16 @@ class MessageChannel:
         return message if message.causal_history or message.repair_request else None
 
     def take_back(self, message: SdsMessage, now_ms: int) -> None:
-        """Note that an own message never left: what it asked for, and cited beside the newest, is due again."""
+        """Note that an own message was not sent: what it asked for, and cited beside the newest, is due again."""
         self.repair.ask_again(message.repair_request, now_ms)
         for entry in message.causal_history[: -self.config.causal_history_size or None]:
             self.owed.came_again(entry.message_id)
 
     def handed_over(self, message_ids: Sequence[str]) -> None:
-        """Note that the application has the message of these segments; what it says from now on stands after them.
+        """Note that the application has received the message of these segments: what it sends is to stand after them.
 
-        Some may wait still for what their author read amid sending them. Everything that he had sent before them is
-        here, so that to cite them acknowledges nothing of his that is not.
+        Some of them may still be parked, because they cite what their author received while he sent them. All that he
+        sent before is here, so that a citation of these acknowledges nothing of his that is missing.
         """
         parked = self.dependencies.incoming.parked
         last = next((parked[message_id] for message_id in reversed(message_ids) if message_id in parked), None)
@@ -352,8 +351,8 @@ class MessageChannel:
     ) -> list[SdsOutcome]:
         """Process a message from the network (SDS, "Receive Message").
 
-        ``hint`` is the hash of the WakuMessage that carried it and ``encoded`` its bytes, if they are at hand. A copy
-        ``from_store`` tells nothing of what its sender knows by now.
+        ``hint`` is the hash of its WakuMessage and ``encoded`` are its bytes, if they are at hand. A copy
+        ``from_store`` does not show that its sender still lacks an acknowledgement.
         """
         message_id = message.message_id
         kind = message.kind
@@ -370,13 +369,14 @@ class MessageChannel:
             if novelty is Novelty.FORGED:
                 return [MessageIgnored(message_id=message_id, why=Ignored.FORGED)]
             if novelty is Novelty.FORGOTTEN:
-                # Nobody needs to wait for what was delivered long ago.
+                # It was delivered long ago, so that no message needs to wait for it.
                 ignored = MessageIgnored(message_id=message_id, why=Ignored.FORGOTTEN)
                 return [ignored, *self.dependencies.settle([message_id], now_ms)]
             if novelty is Novelty.NEW and self.dependencies.no_room_for(message):
                 ignored = MessageIgnored(message_id=message_id, why=Ignored.NO_ROOM)
-                return [ignored, *self.dependencies.turned_away(message, now_ms)]
-            # Whoever was about to ask for it, or to answer for it, need not any more (SDS-R).
+                self.dependencies.turned_away(message, now_ms)
+                return [ignored, *self.heard(message)]
+            # SDS-R: a message that came is neither asked for nor answered for any more.
             self.repair.forget(message_id)
             if novelty is Novelty.ANOTHER:
                 return self._receive_another(message, hint, now_ms, encoded)
@@ -385,10 +385,9 @@ class MessageChannel:
             self.participants.add(message.sender_id)
             self.journal.touch(PARTICIPANTS, message.sender_id)
         if message.repair_request:
-            outcomes += self.repair.review_requests(message, self._holds, len(self.participants) + 1, now_ms)
+            self.repair.review_requests(message, self._holds, len(self.participants) + 1, now_ms)
+        outcomes += self.heard(message)
         cited = self.dependencies.cited(message)
-        if self.outgoing.messages:
-            outcomes += self._review_acknowledgements(message, cited)
         if kind is Kind.CONTENT and self._may_vouch_for(message):
             self.bloom.insert(message_id)
         missing = self.dependencies.unmet(message_id, cited)
@@ -402,18 +401,30 @@ class MessageChannel:
             outcomes += self.dependencies.release_waiters(message_id, now_ms)
         return outcomes
 
-    def refused(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
-        """Note that the layer above has no room for a message, which so was not received; it can come again."""
-        return self.dependencies.turned_away(message, now_ms, refused=True)
+    def refused(self, message: SdsMessage, now_ms: int) -> None:
+        """Note that the layer above had no room for a message: it was not received, and can come again."""
+        self.dependencies.turned_away(message, now_ms, refused=True)
 
-    def set_aside(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
-        """Note that the layer above set a segment aside, which so was not received; others may make it fit."""
-        return self.dependencies.set_aside(message, now_ms)
+    def set_aside(self, message: SdsMessage, now_ms: int) -> None:
+        """Note that the layer above set a segment aside: it was not received, and can come again."""
+        self.dependencies.set_aside(message, now_ms)
+
+    def heard(self, message: SdsMessage) -> list[SdsOutcome]:
+        """Return what another participant's message tells about own ones, also if it cannot be taken in.
+
+        Otherwise a participant without room would never learn that others have its messages.
+        """
+        if not self.outgoing.messages:
+            return []
+        cited = self.dependencies.cited(message)
+        self._believe_broadcast(cited)
+        return [MessageReviewed(review=review) for review in self.outgoing.review(message, cited)]
 
     def is_ahead_of(self, message: SdsMessage, now_ms: int) -> bool:
-        """Return whether the sender of a message with causal history seems to lack the newest of what is here.
+        """Return whether the sender of a message with causal history seems to lack the newest message that is here.
 
-        It cites its newest messages; if ours is not among them, and nothing of it is missing here, it has not ours.
+        It cites the newest messages that it has. If all of these are here, and the newest one here is not among them,
+        the sender lacks it.
         """
         newest = self.history.last(self._latest_lamport(now_ms))
         if not newest:
@@ -422,21 +433,22 @@ class MessageChannel:
         return newest[-1].message_id not in cited and all(map(self._already_received, cited))
 
     def settle(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
-        """Nobody needs to wait for these ids any more, since their content is known; dependants are delivered."""
+        """Let no message wait for these ids any more, since their content is known; deliver what waited for them."""
         return self.dependencies.settle(message_ids, now_ms)
 
     def stop_waiting(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
-        """Deliver whatever waits for a missing message and for nothing else; it is still asked for."""
+        """Deliver the messages that wait for a missing one and for nothing else; that one is still asked for."""
         missing = self.missing.get(message_id)
         if missing is None:
             return []
         outcomes = self.dependencies.settle([message_id], now_ms)
-        return outcomes + self.dependencies.note_missing([missing.entry], now_ms)
+        self.dependencies.note_missing([missing.entry], now_ms)
+        return outcomes
 
     def adopt(self, message_id: str, lamport: int, sender_id: str, now_ms: int) -> list[SdsOutcome]:
         """Enter a message into the history that never came, because its content was rebuilt from other segments.
 
-        Then it is cited and acknowledged like any other, and all logs stay equal.
+        So it is cited and acknowledged like any other, and all participants have the same log.
         """
         if self._already_received(message_id):
             return []
@@ -448,11 +460,14 @@ class MessageChannel:
         return self.dependencies.release_waiters(message_id, now_ms)
 
     def sweep_incoming(self, now_ms: int) -> list[SdsOutcome]:
-        """Give up what is missing for too long, and report the rest (SDS, "Periodic Incoming Buffer Sweep")."""
+        """Give up messages that are missing for too long, and report the other missing ones.
+
+        SDS, "Periodic Incoming Buffer Sweep".
+        """
         return self.dependencies.sweep(now_ms)
 
     def sweep_repair(self, now_ms: int) -> list[tuple[str, bytes]]:
-        """Return (id, original bytes) of messages whose turn it is to be broadcast again (SDS-R: T_resp)."""
+        """Return (id, original bytes) of the messages that are to be broadcast again now (SDS-R: T_resp)."""
         due = [(message_id, self._original(message_id)) for message_id in self.repair.take_responses(now_ms)]
         return [
             (message_id, encoded)
@@ -461,36 +476,36 @@ class MessageChannel:
         ]
 
     def can_come(self, possible: bool, now_ms: int) -> None:
-        """Say whether what is missing can come from now on; only such time counts before it is given up."""
+        """Say whether missing messages can come from now on; only such time counts towards the lost timeout."""
         self.dependencies.can_come(possible, now_ms)
 
     def count_time_while(self, segments_wait: Callable[[], bool]) -> None:
-        """Count the time also while segments wait for others of their message, which the layer above knows."""
+        """Let the waiting clock run also while incomplete segment sets wait for segments."""
         self.dependencies.segments_wait = segments_wait
 
     def let_time_pass(self, now_ms: int) -> None:
-        """Count the time since this was called last, if something waited and could come."""
+        """Let the waiting clock advance, if there is something to wait for and it could come."""
         self.dependencies.let_time_pass(now_ms)
 
     def reaches_at(self, waited_ms: int) -> int | None:
-        """Return when to look whether `waited_ms` is so much; None while nothing can come."""
+        """Return when to look whether the waiting clock has reached a value; None while no message can come."""
         return self.dependencies.clock.reaches_at(waited_ms)
 
     def limits(self) -> list[tuple[Limit, int, bool]]:
-        """Return each bound of what waits, and whether it turned a message away since the last time, or may still."""
+        """Return each bound of the incoming buffer and the missing messages, its value, and whether it is reached."""
         return self.dependencies.limits()
 
     def next_loss_at(self) -> int | None:
-        """Return when a sweep is next to look whether something is to be given up."""
+        """Return when `sweep_incoming` should next look whether a missing message is to be given up."""
         return self.dependencies.next_loss_at()
 
     def next_deadline(self) -> int | None:
-        """Return when a sweep has something to do: a loss to declare, a repair to answer or to ask for."""
+        """Return when a sweep has something to do: to give a message up, to answer a repair request or to make one."""
         times = (self.repair.next_request_at(), self.repair.next_response_at(), self.next_loss_at())
         return min((at for at in times if at is not None), default=None)
 
     def keep_history_within_bounds(self) -> None:
-        """Forget the oldest of the history when it is longer than it may be; some at a time, which is cheap."""
+        """Forget the oldest messages of the history when it is too long, many at a time."""
         bound = self.config.max_history
         if len(self.history) > bound + bound // 64:
             for message_id in self.history.forget_oldest(len(self.history) - bound):
@@ -502,10 +517,9 @@ class MessageChannel:
         return self.outgoing.remove(message_id)
 
     def watch_again(self, known: Mapping[str, Acknowledged]) -> None:
-        """Report evidence about forgotten own messages again, as far as they are retained.
+        """Wait for acknowledgements of own messages again that `forget_outgoing` forgot, if they are retained.
 
-        A forgotten message costs nothing, and nobody notes who descends from it. So the descendants are found anew,
-        among the retained messages.
+        The descendants of a forgotten message are not noted, so they are looked for among the retained messages.
         """
         own = self.outgoing.messages
         orders: list[int] = []
@@ -524,7 +538,7 @@ class MessageChannel:
             orders.append(self.retained.order(message_id))
         if not orders:
             return
-        # Descendants entered the history after the first of them.
+        # Their descendants entered the history after them.
         first_order = min(orders)
         for message_id in list(self.retained):
             encoded = self.retained.encoded(message_id) if self.retained.order(message_id) >= first_order else None
@@ -586,10 +600,10 @@ class MessageChannel:
         return MessageIgnored(message_id=message_id, why=Ignored.ANSWER if is_answer else Ignored.DUPLICATE)
 
     def _judge(self, message: SdsMessage) -> Novelty:
-        """Return what a content message of another participant is to what is here under its id.
+        """Return whether a content message of another participant is new, to this participant and under its id.
 
-        Where ids are opaque, several messages may bear one; then all of them are delivered, so that whoever is quicker
-        than the honest sender cannot make his message vanish.
+        Several messages may have one opaque id. All of them are delivered: otherwise a forger that is quicker than the
+        honest sender could replace his message.
         """
         parked = self.dependencies.incoming.parked.get(message.message_id)
         if parked is not None:
@@ -612,16 +626,17 @@ class MessageChannel:
         return Novelty.ANOTHER if room or follows_a_rule(message) else Novelty.FORGED
 
     def _contradicts_gap(self, message: SdsMessage) -> bool:
-        """Return whether a message claims an id that is known to be somebody else's, and seems not to be its own."""
+        """Return whether a message seems to be forged: its id is cited as that of another sender's message."""
         missing = self.dependencies.incoming.missing.get(message.message_id)
         if missing is None or (missing.entry.sender_id or message.sender_id) == message.sender_id:
             return False
         return not self._may_vouch_for(message)
 
     def _may_vouch_for(self, message: SdsMessage) -> bool:
-        """Return whether a bloom filter may hold the id, which cannot tell whose message under that id is here.
+        """Return whether the bloom filter may hold the id of a message, and so acknowledge any message with that id.
 
-        Where participants make ids that can be checked, one that looks like those and fails is likely another's.
+        Where participants make ids that can be checked, an id that looks like one and fails the check is likely that of
+        another message.
         """
         checkable = self.config.id_rule is not IdRule.KECCAK_TIMESTAMP and looks_like_a_digest(message.message_id)
         return not checkable or follows_a_rule(message)
@@ -629,12 +644,12 @@ class MessageChannel:
     def _receive_another(
         self, message: SdsMessage, hint: bytes | None, now_ms: int, encoded: bytes | None
     ) -> list[SdsOutcome]:
-        """Deliver a message although another one is here under its id; what proves to be the true one replaces it."""
+        """Deliver a message although another one has its id; it replaces that if its id proves to be its own."""
         message_id = message.message_id
         is_true = follows_a_rule(message)
         parked = self.dependencies.incoming.parked.get(message_id)
         if parked is not None:
-            # What it was waiting for may be an invention; what waits for it goes on doing so.
+            # The parked one is forged, and so may be its citations. Messages that wait for the id go on waiting.
             self.dependencies.unpark(message_id)
             return self.receive(message, hint, now_ms, encoded)
         self._follow_clock(message.lamport_timestamp, now_ms)
@@ -648,7 +663,7 @@ class MessageChannel:
         else:
             self.history.replace(old._replace(fingerprints=(old.fingerprints or b"") + fingerprint(message)))
         self.journal.touch(HISTORY, message_id)
-        # What cites the id has been delivered, so that this one no longer has a causal place.
+        # Messages that cite the id have been delivered, so that this one cannot be delivered before them.
         met = not self.dependencies.unmet(message_id, self.dependencies.cited(message))
         return [
             MessageArrived(message=message, kind=Kind.CONTENT),
@@ -660,9 +675,10 @@ class MessageChannel:
     ) -> list[SdsOutcome]:
         """Ignore an own message that came back (SDS, "Receive Message": SHOULD), unless this process has forgotten it.
 
-        Others cite what we sent in an earlier life. It is taken back into the history, without delivery and without
-        acknowledging anything, so that nothing waits for it in vain. But anybody can write our name: what is not ours
-        beyond doubt is not looked at, for else a forger could have us take another's message for received.
+        Others cite messages that this participant sent before it lost its state. Such a message enters the history
+        again, so that messages which cite it need not wait; it is neither delivered nor read for acknowledgements. A
+        message that is not certainly ours is ignored: otherwise a forger could have another's message taken for
+        received.
         """
         message_id = message.message_id
         ignored: list[SdsOutcome] = [MessageIgnored(message_id=message_id, why=Ignored.OWN)]
@@ -691,17 +707,16 @@ class MessageChannel:
         self.bloom.insert(message_id)
         self._follow_clock(message.lamport_timestamp, now_ms)
         self._enter_history(message, hint, encoded)
-        outcomes: list[SdsOutcome] = [OwnMessageRecovered(message_id=message_id)]
-        if (message.lamport_timestamp or 0) > self.born_at:
-            # All that was sent since then is known.
-            outcomes.append(SenderIdShared(message_id=message_id))
+        # All that this process sent is known to it: another process sent this message.
+        is_anothers = (message.lamport_timestamp or 0) > self.born_at
+        outcomes: list[SdsOutcome] = [SenderIdShared(message_id=message_id)] if is_anothers else []
         return outcomes + self.dependencies.release_waiters(message_id, now_ms)
 
     def _let_go_of_forged(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
-        """Wait no longer for what others took for ours and cite, now that it came and is not.
+        """Wait no longer for a message that others cite as ours, now that one with its id came that is forged.
 
-        It would be refused every time that it is asked for. What is known as somebody else's is still waited for; and
-        should one of ours bear the id, nobody here has to be delivered it.
+        It would be refused each time that it is asked for. If there is a message of ours with that id, it need not be
+        delivered here. A message that is cited as another sender's is still waited for.
         """
         missing = self.dependencies.incoming.missing.get(message_id)
         if missing is None or missing.entry.sender_id != self.sender_id:
@@ -709,18 +724,18 @@ class MessageChannel:
         return self.dependencies.settle([message_id], now_ms)
 
     def _may_be_ours(self, message: SdsMessage) -> bool:
-        """Return whether a message under our name may be one that an earlier life of ours sent and forgot."""
+        """Return whether this participant may have sent a message, with its sender id, before it lost its state."""
         missing = self.dependencies.incoming.missing.get(message.message_id)
         cited_as = None if missing is None else missing.entry.sender_id
         if cited_as and cited_as != self.sender_id:
             return False
         if follows_a_rule(message):
             return True
-        # Nobody can check an id by a rule that needs more than the message.
+        # By this rule an id cannot be checked, since it depends on more than the message.
         return self.config.id_rule is IdRule.KECCAK_TIMESTAMP and (missing is None or cited_as == self.sender_id)
 
     def _believe_broadcast(self, cited: tuple[HistoryEntry, ...]) -> None:
-        """Take what others cite of ours for broadcast, also when nobody confirmed that it reached the network."""
+        """Take own messages that others cite for broadcast, even if their broadcast was not confirmed yet."""
         waiting = self.outgoing.messages
         for entry in cited:
             if entry[0] in waiting and entry[0] not in self.history:
@@ -729,7 +744,7 @@ class MessageChannel:
     def _holds(self, message_id: str) -> bool:
         """Return whether a message is here whole, delivered or parked.
 
-        After a partition all participants may wait for each other's messages, and nobody has delivered any.
+        After a partition all participants may wait for each other's messages, and none may have delivered any.
         """
         return message_id in self.retained or message_id in self.dependencies.incoming
 
@@ -737,24 +752,18 @@ class MessageChannel:
         parked = self.dependencies.incoming.parked.get(message_id)
         return self.retained.encoded(message_id) if parked is None else parked.encoded
 
-    def _review_acknowledgements(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> list[SdsOutcome]:
-        self._believe_broadcast(cited)
-        return [MessageReviewed(review=review) for review in self.outgoing.review(message, cited)]
-
     def _wait_for(
         self, message: SdsMessage, hint: bytes | None, missing: list[HistoryEntry], now_ms: int, encoded: bytes | None
     ) -> list[SdsOutcome]:
-        """Park a content message, and ask for what is missing; a sync message only tells what is missing."""
+        """Park a content message, and ask for the missing messages that it cites; a sync message is not parked."""
         if message.kind is Kind.CONTENT:
             data = encoded if encoded is not None else self.profile.codec.encode(message)
             self.dependencies.park(message, data, hint, missing, now_ms)
             self.repair.earned(message)
-        # A parked message was received: it needs no asking for, only what it waits for does.
+        # Messages that are parked themselves have come, and are not asked for.
         absent = tuple(entry for entry in missing if entry.message_id not in self.dependencies.incoming)
-        outcomes = self.dependencies.note_missing(absent, now_ms)
-        if absent:
-            outcomes.append(DependenciesMissing(entries=absent))
-        return outcomes
+        self.dependencies.note_missing(absent, now_ms)
+        return [DependenciesMissing(entries=absent)] if absent else []
 
     def _follow_clock(self, lamport: int | None, now_ms: int) -> None:
         """SDS, "Deliver Message": the clock moves to the message's timestamp if that is greater."""
@@ -764,14 +773,14 @@ class MessageChannel:
             self.journal.touch(META, "")
 
     def _enter_history(self, message: SdsMessage, hint: bytes | None, encoded: bytes | None) -> None:
-        """SDS, "Deliver Message": insert into the log at its place; and keep it for whoever will miss it."""
+        """SDS, "Deliver Message": insert a message into the log; and keep it to answer repair requests."""
         message_id = message.message_id
-        # There are few senders and many messages: all records of one share its name.
+        # There are few senders and many messages: all records of one sender share one string.
         sender_id = intern(message.sender_id)
         prints = b"" if follows_a_rule(message) else fingerprint(message)
         self.history.add(HistoryRecord(message.lamport_timestamp or 0, message_id, hint, sender_id, prints))
         self._entered_history(message_id, sender_id)
-        # Not when it came: what waits in the incoming buffer is cited by nobody here, and so tells of nothing either.
+        # Only now, and not when it came: while it was parked this participant did not cite it, nor through it others.
         self.owed.cited(self.dependencies.cited(message), sender_id, message.content or b"")
         self.outgoing.ancestry.record(message_id, message.causal_history, self.outgoing.messages)
         self.retained.keep(message, encoded)

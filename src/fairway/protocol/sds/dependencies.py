@@ -4,6 +4,11 @@ SDS, "Receive Message" and "Periodic Incoming Buffer Sweep". A message is delive
 in the local history. Until then it is parked, and the cited messages that are not here are missing: they are asked for.
 After the lost timeout they are announced as lost, and the parked messages are delivered
 (docs/decisions/specifications.md, "Lost dependencies"; js-waku drops them, nim-sds waits without end).
+
+The incoming buffer and the missing messages are bounded. A message that comes and would exceed a bound is turned away:
+it is neither received nor acknowledged, and has to come again. It is asked for again once it would find room. It would
+if nothing of what it cites is missing, for then it need not be parked; so the messages that it cites are asked for
+first. `MissingDependency.lacks` names the one that a message waits for in this way.
 """
 
 from __future__ import annotations
@@ -19,13 +24,7 @@ from fairway.protocol.journal import Journal
 from fairway.protocol.sds.history import LocalHistory
 from fairway.protocol.sds.incoming import IncomingBuffer, MissingDependency, Parked
 from fairway.protocol.sds.message_id import SYNC_PREFIX
-from fairway.protocol.sds.outcome import (
-    DependenciesLost,
-    DependenciesMissing,
-    MessageReady,
-    RepairScheduled,
-    SdsOutcome,
-)
+from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing, MessageReady, SdsOutcome
 from fairway.protocol.sds.repair import Repair
 from fairway.protocol.sds.waiting import WaitingClock
 from fairway.wire.sds import HistoryEntry, SdsMessage
@@ -36,23 +35,25 @@ SETTLED: Final = "settled"
 WAITED: Final = "waited"
 
 _MAX_SETTLED: Final = 20_000
-"""Ids that no message has to wait for: lost ones, and those recovered without being received."""
+"""Settled ids that are remembered (`Dependencies.settled`)."""
 _ENTRY_BYTES: Final = 210
 """Memory of a missing message: its history entry, with a hint and a short sender id, and its record."""
 _FEW_CITATIONS: Final = 20
-"""New missing messages of one citing message that are nothing unusual. What brings more of them may fill only half of
-what may be missing: one forged message invents a thousand citations, and must not crowd out honest ones."""
+"""New missing messages that one message usually cites. One that cites more is parked only while at most half of the
+messages that may be missing are: a forged message can cite a thousand ids that do not exist."""
 _ASKED_AT_ONCE: Final = 60
-"""Missing messages that are asked for at the same time; a sweep adds further ones only below this number."""
+"""A sweep plans further repair requests while fewer than this are planned."""
 FOR_PROGRESS: Final = 2
-"""Factor by which a message that parked ones wait for may exceed the bounds; else a full buffer would not empty."""
+"""Factor by which messages that parked ones wait for may exceed the bounds; without it a full buffer would never
+empty."""
 _NEXT_SHARE: Final = 4
-"""One in so many of the messages that the bounds name is room that is kept for what is next in line."""
+"""One in so many of the bounds is kept free for messages that are next (`MissingDependency.is_next`)."""
 LONGEST_TURNED_AWAY: Final = 4
-"""How many lost timeouts a message may be missing that comes and finds no room, while nothing comes in that it waits
-for: anybody can make a message come as often as he likes, and each time cite something else that nobody has."""
+"""How many lost timeouts to wait for a message that is turned away each time it comes, while nothing that it cites
+comes in. Without a limit a forger could send a message again and again, each time citing another id that does not
+exist."""
 _RELIEVED: Final = 0.9
-"""Share of a bound in use below which the bound no longer counts as reached."""
+"""A bound that was reached counts as reached until at most this share of it is in use."""
 
 
 class Dependencies:
@@ -71,14 +72,15 @@ class Dependencies:
         self.incoming = IncomingBuffer()
         self.clock = WaitingClock()
         self.segments_wait: Callable[[], bool] = lambda: False
-        """Whether segments wait for others of their message; the layer above knows."""
+        """Whether incomplete segment sets wait for segments; set by the layer above."""
         self.settled: OrderedDict[str, bool] = OrderedDict()
-        """Ids that nobody waits for, with whether they were lost (or else recovered without being received)."""
+        """Ids that no message waits for although they never came: true if they were declared lost, false if their
+        content is known otherwise."""
         self._config = config
         self._max_missing = max_missing
         self._max_planned = _FEW_CITATIONS
         self._led_on: set[str] = set()
-        """What found no room since the last sweep, for the first time."""
+        """Messages that were turned away for the first time since the last sweep."""
         self._biting: set[Limit] = set()
         self._bit_last_time = False
         self._journal = journal
@@ -87,7 +89,7 @@ class Dependencies:
         self._deliver = deliver
 
     def cited(self, message: SdsMessage) -> tuple[HistoryEntry, ...]:
-        """Return the entries of a message's causal history that count: a bounded number of the newest."""
+        """Return the newest entries of a message's causal history, a bounded number; the others are ignored."""
         history, limit = message.causal_history, self._config.max_causal_history
         return history if len(history) <= limit else history[len(history) - limit :]
 
@@ -115,11 +117,10 @@ class Dependencies:
             self._journal.touch(SETTLED, message_id)
 
     def no_room_for(self, message: SdsMessage) -> bool:
-        """Return whether a content message cannot be taken in now, because it would have to wait and buffers are full.
+        """Return whether a content message must be turned away: it would have to be parked, and a bound is reached.
 
-        Nothing is received that might have to be thrown away later, for whoever receives a message acknowledges it;
-        and nothing is given up while it can still come. What is turned away comes again. A parked message that waits
-        for it has it let in all the same, so that a full buffer empties when what is missing comes.
+        A message that is received is acknowledged, so it may not be thrown away later. One that is turned away comes
+        again. A message that parked ones wait for may exceed the bounds, so that a full buffer empties when it comes.
         """
         if not self._is_near_a_bound(message):
             return False
@@ -144,9 +145,9 @@ class Dependencies:
         return bool(exceeded)
 
     def limits(self) -> list[tuple[Limit, int, bool]]:
-        """Return each bound, and whether it turned a message away since the last time, or may still do so.
+        """Return each bound (which, its value, whether it is reached); nothing while none is, nor was the last time.
 
-        Nothing is returned while none does, as the time before.
+        A bound is reached from when it turned a message away until clearly less of it is in use.
         """
         if not (self._biting or self._bit_last_time):
             return []
@@ -157,10 +158,10 @@ class Dependencies:
             Limit.MISSING_MESSAGES: 2 * len(incoming.missing),
         }
         bounds = self._bounds()
-        told = [(limit, bound, limit in self._biting) for limit, bound in bounds.items()]
+        reached = [(limit, bound, limit in self._biting) for limit, bound in bounds.items()]
         self._bit_last_time = bool(self._biting)
         self._biting -= {limit for limit, bound in bounds.items() if used[limit] <= bound * _RELIEVED}
-        return told
+        return reached
 
     def _bounds(self) -> dict[Limit, int]:
         return {
@@ -188,7 +189,7 @@ class Dependencies:
             self._journal.touch(MISSING, message.message_id)
 
     def unpark(self, message_id: str) -> None:
-        """Remove a parked message, because another message is the true one under its id."""
+        """Remove a parked message, because it is forged: the message that its id belongs to has come."""
         self.incoming.drop(self.incoming.parked[message_id])
         self._journal.touch(PARKED, message_id)
 
@@ -199,12 +200,12 @@ class Dependencies:
             parked.retrieval_hint = hint
             self._journal.touch(PARKED, message_id)
 
-    def note_missing(self, missing: Iterable[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
+    def note_missing(self, missing: Iterable[HistoryEntry], now_ms: int) -> None:
         """Note the cited messages that are not here as missing, and plan to ask for them."""
-        outcomes: list[SdsOutcome] = []
         self.let_time_pass(now_ms)
         entries = tuple(missing)
-        # What a message cites before its newest few is asked for later (`sweep`), not before what others cite.
+        # Only the newest citations are asked for at once. A later sweep asks for the others, so that a message with
+        # many citations does not come before other messages.
         unplanned = {entry.message_id for entry in entries[: max(0, len(entries) - self._max_planned)]}
         is_near = len(self.incoming.missing) + len(entries) > self._max_missing // 2
         lacked = {each.lacks for each in self.incoming.missing.values()} if is_near else frozenset()
@@ -216,25 +217,19 @@ class Dependencies:
                 self._journal.touch(MISSING, entry.message_id)
             if self.incoming.is_waited_for(entry.message_id):
                 self._presume(entry.message_id, None)
-            is_planned = entry.message_id not in unplanned and self.incoming.missing[entry.message_id].lacks is None
-            at_ms = self._repair.schedule_request(entry, now_ms) if is_planned else None
-            if at_ms is not None:
-                outcomes.append(RepairScheduled(message_id=entry.message_id, at_ms=at_ms))
-        return outcomes
+            if entry.message_id not in unplanned and self.incoming.missing[entry.message_id].lacks is None:
+                self._repair.schedule_request(entry, now_ms)
 
-    def turned_away(
-        self, message: SdsMessage, now_ms: int, *, waits: bool = True, refused: bool = False
-    ) -> list[SdsOutcome]:
-        """Note that a message came and found no room; ask for what it cites, if messages here wait for it.
+    def turned_away(self, message: SdsMessage, now_ms: int, *, waits: bool = True, refused: bool = False) -> None:
+        """Note that a missing message came and was turned away; the messages that it cites are missing, too.
 
-        It finds room once nothing that it cites is lacking; and maybe nobody else cites that. It can come again, so
-        that it is waited for as though it were missing from now on; if it ``waits`` for what it lacks or for room in
-        the incoming buffer, it is not asked for before either is there (`_ask_again`). If it was ``refused`` by the
-        layer above, room in this one is of no use.
+        The lost timeout of the message begins anew, because it can come. If it ``waits``, it is not asked for again
+        before a message that it cites has come, or there is room in the incoming buffer (`_ask_again`). If the layer
+        above ``refused`` it, room in the incoming buffer does not help.
         """
         missing = self.incoming.missing.get(message.message_id)
         if missing is None:
-            return []
+            return
         self.let_time_pass(now_ms)
         unmet = self.unmet(message.message_id, self.cited(message))
         request = self._repair.requests.get(message.message_id)
@@ -244,25 +239,24 @@ class Dependencies:
         missing.is_next = False
         missing.is_refused = refused
         self._begin_anew(missing)
-        # What it cites last comes last.
+        # Of what it cites, the last one comes in last.
         lacks = unmet[-1].message_id if waits and unmet and missing.lacks is None else None
         missing.lacks = missing.lacks or lacks
-        outcomes = self.note_missing((entry for entry in unmet if entry.message_id not in self.incoming), now_ms)
+        self.note_missing((entry for entry in unmet if entry.message_id not in self.incoming), now_ms)
         if lacks is not None:
             if lacks in self.incoming.missing or lacks in self.incoming:
                 self._repair.forget(message.message_id)
                 if not refused:
                     self._ask_for_first(unmet, now_ms, was_asked=request is not None and request.asked > 0)
             else:
-                # For what nobody keeps track of it would wait for ever.
+                # That one is not among the missing messages, which are bounded, so it will not be asked for.
                 missing.lacks = None
-        return outcomes
 
     def _ask_for_first(self, unmet: list[HistoryEntry], now_ms: int, *, was_asked: bool) -> None:
-        """Ask for the first of what a message lacks that found no room, and for the others after it.
+        """Ask for the first of the missing messages that a message cites, and for each other one after the one before.
 
-        They would find no room either, for each of them probably lacks the one before it. What precedes a message that
-        came because it ``was_asked`` for is not just late.
+        Each of them probably cites the one before it, and would be turned away as well. The first is asked for at once
+        if the message came because it ``was_asked`` for: then the first is not merely late.
         """
         for before, entry in pairwise(unmet):
             if before.message_id in self.incoming.missing:
@@ -272,7 +266,7 @@ class Dependencies:
             self._repair.schedule_request(first.entry, now_ms, at_once=True)
 
     def _presume(self, message_id: str, lacks: str | None) -> None:
-        """Suppose that a message that never came lacks another, unless a parked one waits for it."""
+        """Suppose that a message that has not come yet cites a missing one, and would now be turned away."""
         missing = self.incoming.missing.get(message_id)
         if missing is None or missing.turned_away or missing.is_next:
             return
@@ -281,20 +275,20 @@ class Dependencies:
         if missing.lacks is not None:
             self._repair.forget(message_id)
 
-    def set_aside(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
-        """Note that a segment came which its set cannot use as it is.
+    def set_aside(self, message: SdsMessage, now_ms: int) -> None:
+        """Note that a segment came and was set aside.
 
-        What was to be asked for only after it is asked for now: a forged segment may stand in the place of one of them,
-        and then neither can be taken in before the other is here.
+        The messages that were to be asked for only after it are asked for now. Its set may hold a forged segment with
+        the index of one of them: then the set is completed only when both are here.
         """
         for missing in [m for m in self.incoming.missing.values() if m.lacks == message.message_id]:
             missing.lacks = None
             self._begin_anew(missing)
             self._repair.schedule_request(missing.entry, now_ms, at_once=True)
-        return self.turned_away(message, now_ms, waits=False)
+        self.turned_away(message, now_ms, waits=False)
 
     def settle(self, message_ids: Iterable[str], now_ms: int, *, lost: bool = False) -> list[SdsOutcome]:
-        """Nobody needs to wait for these ids any more; what waited for nothing else is delivered."""
+        """Let no message wait for these ids any more, and deliver those that waited for nothing else."""
         outcomes: list[SdsOutcome] = []
         for message_id in message_ids:
             if message_id not in self._history and message_id not in self.settled:
@@ -308,7 +302,7 @@ class Dependencies:
         return outcomes
 
     def release_waiters(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
-        """Deliver, in the order of arrival, whatever waited for nothing but this id, and so on from there."""
+        """Deliver, in the order of arrival, what waited for this id alone, and then what waited for those messages."""
         outcomes: list[SdsOutcome] = []
         met = deque([message_id])
         while met:
@@ -329,7 +323,7 @@ class Dependencies:
         outcomes: list[SdsOutcome] = []
         self.let_time_pass(now_ms)
         waited_ms = self.clock.waited_ms
-        # An own message may enter the history after somebody cited it, which is not the time to deliver others'.
+        # An own message may enter the history after it was cited (`broadcast`), and that does not release what waits.
         for message_id in [i for i in self.incoming.missing if i in self._history]:
             outcomes += self.release_waiters(message_id, now_ms)
         self._ask_again(now_ms)
@@ -337,9 +331,9 @@ class Dependencies:
         if timeout:
             known = [(i, m) for i, m in self.incoming.missing.items() if m.lacks is None or self._waited_longest(m)]
             overdue = [(m.since_waited_ms, i) for i, m in known if waited_ms - m.since_waited_ms > timeout]
-            # In an order that does not depend on whether the program was restarted meanwhile.
+            # Sorted, so that the order is the same whether the program was restarted or not.
             outcomes += self._declare_lost([message_id for _, message_id in sorted(overdue)], now_ms)
-            # What can never be released must not keep others out.
+            # Messages that can never be released are given up at once if they fill the buffer.
             full = self._biting & {Limit.INCOMING_BUFFER, Limit.INCOMING_BUFFER_BYTES}
             outcomes += self._release_circles(now_ms, waited_ms + 1 if full else waited_ms - timeout)
         if self._repair.config.enabled and len(self._repair.requests) < _ASKED_AT_ONCE:
@@ -353,16 +347,17 @@ class Dependencies:
         return outcomes
 
     def _ask_again(self, now_ms: int) -> None:
-        """Ask for what found no room: what can be delivered as soon as it comes, and as much as there is room for.
+        """Ask again for messages that were turned away: for those that need not be parked, and while there is room.
 
-        What comes after it in turn is asked for as well: in the line of what waits for each other it is next.
+        Messages that wait for these are next after them, and are asked for in turn.
         """
         incoming = self.incoming
         waiting = [(missing, missing.lacks) for missing in incoming.missing.values() if missing.lacks is not None]
         if not waiting:
             return
         followers: dict[str, list[MissingDependency]] = {}
-        # What was found out last to be missing was mostly sent first, and releases most.
+        # The newest entries are mostly the earliest messages, because they were found by following citations backwards:
+        # they release most.
         for missing, lacks in reversed(waiting):
             followers.setdefault(lacks, []).append(missing)
         moved = [each for each in followers if each in self._history]
@@ -379,17 +374,17 @@ class Dependencies:
                 asked.append(missing.entry.message_id)
                 room -= 1
         room = min(self._room(is_next=True), _ASKED_AT_ONCE) - len(asked)
-        # Behind what was refused all is refused.
+        # What follows a message that the layer above refused would be refused, too.
         welcome = {lacks: [each for each in line if not each.is_refused] for lacks, line in followers.items()}
         unasked = (missing for missing in self._line(asked, welcome) if missing.lacks is not None)
-        for place, missing in enumerate(list(islice(unasked, max(0, room))), start=1):
-            # One after the other, so that they come in this order.
-            self._ask_for_next(missing, now_ms + place, at_once=True)
+        for later_ms, missing in enumerate(list(islice(unasked, max(0, room))), start=1):
+            # A millisecond apart, so that they are asked for in this order.
+            self._ask_for_next(missing, now_ms + later_ms, at_once=True)
 
     def _line(
         self, first: Iterable[str], followers: Mapping[str, list[MissingDependency]]
     ) -> Iterator[MissingDependency]:
-        """Return what follows messages, one after the other, nearest first: what lacks them, or waits for them."""
+        """Yield the missing messages that lack one of ``first``, then those that lack or wait for these, and so on."""
         line = deque(first)
         seen = set(line)
         while line:
@@ -407,7 +402,7 @@ class Dependencies:
         self._repair.schedule_request(missing.entry, at_ms, at_once=at_once)
 
     def _room(self, *, is_next: bool) -> int:
-        """Return for how many messages that are waited for there is room, if they are like those that are parked."""
+        """Return for how many messages that parked ones wait for there is room, if they are as large as parked ones."""
         bounds, count = self._bounds(), len(self.incoming)
         most = _for_progress(bounds, is_next=is_next)
         room = most[Limit.INCOMING_BUFFER] - count
@@ -417,20 +412,21 @@ class Dependencies:
         return room if len(self.incoming.missing) < bounds[Limit.MISSING_MESSAGES] else 0
 
     def _begin_anew(self, missing: MissingDependency) -> None:
-        """Give a message the time to come again, unless it has been given that for too long."""
+        """Let the lost timeout of a message begin anew, unless that was done for too long."""
         if not self._waited_longest(missing):
             self.incoming.begin_anew(missing, self.clock.waited_ms)
             self._journal.touch(MISSING, missing.entry.message_id)
 
     def _waited_longest(self, missing: MissingDependency) -> bool:
-        """Return whether a message was waited for as long as any is that came and found no room."""
+        """Return whether a message was waited for as long as one may be that is turned away (`LONGEST_TURNED_AWAY`)."""
         longest_ms = (LONGEST_TURNED_AWAY - 1) * self._config.lost_timeout_ms
         return bool(longest_ms) and self.clock.waited_ms - missing.first_waited_ms > longest_ms
 
     def _may_track_more(self, message_id: str, lacked: Container[str | None]) -> bool:
-        """Return whether one more may be missing; for a parked message there was room, for a sync message maybe not.
+        """Return whether one more message may be noted as missing.
 
-        What a message lacks that found no room leads to what can be delivered, and is noted as long as there is any.
+        A parked message was let in together with what it cites. What only a sync message or one that was turned away
+        cites may take half of the room; all of it if a message that was turned away ``lacked`` it.
         """
         count = len(self.incoming.missing)
         if count < self._max_missing // 2 or self.incoming.is_waited_for(message_id):
@@ -450,7 +446,7 @@ class Dependencies:
         return None
 
     def can_come(self, possible: bool, now_ms: int) -> None:
-        """Note whether missing messages can arrive from now on; only such time counts towards the lost timeout."""
+        """Say whether missing messages can come from now on; only such time counts towards the lost timeout."""
         self.let_time_pass(now_ms)
         self.clock.runs = possible
 
@@ -481,15 +477,15 @@ class Dependencies:
         return HistoryEntry(message_id)
 
     def _release(self, parked: Parked, now_ms: int) -> list[SdsOutcome]:
-        """Deliver a parked message now, after giving up everything that it waits for in the end."""
+        """Deliver a parked message after giving up all missing messages that it waits for, itself or through others."""
         outcomes = self._declare_lost(self.incoming.missing_behind(parked), now_ms)
-        # What is left of them waits in a circle.
+        # Whatever it still waits for is parked and waits for it in turn.
         return outcomes + self._declare_lost(list(parked.waiting_for), now_ms)
 
     def _release_circles(self, now_ms: int, not_since_ms: int) -> list[SdsOutcome]:
-        """Release messages that cite each other in a circle, because no other message can release them.
+        """Release parked messages that cite each other in a circle, which no message can release.
 
-        An honest sender cannot cite a message that cites its own, so that only a forger makes a circle.
+        Only forged messages do: an honest sender cannot cite a message that cites the one that it is sending.
         """
         outcomes: list[SdsOutcome] = []
         oldest = next(iter(self.incoming.parked.values()), None)
@@ -502,7 +498,7 @@ class Dependencies:
 
 
 def _for_progress(bounds: Mapping[Limit, int], *, is_next: bool) -> dict[Limit, int]:
-    """Return how much may be parked with what others wait for; the last of the room is for what is next in line."""
+    """Return the bounds for messages that parked ones wait for; only those that are next may use all of the room."""
     return {limit: FOR_PROGRESS * bound - (0 if is_next else bound // _NEXT_SHARE) for limit, bound in bounds.items()}
 
 

@@ -1,12 +1,12 @@
 """The local history (SDS, "Participant state": local log): delivered messages in one agreed order.
 
-Messages are ordered by ascending Lamport timestamp, equal ones by ascending message id, so that participants that hold
-the same messages hold the same log. Only what the protocol needs is kept per message (id, timestamp, hint, author);
-content lives elsewhere. Membership is one dictionary look-up, an append is constant time, and an insertion in the
-middle moves at most one chunk: nothing here grows with the length of the history.
+Messages are ordered by ascending Lamport timestamp, equal ones by ascending message id, so that participants with the
+same messages have the same log. Id, timestamp, hint and author of each message are kept; its content is not. The
+records stand in blocks of bounded size: an insertion changes one block, so that no call takes longer for a longer
+history.
 
-Only a window of the newest is kept. Whatever stands before it counts as known: else a copy of what was forgotten would
-be delivered again.
+Only a window of the newest messages is kept. A message that would stand before it counts as known; otherwise a copy of
+a forgotten message would be delivered again.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any, Final, NamedTuple
 
 from fairway.wire.sds import HistoryEntry
 
-_CHUNK: Final = 1024
+_BLOCK_RECORDS: Final = 1024
 _id_of = itemgetter(0)
 
 _WORTH_COMPARING: Final = 16
-"""Citations from which on comparing with the last list is quicker than looking each up."""
+"""From so many citations on, comparing them with the last list is quicker than looking each one up."""
 
 
 class HistoryRecord(NamedTuple):
-    """One delivered message. The order of the fields is the order of the log."""
+    """One delivered message. Records sort by their fields, which gives the order of the log."""
 
     lamport: int
     message_id: str
     retrieval_hint: bytes | None
     sender_id: str
     fingerprints: bytes | None = None
-    """Of every message that was delivered under this id, one after the other (`message_id.fingerprint`); empty where
-    the id is a digest of its message, so that there can be but one. None if nothing is known of the content."""
+    """`message_id.fingerprint` of each message that was delivered under this id, joined; empty if the id is a digest of
+    its message, and so of one message only; None if the content is unknown."""
 
     @property
     def entry(self) -> HistoryEntry:
@@ -49,7 +49,7 @@ class LocalHistory:
         """Make an empty history that keeps its newest ``cited`` entries at hand."""
         self._records: dict[str, HistoryRecord] = {}
         self._complete: tuple[HistoryEntry, ...] = ()
-        self._chunks: list[list[HistoryRecord]] = [[]]
+        self._blocks: list[list[HistoryRecord]] = [[]]
         self._cited = cited
         self._tail: list[HistoryEntry] | None = []
         self.window: tuple[int, str] | None = None
@@ -62,23 +62,23 @@ class LocalHistory:
         return message_id in self._records
 
     def __iter__(self) -> Iterator[HistoryRecord]:
-        for chunk in self._chunks:
-            yield from chunk
+        for block in self._blocks:
+            yield from block
 
     def get(self, message_id: str) -> HistoryRecord | None:
         """Return the record of a message, if it was delivered."""
         return self._records.get(message_id)
 
     def entry(self, cited: HistoryEntry) -> HistoryEntry:
-        """Return how to cite a message that was cited before: with what is known of it by now."""
+        """Return a citation with the hint that is known by now."""
         record = self._records.get(cited.message_id)
         return cited if record is None else record.entry
 
     def missing_from(self, entries: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
         """Return those of the entries that are not in the history, in their order.
 
-        Consecutive messages cite nearly the same entries. What overlaps with the last list that was complete, since
-        which nothing left the history, is there still, and comparing the two mostly compares references.
+        Consecutive messages cite nearly the same entries. Those that also stand in the last list of which none was
+        missing need not be looked up, as long as no message was removed from the history.
         """
         records = self._records
         unchecked = entries[self._overlap(entries) :]
@@ -88,7 +88,7 @@ class LocalHistory:
         return [entry for entry in unchecked if entry[0] not in records]
 
     def _overlap(self, entries: tuple[HistoryEntry, ...]) -> int:
-        """Return how many of the first entries stand, in a row, at the end of the last complete list."""
+        """Return how many of the first entries are the last ones of the last list of which none was missing."""
         complete = self._complete
         if len(entries) < _WORTH_COMPARING or entries[0] not in complete[:_WORTH_COMPARING]:
             return 0
@@ -96,11 +96,11 @@ class LocalHistory:
         return len(common) if entries[: len(common)] == common else 0
 
     def add(self, record: HistoryRecord) -> bool:
-        """Insert a message at its place; return False if its id is there already."""
+        """Insert a message in order; return False if its id is there already."""
         if record.message_id in self._records:
             return False
         self._records[record.message_id] = record
-        last = self._chunks[-1]
+        last = self._blocks[-1]
         if not last or record > last[-1]:
             last.append(record)
             self._append_to_tail(record)
@@ -109,18 +109,18 @@ class LocalHistory:
         return True
 
     def is_before_window(self, lamport: int, message_id: str) -> bool:
-        """Return whether a message would stand among those that were forgotten."""
+        """Return whether a message would stand before the messages that are kept."""
         return self.window is not None and (lamport, message_id) <= self.window
 
     def forget_oldest(self, count: int) -> list[str]:
-        """Let go of the oldest messages, and return their ids."""
+        """Forget the oldest messages, and return their ids."""
         forgotten: list[str] = []
         while len(forgotten) < count and self._records:
-            chunk = self._chunks[0]
-            gone = chunk[: count - len(forgotten)]
-            del chunk[: len(gone)]
-            if not chunk and len(self._chunks) > 1:
-                del self._chunks[0]
+            block = self._blocks[0]
+            gone = block[: count - len(forgotten)]
+            del block[: len(gone)]
+            if not block and len(self._blocks) > 1:
+                del self._blocks[0]
             forgotten += [record.message_id for record in gone]
             self.window = max(self.window or gone[-1][:2], gone[-1][:2])
         for message_id in forgotten:
@@ -130,13 +130,13 @@ class LocalHistory:
         return forgotten
 
     def replace(self, record: HistoryRecord) -> None:
-        """Put a message in the place of the one that has its id."""
+        """Replace the message that has the same id."""
         old = self._records.pop(record.message_id)
-        index = self._chunk_index(old)
-        chunk = self._chunks[index]
-        del chunk[bisect_left(chunk, old)]
-        if not chunk and len(self._chunks) > 1:
-            del self._chunks[index]
+        index = self._block_of(old)
+        block = self._blocks[index]
+        del block[bisect_left(block, old)]
+        if not block and len(self._blocks) > 1:
+            del self._blocks[index]
         self._tail = None
         self.add(record)
 
@@ -153,8 +153,8 @@ class LocalHistory:
         if old is None or old.retrieval_hint != old_hint:
             return False
         new = old._replace(retrieval_hint=new_hint)
-        chunk = self._chunks[self._chunk_index(old)]
-        chunk[bisect_left(chunk, old)] = new
+        block = self._blocks[self._block_of(old)]
+        block[bisect_left(block, old)] = new
         self._records[message_id] = new
         self._change_tail(old.entry, new.entry)
         return True
@@ -162,10 +162,10 @@ class LocalHistory:
     def last(self, not_after: int | None = None) -> tuple[HistoryEntry, ...]:
         """Return the newest ``cited`` messages as causal history, oldest first.
 
-        Messages stamped later than ``not_after`` are passed over: one peer with a clock far ahead must not be all
-        that others ever cite.
+        Messages with a timestamp later than ``not_after`` are left out: otherwise messages of one participant whose
+        clock is far ahead would be all that is ever cited.
         """
-        newest = self._chunks[-1]
+        newest = self._blocks[-1]
         if not_after is not None and newest and newest[-1].lamport > not_after:
             return tuple(record.entry for record in self._newest(before=(not_after + 1,)))
         if self._tail is None:
@@ -174,15 +174,15 @@ class LocalHistory:
 
     def _newest(self, before: tuple[Any, ...] | None = None) -> list[HistoryRecord]:
         """Return the newest records, oldest first; ``before`` is compared with the beginning of a record."""
-        index = len(self._chunks)
+        index = len(self._blocks)
         if before is not None:
-            index = bisect_left(self._chunks, before, key=lambda chunk: chunk[0])
+            index = bisect_left(self._blocks, before, key=lambda block: block[0])
         found: list[HistoryRecord] = []
         while index and len(found) < self._cited:
             index -= 1
-            chunk = self._chunks[index]
-            end = len(chunk) if before is None else bisect_left(chunk, before)
-            found[:0] = chunk[max(0, end - self._cited + len(found)) : end]
+            block = self._blocks[index]
+            end = len(block) if before is None else bisect_left(block, before)
+            found[:0] = block[max(0, end - self._cited + len(found)) : end]
         return found
 
     def _append_to_tail(self, record: HistoryRecord) -> None:
@@ -190,8 +190,8 @@ class LocalHistory:
             self._tail.append(record.entry)
             if len(self._tail) > self._cited:
                 del self._tail[0]
-        if len(self._chunks[-1]) >= 2 * _CHUNK:
-            self._split(len(self._chunks) - 1)
+        if len(self._blocks[-1]) >= 2 * _BLOCK_RECORDS:
+            self._split(len(self._blocks) - 1)
 
     def _change_tail(self, old: HistoryEntry, new: HistoryEntry) -> None:
         tail = self._tail or []
@@ -201,17 +201,17 @@ class LocalHistory:
                 return
 
     def _insert(self, record: HistoryRecord) -> None:
-        index = self._chunk_index(record)
-        chunk = self._chunks[index]
-        insort(chunk, record)
+        index = self._block_of(record)
+        block = self._blocks[index]
+        insort(block, record)
         self._tail = None
-        if len(chunk) >= 2 * _CHUNK:
+        if len(block) >= 2 * _BLOCK_RECORDS:
             self._split(index)
 
     def _split(self, index: int) -> None:
-        chunk = self._chunks[index]
-        self._chunks[index : index + 1] = [chunk[:_CHUNK], chunk[_CHUNK:]]
+        block = self._blocks[index]
+        self._blocks[index : index + 1] = [block[:_BLOCK_RECORDS], block[_BLOCK_RECORDS:]]
 
-    def _chunk_index(self, record: HistoryRecord) -> int:
-        """Return the index of the chunk in which a record stands, or belongs if it is not the newest."""
-        return bisect_left(self._chunks, record, key=lambda chunk: chunk[-1])
+    def _block_of(self, record: HistoryRecord) -> int:
+        """Return the index of the block in which a record stands, or belongs if it is not the newest."""
+        return bisect_left(self._blocks, record, key=lambda block: block[-1])

@@ -1,8 +1,7 @@
 """The incoming buffer (SDS, "Participant state"): messages whose dependencies have not been delivered.
 
-Each parked message knows what it waits for, and each missing id knows who waits for it, so that a delivery releases its
-dependants without a search. Both sides are bounded: a message that cites thousands of inventions costs its own space
-and no more.
+Each parked message has the ids that it waits for, and each of these ids has the messages that wait for it, so that a
+delivery releases its dependants without a search. The memory of both is charged to the message that waits.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ class Parked:
     since_waited_ms: int
     """The waiting clock when it came (`fairway.protocol.sds.waiting`)."""
     order: int
-    """Counts parked messages; the order in which they came."""
+    """Its number among all messages that were ever parked."""
     waiting_for: dict[str, None]
     """Ids, in the order of citation."""
     size_bytes: int
-    """What it costs to keep."""
+    """Memory that it takes, approximately."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,20 +39,20 @@ class MissingDependency:
 
     entry: HistoryEntry
     since_ms: int
-    """When that was noticed."""
+    """When it was first noticed to be missing."""
     since_waited_ms: int
-    """The waiting clock when it began to be waited for: at that time, or when it last came and found no room."""
+    """The waiting clock from which its lost timeout counts: when it was first noticed, or was last turned away."""
     first_waited_ms: int
-    """The waiting clock when that was noticed, or when something that it waited for came in while it found no room."""
+    """The waiting clock when it was first noticed, or when a message that it lacked came in."""
     turned_away: bool = False
-    """Whether it came and there was no room for it."""
+    """Whether it came, and there was no room for it (`Dependencies.no_room_for`)."""
     lacks: str | None = None
-    """What it waits for itself and so found no room, or probably would; it need not come before that has, or there is
-    room."""
+    """The missing message that it cites, or probably cites, and so would be turned away if it came now. It is not asked
+    for before that one has come, or there is room; None if it may come at any time."""
     is_refused: bool = False
-    """Whether it was the layer above that had no room."""
+    """Whether the layer above had no room for it (`MessageChannel.refused`)."""
     is_next: bool = False
-    """Whether it is asked for after it lacked something, since it has a place now."""
+    """Whether it is asked for again after it lacked a message: it is the next one that can be delivered or parked."""
 
 
 class IncomingBuffer:
@@ -101,10 +100,10 @@ class IncomingBuffer:
             self._waiters.setdefault(message_id, []).append(message.message_id)
 
     def note_missing(self, entry: HistoryEntry, now_ms: int, waited_ms: int) -> bool:
-        """Note that an entry is cited and not here; return whether that, or its hint or author, is news.
+        """Note that a message is cited and not here; return whether that, or its hint or author, is new.
 
-        The hint told last counts: the first to cite a message is mostly its author, and js-waku's authors cite their
-        own under hashes that match nothing.
+        The latest hint counts. The first participant that cites a message is mostly its author, and js-waku's authors
+        cite their own messages under hashes that no store knows.
         """
         message_id, hint, sender_id = entry
         known = self.missing.get(message_id)
@@ -119,15 +118,15 @@ class IncomingBuffer:
         return known.entry != old
 
     def begin_anew(self, missing: MissingDependency, waited_ms: int) -> None:
-        """Wait for a message as though it were missing from now on: it can come, for it came."""
+        """Let the lost timeout of a message begin anew, because it came and so can come again."""
         message_id = missing.entry.message_id
         missing.since_waited_ms = waited_ms
         self.missing[message_id] = self.missing.pop(message_id)
 
     def settle(self, message_id: str) -> list[Parked]:
-        """Nobody needs to wait for an id any more; return the parked messages that wait for nothing now.
+        """Let no message wait for an id any more; return the parked messages that now wait for nothing.
 
-        They come in the order in which they were parked, and stay parked until `take`.
+        They are returned in the order in which they were parked, and stay parked until `take`.
         """
         self.missing.pop(message_id, None)
         released: list[Parked] = []
@@ -139,7 +138,7 @@ class IncomingBuffer:
         return released
 
     def is_waited_for(self, message_id: str) -> bool:
-        """Return whether a parked message waits for this id; what only a sync message cites is missing, no more."""
+        """Return whether a parked message waits for this id; none waits for what only sync messages cite."""
         return message_id in self._waiters
 
     def waiters(self, message_id: str) -> list[str]:
@@ -152,7 +151,7 @@ class IncomingBuffer:
         self.parked_bytes -= parked.size_bytes
 
     def drop(self, parked: Parked) -> None:
-        """Take a message out that still waits; nothing of what it waits for needs to come for its sake."""
+        """Take a message out of the buffer that still waits."""
         message_id = parked.message.message_id
         for waited_for in parked.waiting_for:
             waiters = self._waiters[waited_for]
@@ -162,7 +161,7 @@ class IncomingBuffer:
         self.take(parked)
 
     def waits_in_vain(self) -> list[Parked]:
-        """Return, oldest first, the parked messages that nothing of what is missing can release."""
+        """Return, oldest first, the parked messages that no missing message can release when it comes."""
         hopeful: set[str] = set()
         reached = list(self.missing)
         while reached:
@@ -173,7 +172,7 @@ class IncomingBuffer:
         return [parked for message_id, parked in self.parked.items() if message_id not in hopeful]
 
     def missing_behind(self, parked: Parked) -> list[str]:
-        """Return the ids that a parked message waits for in the end, itself or through others that are parked."""
+        """Return the missing messages that a parked one waits for, itself or through other parked ones."""
         visited = {parked.message.message_id}
         missing: dict[str, None] = {}
         to_visit = [parked]

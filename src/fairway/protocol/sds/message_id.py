@@ -1,7 +1,7 @@
-"""How the SDS id of an own message is made; on receipt an id is opaque.
+"""How SDS message ids are made, and what a received id says about its message.
 
-But a message is its id *and* its content: where the id is a digest of the content, no other message can have it, and
-where it is not, two messages under one id are told apart by a fingerprint.
+If an id is a digest of its message, no other message can have it. Any other id is opaque: several messages may have it,
+and a fingerprint of sender and content tells them apart.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairway.wire.hashing import keccak256
 from fairway.wire.sds import SdsMessage
 
 SYNC_PREFIX: Final = "sync-"
-"""Begins the id of a sync message, in js-waku as well. Nobody has to have those, so that nobody waits for one."""
+"""Begins the id of a sync message, in js-waku as well. No message waits for a message with such an id."""
 FINGERPRINT_BYTES: Final = 16
 _DIGEST_LENGTH: Final = 64
 
@@ -23,7 +23,7 @@ _DIGEST_LENGTH: Final = 64
 def make_message_id(rule: IdRule, *, sender_id: str, lamport: int, content: bytes, now_ms: int, sequence: int) -> str:
     """Return a lower-case hex id (SDS, "Message": a message_id MUST be globally unique and immutable).
 
-    ``sequence`` counts own messages; it tells those of one millisecond apart where nanoseconds are asked for.
+    ``sequence`` counts own messages; where the rule wants nanoseconds, it makes those of one millisecond differ.
     """
     if rule is IdRule.PAYLOAD:
         return hashlib.sha256(content).hexdigest()
@@ -35,9 +35,9 @@ def make_message_id(rule: IdRule, *, sender_id: str, lamport: int, content: byte
 
 
 def follows_a_rule(message: SdsMessage) -> bool:
-    """Return whether the id of a content message is a digest of it, by a rule that needs nothing but the message.
+    """Return whether the id of a content message is a digest of it, by a rule that needs only the message.
 
-    Then nothing else can have that id. An id by any other rule is opaque: it tells nothing about its message.
+    Then no other message can have that id. An id by any other rule is opaque.
     """
     content, lamport = message.content or b"", message.lamport_timestamp or 0
     if not 0 <= lamport < 1 << 64:
@@ -50,20 +50,20 @@ def follows_a_rule(message: SdsMessage) -> bool:
 
 
 def looks_like_a_digest(message_id: str) -> bool:
-    """Return whether an id has the form of those that the known rules make: 64 lower-case hex digits."""
+    """Return whether an id has the form that the known rules give it: 64 lower-case hex digits."""
     return len(message_id) == _DIGEST_LENGTH and not message_id.strip("0123456789abcdef")
 
 
 def fingerprint(message: SdsMessage) -> bytes:
-    """Return what tells a message from another one under the same id: 16 bytes over its sender and content."""
+    """Return a digest of sender and content, 16 bytes, which tells apart messages that have the same id."""
     return hashlib.sha256(message.sender_id.encode() + b"\0" + (message.content or b"")).digest()[:FINGERPRINT_BYTES]
 
 
 def make_ephemeral_id(rule: IdRule, *, sender_id: str, content: bytes, now_ms: int, count: int) -> str:
-    """Return the id of an ephemeral message, which has no Lamport timestamp that could tell it from others.
+    """Return the id of an ephemeral message, which has no Lamport timestamp.
 
-    ``count`` counts the ephemeral messages of this process; what is said twice is two messages, also when the same
-    content was sent as a lasting message before. Only with `IdRule.PAYLOAD` is it the same everywhere.
+    ``count`` counts the ephemeral messages of this process: the same content sent twice has two ids, except with
+    `IdRule.PAYLOAD`.
     """
     if rule is IdRule.PAYLOAD:
         return hashlib.sha256(content).hexdigest()

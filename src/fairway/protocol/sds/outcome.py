@@ -1,4 +1,4 @@
-"""What the SDS layer tells the layer above, in the order in which it happened."""
+"""The outcomes of receiving and sweeping, which SDS returns to the layer above in the order in which they happened."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Ignored(Enum):
     FOREIGN_CHANNEL = "foreign-channel"
     OWN = "own"
     DUPLICATE = "duplicate"
-    """Its sender seems not to know that it is here."""
+    """It was received before. Its sender seems not to know that."""
     FORGED = "forged"
-    """It bears an id that is not its own: our sender id without being ours, or the id of another message."""
+    """It has our sender id without being ours, or the id of another message."""
     FORGOTTEN = "forgotten"
-    """It stands before the window of the history that is kept, and so counts as received long ago."""
+    """It stands before the messages that the history keeps, and so counts as received long ago."""
     NO_ROOM = "no-room"
-    """It would have to wait, and there is no room: it was not received, and has to come again."""
+    """It would have to be parked, and there is no room: it was not received, and has to come again."""
     ANSWER = "answer"
-    """A duplicate that answers somebody's repair request: it tells nothing about what its sender knows."""
+    """It was received before, and is an answer to a repair request: it says nothing about what its sender knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageIgnored:
-    """A message was received and not looked at further."""
+    """A message came and was ignored."""
 
     message_id: str
     why: Ignored
@@ -45,7 +45,7 @@ class MessageArrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReady:
-    """A content message is in the history now: everything that it depends on is there, or was declared lost."""
+    """A content message is in the history now: each of its dependencies is, too, or was declared lost."""
 
     message: SdsMessage
     dependencies_met: bool
@@ -58,29 +58,22 @@ class MessageReady:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnMessageRecovered:
-    """A message of ours that this process had forgotten came back and is in the history again."""
-
-    message_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SenderIdShared:
-    """A message under our sender id came that this participant did not send: another process speaks under our name."""
+    """A message with our sender id came that this participant did not send: another process uses the same sender id."""
 
     message_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DependenciesMissing:
-    """Messages are cited that are neither here nor declared lost."""
+    """These messages are cited, and neither here nor declared lost."""
 
     entries: tuple[HistoryEntry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DependenciesLost:
-    """Messages were missing for so long that nobody waits for them any more."""
+    """These messages were missing for too long: no message waits for them any more."""
 
     entries: tuple[HistoryEntry, ...]
     reason: LossReason = LossReason.TIMEOUT
@@ -93,40 +86,12 @@ class MessageReviewed:
     review: Review
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepairScheduled:
-    """A missing message will be asked for."""
-
-    message_id: str
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepairRequested:
-    """Another participant asks for messages."""
-
-    message_ids: tuple[str, ...]
-    participant: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseScheduled:
-    """A message that was asked for will be broadcast again unless somebody else does."""
-
-    message_id: str
-    at_ms: int
-
-
 SdsOutcome = (
     MessageIgnored
     | MessageArrived
     | MessageReady
-    | OwnMessageRecovered
     | SenderIdShared
     | DependenciesMissing
     | DependenciesLost
     | MessageReviewed
-    | RepairScheduled
-    | RepairRequested
-    | ResponseScheduled
 )

@@ -1,16 +1,17 @@
-"""SDS-R for one participant: asking for what is missing, and answering for others (SDS, "SDS Repair (SDS-R)").
+"""SDS-R for one participant: asking for missing messages, and answering others (SDS, "SDS Repair (SDS-R)").
 
-A participant that misses a message waits until T_req, then names it in the repair_request of what it sends next. One
-that holds the message waits until T_resp and, if no other answered meanwhile, broadcasts the original again
-(`fairway.protocol.sds.repair_times`).
+A participant that misses a message waits until T_req, then names it in the repair_request of the next message that it
+sends. A participant that has the message waits until T_resp and broadcasts the original again, unless another
+participant did so before (`fairway.protocol.sds.repair_times`).
 
-A request is repeated for as long as the message is missing, after twice the first wait; hearing somebody else ask puts
-it off, but not for ever (js-waku asks once and then never again). An answer is called off when the message is heard.
+A request is repeated while the message is missing, after twice the first wait. A request of another participant for the
+same message puts it off, a limited number of times (js-waku asks only once). A planned answer is called off when the
+message is received again.
 
-Anybody may ask for anything, and a request of a hundred bytes may bring a hundred thousand. So the first answer for a
-message is free, which is as much as its sender had everybody transmit; every further one waits twice as long as the
-one before, and all of them together are at most as many bytes as the messages that were sent and received, beside
-what a silent participant's own sync messages take.
+Any participant may ask for any message, and a request of a hundred bytes may cause an answer of a hundred thousand. So
+answers are limited. The first answer for a message is free. Before each further answer for it there is a rest, which
+doubles each time. All further answers together may have as many bytes as the messages that were sent and received, and
+a small allowance that grows with time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from typing import Final, NamedTuple
 
 from fairway.options import RepairConfig
 from fairway.protocol.journal import Journal
-from fairway.protocol.sds.outcome import RepairRequested, ResponseScheduled, SdsOutcome
 from fairway.protocol.sds.repair_times import (
     backed_off,
     in_response_group,
@@ -38,34 +38,36 @@ _MAX_ANSWERED: Final = 20_000
 """Messages remembered as answered."""
 _FIRST_CREDIT_BYTES: Final = 262_144
 _MILLISECONDS_PER_BYTE: Final = 2
-"""Sync messages, one in half a minute with a filter of 18,752 bytes, take about as much."""
+"""The allowance grows by a byte in so many milliseconds; sync messages, one in half a minute with a filter of 18,752
+bytes, take about as much."""
 _MAX_CREDIT_BYTES: Final = 8_388_608
-"""Answers that may be repeated at once."""
+"""The allowance does not grow beyond this."""
 _OVERDUE_SHARE: Final = 3
-"""Of the requests that one message carries, one in so many is the most overdue, not the one made least often."""
+"""Of the requests that one message carries, one in so many is chosen because it is most overdue, the others because
+they were made least often."""
 _MAX_HEARD_IN_BETWEEN: Final = 8
-"""Requests of others that put off our own, until it is made."""
+"""How many requests of others put off an own request, until it is made."""
 
 REPAIR_REQUESTS: Final = "repair_requests"
 REPAIR_RESPONSES: Final = "repair_responses"
 
 
 class Scheduled(NamedTuple):
-    """An entry of a repair buffer: when its time comes, and for which message. The order of the fields is its order."""
+    """An entry of a repair buffer: when it is due, and for which message. Entries sort by these fields."""
 
     at_ms: int
     message_id: str
     entry: HistoryEntry
     asked: int = 0
-    """How often it was asked for already."""
+    """How often this participant asked for it."""
     heard: int = 0
-    """How often others asked since."""
+    """How often others asked for it since."""
 
 
 class RepairBuffer:
     """Entries ordered by time, at most one per message id, bounded.
 
-    When it is full, the entry whose time comes last goes without (SDS-R keeps what is most overdue).
+    When it is full, the entry that is due last is removed, or not added (SDS-R keeps what is most overdue).
     """
 
     def __init__(self, limit: int) -> None:
@@ -147,35 +149,34 @@ class Repair:
         self._journal = journal
         self._max_heard = max_heard
         self.answers_awaited: OrderedDict[str, bool] = OrderedDict()
-        """Ids of messages that are here and that others asked for; the next copy is the answer."""
+        """Ids of messages that are here and that others asked for: the next copy that comes is an answer to them."""
         self.rests_until: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        """When an id that was answered may be answered again, and how often it was; the oldest answer first."""
+        """For each id that was answered, until when it rests, and how often it was answered; the oldest answer
+        first."""
         self._credit_bytes = _FIRST_CREDIT_BYTES
         self._credited_ms: int | None = None
 
-    def schedule_request(self, entry: HistoryEntry, now_ms: int, *, at_once: bool = False) -> int | None:
-        """Plan to ask for a missing message, at T_req or ``at_once``; return when, if it was not planned yet."""
+    def schedule_request(self, entry: HistoryEntry, now_ms: int, *, at_once: bool = False) -> None:
+        """Plan to ask for a missing message, at T_req or ``at_once``."""
         if not self.config.enabled:
-            return None
+            return
         at_ms = now_ms if at_once else now_ms + self._request_offset(entry.message_id)
         added, evicted = self.requests.add(entry, at_ms)
         if evicted is not None:
             self._journal.touch(REPAIR_REQUESTS, evicted)
-        if not added:
-            planned = self.requests.get(entry.message_id) if at_once else None
-            if planned is not None and planned.at_ms > at_ms:
-                self.requests.reschedule(entry.message_id, at_ms, planned.asked, planned.heard)
-                self._journal.touch(REPAIR_REQUESTS, entry.message_id)
-            return None
-        self._journal.touch(REPAIR_REQUESTS, entry.message_id)
-        return at_ms
+        planned = self.requests.get(entry.message_id) if at_once else None
+        is_later = planned is not None and planned.at_ms > at_ms
+        if planned is not None and is_later:
+            self.requests.reschedule(entry.message_id, at_ms, planned.asked, planned.heard)
+        if added or is_later:
+            self._journal.touch(REPAIR_REQUESTS, entry.message_id)
 
     def take_requests(self, now_ms: int) -> tuple[HistoryEntry, ...]:
         """Return what to ask for now, at most as many entries as one message carries (SDS-R).
 
-        Most of them are those that were asked for least often, the most overdue first: one forged message invents more
-        than a message can ask for, and what exists is not to wait until all of that was asked for once more. The rest
-        are the most overdue, however often they were.
+        Most of them are those that were asked for least often, the most overdue first. A forged message may cite many
+        ids that do not exist; a message that exists need not wait until all of those were asked for again. The rest are
+        the most overdue, however often they were asked for.
         """
         if not self.config.enabled or not len(self.requests):
             return ()
@@ -187,7 +188,7 @@ class Repair:
         return tuple(scheduled.entry for scheduled in chosen)
 
     def ask_again(self, entries: Iterable[HistoryEntry], now_ms: int) -> None:
-        """Take back requests that did not leave: they are due now, and were not made."""
+        """Note that these requests were not sent: they are due now."""
         for entry in entries:
             scheduled = self.requests.get(entry.message_id)
             if scheduled is not None:
@@ -195,9 +196,9 @@ class Repair:
                 self._journal.touch(REPAIR_REQUESTS, entry.message_id)
 
     def heard_request(self, message_id: str, now_ms: int) -> None:
-        """Somebody else asked for a message: our own request waits as though it had been made.
+        """Note that another participant asked for a message: an own request waits as though it had been made.
 
-        Only so often, for anybody may make requests without end.
+        That is done a limited number of times, because forged requests would put it off for ever.
         """
         scheduled = self.requests.get(message_id)
         if scheduled is not None and scheduled.heard < _MAX_HEARD_IN_BETWEEN:
@@ -205,42 +206,36 @@ class Repair:
 
     def review_requests(
         self, message: SdsMessage, holds: Callable[[str], bool], participants: int, now_ms: int
-    ) -> list[SdsOutcome]:
+    ) -> None:
         """Go through what a message of another participant asks for; ``holds`` says which messages are here."""
         requests = {entry.message_id: entry for entry in message.repair_request[: self._max_heard]}
-        outcomes: list[SdsOutcome] = [RepairRequested(message_ids=tuple(requests), participant=message.sender_id)]
         for message_id, entry in requests.items():
             self.heard_request(message_id, now_ms)
             if not holds(message_id):
                 continue
-            # If the group that should have answered the last request did not, everybody who can will: its members are
-            # the same every time, and may all have left.
+            # If the response group did not answer the last request, everybody who has the message answers: the members
+            # of the group are the same for each request, and may all have left.
             groups = self.config.response_groups or response_groups_for(participants)
             groups = 1 if message_id in self.answers_awaited else groups
-            at_ms = self.schedule_response(entry, now_ms, groups, self.rests_until.get(message_id, (0, 0))[0])
+            self.schedule_response(entry, now_ms, groups, self.rests_until.get(message_id, (0, 0))[0])
             self.answers_awaited[message_id] = True
             if len(self.answers_awaited) > self.config.max_tracked:
                 self.answers_awaited.popitem(last=False)
-            if at_ms is not None:
-                outcomes.append(ResponseScheduled(message_id=message_id, at_ms=at_ms))
-        return outcomes
 
-    def schedule_response(self, entry: HistoryEntry, now_ms: int, groups: int, not_before_ms: int = 0) -> int | None:
-        """Plan to answer for a message that we hold; return T_resp if we shall and it is new."""
+    def schedule_response(self, entry: HistoryEntry, now_ms: int, groups: int, not_before_ms: int = 0) -> None:
+        """Plan to answer, at T_resp, for a message that we hold, if this participant is of its response group."""
         author = entry.sender_id
         if not self.config.enabled or not author:
-            return None
+            return
         if not in_response_group(self._hashes, self._participant_id, author, entry.message_id, groups):
-            return None
+            return
         offset_ms = self._hashes.response_offset(self._participant_id, author, entry.message_id, self.config.t_max_ms)
         at_ms = max(now_ms + offset_ms, not_before_ms)
         added, evicted = self.responses.add(entry, at_ms)
         if evicted is not None:
             self._journal.touch(REPAIR_RESPONSES, evicted)
-        if not added:
-            return None
-        self._journal.touch(REPAIR_RESPONSES, entry.message_id)
-        return at_ms
+        if added:
+            self._journal.touch(REPAIR_RESPONSES, entry.message_id)
 
     def take_responses(self, now_ms: int) -> list[str]:
         """Return the ids of messages whose answer is due, and forget them."""
@@ -251,7 +246,7 @@ class Repair:
         return due
 
     def earned(self, message: SdsMessage) -> None:
-        """Note that a message was sent or received: as many bytes may be answered again."""
+        """Note that a message was sent or received: answers may have as many bytes more."""
         size_bytes = len(message.content or b"") + len(message.bloom_filter or b"")
         self._credit_bytes = min(_MAX_CREDIT_BYTES, self._credit_bytes + size_bytes)
 
@@ -272,9 +267,9 @@ class Repair:
         return is_paid
 
     def forget(self, message_id: str) -> bool:
-        """Neither ask for nor answer a message that was heard (SDS-R: remove from both buffers).
+        """Neither ask nor answer for a message that was received (SDS-R: remove from both buffers).
 
-        Return whether it answers somebody's request, for it was here before and had been asked for.
+        Return whether it is an answer to a request of another participant.
         """
         if self.requests.remove(message_id):
             self._journal.touch(REPAIR_REQUESTS, message_id)
@@ -283,7 +278,7 @@ class Repair:
         return self.answers_awaited.pop(message_id, False)
 
     def clock_went_back(self, now_ms: int) -> None:
-        """Wait no longer than from now on for what was planned by a clock that was ahead."""
+        """Plan nothing later than if it were planned now: the clock by which it was planned may have been ahead."""
         for scheduled in list(self.requests):
             wait_ms = backed_off(self._request_offset(scheduled.message_id), scheduled.asked + scheduled.heard)
             if scheduled.at_ms > now_ms + wait_ms:

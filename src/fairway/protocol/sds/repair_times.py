@@ -1,7 +1,7 @@
 """The arithmetic of SDS-R: T_req, T_resp and response groups (SDS, "SDS Repair (SDS-R)").
 
-Both times are spread by hashes (`fairway.wire.repair_hash`), so that of many participants one speaks first, and the
-others hear it and stay silent. All times are milliseconds. `fairway.protocol.sds.repair` acts on them.
+Both times are spread by hashes (`fairway.wire.repair_hash`), so that one of many participants is first, and the others
+receive its message and do nothing. All times are milliseconds. `fairway.protocol.sds.repair` acts on them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from fairway.wire.repair_hash import RepairHash
 
 _PARTICIPANTS_PER_GROUP: Final = 128
 _MAX_BACKOFF_DOUBLINGS: Final = 1
-"""A gap has an hour (lost_timeout_ms), half of what is asked and answered may get lost, and a message carries few
-requests: asking seldom loses messages, and asking at this pace costs some hundred bytes in minutes."""
+"""A message carries few requests, requests and answers may be lost, and a missing message is given up after an hour
+(lost_timeout_ms): longer waits would lose messages, and requests at this pace cost some hundred bytes in minutes."""
 
 
 def response_groups_for(participants: int) -> int:
@@ -23,7 +23,7 @@ def response_groups_for(participants: int) -> int:
 
 
 def request_offset(hashes: RepairHash, participant_id: str, message_id: str, config: RepairConfig) -> int:
-    """Return how long after noticing a gap a participant asks (SDS-R: T_req)."""
+    """Return how long after it noticed that a message is missing a participant asks for it (SDS-R: T_req)."""
     window = config.t_max_ms - config.t_min_ms
     return config.t_min_ms + (hashes.pair(participant_id, message_id) % window if window else 0)
 
@@ -37,5 +37,5 @@ def in_response_group(hashes: RepairHash, participant_id: str, author_id: str, m
 
 
 def backed_off(first_offset_ms: int, asked: int) -> int:
-    """Return the wait before asking again: doubled with every time that it was in vain."""
+    """Return how long to wait before asking again; the wait doubles, up to a limit, each time that was done."""
     return first_offset_ms << min(asked, _MAX_BACKOFF_DOUBLINGS)

@@ -1,7 +1,6 @@
-"""Messages kept whole, so that they can be broadcast again for somebody who misses them (SDS-R).
+"""Messages that are kept whole to answer repair requests (SDS, "SDS Repair (SDS-R)").
 
-Bounded by number and by bytes; the oldest go first. An answer is the original, byte for byte: author, timestamp,
-history and filter are the author's, not ours.
+They are bounded by number and by bytes; the oldest are removed first. An answer is the original message, byte for byte.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Retained(NamedTuple):
     """A kept message."""
 
     order: int
-    """Counts kept messages; the oldest goes first, also after a restart."""
+    """Its number among all messages that were ever kept; it is stored, so that the order survives a restart."""
     encoded: bytes
 
 
@@ -48,14 +47,14 @@ class RetainedMessages:
         return iter(self._messages)
 
     def keep(self, message: SdsMessage, encoded: bytes | None = None) -> None:
-        """Keep a message; without its bytes it is encoded, as it will be for the store."""
+        """Keep a message; it is encoded if its bytes are not given."""
         if not self._max_messages or message.message_id in self._messages:
             return
         self._journal.touch(RETAINED, message.message_id)
         self.keep_again(message.message_id, self._order + 1, encoded or self._codec.encode(message))
 
     def forget(self, message_id: str) -> None:
-        """Keep a message no longer."""
+        """Remove a message."""
         gone = self._messages.pop(message_id, None)
         if gone is not None:
             self._bytes -= len(gone.encoded)
@@ -77,5 +76,5 @@ class RetainedMessages:
         return None if kept is None else kept.encoded
 
     def order(self, message_id: str) -> int:
-        """Return the place of a kept message among all that were ever kept."""
+        """Return the number of a kept message among all that were ever kept."""
         return self._messages[message_id].order

@@ -1,9 +1,9 @@
 """The bloom filter that a participant attaches to its messages, kept within its capacity.
 
-SDS, "Participant state": the filter holds ids of received messages and SHOULD roll over so that it stays bounded.
-js-waku never rolls its filter over, and beyond 10,000 messages its false positives turn into false acknowledgements.
-Here, when the capacity is reached, the filter is rebuilt from its newest 80 %: the rate of false positives never passes
-the one it was sized for, and a peer still sees everything recent.
+SDS, "Participant state": the filter holds ids of received messages and SHOULD roll over so that it stays bounded. When
+the capacity is reached, the filter is rebuilt from the newest 80 % of its ids. So the rate of false positives never
+exceeds the one that the filter is made for, and recent messages are always in it. js-waku never rolls its filter over:
+beyond 10,000 messages its false positives become false acknowledgements.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RollingBloom:
             self.insert(message_id)
 
     def words(self) -> bytes:
-        """Return the filter's words as they travel; the same object until something is inserted."""
+        """Return the filter's words as they are sent; the same object until an id is inserted."""
         if self._words is None:
             self._words = bytes(self._filter)
         return self._words

@@ -1,8 +1,9 @@
 """The state of a `MessageChannel` as rows (see `fairway.protocol.journal`), and back.
 
-What is not stored is rebuilt: the bloom filter from the newest messages of the history, what a parked message waits
-for from its causal history; and from the messages that are kept whole, who descends from own ones and what nobody has
-cited. Where they are not kept, at worst an acknowledgement that rests on a descendant comes as a possible one first.
+The rest is rebuilt: the bloom filter from the newest messages of the history; what a parked message waits for from its
+causal history; which messages descend from own ones, and which are uncited, from the messages that are kept whole.
+Without repairs, for which they are kept, uncited messages have rows. If a message is not kept, an acknowledgement by
+its citation may at first count as a possible one only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from fairway.protocol.sds.channel import FORGOTTEN, HISTORY, META, PARTICIPANTS,
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED, WAITED
 from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.sds.incoming import MissingDependency
+from fairway.protocol.sds.owed import UNCITED
 from fairway.protocol.sds.repair import REPAIR_REQUESTS, REPAIR_RESPONSES, RepairBuffer
 from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.sds.waiting import STORED_STEP_MS
@@ -39,12 +41,13 @@ TABLES: Final = (
     REPAIR_RESPONSES,
     RETAINED,
     PARTICIPANTS,
+    UNCITED,
 )
-"""In the order in which they are loaded: what a row needs was loaded before it."""
+"""In the order in which they are loaded: rows may need those of earlier tables."""
 _NEVER_ENOUGH: Final = (1 << 31, ())
-"""Two columns of an outgoing message: how many acknowledgements, and whose, let earlier versions forget it.
+"""Two columns of an outgoing message that only earlier versions read: how many acknowledgements are enough, and whose.
 
-This version forgets no message by itself. An earlier one that reads these columns does not either."""
+With these values an earlier version forgets no message by itself, as this version does not."""
 
 
 class SdsState:
@@ -96,6 +99,8 @@ class SdsState:
                 return None if encoded is None else (channel.retained.order(key), encoded)
             case "participants":
                 return () if key in channel.participants else None
+            case "uncited":
+                return () if channel.owed.has_rows and key in channel.owed.uncited else None
         raise SnapshotError(f"SDS has no table {table!r}; it has {', '.join(TABLES)}")
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
@@ -115,6 +120,7 @@ class SdsState:
             REPAIR_RESPONSES: (scheduled.message_id for scheduled in channel.repair.responses),
             RETAINED: channel.retained,
             PARTICIPANTS: channel.participants,
+            UNCITED: channel.owed.uncited if channel.owed.has_rows else (),
         }
         for table in TABLES:
             for key in keys[table]:
@@ -137,7 +143,7 @@ class SdsState:
 
     def _load_tables(self, tables: dict[str, list[tuple[str, Row]]]) -> None:
         channel = self._channel
-        # Versions before this one wrote shorter rows: they knew neither of births nor of fingerprints.
+        # Earlier versions wrote shorter rows, without ``born_at`` and fingerprints.
         for _, (lamport, sequence, *born) in tables[META]:
             channel.lamport, channel.sequence = lamport, sequence
             [channel.born_at] = born or [lamport]
@@ -154,7 +160,7 @@ class SdsState:
         incoming = channel.dependencies.incoming
         for _, (waited_ms,) in tables[WAITED]:
             channel.dependencies.clock.waited_ms = operator.index(waited_ms)
-        # What an earlier version stored has waited for an unknown time, by a wall clock that is far ahead of this one.
+        # Earlier versions stored a wall clock here, which is far ahead of the waiting clock.
         latest_ms = channel.dependencies.clock.waited_ms + STORED_STEP_MS
         for key, (hint, sender, since_ms, *waited) in sorted(tables[MISSING], key=_since):
             since_waited_ms = min([*waited, latest_ms])
@@ -168,7 +174,8 @@ class SdsState:
             message = channel.profile.codec.decode(encoded)
             cited = channel.dependencies.cited(message)
             unmet = channel.dependencies.unmet(message.message_id, cited)
-            # What is noted as missing is waited for until the next sweep, even if it is in the history by now.
+            # A message that is noted as missing is waited for until the next sweep, even if it is in the history by
+            # now.
             waited_for = [entry for entry in cited if entry in unmet or entry.message_id in incoming.missing]
             incoming.park(message, encoded, hint, waited_for, min(since_waited_ms, latest_ms), order)
         for buffer, table in (
@@ -183,6 +190,13 @@ class SdsState:
         for key, (order, encoded) in sorted(tables[RETAINED], key=lambda item: item[1][0]):
             channel.retained.keep_again(key, order, encoded)
         channel.participants.update(key for key, _ in tables[PARTICIPANTS])
+        uncited = {key for key, _ in tables[UNCITED]}
+        for record in channel.history:
+            if record.message_id in uncited:
+                channel.owed.entered(record.message_id, record.sender_id)
+        for key in uncited:
+            # It may have been forgotten, or repairs may be on in this life.
+            channel.journal.touch(UNCITED, key)
 
     def _rebuild(self) -> None:
         channel = self._channel
@@ -196,7 +210,7 @@ class SdsState:
         self._rebuild_citations()
 
     def _rebuild_citations(self) -> None:
-        """Find out anew who descends from own messages, and what nobody has cited, from the messages that are here."""
+        """Find out from the messages that are kept whole which descend from own ones, and which are uncited."""
         channel = self._channel
         own = channel.outgoing.messages
         entered = [waiting.message for waiting in own.values() if waiting.positions]
@@ -207,7 +221,8 @@ class SdsState:
                 entered.append(channel.profile.codec.decode(encoded))
         for message in entered:
             channel.outgoing.ancestry.record(message.message_id, message.causal_history, own)
-        channel.owed.rebuild(entered, channel.dependencies.cited)
+        if not channel.owed.has_rows:
+            channel.owed.rebuild(entered, channel.dependencies.cited)
 
     def _outgoing_row(self, waiting: OutgoingMessage) -> Row:
         encoded = self._channel.profile.codec.encode(waiting.message)
@@ -243,6 +258,6 @@ class SdsState:
 
 
 def _since(item: tuple[str, Row]) -> tuple[Row, Row, str]:
-    """Return by what missing messages are ordered: since when they are waited for."""
+    """Return a sort key of missing messages: since when each is waited for."""
     key, (_, _, since_ms, *waited) = item
     return tuple(waited), (since_ms,), key

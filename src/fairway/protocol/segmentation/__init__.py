@@ -1,11 +1,11 @@
-"""Message segmentation: large messages travel as segments, and some of them may be lost (SEGMENTATION; LIP-243).
+"""Message segmentation: large messages are sent as segments, of which some may be lost (SEGMENTATION; LIP-243).
 
-* `segmenter`: payload to segments, with parity
-* `reassembler`: segments to payload, in any order, from many senders at once; `outcomes` are its answers.
-  Its parts: `segment_set`, `generations`, `assembly`, `open_sets` with `priorities`, `ended_sets`, `records`
-* `leopard`: the Reed-Solomon code. Its parts: `galois`, `cauchy`, `stripes`, `transform`, `matrix`, `decoding`,
-  `workspace`
-* `digest`: Keccak-256
+* `segmenter` makes segments of a payload, with parity.
+* `reassembler` makes payloads of segments, which come in any order and from many senders at once; its answers are
+  `outcomes`. It consists of `segment_set`, `generations`, `assembly` with `digest`, `open_sets` with `priorities`,
+  `ended_sets` and `records`.
+* `leopard` is the Reed-Solomon code. It consists of `galois`, `cauchy`, `stripes`, `transform`, `matrix`, `decoding`
+  and `workspace`.
 
-Invariant: each sending of a payload comes out once, and only with the Keccak-256 that its segments promised.
+Invariant: each sending of a payload is handed out once, and only with the Keccak-256 that its segments name.
 """

@@ -1,13 +1,13 @@
 """Make the payload of a set (SEGMENTATION, "Receiving"; LIP-243, "Reconstruction").
 
-Invariant: nothing is returned whose Keccak-256 is not the one that every segment of the set named.
+Invariant: the Keccak-256 of a payload that is returned is the one that every segment of the set names.
 
-SEGMENTATION does not tell the length of the payload, and parity is computed over data padded with zeros. When the
-last data segment is recovered, its end is found by taking the zeros off, and trying how many of them were the
-payload's own: Keccak decides.
+Segments of SEGMENTATION do not name the length of the payload, and parity is computed over data padded with zeros. When
+Reed-Solomon gives the last data segment, its zeros at the end may be padding or payload: each number of zeros is tried
+until the Keccak-256 is right.
 
-Senders are not authenticated, so that some of the segments may be forged. Where two contents claim one slot, both are
-tried; where Reed-Solomon has more segments than it needs, it is tried without each of them.
+Senders are not authenticated, so some of the segments may be forged. If there are several contents for one index, each
+is tried; if Reed-Solomon has more segments than it needs, it is tried without each of them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from fairway.wire.hashing import keccak256
 
 if TYPE_CHECKING:
     from fairway.protocol.segmentation.outcomes import SetKey
-    from fairway.protocol.segmentation.segment_set import SegmentSet, SetAside, Slot
+    from fairway.protocol.segmentation.segment_set import SegmentIndex, SegmentSet, SetAside
 
 MAX_TRAILING_ZEROS: Final = 131_072
-"""Of a recovered last segment, how many zeros at the end are tried as the payload's own (about 300 ms of work)."""
+"""How many zeros at the end of a recovered last segment are tried as part of the payload (about 300 ms of work)."""
 
 _FEWER_TRAILING_ZEROS: Final = 1_024
-"""The same where segments are suspected to be forged, for a forger chooses how often that is tried."""
+"""The same where a segment seems to be forged, because a forger can have that tried as often as he likes."""
 
 _MAX_TRIES: Final = 32
-"""Choices among contradicting segments that are tried when one more comes."""
+"""Choices among contradicting segments that are tried when one more segment comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,34 +43,35 @@ class Assembled:
     payload: bytes
     recovered: bool
     """Whether Reed-Solomon filled in lost data segments."""
-    used: Mapping[Slot, bytes]
-    """The segments that gave it; what else claims one of their slots is forged."""
+    used: Mapping[SegmentIndex, bytes]
+    """The genuine segments among those that were tried, by index; another content for one of these is forged."""
 
 
 class Unassembled(Enum):
     """Why there is no payload."""
 
     INCOMPLETE = "more segments are needed"
-    MISMATCH = "what the segments give is not what their hash promised"
+    MISMATCH = "the hash of what the segments give is not the one that they name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """One content for each slot."""
+    """One content for each index."""
 
     key: SetKey
     data_count: int
     parity_count: int
-    contents: Mapping[Slot, bytes]
+    contents: Mapping[SegmentIndex, bytes]
     data: Mapping[int, bytes]
     parity: Mapping[int, bytes]
     max_trailing_zeros: int
 
 
 def assemble(segments: SegmentSet, latest: SetAside, counts: tuple[int, int]) -> Assembled | Unassembled:
-    """Return the payload of a set with a segment that has just come and what is set aside, or why there is none.
+    """Return the payload of a set, or why there is none.
 
-    ``counts`` are the numbers of data and parity segments, 0 where nothing that came tells.
+    It is tried with ``latest``, a segment that has just come, and with the segments that are set aside. ``counts`` are
+    the numbers of data and parity segments, 0 if unknown.
     """
     # SEGMENTATION, "Receiving": MUST attempt reconstruction when the number of available (data + parity) segments
     # equals or exceeds the data segment count. With parity segments only, that count is unknown.
@@ -85,15 +86,15 @@ def assemble(segments: SegmentSet, latest: SetAside, counts: tuple[int, int]) ->
 
 
 def _choices(segments: SegmentSet, latest: SetAside, counts: tuple[int, int]) -> Iterator[_Choice]:
-    """Yield the most likely choice first, then ones that take something else for forged."""
-    contents: dict[Slot, list[bytes]] = {latest.slot: [latest.payload]}
-    for slot in segments.ids:
-        payload = segments.payload_of(slot)
+    """Yield choices of one content for each index: first the likeliest, then others, then ones that leave one out."""
+    contents: dict[SegmentIndex, list[bytes]] = {latest.segment_index: [latest.payload]}
+    for index in segments.ids:
+        payload = segments.payload_of(index)
         if payload is not None:
-            contents.setdefault(slot, [payload])
+            contents.setdefault(index, [payload])
     for aside in segments.aside:
-        known = contents.setdefault(aside.slot, [])
-        if aside.slot != latest.slot and aside.payload not in known:
+        known = contents.setdefault(aside.segment_index, [])
+        if aside.segment_index != latest.segment_index and aside.payload not in known:
             known.append(aside.payload)
     data_count, _ = counts
     if not data_count or len(contents) < data_count:
@@ -103,15 +104,19 @@ def _choices(segments: SegmentSet, latest: SetAside, counts: tuple[int, int]) ->
         yield _choice(segments.key, counts, dict(zip(contents, chosen, strict=True)), likeliest=likeliest)
         likeliest = False
     if len(contents) > data_count:
-        for suspect in sorted(contents.keys() - {latest.slot}):
-            others = {slot: payloads[0] for slot, payloads in contents.items() if slot != suspect}
+        for suspect in sorted(contents.keys() - {latest.segment_index}):
+            others = {index: payloads[0] for index, payloads in contents.items() if index != suspect}
             yield _choice(segments.key, counts, others, likeliest=False)
 
 
-def _choice(key: SetKey, counts: tuple[int, int], contents: Mapping[Slot, bytes], *, likeliest: bool) -> _Choice:
+def _choice(
+    key: SetKey, counts: tuple[int, int], contents: Mapping[SegmentIndex, bytes], *, likeliest: bool
+) -> _Choice:
     data_count, parity_count = counts
-    # A segment that was set aside may claim more than those that were taken in.
-    contents = {slot: payload for slot, payload in contents.items() if not slot.is_parity or slot.number < parity_count}
+    # A parity segment that was set aside may have a higher index than the set has parity.
+    contents = {
+        index: payload for index, payload in contents.items() if not index.is_parity or index.number < parity_count
+    }
     return _Choice(
         key=key,
         data_count=data_count,
@@ -144,10 +149,11 @@ def _assembled(choice: _Choice, payload: bytes, *, recovered: bool) -> Assembled
     return Assembled(payload=payload, recovered=recovered, used=_genuine(choice, payload))
 
 
-def _genuine(choice: _Choice, payload: bytes) -> Mapping[Slot, bytes]:
-    """Return the segments of a choice that belong to the payload that it gave: what parity must be follows from it.
+def _genuine(choice: _Choice, payload: bytes) -> Mapping[SegmentIndex, bytes]:
+    """Return the segments of a choice that are those of the payload that it gave.
 
-    Of more segments than it takes, some parity had no part in it, or only where zeros fill the last segment up.
+    Parity that was not needed to rebuild the payload may still be forged, and so may parity that differs from the true
+    one only in the padding of the last segment. So the parity of the payload is computed, and compared.
     """
     count = choice.data_count
     if not choice.parity or not 0 < choice.parity_count <= count:
@@ -158,23 +164,24 @@ def _genuine(choice: _Choice, payload: bytes) -> Mapping[Slot, bytes]:
             shards = [payload[at : at + size].ljust(size, b"\0") for at in range(0, len(payload), size)]
             true[size] = leopard.encode(shards, choice.parity_count)
     return {
-        slot: content
-        for slot, content in choice.contents.items()
-        if not slot.is_parity or (len(content) in true and true[len(content)][slot.number] == content)
+        index: content
+        for index, content in choice.contents.items()
+        if not index.is_parity or (len(content) in true and true[len(content)][index.number] == content)
     }
 
 
 def _shard_bytes(choice: _Choice) -> int | None:
-    """Return the length of the shards, or None if the segments held are no shards of one code word.
+    """Return the length of the shards, or None if Reed-Solomon cannot use the segments.
 
-    Such a set is not lost: neither format forbids odd lengths, and with all its data it needs no parity.
+    Such a set may still be completed: neither format forbids segments of odd lengths, and a set with all its data
+    segments needs no parity.
     """
     count, last = choice.data_count, choice.data_count - 1
     lengths = set(map(len, choice.parity.values()))
     shard_bytes = lengths.pop()
     if lengths or not shard_bytes or shard_bytes % leopard.SHARD_ALIGNMENT or choice.parity_count > count:
         return None
-    # "Implementations that apply parity SHALL use fixed-size shards", but the last data chunk is sent unpadded.
+    # "Implementations that apply parity SHALL use fixed-size shards", but the last data segment is sent unpadded.
     if any(
         len(piece) > shard_bytes if index == last else len(piece) != shard_bytes for index, piece in choice.data.items()
     ):
@@ -185,7 +192,7 @@ def _shard_bytes(choice: _Choice) -> int | None:
 
 
 def _recover(choice: _Choice, shard_bytes: int) -> bytes | None:
-    """Return the payload with the lost data segments filled in, or None if it is not the one promised."""
+    """Return the payload, its lost data segments computed from parity; None if its hash is wrong."""
     last = choice.data_count - 1
     shards = [choice.data.get(index) for index in range(choice.data_count)]
     final = shards[last]
@@ -204,10 +211,10 @@ def _recover(choice: _Choice, shard_bytes: int) -> bytes | None:
 
 
 def _with_end_found(pieces: list[bytes | memoryview], padded: bytes, choice: _Choice) -> bytes | None:
-    """Return the payload whose last piece is the padded one less some of its zeros, or None if none is right."""
+    """Return the payload whose last segment is ``padded`` less some zeros at its end; None if no number is right."""
     pieces = [*pieces, padded.rstrip(b"\0")]
     zeros = len(padded) - len(pieces[-1])
-    # No data segment is empty, so of a shard of nothing but zeros at least one is the payload's.
+    # No data segment is empty: if all its bytes are zeros, at least one of them belongs to the payload.
     least = 0 if pieces[-1] else 1
     counts = range(least, min(zeros, choice.max_trailing_zeros) + 1)
     count = trailing_zeros_for(choice.key.payload_hash, pieces, counts)

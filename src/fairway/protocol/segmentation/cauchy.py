@@ -6,7 +6,7 @@ power of two at or above the number of parity shards, and x(i) = M + i the point
     parity[j] = XOR over i of  G[j, i] * data[i],     G[j, i] = S(x(i)) / (S' * (x(i) ^ j))
     S(x) = product over v < M of (x ^ v),             S' = product over 0 < v < M of v
 
-Lost data are unique, so whoever inverts G finds what Leopard finds; and the inverse of a Cauchy matrix has a
+Lost data are unique, so to invert G gives what Leopard gives; and the inverse of a Cauchy matrix has a
 closed form too, so nothing is eliminated. Products are sums of logarithms here, arrays of them at a time.
 """
 
@@ -58,7 +58,7 @@ class Recovery:
         return self._field.bits
 
     def of_parity(self) -> Integers:
-        """Return for each row the coefficients of that parity shard, less what the present data explain of it."""
+        """Return for each row the coefficients of its syndrome: its parity less that of the present data."""
         logs = self._lost_scale + self._row_scale[:, None] - self._differences(self._rows, self._lost)
         return self._elements(logs)
 

@@ -1,11 +1,10 @@
-"""Finding lost data shards: two ways, and the choice of the one that takes less work.
+"""Computing lost data shards, in the one of two ways that takes less work.
 
-Either way the lost shards are combinations of sources, with coefficients from `cauchy.Recovery`. What the
-sources are makes the difference:
+In both, each lost shard is a sum of products of source shards with coefficients from `cauchy.Recovery`. The sources are
 
-* every shard that is left: the least work when one or two are lost, for there is one product for each of them;
-* otherwise the parity shards, less what the present data explain of them. That costs one transform of the
-  present data, and then there are only as many sources as lost shards.
+* either all shards that are left, which is less work when one or two are lost;
+* or the syndromes: the parity shards less the parity of the present data alone. That takes one transform of the present
+  data, but there are only as many sources as lost shards.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class _Solver(Protocol):
 
 
 class _Direct:
-    """Products of every shard that is left."""
+    """Sums of products of all shards that are left."""
 
     def __init__(self, recovery: Recovery, present: Sequence[int], word_count: int) -> None:
         coefficients = np.concatenate([recovery.of_data(present), recovery.of_parity()])
@@ -51,7 +50,7 @@ class _Direct:
 
 
 class _Syndromes:
-    """Products of what the present data leave unexplained in the parity."""
+    """Sums of products of the parity shards less the parity of the present data alone."""
 
     def __init__(self, recovery: Recovery, rows: Sequence[int], transform: ParityTransform) -> None:
         self._rows = rows
@@ -59,10 +58,10 @@ class _Syndromes:
         self._matrix = Matrix(recovery.field_bits, recovery.of_parity())
 
     def solve(self, data: Sequence[Words | None], parity: Sequence[Words], recovered: Sequence[Words]) -> None:
-        explained = self._transform.parity(data, self._rows)
-        for row, given, unexplained in zip(self._rows, parity, recovered, strict=True):
-            explained[row].store(unexplained)
-            np.bitwise_xor(unexplained, given, out=unexplained)
+        of_present = self._transform.parity(data, self._rows)
+        for row, given, syndrome in zip(self._rows, parity, recovered, strict=True):
+            of_present[row].store(syndrome)
+            np.bitwise_xor(syndrome, given, out=syndrome)
         self._matrix.multiply(recovered)
 
 

@@ -1,4 +1,4 @@
-"""Finding the length of a payload from its Keccak-256 (`fairway.wire.hashing.keccak256`), where none was sent."""
+"""Finding the length of a payload from its Keccak-256 (`fairway.wire.hashing.keccak256`), where no segment names it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def trailing_zeros_for(digest: bytes, prefix: Iterable[bytes | memoryview], coun
     from Crypto.Hash import keccak  # noqa: PLC0415 - see `fairway.wire.hashing.keccak256`
 
     state = keccak.new(digest_bits=256, update_after_digest=True)
-    for part in prefix:
-        state.update(part)
+    for piece in prefix:
+        state.update(piece)
     state.update(bytes(counts.start))
     for count in counts:
         if state.digest() == digest:

@@ -1,7 +1,8 @@
-"""Memory of sets that have ended, so that what still comes of them is recognised ("Completion flags").
+"""The sets that have ended, kept so that their late segments are recognised (SEGMENTATION: "Completion flags").
 
-It is bounded, in sets and in SDS ids. What is forgotten costs at worst a ghost: a surplus segment that opens a set,
-which expires.
+They are bounded by their number and by the number of their SDS message ids. A late segment of a completed set that was
+forgotten opens a set, which is never completed and expires. Segments of a set that was given up were acknowledged; when
+such a set is forgotten, its last order key stays known (`Reassembler`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from fairway.protocol.segmentation.segment_set import SegmentSet
 
 IDS_PER_SET: Final = 16
-"""SDS ids remembered, on average over all ended sets; a message of 1 MiB has 12 segments by default."""
+"""SDS message ids kept for each ended set, on average; a message of 1 MiB has 12 segments by default."""
 
 
 class EndedSets:

@@ -1,12 +1,11 @@
 """Leopard-RS: Reed-Solomon shards, byte for byte those of the Leopard library (SEGMENTATION, "Reed-Solomon").
 
 The reference implementation of segmentation uses Leopard through nim-leopard, so peers can use each other's
-parity only if the code is the same. `cauchy` states the code in closed form. Here it is computed: parity by a
-fast transform; lost data by the closed-form inverse, applied either to all that is present, or to what the
-transform of the present data leaves unexplained in the parity.
+parity only if the code is the same. `cauchy` has the code in closed form. Parity is computed by a fast transform
+(`transform`), lost data by the inverse in closed form (`decoding`).
 
-Invariant: `recover`, given any ``len(data)`` shards of an encoding, returns what was encoded. Whether the shards
-are those of one encoding is not its business: the caller verifies a hash.
+Invariant: `recover`, given any ``len(data)`` shards of one encoding, returns the data. It does not check that the
+shards are of one encoding: the caller verifies a hash.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Multiply shard stripes by a small, dense matrix of constants.
 
-This is the step of decoding that no transform shortens. Constant by constant it takes one lookup for each byte
-and each constant, which is best for the smallest matrices. For others one lookup yields a whole column: the
-table's entry for a byte holds its products with up to 32 constants side by side, and to gather 32 bytes takes
-little longer than to gather one. The sums are kept interleaved like that, and taken apart at the end. This goes
-in chunks, so that memory stays small and within the processor's cache.
+No transform shortens this step of decoding. For the smallest matrices, one lookup for each byte and each constant is
+fastest. For others one lookup gives a whole column: the table's entry for a byte has its products with up to 32
+constants side by side, and to gather 32 bytes takes little longer than to gather one. The sums stand side by side like
+that, and are separated at the end. Blocks are worked on in batches, so that memory stays within the processor's cache.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MAX_WIDTH: Final = 32
 _MAX_SINGLE_LANES: Final = 2
 # Up to here, as many single lookups are faster than gathering and taking apart.
 
-_MAX_CHUNK_BLOCKS: Final = 240
+_MAX_BATCH_BLOCKS: Final = 240
 # Blocks of 64 bytes that are worked on together. Each byte takes an index of 8 bytes: beyond 128 KiB, a C library
 # would get memory for it from the system each time.
 
@@ -70,16 +69,16 @@ class Matrix:
 
     def _multiply_by_group(self, planes: Sequence[_Bytes]) -> None:
         block_count, block_bytes = planes[0].shape
-        chunk_blocks = -(-block_count // -(-block_count // _MAX_CHUNK_BLOCKS))
-        index = np.empty((chunk_blocks, block_bytes), np.intp)
-        shape = (chunk_blocks, block_bytes, self._width)
+        batch_blocks = -(-block_count // -(-block_count // _MAX_BATCH_BLOCKS))
+        index = np.empty((batch_blocks, block_bytes), np.intp)
+        shape = (batch_blocks, block_bytes, self._width)
         gathered = np.empty(shape, np.uint8)
         sums = [np.empty(shape, np.uint8) for _ in range(self._group_count)]
-        for start in range(0, block_count, chunk_blocks):
-            chunk = [plane[start : start + chunk_blocks] for plane in planes]
-            count = len(chunk[0])
-            self._sum(chunk, index[:count], gathered[:count], [total[:count] for total in sums])
-            for lane, target in enumerate(chunk):
+        for start in range(0, block_count, batch_blocks):
+            batch = [plane[start : start + batch_blocks] for plane in planes]
+            count = len(batch[0])
+            self._sum(batch, index[:count], gathered[:count], [total[:count] for total in sums])
+            for lane, target in enumerate(batch):
                 group, column = divmod(lane, self._width)
                 target[:] = sums[group][:count, :, column]
 

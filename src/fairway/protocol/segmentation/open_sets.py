@@ -1,11 +1,11 @@
-"""The incomplete sets: who holds how much, whether one more segment finds room, and what has waited too long.
+"""The incomplete sets: how much each sender has here, whether there is room for a segment, and which sets are overdue.
 
 SEGMENTATION, "Storage / Persistence": per-sender quotas for stored bytes and concurrent reconstructions, and
 timeout-based cleanup; "Denial of Service": limit concurrent reconstructions and per-sender storage.
 
-What was taken in was acknowledged, so it is kept: a quota turns new segments away, it never evicts. So that the sets
-which are open can become whole, new ones are only opened up to half of the bytes, and there is further room for what
-others wait for, and the most for what waits for nothing itself (`Urgency`).
+A segment that was taken in was acknowledged, so it is kept: a quota turns new segments away, and never evicts. New sets
+are opened only while half of the bytes are free, so that the open ones can be completed. Segments on which other
+messages wait may exceed the quota, and those that wait for nothing themselves may exceed it most (`Urgency`).
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from fairway.protocol.segmentation.segment_set import SegmentSet
 
 SEGMENT_OVERHEAD_BYTES: Final = 1_024
-"""What a segment costs beside its payload, so that many empty ones are bounded too."""
+"""What a segment counts beside its payload, so that the quotas bound segments without payload, too."""
 
 _NEW_SETS_SHARE: Final = 2
 """New sets are opened while the bytes held are at most the quota divided by this."""
 
 
 class Urgency(Enum):
-    """How much a segment is worth taking in; the value is how many times the quota for all senders may be held then."""
+    """How urgent it is to take a segment in; the value is the factor by which the quota of all senders may be used."""
 
     LATER = 1
     """It waits for messages that are not here."""
     AWAITED = 2
-    """So it does, and messages that are here wait for it."""
+    """It waits for messages that are not here, and messages that are here wait for it."""
     NEXT = 3
-    """It waits for nothing: when its message is whole it is delivered. Something must go on, or full would be full for
-    ever."""
+    """It waits for no message: its own is delivered as soon as it is complete. With full quotas only such segments can
+    free bytes again."""
 
 
 @dataclass(slots=True)
 class _Holding:
-    """What one sender has here."""
+    """The incomplete sets of one sender."""
 
     opened: dict[str, SegmentSet] = field(default_factory=dict)
-    """By name, the one that was opened first at the beginning."""
+    """By name, in the order in which they were opened."""
     byte_count: int = 0
-    """Payload, and the overhead of each segment."""
+    """Bytes of their payloads, and `SEGMENT_OVERHEAD_BYTES` for each segment."""
 
 
 class OpenSets:
@@ -97,7 +97,7 @@ class OpenSets:
         return Limit.SEGMENT_BYTES if held > config.max_buffered_bytes // share else None
 
     def grow(self, grown: SegmentSet, segment_count: int, byte_count: int) -> None:
-        """Account for segments that a set has gained; the set may be new."""
+        """Count the segments that a set has gained; the set may be new."""
         holding = self._senders.setdefault(grown.key.sender_id, _Holding())
         holding.opened.setdefault(grown.name, grown)
         self._sets[grown.name] = grown
@@ -105,7 +105,7 @@ class OpenSets:
         self._deadlines.put(grown.name, (grown.grown_ms + self._config.reassembly_timeout_ms, grown.turn))
 
     def remove(self, gone: SegmentSet) -> None:
-        """Account for a set that is complete or given up."""
+        """Take out a set that is complete or given up."""
         holding = self._senders[gone.key.sender_id]
         del holding.opened[gone.name]
         del self._sets[gone.name]
@@ -126,7 +126,7 @@ class OpenSets:
         return None if first is None or first[0][0] > now_ms else self._sets[first[1]]
 
     def oldest_of(self, sender_id: str) -> SegmentSet | None:
-        """Return the set that was opened first, of a sender, or of the one that holds most if he has none."""
+        """Return the set of a sender that was opened first; of the sender that holds most, if this one has none."""
         holding = self._senders.get(sender_id)
         if holding is None:
             heaviest = self._heaviest.least()

@@ -1,7 +1,7 @@
-"""What the reassembler says about each segment: frozen dataclasses that a ``match`` takes apart.
+"""What the reassembler answers to each segment: frozen dataclasses that a ``match`` takes apart.
 
-One `Outcome` answers each `Reassembler.add`. A `Kept` one says that the content is held, or was used: it may be
-acknowledged. A `Refused` one says that it is not, and may not be: whoever sent it sends it again.
+`Reassembler.add` returns an `Outcome`. With a `Kept` one the content is held, or was used, and may be acknowledged.
+With a `Refused` one it may not be acknowledged, so that its sender sends it again.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 class SetKey:
     """Identity of one set: the segments of one sending of one payload by one sender.
 
-    SEGMENTATION, "Storage / Persistence", indexes by hash and sender; LIP-243 adds the length. The generation tells
-    repeated sendings of the same payload apart.
+    SEGMENTATION, "Storage / Persistence", indexes by hash and sender; LIP-243 adds the length. The generation is ours:
+    it tells repeated sendings of the same payload apart.
     """
 
     sender_id: str
     payload_hash: bytes
     payload_length: int | None
-    """None with SEGMENTATION, which does not tell."""
+    """None with SEGMENTATION, whose segments do not name it."""
     generation: int
-    """0 for the first sending that is remembered, then counted up."""
+    """0 for the oldest sending that is remembered; each new one counts up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class SetLost:
     held: int
     """Segments that were held, data and parity."""
     needed: int | None
-    """Segments that would have sufficed; None if no segment told."""
+    """How many segments would have sufficed; None if that is unknown."""
     sds_ids: tuple[str, ...]
     """SDS ids of the segments that were held, in segment order."""
 
@@ -58,10 +58,10 @@ class SetLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetMerged:
-    """What seemed to be a further sending of a message was the rest of one that is complete: nothing is lost."""
+    """A set that seemed to be a further sending of a message held the rest of a completed one: nothing is lost."""
 
     set_key: SetKey
-    """Of the complete one."""
+    """The set of the completed message."""
     sds_ids: tuple[str, ...]
     """SDS ids of the segments that were held, in segment order."""
 
@@ -81,14 +81,14 @@ class SegmentStored:
     held: int
     """Segments held of the set, data and parity."""
     needed: int | None
-    """Segments that suffice: the number of data segments; None until one of those tells, where parity does not."""
+    """How many segments suffice, which is the number of data segments; None while that is unknown."""
     disputed: bool = False
     """As in `SegmentSetAside`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCompleted:
-    """The payload is whole and its Keccak-256 was verified."""
+    """The message is complete, and its Keccak-256 is the one that its segments name."""
 
     set_key: SetKey
     payload: bytes
@@ -97,44 +97,49 @@ class MessageCompleted:
     sds_ids: tuple[str, ...]
     """SDS ids of the segments taken in, in segment order."""
     segments: Mapping[str, int]
-    """Segment order of each of them: the data index, or data_count plus the parity index."""
+    """Segment order of each of them, by SDS message id."""
     missing_orders: frozenset[int]
-    """Segment orders that were not taken in; those of parity as far as parity_count is known."""
+    """Segment orders of those that were not taken in; parity is among them if parity_count is known."""
     data_count: int
     parity_count: int
-    """0 for none, or if no parity segment told."""
+    """0 for none, and if it is unknown."""
     forged_ids: tuple[str, ...] = ()
-    """SDS ids of segments that had been taken in, and are not the message's."""
+    """SDS ids of segments that had been taken in and turned out to be forged."""
     set_aside: frozenset[int] = frozenset()
-    """Those of ``missing_orders`` whose segments came and were set aside for a forged one. They come again."""
+    """Those of ``missing_orders`` whose segments came, and were set aside. Their sender sends them again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSurplus:
-    """The segment belongs to a message that is complete already."""
+    """The segment belongs to a message that was complete before."""
 
     set_key: SetKey
     merged_ids: tuple[str, ...] = ()
-    """SDS ids of segments that do so, too, as is known now, and that had been stored."""
+    """SDS ids of segments that were held in another set, and belong to that message, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentDuplicate:
-    """The segment is held already; the life of its set is not extended."""
+    """The segment is held already. The timeout of its set does not begin anew."""
 
     set_key: SetKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSetAside:
-    """With this segment there would be enough, or its slot is filled, but the hash is not the one promised.
+    """A segment is held and may not be acknowledged; others may still complete the message.
 
-    Some segment is forged or damaged; others may still make the message whole.
+    Mostly a segment of the set is forged or damaged, perhaps this one: with it there would be enough, and the hash
+    would be wrong; or there is another content for its index. Or else the segment is doubtful.
     """
 
     set_key: SetKey
     disputed: bool
-    """Whether the set has just become one whose hash is wrong."""
+    """Whether this segment is the first with which the hash of the set is wrong."""
+    is_doubtful: bool = False
+    """Whether nothing is wrong with the segment, but it may be of a message whose other segments were acknowledged and
+    given up (`fairway.protocol.segmentation.segment_set.SetState.DOUBTFUL`). It is held, and may be taken in once
+    another segment shows that it is of a new sending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +150,7 @@ class SegmentDiscarded:
     """One of "undecodable", "invalid", "oversized", "count-mismatch", "given-up" and "no-room"."""
     detail: str
     full: Limit | None = None
-    """Which bound leaves no room."""
+    """The bound that leaves no room; None for other reasons."""
 
 
 Kept = WholeMessage | SegmentStored | MessageCompleted | SegmentSurplus | SegmentDuplicate
@@ -155,7 +160,7 @@ Refused = SegmentSetAside | SegmentDiscarded
 """The content may not be acknowledged."""
 
 Outcome = Kept | Refused
-"""The answer to one `Reassembler.add`."""
+"""The answer of `Reassembler.add`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +168,9 @@ class ReassemblyStatistics:
     """Counts since the reassembler was made, and what it holds now."""
 
     whole_messages: int
-    """Contents that were no segments."""
+    """Contents that are messages of their own, and no segments."""
     segments_stored: int
-    """Segments that were new to their set, those that completed it included."""
+    """Segments that were taken in, also those that completed their set."""
     segments_duplicate: int
     """Segments that were held already."""
     segments_surplus: int
@@ -179,17 +184,17 @@ class ReassemblyStatistics:
     segments_set_aside: int
     """Segments that were set aside because some segment of their set is forged or damaged."""
     sets_disputed: int
-    """Sets that had enough segments, but not those that their hash promised, whatever became of them."""
+    """Sets that once had enough segments, and the wrong hash; some may have been completed since."""
     sets_rejected: int
     """Those of them that were given up."""
     sets_expired: int
-    """Sets given up because nothing came for too long."""
+    """Sets given up because no new segment came for too long."""
     sets_evicted: int
     """Sets given up by `Reassembler.evict`."""
     open_sets: int
     """Incomplete sets held now."""
     late_sets: int
-    """Those of them that may be what came late of a complete message, and then are no message of their own."""
+    """Those of them that may hold late segments of a completed message, instead of a message of their own."""
     open_segments: int
     """Segments held now in incomplete sets."""
     buffered_bytes: int

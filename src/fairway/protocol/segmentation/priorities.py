@@ -10,7 +10,7 @@ class Priorities:
 
     def __init__(self) -> None:
         self._current: dict[str, tuple[int, int]] = {}
-        # Changes are only pushed; an entry that is not the item's current one is stale and skipped.
+        # A change is pushed as a further entry. An entry that differs from the item's current priority is skipped.
         self._heap: list[tuple[tuple[int, int], str]] = []
 
     def put(self, item: str, priority: tuple[int, int]) -> None:

@@ -1,20 +1,25 @@
 """Put segments together again (SEGMENTATION, "Receiving"; LIP-243, "Reconstruction").
 
-Pure: time is an argument, and what happened comes back as an `Outcome`. Segments may come in any order, more
-than once, from many senders at once and in part; each sending of a payload comes out once, verified.
+Pure: time is an argument, and the answer to each segment is an `Outcome`. Segments may come in any order, more than
+once, from many senders at once, and some may never come. Each sending of a payload is handed out once, and only with
+the right hash.
 
-A segment that is taken in may be acknowledged, and a sender takes a message for delivered when as many of its segments
-are acknowledged as suffice to rebuild it. So the reassembler
+A segment that is taken in may be acknowledged, and a sender takes a message for delivered once so many of its segments
+are acknowledged that they suffice to rebuild it. So the reassembler
 
-* keeps what it took in: a quota turns new segments away, and nothing is evicted for it;
-* takes in fewer segments than would suffice until it has seen that their hash is right. The one that would suffice, but
-  gives the wrong hash, is set aside; so is what claims a slot that is filled with something else. Either may be the
-  forged one: when more comes, the choices are tried;
-* takes nothing in any more of a set that it gave up, which its sender therefore never takes for delivered.
+* keeps what it took in: a quota turns new segments away, and no segment is evicted for another;
+* has fewer segments of a set than suffice, until their hash is right. The segment that would suffice, but gives the
+  wrong hash, is set aside; so is a second content for an index. Which of them is forged is unknown, so that with each
+  further segment several choices among them are tried;
+* takes in no more segments of a set that it gave up, so that the sender never takes that message for delivered.
+  Segments of that sending that come much later, or after the set was forgotten, look like a new sending of the payload.
+  They and those that were acknowledged before might seem to the sender to be enough. So their set is doubtful, and none
+  of its segments is acknowledged, until its first segment proves to be later than all that was given up (a sender
+  stamps the segments of a message in order), or until the message is complete.
 
-Nothing here trusts a segment: the counts that it claims allocate nothing, each sender has a quota, and all that
-is kept has an end. A store can mirror the state as it changes: ``on_change`` names each row that changed,
-`Reassembler.row` gives its value, and `Reassembler.load` takes all rows back.
+No segment is trusted: the counts that it claims allocate nothing, each sender has a quota, and whatever is kept is
+forgotten in the end. A store can mirror the state: ``on_change`` is called with the key of each row that changed,
+`Reassembler.row` returns its value, and `Reassembler.load` takes all rows back.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from fairway.events import Limit, LossReason
 from fairway.protocol.segmentation import records
 from fairway.protocol.segmentation.assembly import Assembled, Unassembled, assemble
 from fairway.protocol.segmentation.ended_sets import EndedSets
-from fairway.protocol.segmentation.generations import Place, place
+from fairway.protocol.segmentation.generations import Fit, fit
 from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES, OpenSets, Urgency
 from fairway.protocol.segmentation.outcomes import (
     MessageCompleted,
@@ -43,7 +48,14 @@ from fairway.protocol.segmentation.outcomes import (
     SetMerged,
     WholeMessage,
 )
-from fairway.protocol.segmentation.segment_set import SegmentSet, SetAside, SetState, Slot, open_set
+from fairway.protocol.segmentation.segment_set import (
+    FIRST_INDEX,
+    SegmentIndex,
+    SegmentSet,
+    SetAside,
+    SetState,
+    open_set,
+)
 from fairway.wire.segment import INVALID, MAX_SEGMENTS
 
 if TYPE_CHECKING:
@@ -56,15 +68,15 @@ if TYPE_CHECKING:
 MAX_REMEMBERED_SENDINGS: Final = 16
 """Ended sendings of one payload by one sender that are remembered: each new segment is compared with all."""
 
-MAX_ASIDE_PER_SLOT: Final = 4
-"""Contents set aside for one slot; a further one is not looked at."""
+MAX_ASIDE_PER_SEGMENT: Final = 4
+"""Contents that are set aside for one index of a set; a further one is ignored."""
 
 _ASIDE_SHARE: Final = 8
-"""Of all bytes that may be kept, one part in so many may be segments set aside; the oldest of them give way."""
+"""Segments set aside may take one in so many of the bytes that may be kept; the oldest give way to new ones."""
 
 
 class _Identity(NamedTuple):
-    """What the segments of one payload of one sender have in common, whichever sending they are of."""
+    """What the segments of all sendings of one payload by one sender have in common."""
 
     sender_id: str
     payload_hash: bytes
@@ -72,13 +84,14 @@ class _Identity(NamedTuple):
 
 
 def _ignore(_key: str) -> None:
-    """Serve as ``on_change`` where nobody mirrors the state."""
+    """Serve as ``on_change`` where the state is not stored."""
 
 
 class Reassembler:
     """Reassembles the messages of one channel.
 
-    ``on_change`` is called with the key of each row that was put or deleted; `row` tells which.
+    ``on_change`` is called with the key of each row that was put or deleted; `row` returns None if it was deleted. With
+    ``acknowledges`` false, segments are not acknowledged, as by the reader of an archive, and no set is doubtful.
     """
 
     def __init__(
@@ -86,10 +99,15 @@ class Reassembler:
         config: SegmentationConfig,
         segment_format: SegmentFormat,
         on_change: Callable[[str], None] = _ignore,
+        *,
+        acknowledges: bool = True,
     ) -> None:
         self._config = config
         self._format = segment_format
         self._on_change = on_change
+        self._acknowledges = acknowledges
+        self._forgotten_until: int | None = None
+        """The last order key of all sets that were given up and are forgotten; None if none is."""
         self._generations: dict[_Identity, list[SegmentSet]] = {}
         self._open = OpenSets(config)
         self._ended = EndedSets(config.max_completed_sets)
@@ -123,9 +141,9 @@ class Reassembler:
     ) -> Outcome:
         """Take in the content of an SDS message, unless it must be refused.
 
-        ``sds_id`` is the id of the SDS message, ``order_key`` its Lamport timestamp. ``urgency`` tells whether it is
-        worth room that there hardly is. ``waiting_bytes`` are those of whole messages that wait for their turn: they
-        take room, too. Raises nothing, whatever the content is.
+        ``sds_id`` is the id of the SDS message, ``order_key`` its Lamport timestamp. An ``urgency`` above LATER may
+        exceed quotas. ``waiting_bytes`` are taken by complete messages that are held for their causal order, and count
+        as used. Raises nothing, whatever the content is.
         """
         try:
             segment = self._format.decode(content, self._max_segments)
@@ -138,7 +156,7 @@ class Reassembler:
             detail = f"a payload of {len(segment.payload)} bytes, at most {self._max_payload_bytes} are allowed"
             return self._discard("oversized", detail)
         identity = _Identity(sender_id, segment.payload_hash, segment.payload_length)
-        action, target = place(
+        action, target = fit(
             self._generations.get(identity, ()),
             segment,
             sds_id,
@@ -147,30 +165,36 @@ class Reassembler:
         )
         if target is None:
             target = self._opened(identity, segment, order_key, now_ms)
-        if action is Place.DUPLICATE:
+        if action is Fit.DUPLICATE:
             self._counts["segments_duplicate"] += 1
+            if target.state is SetState.DOUBTFUL:
+                return SegmentSetAside(set_key=target.key, disputed=False, is_doubtful=True)
             return SegmentDuplicate(set_key=target.key)
-        if action is Place.SURPLUS:
+        if action is Fit.SURPLUS:
             return self._surplus(target, segment, sds_id, order_key)
-        if action is Place.MISMATCH:
+        if action is Fit.MISMATCH:
             detail = (
                 f"{segment.data_count} data and {segment.parity_count} parity segments, "
                 f"but the set has {target.data_count} and {target.parity_count}"
             )
             return self._discard("count-mismatch", detail)
         if target.total_with(segment) > self._max_segments:
-            # Segments of SEGMENTATION tell one count each: only together do they claim too much.
+            # A segment of SEGMENTATION names one count, of data or of parity: only both together may be too many.
             detail = f"{target.total_with(segment)} segments, at most {self._max_segments} allowed"
             return self._discard(INVALID, detail)
         return self._take(target, segment, sds_id, order_key, now_ms, urgency=urgency, waiting_bytes=waiting_bytes)
 
     def expire(self, now_ms: int) -> tuple[SetLost | SetMerged, ...]:
-        """Give up the sets that gained nothing for reassembly_timeout_ms, whether their hash is wrong or not.
+        """Give up the sets that gained no segment for reassembly_timeout_ms.
 
         SEGMENTATION, "Receiving": incomplete reconstructions SHOULD be garbage-collected after a timeout.
         """
         lost = []
         while (overdue := self._open.overdue(now_ms)) is not None:
+            if overdue.state is SetState.DOUBTFUL:
+                # Nothing of it was acknowledged: it is as though it had never come.
+                self._drop(overdue)
+                continue
             reason = LossReason.HASH_MISMATCH if overdue.disputed else LossReason.SEGMENTS_EXPIRED
             lost.append(self._give_up(overdue, reason))
         return tuple(lost)
@@ -178,7 +202,7 @@ class Reassembler:
     def evict(self, sender_id: str) -> SetLost | None:
         """Give up a sender's oldest incomplete set, or the oldest of the sender that holds most, to make room.
 
-        Only for receivers that acknowledge nothing, such as one who reads an archive.
+        Only for receivers that acknowledge nothing, such as the reader of an archive.
         """
         oldest = self._open.oldest_of(sender_id)
         if oldest is None:
@@ -187,7 +211,7 @@ class Reassembler:
         return gone if isinstance(gone, SetLost) else None
 
     def completed(self) -> Iterator[tuple[str, ...]]:
-        """Yield the SDS ids of each message that became whole and is remembered, in segment order."""
+        """Yield, for each completed message that is remembered, the SDS message ids of its segments in their order."""
         for ended in self._ended:
             if ended.state is SetState.COMPLETED:
                 yield ended.sds_ids
@@ -197,7 +221,7 @@ class Reassembler:
         return self._open.next_deadline()
 
     def statistics(self) -> ReassemblyStatistics:
-        """Return counts since the start and what is held now."""
+        """Return counts since this reassembler was made, and what it holds now."""
         counts = self._counts
         return ReassemblyStatistics(
             whole_messages=counts["whole_messages"],
@@ -221,11 +245,15 @@ class Reassembler:
 
     def rows(self) -> Iterator[tuple[str, Row]]:
         """Yield key and value of every row of the state."""
+        if self._forgotten_until is not None:
+            yield records.FORGOTTEN, (self._forgotten_until,)
         for kept in (*self._open, *self._ended):
             yield from records.rows_of(kept)
 
     def row(self, key: str) -> Row | None:
         """Return the value of one row, or None if it is (now) deleted."""
+        if key == records.FORGOTTEN:
+            return None if self._forgotten_until is None else (self._forgotten_until,)
         return records.row_at(key, lambda name: self._open.get(name) or self._ended.get(name))
 
     def load(self, rows: Iterable[tuple[str, Row]]) -> None:
@@ -233,7 +261,8 @@ class Reassembler:
 
         Raises `SnapshotError` for rows that are not such a state.
         """
-        for kept in records.restored(rows):
+        self._forgotten_until, sets = records.restored(rows)
+        for kept in sets:
             self._turn = max(self._turn, kept.turn)
             self._generations.setdefault(_identity_of(kept), []).append(kept)
             if kept.is_open:
@@ -248,24 +277,36 @@ class Reassembler:
         return SegmentDiscarded(reason=reason, detail=detail, full=full)
 
     def _opened(self, identity: _Identity, segment: Segment, order_key: int, now_ms: int) -> SegmentSet:
-        """Return a new set; it is one of ours only once a segment is taken in."""
+        """Return a new set; it is remembered only once a segment is taken in."""
         generations = self._generations.get(identity)
+        is_new_sending = self._is_new_sending(identity, segment, order_key)
         key = SetKey(
             sender_id=identity.sender_id,
             payload_hash=identity.payload_hash,
             payload_length=identity.payload_length,
             generation=generations[-1].key.generation + 1 if generations else 0,
         )
-        return open_set(key, segment, order_key, now_ms=now_ms, turn=self._turn)
+        state = SetState.OPEN if is_new_sending else SetState.DOUBTFUL
+        return open_set(key, segment, order_key, now_ms=now_ms, turn=self._turn, state=state)
+
+    def _is_new_sending(self, identity: _Identity, segment: Segment, order_key: int) -> bool:
+        """Return whether nothing of the sending that a segment is of can have been acknowledged and given up before."""
+        if not self._acknowledges:
+            return True
+        given_up = [known for known in self._generations.get(identity, ()) if known.state is SetState.GIVEN_UP]
+        until = [known.last_order_key for known in given_up]
+        if self._forgotten_until is not None:
+            until.append(self._forgotten_until)
+        return not until or (SegmentIndex.of(segment) == FIRST_INDEX and order_key > max(until))
 
     def _surplus(self, target: SegmentSet, segment: Segment, sds_id: str, order_key: int) -> Outcome:
         if target.state is SetState.GIVEN_UP:
             return self._discard("given-up", "a segment of a message that was given up")
         self._counts["segments_surplus"] += 1
-        if Slot.of(segment) not in target.ids:
-            # Its slot is taken from now on, so that a later sending's segment is not mistaken for it.
+        if SegmentIndex.of(segment) not in target.ids:
+            # The set has its id at this index from now on, and a segment of a later sending does not seem to be it.
             target.put(segment, sds_id, order_key)
-            target.late.add(Slot.of(segment))
+            target.late.add(SegmentIndex.of(segment))
             self._remember(target, 1)
         return SegmentSurplus(set_key=target.key)
 
@@ -280,12 +321,13 @@ class Reassembler:
         urgency: Urgency,
         waiting_bytes: int,
     ) -> Outcome:
-        latest = SetAside(Slot.of(segment), sds_id, segment.payload)
+        latest = SetAside(SegmentIndex.of(segment), sds_id, segment.payload)
         if latest in target.aside:
             return SegmentSetAside(set_key=target.key, disputed=False)
         data_count, parity_count = counts = target.counts_with(segment)
         if not data_count and parity_count > 1 and len(target.parity.keys() | {segment.index}) == parity_count:
-            # Nothing tells how much data there is. There is at least as much as parity: if no more, all of it suffices.
+            # All parity came and no data, which would tell how many data segments there are. There are at least as many
+            # as parity segments; if there are not more, the parity suffices.
             result = assemble(target, latest, (parity_count, parity_count))
             if isinstance(result, Assembled):
                 target.learn_data_count(parity_count)
@@ -293,8 +335,14 @@ class Reassembler:
         result = assemble(target, latest, counts)
         if isinstance(result, Assembled):
             return self._complete(target, segment, sds_id, order_key, result)
+        identity = _identity_of(target)
+        if target.state is SetState.DOUBTFUL and self._is_new_sending(identity, segment, order_key):
+            # Now the others may be taken in, when they come again.
+            self._drop(target)
+            target = self._opened(identity, segment, order_key, now_ms)
+            return self._take(target, segment, sds_id, order_key, now_ms, urgency=urgency, waiting_bytes=waiting_bytes)
         disputed = self._dispute(target) if result is Unassembled.MISMATCH else False
-        if latest.slot in target.ids or (data_count and len(target.ids) + 1 >= data_count):
+        if latest.segment_index in target.ids or (data_count and len(target.ids) + 1 >= data_count):
             self._set_aside(target, latest)
             return SegmentSetAside(set_key=target.key, disputed=disputed)
         full = self._open.full(target, len(segment.payload), urgency, waiting_bytes)
@@ -302,6 +350,8 @@ class Reassembler:
             return self._discard("no-room", f"{full.value}: what is here must become whole first", full)
         target.put(segment, sds_id, order_key)
         self._store(target, latest, now_ms)
+        if target.state is SetState.DOUBTFUL:
+            return SegmentSetAside(set_key=target.key, disputed=disputed, is_doubtful=True)
         return SegmentStored(
             set_key=target.key, held=len(target.ids), needed=target.data_count or None, disputed=disputed
         )
@@ -313,11 +363,11 @@ class Reassembler:
             self._generations.setdefault(_identity_of(target), []).append(target)
         self._open.grow(target, 1, len(latest.payload))
         self._counts["segments_stored"] += 1
-        self._on_change(records.segment_row_key(target, latest.slot))
+        self._on_change(records.segment_row_key(target, latest.segment_index))
         self._on_change(records.set_row_key(target))
 
     def _dispute(self, target: SegmentSet) -> bool:
-        """Note that a set's hash is wrong; return whether that is news."""
+        """Note that the hash of a set is wrong; return whether that is new."""
         if target.disputed:
             return False
         self._counts["sets_disputed"] += 1
@@ -326,9 +376,12 @@ class Reassembler:
 
     def _set_aside(self, target: SegmentSet, latest: SetAside) -> None:
         self._counts["segments_set_aside"] += 1
-        # A message of one segment whose hash is wrong has no set, and needs none: there is nothing to wait for.
+        # A message of one segment whose hash is wrong has no set, and needs none: no further segment can mend it.
         is_here = self._open.get(target.name) is not None
-        if is_here and sum(aside.slot == latest.slot for aside in target.aside) < MAX_ASIDE_PER_SLOT:
+        if (
+            is_here
+            and sum(aside.segment_index == latest.segment_index for aside in target.aside) < MAX_ASIDE_PER_SEGMENT
+        ):
             target.aside.append(latest)
             self._aside.append((target, latest))
             self._aside_bytes += len(latest.payload) + SEGMENT_OVERHEAD_BYTES
@@ -340,7 +393,7 @@ class Reassembler:
     def _complete(
         self, target: SegmentSet, segment: Segment, sds_id: str, order_key: int, assembled: Assembled
     ) -> MessageCompleted | SegmentSurplus:
-        complete = self._rest_of(target, Slot.of(segment))
+        complete = self._rest_of(target, SegmentIndex.of(segment))
         if complete is not None:
             merged = self._merge(target, complete)
             self._surplus(complete, segment, sds_id, order_key)
@@ -350,41 +403,41 @@ class Reassembler:
         else:
             self._close(target)
         held = list(target.ids)
-        forged = {slot: target.ids.pop(slot) for slot in held if assembled.used.get(slot) != target.payload_of(slot)}
+        if target.state is SetState.DOUBTFUL:
+            # Its segments were not acknowledged, so they come again, as late ones of a completed message.
+            target.ids.clear()
+        differing = [index for index in target.ids if assembled.used.get(index) != target.payload_of(index)]
+        forged = {index: target.ids.pop(index) for index in differing}
         target.put(segment, sds_id, order_key)
         self._end(target, SetState.COMPLETED, held)
         self._counts["segments_stored"] += 1
         self._counts["messages_completed"] += 1
         self._counts["messages_recovered"] += assembled.recovered
-        orders = {slot: slot.order(target.data_count) for slot in sorted(target.ids)}
+        orders = {index: index.order(target.data_count) for index in sorted(target.ids)}
         return MessageCompleted(
             set_key=target.key,
             payload=assembled.payload,
             recovered=assembled.recovered,
             sds_ids=target.sds_ids,
-            segments={target.ids[slot]: order for slot, order in orders.items()},
+            segments={target.ids[index]: order for index, order in orders.items()},
             missing_orders=frozenset(range(target.data_count + target.parity_count)) - set(orders.values()),
-            set_aside=frozenset(slot.order(target.data_count) for slot in assembled.used.keys() - target.ids.keys()),
+            set_aside=frozenset(index.order(target.data_count) for index in assembled.used.keys() - target.ids.keys()),
             data_count=target.data_count,
             parity_count=target.parity_count,
             forged_ids=tuple(forged.values()),
         )
 
-    def _rest_of(self, target: SegmentSet, more: Slot | None = None) -> SegmentSet | None:
-        """Return the complete sending of which a set may be the rest; None if it must be one of its own."""
+    def _rest_of(self, target: SegmentSet, more: SegmentIndex | None = None) -> SegmentSet | None:
+        """Return the completed set whose missing segments a set may hold; None if it is of another sending."""
         sendings = self._generations.get(_identity_of(target), ())
         return next((known for known in sendings if target.may_be_rest_of(known, more)), None)
 
     def _merge(self, rest: SegmentSet, complete: SegmentSet) -> tuple[str, ...]:
-        """Remember the segments of a set, if it is here, as those of a complete one; return their SDS ids."""
+        """Remember the segments of an open set as late ones of a completed set; return their SDS message ids."""
         if self._open.get(rest.name) is None:
             return ()
-        self._close(rest)
-        self._generations[_identity_of(rest)].remove(rest)
-        for slot in rest.ids:
-            self._on_change(records.segment_row_key(rest, slot))
-        self._on_change(records.set_row_key(rest))
-        new = {slot: sds_id for slot, sds_id in rest.ids.items() if slot not in complete.ids}
+        self._drop(rest)
+        new = {index: sds_id for index, sds_id in rest.ids.items() if index not in complete.ids}
         complete.ids.update(new)
         complete.late.update(new)
         self._remember(complete, len(new))
@@ -405,21 +458,32 @@ class Reassembler:
             sds_ids=incomplete.sds_ids,
         )
 
+    def _drop(self, target: SegmentSet) -> None:
+        """Forget an open set at once."""
+        self._close(target)
+        identity = _identity_of(target)
+        self._generations[identity].remove(target)
+        if not self._generations[identity]:
+            del self._generations[identity]
+        for index in target.ids:
+            self._on_change(records.segment_row_key(target, index))
+        self._on_change(records.set_row_key(target))
+
     def _close(self, target: SegmentSet) -> None:
-        """Account for a set that ends."""
+        """Take a set, which ends, out of the open ones."""
         self._open.remove(target)
         if target.aside:
             self._aside = deque(kept for kept in self._aside if kept[0] is not target)
             self._aside_bytes = sum(len(aside.payload) + SEGMENT_OVERHEAD_BYTES for _, aside in self._aside)
 
-    def _end(self, target: SegmentSet, state: SetState, held: Iterable[Slot]) -> None:
+    def _end(self, target: SegmentSet, state: SetState, held: Iterable[SegmentIndex]) -> None:
         target.end(state)
-        for slot in held:
-            self._on_change(records.segment_row_key(target, slot))
+        for index in held:
+            self._on_change(records.segment_row_key(target, index))
         self._remember(target, len(target.ids))
 
     def _remember(self, ended: SegmentSet, new_ids: int) -> None:
-        """Keep an ended set as the one touched last, and forget what there is no room for."""
+        """Keep an ended set as the most recently touched one, and forget others if there are too many."""
         ended.turn = self._next_turn()
         self._ended.touch(ended, new_ids)
         self._on_change(records.set_row_key(ended))
@@ -430,6 +494,9 @@ class Reassembler:
             self._forget(sendings[0])
 
     def _forget(self, ended: SegmentSet) -> None:
+        if ended.state is SetState.GIVEN_UP and self._acknowledges:
+            self._forgotten_until = max(self._forgotten_until or 0, ended.last_order_key)
+            self._on_change(records.FORGOTTEN)
         self._ended.forget(ended)
         identity = _identity_of(ended)
         self._generations[identity].remove(ended)

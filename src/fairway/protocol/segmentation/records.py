@@ -1,9 +1,9 @@
 """The reassembler's state as rows of plain values, for a store that keeps keys and tuples.
 
-One row for each set, and one for each segment whose payload is held. A set's row tells the SDS ids of its
-slots once it has ended; before that, the rows of its segments do.
+There is one row for each set, and one for each segment whose payload is held. The SDS message ids of an open set stand
+in the rows of its segments, those of a set that has ended in its own row.
 
-Invariant: `restored` makes of rows the sets that they were made of, whatever order the rows come in.
+Invariant: `restored` makes the same sets of the rows, whatever order they come in.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fairway.errors import SnapshotError
 from fairway.protocol.segmentation.outcomes import SetKey
-from fairway.protocol.segmentation.segment_set import SegmentSet, SetState, Slot
+from fairway.protocol.segmentation.segment_set import SegmentIndex, SegmentSet, SetState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 RowValue: TypeAlias = "int | str | bytes | bool | tuple[RowValue, ...] | None"
 Row: TypeAlias = tuple[RowValue, ...]
 
+FORGOTTEN: Final = "forgotten"
+"""Key of the row that tells up to which order key acknowledged segments may be forgotten."""
 _SET: Final = "set"
 _CLASSES: Final = {"data": False, "parity": True}
 
@@ -29,16 +31,16 @@ def set_row_key(kept: SegmentSet) -> str:
     return f"{_SET}/{kept.name}"
 
 
-def segment_row_key(kept: SegmentSet, slot: Slot) -> str:
+def segment_row_key(kept: SegmentSet, index: SegmentIndex) -> str:
     """Return the key of the row of one segment."""
-    return f"{'parity' if slot.is_parity else 'data'}/{slot.number}/{kept.name}"
+    return f"{'parity' if index.is_parity else 'data'}/{index.number}/{kept.name}"
 
 
 def rows_of(kept: SegmentSet) -> Iterator[tuple[str, Row]]:
     """Yield all rows of a set."""
     yield set_row_key(kept), _set_row(kept)
-    for slot in kept.ids if kept.is_open else ():
-        yield segment_row_key(kept, slot), _segment_row(kept, slot)
+    for index in kept.ids if kept.is_open else ():
+        yield segment_row_key(kept, index), _segment_row(kept, index)
 
 
 def row_at(key: str, find: Callable[[str], SegmentSet | None]) -> Row | None:
@@ -47,34 +49,48 @@ def row_at(key: str, find: Callable[[str], SegmentSet | None]) -> Row | None:
     if kind == _SET:
         kept = find(rest)
         return None if kept is None else _set_row(kept)
-    index, _, name = rest.partition("/")
+    number, _, name = rest.partition("/")
     kept = find(name)
-    slot = Slot(_CLASSES[kind], int(index))
-    return None if kept is None or not kept.is_open or slot not in kept.ids else _segment_row(kept, slot)
+    index = SegmentIndex(_CLASSES[kind], int(number))
+    return None if kept is None or not kept.is_open or index not in kept.ids else _segment_row(kept, index)
 
 
-def restored(rows: Iterable[tuple[str, Row]]) -> list[SegmentSet]:
-    """Return the sets in rows, the least recently changed first. Raises `SnapshotError` for rows of another kind."""
+def restored(rows: Iterable[tuple[str, Row]]) -> tuple[int | None, list[SegmentSet]]:
+    """Return the order key in the row `FORGOTTEN`, and the sets in rows, the least recently changed first.
+
+    Raises `SnapshotError` for rows of another kind.
+    """
+    forgotten_until: int | None = None
     sets: dict[str, SegmentSet] = {}
     segment_rows: list[Row] = []
     for key, row in rows:
         if key.startswith(f"{_SET}/"):
             kept = _set_of(row)
             sets[kept.name] = kept
+        elif key == FORGOTTEN:
+            forgotten_until = _order_key_of(row)
         else:
             segment_rows.append(row)
     for row in segment_rows:
         match row:
-            case (str(name), bool(is_parity), int(index), str(sds_id), bytes(payload)) if name in sets:
-                sets[name].ids[Slot(is_parity, index)] = sds_id
-                (sets[name].parity if is_parity else sets[name].data)[index] = payload
+            case (str(name), bool(is_parity), int(number), str(sds_id), bytes(payload)) if name in sets:
+                sets[name].ids[SegmentIndex(is_parity, number)] = sds_id
+                (sets[name].parity if is_parity else sets[name].data)[number] = payload
             case _:
                 raise SnapshotError("a stored segment cannot be read, or its set is missing")
-    return sorted(sets.values(), key=lambda kept: kept.turn)
+    return forgotten_until, sorted(sets.values(), key=lambda kept: kept.turn)
+
+
+def _order_key_of(row: Row) -> int:
+    match row:
+        case (int(order_key),):
+            return order_key
+        case _:
+            raise SnapshotError("a stored order key cannot be read")
 
 
 def _set_row(kept: SegmentSet) -> Row:
-    ids = () if kept.is_open else tuple(_id_row(kept, slot) for slot in sorted(kept.ids))
+    ids = () if kept.is_open else tuple(_id_row(kept, index) for index in sorted(kept.ids))
     return (
         kept.key.sender_id,
         kept.key.payload_hash,
@@ -125,28 +141,28 @@ def _set_of(row: Row) -> SegmentSet:
                 grown_ms=grown_ms,
                 turn=turn,
                 state=SetState(state),
-                ids={slot: sds_id for slot, sds_id, _ in filled},
-                late={slot for slot, _, is_late in filled if is_late},
+                ids={index: sds_id for index, sds_id, _ in filled},
+                late={index for index, _, is_late in filled if is_late},
             )
         case _:
             raise SnapshotError("a stored segment set cannot be read")
 
 
-def _id_row(kept: SegmentSet, slot: Slot) -> Row:
-    row = (slot.is_parity, slot.number, kept.ids[slot])
-    return (*row, True) if slot in kept.late else row
+def _id_row(kept: SegmentSet, index: SegmentIndex) -> Row:
+    row = (index.is_parity, index.number, kept.ids[index])
+    return (*row, True) if index in kept.late else row
 
 
-def _filled(entry: RowValue) -> tuple[Slot, str, bool]:
+def _filled(entry: RowValue) -> tuple[SegmentIndex, str, bool]:
     match entry:
-        case (bool(is_parity), int(index), str(sds_id)):
-            return Slot(is_parity, index), sds_id, False
-        case (bool(is_parity), int(index), str(sds_id), True):
-            return Slot(is_parity, index), sds_id, True
+        case (bool(is_parity), int(number), str(sds_id)):
+            return SegmentIndex(is_parity, number), sds_id, False
+        case (bool(is_parity), int(number), str(sds_id), True):
+            return SegmentIndex(is_parity, number), sds_id, True
         case _:
             raise SnapshotError("the ids of a stored segment set cannot be read")
 
 
-def _segment_row(kept: SegmentSet, slot: Slot) -> Row:
-    payload = (kept.parity if slot.is_parity else kept.data)[slot.number]
-    return (kept.name, slot.is_parity, slot.number, kept.ids[slot], payload)
+def _segment_row(kept: SegmentSet, index: SegmentIndex) -> Row:
+    payload = (kept.parity if index.is_parity else kept.data)[index.number]
+    return (kept.name, index.is_parity, index.number, kept.ids[index], payload)

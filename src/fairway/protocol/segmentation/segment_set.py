@@ -1,31 +1,32 @@
-"""A set: the segments of one sending of one payload by one sender, until and after it has ended.
+"""A segment set: the segments of one sending of one payload by one sender.
 
-An open set keeps payloads, fewer than would rebuild the message: the one that would is only taken in once the hash is
-right. Until then it is set aside, as are further contents of a slot that is filled already. A set that has ended, whole
-or given up, remembers which SDS id filled which slot, so that what still trickles in is recognised. Slots are kept as
-they come: the counts that a segment claims never allocate anything.
+An open set keeps the payloads of its segments. It always has fewer than suffice to rebuild the message: the segment
+that would suffice is taken in only if the hash of the rebuilt message is right, and otherwise set aside. A second
+content for an index that is taken is set aside, too. A set that has ended, complete or given up, keeps no payloads, but
+remembers which SDS message id had which index, so that late segments are recognised. Memory is used for segments that
+came only, never for the counts that a segment claims.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from fairway.protocol.segmentation.outcomes import SetKey
     from fairway.wire.segment import Segment
 
 
-class Slot(NamedTuple):
-    """Which segment of its set a segment is; slots sort in segment order."""
+class SegmentIndex(NamedTuple):
+    """Which segment of its message a segment is; they sort in segment order."""
 
     is_parity: bool
     number: int
 
     @classmethod
-    def of(cls, segment: Segment) -> Slot:
-        """Return the slot that a segment fills."""
+    def of(cls, segment: Segment) -> SegmentIndex:
+        """Return the index of a segment."""
         return cls(segment.is_parity, segment.index)
 
     def order(self, data_count: int) -> int:
@@ -33,58 +34,67 @@ class Slot(NamedTuple):
         return self.number + data_count if self.is_parity else self.number
 
 
+FIRST_INDEX: Final = SegmentIndex(is_parity=False, number=0)
+"""Index of the segment that a sender makes, and stamps, first."""
+
+
 class SetState(Enum):
-    """Where a set is in its life."""
+    """Whether a set still waits for segments, and if not, how it ended."""
 
     OPEN = "open"
+    DOUBTFUL = "doubtful"
+    """It is open, but other segments of the same sending may have been acknowledged and given up before. Together with
+    those, its segments might seem to the sender to be enough, so none may be acknowledged until the message is
+    complete."""
     COMPLETED = "completed"
     GIVEN_UP = "given-up"
-    """It expired, or its hash was never right. What still comes of it is refused, so that nobody takes its
-    acknowledgement for a delivery."""
+    """It expired, or its hash was never right. Its further segments are refused: to acknowledge them would tell the
+    sender that the message was delivered."""
 
 
 class SetAside(NamedTuple):
-    """A segment that may be forged, or that shows that another one is: held, but not taken in."""
+    """A segment that is held, but not taken in: either it is forged, or another one of its set is."""
 
-    slot: Slot
+    segment_index: SegmentIndex
     sds_id: str
     payload: bytes
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SegmentSet:
-    """One set.
+    """The segments of one sending.
 
-    A sender makes the segments of a message in one go, so the order key less the segment order is the same for
-    all of them, or nearly: the base of the set. Kept is the range of the bases seen.
+    The base of a segment is its order key less its segment order. A sender makes the segments of a message one after
+    the other, so that all of them have the same base, or nearly. The set keeps the range of the bases seen.
     """
 
     key: SetKey
     data_count: int
-    """0 until a data segment of SEGMENTATION tells; the bases then count parity segments from 0."""
+    """0 while it is unknown, because no data segment came, and parity segments of SEGMENTATION do not tell it. Until
+    it is known, the segment order of parity is counted from 0."""
     parity_count: int
-    """0 for none, or until a parity segment of SEGMENTATION tells."""
+    """0 for none, and while no parity segment came, since data segments of SEGMENTATION do not tell it."""
     first_base: int
     last_base: int
     grown_ms: int
-    """When it last gained a segment."""
+    """When it gained its newest segment, in milliseconds since the Unix epoch."""
     turn: int
-    """Place in the sequence of all changes to all sets, which a clock need not tell."""
+    """Number of its newest change, counted over all sets: it orders sets that changed in the same millisecond."""
     state: SetState = SetState.OPEN
     disputed: bool = False
-    """Whether enough segments came whose hash is not the one that they promise."""
+    """Whether segments that suffice came, and the hash of what they give is not the one that they name."""
     aside: list[SetAside] = field(default_factory=list)
-    """Segments set aside, oldest first. They are not stored: whoever sent them sends them again."""
-    ids: dict[Slot, str] = field(default_factory=dict)
-    """SDS id of the segment in each slot."""
+    """Segments set aside, oldest first. They are not stored: their sender sends them again."""
+    ids: dict[SegmentIndex, str] = field(default_factory=dict)
+    """SDS message ids of the segments, by their index."""
     data: dict[int, bytes] = field(default_factory=dict)
     """Payloads of the data segments, by index; empty once the set has ended."""
     parity: dict[int, bytes] = field(default_factory=dict)
     """Payloads of the parity segments, by index; empty once the set has ended."""
-    late: set[Slot] = field(default_factory=set)
-    """Slots that were filled once the set was whole, by what nobody could check any more."""
+    late: set[SegmentIndex] = field(default_factory=set)
+    """Indexes whose segments came once the message was complete, when they could no longer be checked by its hash."""
     name: str = field(init=False)
-    """The key as a string, unique among sets."""
+    """The key as a string."""
 
     def __post_init__(self) -> None:
         length = "-" if self.key.payload_length is None else self.key.payload_length
@@ -93,7 +103,7 @@ class SegmentSet:
     @property
     def is_open(self) -> bool:
         """Whether it still waits for segments."""
-        return self.state is SetState.OPEN
+        return self.state in {SetState.OPEN, SetState.DOUBTFUL}
 
     @property
     def byte_count(self) -> int:
@@ -101,38 +111,44 @@ class SegmentSet:
         return sum(map(len, self.data.values())) + sum(map(len, self.parity.values()))
 
     @property
+    def last_order_key(self) -> int:
+        """Return the order key that no segment which is here exceeds."""
+        return self.last_base + max((index.order(self.data_count) for index in self.ids), default=0)
+
+    @property
     def sds_ids(self) -> tuple[str, ...]:
         """SDS ids in segment order."""
-        return tuple(self.ids[slot] for slot in sorted(self.ids))
+        return tuple(self.ids[index] for index in sorted(self.ids))
 
-    def payload_of(self, slot: Slot) -> bytes | None:
-        """Return the payload that fills a slot of an open set."""
-        return (self.parity if slot.is_parity else self.data).get(slot.number)
+    def payload_of(self, index: SegmentIndex) -> bytes | None:
+        """Return the payload at an index of an open set; None if it has none."""
+        return (self.parity if index.is_parity else self.data).get(index.number)
 
     def end(self, state: SetState) -> None:
-        """Let go of the payloads: the set is whole, or given up."""
+        """Forget the payloads: the message is complete, or given up."""
         self.state = state
         self.disputed = False
         self.data.clear()
         self.parity.clear()
         self.aside.clear()
 
-    def may_be_rest_of(self, complete: SegmentSet, more: Slot | None = None) -> bool:
-        """Return whether what is here may be what a complete set of the payload had not got.
+    def may_be_rest_of(self, complete: SegmentSet, more: SegmentIndex | None = None) -> bool:
+        """Return whether this set may hold the segments that a completed set of the same payload lacked.
 
-        With one more slot it would be whole: then it is a message of its own if any slot was filled before. Without, it
-        is not, and what came late may be forged, and this be what it stands for.
+        It does not if both have a segment at some index. With ``more``, the index of a segment that completes this set,
+        all indexes of the completed set count. Without, those that came late do not, because their segments may be
+        forged, and the true ones may be here.
         """
-        slots = self.ids.keys() if more is None else self.ids.keys() | {more}
-        filled = complete.ids.keys() if more is not None else complete.ids.keys() - complete.late
+        own = self.ids.keys() if more is None else self.ids.keys() | {more}
+        others = complete.ids.keys() if more is not None else complete.ids.keys() - complete.late
         return (
             complete.state is SetState.COMPLETED
             and self.data_count in {0, complete.data_count}
-            and filled.isdisjoint(slots)
+            and others.isdisjoint(own)
         )
 
     def agrees_with(self, segment: Segment, *, self_describing: bool) -> bool:
-        """Whether a segment claims the same counts as those before it, as far as it claims any."""
+        """Return whether a segment claims the same numbers of segments as those before it, as far as it claims any."""
         if self_describing:
             return (self.data_count, self.parity_count) == (segment.data_count, segment.parity_count)
         return _agree(self.data_count, segment.data_count) and _agree(self.parity_count, segment.parity_count)
@@ -143,46 +159,51 @@ class SegmentSet:
         return max(self.first_base - shift - base, base - (self.last_base - shift), 0)
 
     def reach(self, segment: Segment) -> int:
-        """Return the distance from which a segment can not be one that the set still misses.
+        """Return the distance from which on a segment is of another sending than this set.
 
-        Two sendings are at least as many order keys apart as one has segments. A sender that stamps its segments
-        at intervals spreads its bases, and its missing segments lie as much further off.
+        The order keys of two sendings differ by at least the number of segments of one. A sender that leaves gaps
+        between its order keys spreads the bases, and those of its missing segments may lie as much further away.
         """
         return self.total_with(segment) + self.last_base - self.first_base
 
     def counts_with(self, segment: Segment) -> tuple[int, int]:
-        """Return how many data and parity segments the message has, by what the set and the segment tell."""
+        """Return how many data and parity segments the message has, by this set and a segment; 0 if neither tells."""
         return self.data_count or segment.data_count, self.parity_count or segment.parity_count
 
     def total_with(self, segment: Segment) -> int:
-        """Return how many segments the message has, by what the set and the segment tell."""
+        """Return how many segments the message has, by this set and a segment."""
         return sum(self.counts_with(segment))
 
     def learn_data_count(self, data_count: int) -> None:
-        """Take a number of data segments that no segment told."""
+        """Note the number of data segments, which no segment named."""
         self.first_base -= data_count
         self.last_base -= data_count
         self.data_count = data_count
 
     def put(self, segment: Segment, sds_id: str, order_key: int) -> None:
-        """Fill the segment's slot, and learn the counts that it tells."""
+        """Take a segment in, and note the numbers of segments that it names."""
         base, shift = self._base(segment, order_key)
         self.first_base = min(self.first_base - shift, base)
         self.last_base = max(self.last_base - shift, base)
         self.data_count, self.parity_count = self.counts_with(segment)
-        self.ids[Slot.of(segment)] = sds_id
+        self.ids[SegmentIndex.of(segment)] = sds_id
         if self.is_open:
             (self.parity if segment.is_parity else self.data)[segment.index] = segment.payload
 
     def _base(self, segment: Segment, order_key: int) -> tuple[int, int]:
-        """Return the segment's base, and what the set's bases shift by when it tells data_count first."""
+        """Return the base of a segment, and by how much the bases of the set shift.
+
+        They shift if the segment is the first that names ``data_count``.
+        """
         data_count = self.data_count or segment.data_count
-        return order_key - Slot.of(segment).order(data_count), data_count - self.data_count
+        return order_key - SegmentIndex.of(segment).order(data_count), data_count - self.data_count
 
 
-def open_set(key: SetKey, segment: Segment, order_key: int, *, now_ms: int, turn: int) -> SegmentSet:
+def open_set(
+    key: SetKey, segment: Segment, order_key: int, *, now_ms: int, turn: int, state: SetState = SetState.OPEN
+) -> SegmentSet:
     """Return an empty set for a segment that is to be put into it."""
-    base = order_key - Slot.of(segment).order(segment.data_count)
+    base = order_key - SegmentIndex.of(segment).order(segment.data_count)
     return SegmentSet(
         key=key,
         data_count=segment.data_count,
@@ -191,8 +212,9 @@ def open_set(key: SetKey, segment: Segment, order_key: int, *, now_ms: int, turn
         last_base=base,
         grown_ms=now_ms,
         turn=turn,
+        state=state,
     )
 
 
-def _agree(known: int, told: int) -> bool:
-    return 0 in {known, told} or known == told
+def _agree(known: int, claimed: int) -> bool:
+    return 0 in {known, claimed} or known == claimed

@@ -1,11 +1,10 @@
 """Cut a payload into segments with parity (SEGMENTATION, "Sending" and "Reed-Solomon"; LIP-243, "Segmentation").
 
-Invariant: what `Segmenter.split` returns reassembles to the payload and to nothing else, also at receivers that
-know only the format: no segment exceeds the configured size, no more than ``max_total_segments`` are made, and
-a payload that travels unmodified is never one that a receiver would take for a segment.
+Invariants: every receiver reassembles what `Segmenter.split` returns to the payload; no segment exceeds the configured
+size; there are at most ``max_total_segments``; and a payload that is sent unmodified never looks like a segment.
 
-The two formats differ only in their plan: how long a piece is, how many parity segments there are, and
-whether a payload that fits one segment is wrapped. What follows from a plan is the same for both.
+The two formats differ in the plan: how long a piece of the payload is, how many parity segments there are, and whether
+a payload that fits one segment is sent unmodified. How segments are made by a plan is the same for both.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class OutgoingSegment:
 
     content: bytes
     """The content of one SDS message."""
-    chunk_index: int
-    """Place in the order of sending: data segments from 0, then parity segments."""
+    order: int
+    """Its segment order: data segments from 0, then parity segments; they are sent in it."""
     data_count: int
     """Data segments of the message; 1 if it was not segmented."""
     is_parity: bool
@@ -69,9 +68,9 @@ def parity_segments(data_count: int, rate: float, *, round_up: bool) -> int:
 class Segmenter:
     """Splits payloads for one channel.
 
-    Raises `ConfigurationError` when the configuration cannot work with the format. ``single_segment_parity``
-    lets a LIP-243 message of one data segment have parity; it would be a copy of that segment, so by default
-    it has none and leaves repetition to the retries.
+    Raises `ConfigurationError` when the configuration cannot work with the format. With ``single_segment_parity``, a
+    LIP-243 message of one data segment has parity, too. That is a copy of the segment, so by default it has none, and
+    is sent again if it is lost.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class Segmenter:
             # segments are the fewest that SEGMENTATION allows; each receiver joins them again.
             return self._segmented(payload, _Plan(piece_bytes=(len(payload) + 1) // 2, data_count=2, parity_count=0))
         # SEGMENTATION, "Sending": smaller than or equal to segmentSize SHALL be transmitted unmodified.
-        segment = OutgoingSegment(content=payload, chunk_index=0, data_count=1, is_parity=False)
+        segment = OutgoingSegment(content=payload, order=0, data_count=1, is_parity=False)
         return Segmentation(payload_hash=None, segments=(segment,))
 
     def parity_count(self, data_count: int) -> int:
@@ -158,7 +157,7 @@ class Segmenter:
         pieces = [payload[index * size : (index + 1) * size] for index in range(plan.data_count)]
         shards: list[bytes] = []
         if plan.parity_count:
-            # "The last data chunk MUST be padded to segmentSize for encoding"; it is sent at its true length.
+            # "The last data chunk MUST be padded to segmentSize for encoding"; it is sent unpadded.
             shards = leopard.encode([*pieces[:-1], pieces[-1].ljust(size, b"\0")], plan.parity_count)
         segments = [
             OutgoingSegment(
@@ -173,7 +172,7 @@ class Segmenter:
                         payload_length=len(payload),
                     )
                 ),
-                chunk_index=index + (plan.data_count if is_parity else 0),
+                order=index + (plan.data_count if is_parity else 0),
                 data_count=plan.data_count,
                 is_parity=is_parity,
             )

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fairway.protocol.segmentation.galois import translation
 
 Words: TypeAlias = npt.NDArray[np.uint64]
-"""A shard or a stripe of it: 64-bit words in the machine's byte order, for they are only ever moved and XORed."""
+"""A shard or a stripe of it: 64-bit words in the machine's byte order, which does not matter to moves and XOR."""
 
 BLOCK_WORDS: Final = 8
 """Leopard's unit of 64 bytes: the length of a shard, and of each stripe of it, is a multiple of this."""
@@ -38,7 +38,7 @@ class Row(ABC):
 
     def __init__(self) -> None:
         self.is_zero = True
-        """While set, the memory may hold anything: to become zero, a row is not wiped."""
+        """If set, the row is zero, whatever its memory holds: that is not overwritten for a row to become zero."""
 
     @abstractmethod
     def load(self, words: Words) -> None:

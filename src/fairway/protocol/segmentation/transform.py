@@ -7,9 +7,9 @@ Parity is: cut the data shards into groups of M, take each group from its points
 coefficients (inverse transform), add the groups up, and evaluate the sum at the points 0, 1, ... (forward
 transform). M is a power of two, the number of parity shards or the next above.
 
-A product costs ten times as much as a sum. So the last inverse layer, which has one twiddle factor for a whole
-group, is not multiplied group by group: rows are first added up by the bits of their factor, and each bit is
-multiplied once. Multiplication distributes over XOR, in both its operands.
+A product takes ten times as long as a sum, and multiplication distributes over XOR in both its operands. So the last
+inverse layer, which has one twiddle factor for a whole group, is not multiplied group by group: for each bit of the
+factors, the rows whose factor has it are added up first, and their sum is multiplied once.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from fairway.protocol.segmentation.transform import ParityTransform
 
 
 class Workspace:
-    """What it takes to code shards of ``word_count`` words. It holds nothing that one use leaves for the next."""
+    """Memory to code shards of ``word_count`` words. No result of one use matters to the next."""
 
     def __init__(self, data_count: int, parity_count: int, word_count: int) -> None:
         self.shape = data_count, parity_count, word_count

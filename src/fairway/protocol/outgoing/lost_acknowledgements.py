@@ -11,10 +11,10 @@ from fairway.units import NS_PER_MS
 _EVERY_MS: Final = 60_000
 """Shortest interval between such queries, and how long before the first transmission they begin."""
 _VAIN_ATTEMPTS: Final = 2
-"""Transmissions of a message after which the silence is suspicious."""
+"""Attempts at a message after which the silence is suspicious."""
 
 
-class LostAnswers:
+class LostAcknowledgements:
     """When to look into the store for acknowledgements that got lost on their way here.
 
     A participant that acknowledged a message and left does not do so again, but its acknowledgement is in the store. So
@@ -30,8 +30,8 @@ class LostAnswers:
         """Wait no longer than from now on."""
         self._next_at = min(self._next_at, now_ms + _EVERY_MS)
 
-    def sought(self, attempts: int, now_ms: int) -> list[QueryStore]:
-        """Return a query by time if a message was sent so often and is about to be sent again."""
+    def query(self, attempts: int, now_ms: int) -> list[QueryStore]:
+        """Return a query by time if a message was sent twice or more in vain, and is about to be sent again."""
         if not self._is_on or attempts < _VAIN_ATTEMPTS or now_ms < self._next_at:
             return []
         self._next_at = now_ms + _EVERY_MS

@@ -1,0 +1,408 @@
+"""`Scenes`: what is played once a world is quiet, in the end of each run.
+
+The faults end, programs are killed and started again, and people speak, come, leave and are away, so that what they
+should then see can be told in advance.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fairway.events import ChannelStatus, MessageDelivered, StatusChanged
+from fairway.protocol.effects import Purpose
+from fairway.protocol.incoming.delivering import logical_message_id
+from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING
+from fairway.protocol.outgoing.outbox import OUTBOX
+from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
+from fairway.protocol.sds.channel import HISTORY
+from fairway.protocol.sds.dependencies import MISSING, PARKED
+from fairway.protocol.sds.retained import RETAINED
+from fairway.simulation.invariants import Invariant, Violation
+from fairway.simulation.ledger import Ledger, SimulatedSend
+from fairway.simulation.looks import AT_REST_MS, MOMENT_MS, Looks
+from fairway.simulation.plan import FAST_DISK_MS, SimulationPlan
+from fairway.simulation.script import Deed, names_of
+from fairway.simulation.world import World
+from fairway.waku.local import NetworkFaults
+
+_CALLED: Final = 6
+"""How many participants say something in the end, and are asked for by name: in a world of a thousand not all."""
+_CLOCKS_APART_MS: Final = 60_000
+"""By so much the time that a store is asked for is longer than the time away."""
+_SPEAKERS: Final = 2
+_AWAY_MS: Final = 120_000
+_CAUGHT_UP_MS: Final = 12_000
+"""A store that has everything, and answers at once, is read within this time."""
+_ASKED_AGAIN: Final = 3
+"""So many sends of each participant."""
+_GOODBYE_MS: Final = 8_000
+"""Within this time, in which a program that stopped is not started again, its goodbye comes."""
+_DISK_IN_TIME_MS: Final = 100
+"""A program that ends has a second for its goodbye, in which several writes follow one another."""
+_CIPHER_IN_TIME_MS: Final = 500
+"""In that second its goodbye is encrypted, too."""
+_HEALED: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100)
+_FAR: Final = NetworkFaults(min_delay_ms=200, max_delay_ms=300)
+"""Answers take so long that it matters whether others are awaited at the same time."""
+_HEIR: Final = "heir"
+_SILENT_MS: Final = 45 * 60_000
+"""After such a silence participants wait longest between two sync messages."""
+_HEARD_ALONE_MS: Final = 20_000
+_LEARNT_MS: Final = 150_000
+"""Within this time of the first sync message after a silence, which got lost, the next one comes."""
+_INHERITED_MS: Final = 330_000
+"""Within this time a participant that lacks a message has asked for it, and another one has answered."""
+_SAID_AT_ONCE: Final = 20
+_TRIED_MS: Final = 10_000
+_AT_ONCE_MS: Final = 4_000
+"""Within this time so much leaves through a node that never asked for less."""
+_RECOVERED_MS: Final = 90_000
+"""Within this time nodes that take everything were handed so much: at a pace that busy nodes taught, if need be."""
+GRACE_MS: Final = 90_000
+"""How long a quiet world runs on: long enough for a sync message of every participant."""
+_SYNCS_PER_INTERVAL: Final = 2.6
+"""Sync messages that a participant sends in its shortest interval, with room for chance."""
+_FEW: Final = 6
+_PAGES_AT_REST: Final = 3
+_OPEN_TABLES: Final = (REQUESTS, SEGMENTS, OUTBOX, PARKED, MISSING, ARRIVALS, AWAITING)
+"""What is kept in these is under way: a channel at rest has nothing there."""
+
+
+class Scenes:
+    """Plays scenes in a world that is quiet."""
+
+    def __init__(
+        self,
+        world: World,
+        plan: SimulationPlan,
+        ledger: Ledger,
+        looks: Looks,
+        dice: random.Random,
+        holds: Callable[[str, str], bool],
+    ) -> None:
+        """Play in a world; ``holds`` says whether a participant has an SDS message."""
+        self._world, self._plan, self._ledger, self._looks, self._dice = world, plan, ledger, looks, dice
+        self._holds = holds
+
+    def _run(self, for_ms: int) -> None:
+        self._world.run(for_ms)
+        self._looks.look()
+
+    def _say(self, name: str, text: str, by: Collection[str] = (), *, is_staged: bool = True) -> SimulatedSend:
+        """Let a participant send a text; figures leave out what ``is_staged``."""
+        payload = text.encode()
+        request_id = self._world.send(name, payload, by=by)
+        self._ledger.tried(self._world.now_ms, name, request_id, payload, by)
+        sent = self._ledger.request(request_id)
+        sent.is_staged = is_staged
+        return sent
+
+    def recover(self) -> Iterator[Violation]:
+        """Heal the network only, and let some say much at once: programs that live on must make use of it."""
+        plan, world = self._plan, self._world
+        world.network.faults = _HEALED
+        for name in world.participants:
+            world.network.limit_uplink(name, None)
+        if plan.rate_limit is not None or plan.encrypted or plan.storage_faults_per_hour:
+            return
+        if self._recovered_ms < _RECOVERED_MS:
+            # After a refusal one message at a time is tried, until one is taken.
+            for name in list(world.participants)[:_SPEAKERS]:
+                if world.participants[name].channel is not None:
+                    self._say(name, f"{name} tries again", world.participants.keys() - {name}, is_staged=False)
+            self._run(_TRIED_MS)
+            world.network.faults = _FAR
+        said: list[SimulatedSend] = []
+        # Who had a slow uplink has learned to wait.
+        speakers = sorted(world.participants.keys() - set(names_of(plan)[: plan.slow_uplinks]))[:_SPEAKERS]
+        for name in speakers:
+            if world.participants[name].channel is None:
+                continue
+            said += [self._say(name, f"{name} can be heard again {number}") for number in range(_SAID_AT_ONCE)]
+        world.run(self._recovered_ms, lambda: all(sent.times_sent or sent.ends for sent in said))
+        world.network.faults = _HEALED
+        for name in sorted(world.participants):
+            late = [
+                sent for sent in said if sent.sender == name and sent.accepted_ms and not (sent.times_sent or sent.ends)
+            ]
+            if late and not any(sent.refused for sent in late):
+                within_s = self._recovered_ms // 1_000
+                text = f"{len(late)} of {_SAID_AT_ONCE} messages of {name} had not left {within_s} s later"
+                yield self._looks.violation(Invariant.WAKES, name, f"when nodes took everything again, {text}")
+
+    @property
+    def _recovered_ms(self) -> int:
+        """Within what time much that is said at once leaves, where nothing goes wrong any more."""
+        plan = self._plan
+        was_told_to_slow_down = plan.refusals or plan.node_rate is not None or plan.slow_uplinks
+        is_slow = plan.silence or plan.disk_ms > FAST_DISK_MS or plan.slow_readers or plan.tiny_quotas
+        # Who hands over one message at a time waits for each answer.
+        is_slow = is_slow or plan.mixed_options or plan.option_changes
+        return _RECOVERED_MS if was_told_to_slow_down or is_slow else _AT_ONCE_MS
+
+    def start_all_again(self) -> list[Violation]:
+        """End all faults, kill and restart every program; return the differences between stored and true state."""
+        self._looks.is_healed = True
+        self._world.network.faults = _HEALED
+        for participant in self._world.participants.values():
+            participant.habits = replace(participant.habits, raises=0.0)
+        for name in self._world.participants:
+            self._world.network.limit_uplink(name, None)
+        return [violation for name in list(self._world.participants) for violation in self._start_again(name)]
+
+    def _start_again(self, name: str) -> list[Violation]:
+        channel = self._world.participants[name].channel
+        if channel is None or not self._world.run(AT_REST_MS, lambda: channel.statistics().uncommitted == 0):
+            return []
+        self._ledger.note(self._world.now_ms, name, Deed.CRASH.value)
+        self._ledger.troubled(self._world.now_ms, name)
+        return self._looks.crash(name)
+
+    def ask_again(self) -> list[Violation]:
+        """Ask each restarted program for the results of its latest sends."""
+        asked: list[tuple[SimulatedSend, list[tuple[str, ...] | None]]] = []
+        for name in self._world.participants:
+            ended = [sent for sent in self._ledger.sent if sent.sender == name and sent.ends and not sent.refused]
+            asked += [(sent, self._world.ask_again(name, sent.request_id)) for sent in ended[-_ASKED_AGAIN:]]
+        self._run(MOMENT_MS)
+        found = []
+        for sent, answers in asked:
+            # What was delivered stays so when more was asked of it in vain.
+            is_delivered = any(isinstance(event, MessageDelivered) for _, event in sent.ends)
+            if len(answers) != 1 or bool(answers[0]) != is_delivered:
+                told = "nothing" if not answers else "failure" if answers[0] is None else f"delivery to {answers[0]}"
+                text = (
+                    f"the receipt of {sent.request_id} of {sent.sender}, asked again after a restart, says {told}, "
+                    f"while the event was {type(sent.ends[-1][1]).__name__}"
+                )
+                found.append(self._looks.violation(Invariant.WORD, sent.sender, text, sent.request_id))
+        return found
+
+    def call_the_roll(self) -> list[str]:
+        """Let some participants send a last message to some others by name; return the request ids."""
+        names = sorted(self._world.participants)
+        some = self._dice.sample(names, min(_CALLED, len(names)))
+        called = []
+        for name in some:
+            sent = self._say(name, f"{name} is here", frozenset(some) - {name}, is_staged=False)
+            called.append(sent.request_id)
+        # Where the rate limit holds acknowledgements back for an epoch, retries may be over before.
+        return called if self._plan.rate_limit is None else []
+
+    def part(self) -> Iterator[Violation]:
+        """Let somebody end its program in order, right after it read a message: its goodbye acknowledges that."""
+        world = self._world
+        speaker, *_, reader = sorted(world.participants)
+        is_late = self._plan.disk_ms > _DISK_IN_TIME_MS or self._plan.cipher_delay_ms > _CIPHER_IN_TIME_MS
+        is_slow = is_late or world.participants[reader].habits.slow_ms
+        if self._plan.rate_limit is not None or is_slow or world.participants[reader].channel is None:
+            return
+        sent = self._say(speaker, f"until soon, {reader}", (reader,))
+        self._run(MOMENT_MS)
+        # Where encrypting and opening take a while.
+        world.run(MOMENT_MS * 4, lambda: reader in sent.deliveries)
+        world.stop(reader)
+        self._ledger.troubled(world.now_ms, reader)
+        world.run(_GOODBYE_MS, lambda: bool(sent.ends))
+        if not sent.ends:
+            text = f"{reader} stopped after it was sent {sent.request_id} and never told {speaker} that it has it"
+            yield self._looks.violation(Invariant.HEALED, reader, text, sent.request_id)
+
+    def away(self) -> Iterator[Violation]:
+        """Let somebody be away while others speak: who comes back to a healed world has it all at once, and says so."""
+        world = self._world
+        *speakers, absent = sorted(world.participants)[: _SPEAKERS + 1]
+        participant = world.participants[absent]
+        if participant.habits.slow_ms or participant.channel is None or self._plan.rate_limit is not None:
+            return
+        if 2 * self._plan.clock_skew_ms > _CLOCKS_APART_MS or self._plan.clock_jumps_per_hour:
+            # A store is asked for a time by one clock, and keeps what others stamped by theirs.
+            return
+        world.go_offline(absent)
+        self._ledger.troubled(world.now_ms, absent)
+        said = [self._say(name, f"{name} speaks while {absent} is away") for name in speakers]
+        self._run(_AWAY_MS)
+        world.go_online(absent)
+        self._ledger.troubled(world.now_ms, absent)
+        seen = len(participant.events)
+        world.run(_CAUGHT_UP_MS, lambda: all(absent in sent.deliveries for sent in said))
+        synced = [
+            at_ms
+            for at_ms, event in participant.events[seen:]
+            if isinstance(event, StatusChanged) and event.status is ChannelStatus.SYNCED
+        ]
+        for sent in said:
+            if sent.accepted_ms is None or sent.refused:
+                continue
+            times = sent.deliveries.get(absent)
+            text = None
+            if times is None:
+                text = (
+                    f"{absent} was back for {_CAUGHT_UP_MS // 1_000} s and had not got {sent.request_id} from the store"
+                )
+            elif synced and synced[0] < times[0]:
+                text = f"{absent} said that it is synced before it had got {sent.request_id}"
+            if text is not None:
+                yield self._looks.violation(Invariant.HEALED, absent, text, sent.request_id)
+
+    @property
+    def has_heirs(self) -> bool:
+        """Whether what somebody said who left is looked for: where nothing else is amiss, and a loss is soon told."""
+        plan, timeout_ms = self._plan, self._plan.lost_timeout_ms
+        amiss = plan.rate_limit or plan.hostile or plan.encrypted or plan.clock_skew_ms or plan.clock_jumps_per_hour
+        is_sound = all(each.channel is not None for each in self._world.participants.values())
+        return not amiss and plan.repairs and is_sound and 2 * _INHERITED_MS > timeout_ms > _INHERITED_MS
+
+    def inherit(self) -> Iterator[Violation]:
+        """Let somebody speak and leave, of whom each other one heard a part: they must have it from one another.
+
+        No other participant receives the first message, one receives the second, which waits for the first, and another
+        one the third; the store has none. In the end the first is declared lost, and all have the others.
+        """
+        world, plan = self._world, self._plan
+        one, other, *_ = sorted(world.participants)
+        world.network.faults = replace(_HEALED, store_loss=1.0)
+        self._ledger.joined(_HEIR)
+        world.join(_HEIR)
+        self._run(MOMENT_MS * 5)
+        said = []
+        for hearers in ((), (one,), (other,)):
+            world.sever((_HEIR, *hearers))
+            said.append(self._say(_HEIR, f"for {hearers} alone"))
+            self._run(MOMENT_MS)
+        world.leave(_HEIR)
+        self._ledger.left(world.now_ms, _HEIR)
+        world.mend()
+
+        def is_inherited() -> bool:
+            return all(self._holds(other, sds_id) for sds_id in said[1].sds_ids)
+
+        if said[1].sds_ids and not world.run(_INHERITED_MS, is_inherited):
+            text = f"{other} lacks for {_INHERITED_MS // 1_000} s what {one} has, whose sender has left"
+            yield self._looks.violation(Invariant.HEALED, other, text)
+        self._run(plan.lost_timeout_ms + _INHERITED_MS)
+
+    def break_silence(self) -> Iterator[Violation]:
+        """Let somebody speak after a long silence and leave: who alone heard it must not wait long to tell the others.
+
+        The first that he says of it gets lost.
+        """
+        world = self._world
+        one, *others = sorted(world.participants)
+        name = f"{_HEIR} of silence"
+        self._ledger.joined(name)
+        world.join(name)
+        self._run(_SILENT_MS)
+        world.sever((name, one))
+        sent = self._say(name, "is anybody there?")
+        self._run(MOMENT_MS)
+        world.leave(name)
+        self._ledger.left(world.now_ms, name)
+        world.sever((one,))
+        self._run(_HEARD_ALONE_MS)
+        world.mend()
+
+        def is_known() -> bool:
+            # Some learn of it first, and tell the rest.
+            stacks = (world.participants[other].stack.sds for other in others)
+            return any(sds.has(sds_id) or sds_id in sds.missing for sds in stacks for sds_id in sent.sds_ids)
+
+        if sent.sds_ids and not world.run(_LEARNT_MS, is_known):
+            text = f"after a silence {one} heard something and did not tell of it again for {_LEARNT_MS // 1_000} s"
+            yield self._looks.violation(Invariant.HEALED, one, text)
+        self._run(_INHERITED_MS)
+        world.network.faults = _HEALED
+
+    def rest(self) -> Iterator[Violation]:
+        """Go on for a while in which nothing is left to do; yield what was done all the same, or not."""
+        before = TrafficSoFar.until_now(self._ledger, self._world.now_ms)
+        names = sorted(self._world.participants)[:_CALLED]
+        # Where a limit holds, ephemeral messages are the first that are dropped.
+        said = [] if self._plan.rate_limit is not None or self._plan.tight_quotas or self._plan.tiny_quotas else names
+        for name in said:
+            self._ledger.ephemeral_sent += 1
+            self._world.send_ephemeral(name, f"{name} says in passing".encode())
+        self._run(GRACE_MS)
+        yield from unrest(before, self._ledger, self._world)
+        for name in said:
+            message_id = logical_message_id(f"{name} says in passing".encode())
+            for other in self._world.participants:
+                habits = self._world.participants[other].habits
+                if other != name and not habits.slow_ms and (other, message_id) not in self._ledger.ephemeral_heard:
+                    yield Violation(
+                        invariant=Invariant.HEALED,
+                        at_ms=None,
+                        participant=other,
+                        request_id=None,
+                        sentence=f"{other} never heard the ephemeral message that {name} sent in a healed world",
+                    )
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficSoFar:
+    """The transmissions and queries up to a time."""
+
+    at_ms: int
+    transmissions: Counter[Purpose]
+    queries: Counter[str]
+
+    @classmethod
+    def until_now(cls, ledger: Ledger, now_ms: int) -> TrafficSoFar:
+        """Count what there was so far."""
+        return cls(now_ms, Counter(ledger.transmissions), Counter(ledger.queries))
+
+
+def unrest(before: TrafficSoFar, ledger: Ledger, world: World) -> Iterator[Violation]:
+    """Yield a violation for each transmission, query or row since ``before`` that has no reason."""
+    passed_ms = world.now_ms - before.at_ms
+    sent = ledger.transmissions - before.transmissions
+    sync = sent.pop(Purpose.SYNC, 0)
+    sent.pop(Purpose.EPHEMERAL, 0)
+    if sent[Purpose.REPAIR] <= _FEW:
+        # Somebody asked for it before it came from somewhere else.
+        del sent[Purpose.REPAIR]
+    intervals = [passed_ms / participant.options.sync_min_interval_ms for participant in world.participants.values()]
+    most = int(_SYNCS_PER_INTERVAL * sum(intervals)) + _FEW
+    told = []
+    if sent:
+        told.append(f"{', '.join(f'{count} {purpose.value}' for purpose, count in sent.items())} messages were sent")
+    if sync > most:
+        told.append(f"{sync} sync messages were sent, of which {most} are enough")
+    for name, pages in sorted((ledger.queries - before.queries).items()):
+        if pages > _PAGES_AT_REST:
+            told.append(f"{name} asked the store for {pages} pages")
+    for name, participant in world.participants.items():
+        if participant.channel is None:
+            continue
+        tables = Counter(row.table for row in participant.stack.snapshot())
+        # Of a message whose sender left, or of which somebody forged segments, the rest is waited for.
+        reassembly = participant.stack.statistics().reassembly
+        tables[ARRIVALS] -= reassembly.open_segments
+        # What came late of a whole message, whose sender was held up amid it, is kept until it expires.
+        waiting = reassembly.open_sets - reassembly.late_sets
+        if waiting and not (ledger.forged or world.departed or ledger.losses or ledger.any_failed):
+            told.append(f"{name} waits for the rest of {waiting} messages, which are over")
+        left = {table: tables[table] for table in _OPEN_TABLES if tables[table] > 0}
+        if left:
+            told.append(f"{name} keeps {', '.join(f'{count} rows of {table}' for table, count in left.items())}")
+        options = participant.options.sds
+        # The oldest are forgotten some at a time.
+        longest = options.max_history + options.max_history // 64
+        for what, count, bound in (
+            ("messages of its history", tables[HISTORY], longest),
+            ("messages to repair others", tables[RETAINED], options.repair.retained_messages),
+        ):
+            if count > bound:
+                told.append(f"{name} keeps {count:,} {what}, of which {bound:,} are allowed")
+    for text in told:
+        yield Violation(
+            invariant=Invariant.REST,
+            at_ms=None,
+            participant=None,
+            request_id=None,
+            sentence=f"in {passed_ms // 1_000} s of rest: {text}",
+        )
