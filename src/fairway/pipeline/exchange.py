@@ -1,0 +1,275 @@
+"""Exchanges whole tables between tasks: Spark's shuffle carries a blob for each bucket, and not each row by itself.
+
+A task cuts its tables by bucket and hands Spark rows of `BLOBS`; the blob is an Arrow IPC stream, opaque to the JVM, so
+that no row is taken apart there. `exchanged` brings the blobs of a bucket into one task, and `gathered` makes tables of
+them again. Which bucket a row is in tells `BucketKeys`.
+
+Some rows are notes: small facts for the driver, as JSON, which later tasks pass on.
+
+The functions over batches need no Spark; they are for ``mapInArrow``.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import IO, Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from fairway.pipeline.bucket_keys import BucketKeys
+from fairway.pipeline.schema import arrow_schema
+
+BLOBS: Final = "bucket int, kind string, blob binary"
+"""What goes through Spark's shuffle: a bucket, the kind of its rows, and some of these rows."""
+NOTE: Final = "note"
+"""The kind of a blob that is a note."""
+
+FLUSH_BYTES: Final = 67_108_864
+"""A `Cutter` holds so much before it cuts: the more, the larger the blobs."""
+MAX_BLOB_BYTES: Final = 67_108_864
+"""Larger parts of a bucket are several blobs: Spark holds some of them at once, and none may have 2 GiB."""
+SPILL_BYTES: Final = 268_435_456
+"""A bucket of more is gathered in a file: an archive may hold one SDS message a million times."""
+RESULT_BYTES: Final = 8_388_608
+"""Bytes of a batch that a stage gives to Spark."""
+
+_SCHEMA: Final = arrow_schema(BLOBS)
+_ALIGNMENT: Final = 8
+"""Arrow wants buffers at such places. An IPC stream has a multiple of it; a note is filled up."""
+
+Batches = Iterator[pa.RecordBatch]
+BatchMapper = Callable[[Batches], Batches]
+"""What Spark's ``mapInArrow`` takes."""
+
+
+def note(**told: Any) -> pa.RecordBatch:
+    """Return a row of `BLOBS` that tells the driver something, in values that JSON knows."""
+    text = json.dumps(told).encode()
+    return _row(0, NOTE, pa.py_buffer(text.ljust(-(-len(text) // _ALIGNMENT) * _ALIGNMENT)))
+
+
+def notes_of(blobs: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Return what notes tell, of their blobs."""
+    return [json.loads(bytes(blob)) for blob in blobs]
+
+
+def pieces(table: pa.Table, size_bytes: int) -> Iterator[pa.Table]:
+    """Yield a table in slices of at most so many bytes, or of one row; none for a table without rows."""
+    if table.num_rows > 1 and table.nbytes > size_bytes:
+        half = table.num_rows // 2
+        yield from pieces(table.slice(0, half), size_bytes)
+        yield from pieces(table.slice(half), size_bytes)
+    elif table.num_rows:
+        yield table
+
+
+def cut(table: pa.Table, buckets: NDArray[np.uint16], count: int, kind: str) -> Batches:
+    """Yield the rows of a table as rows of `BLOBS`, those of a bucket together and in the order of the table.
+
+    ``buckets`` has a number below ``count`` for each row.
+    """
+    if not table.num_rows:
+        return
+    order = np.argsort(buckets, kind="stable")  # of 16 bits: a radix sort
+    table = table.take(pa.array(order)).combine_chunks()
+    start = 0
+    for bucket, rows in enumerate(np.bincount(buckets, minlength=count).tolist()):
+        for piece in pieces(table.slice(start, rows), MAX_BLOB_BYTES):
+            yield _row(bucket, kind, _stream(piece))
+        start += rows
+
+
+class Cutter:
+    """Cuts the tables of one kind, many at once, so that a bucket has few and large blobs."""
+
+    def __init__(self, kind: str, count: int, *, flush_bytes: int = FLUSH_BYTES) -> None:
+        """Take how many buckets there are."""
+        self._kind = kind
+        self._count = count
+        self._flush_bytes = flush_bytes
+        self._held: list[tuple[pa.Table, NDArray[np.uint16]]] = []
+        self._size_bytes = 0
+
+    def add(self, table: pa.Table, buckets: NDArray[np.uint16]) -> Batches:
+        """Take the rows of a table, and yield the blobs that are ready."""
+        done = 0
+        for piece in pieces(table, self._flush_bytes):
+            self._held.append((piece, buckets[done : done + piece.num_rows]))
+            done += piece.num_rows
+            self._size_bytes += piece.nbytes
+            if self._size_bytes >= self._flush_bytes:
+                yield from self.close()
+
+    def close(self) -> Batches:
+        """Yield the blobs of what is left."""
+        held, self._held, self._size_bytes = self._held, [], 0
+        if held:
+            tables, buckets = zip(*held, strict=True)
+            yield from cut(pa.concat_tables(tables), np.concatenate(buckets), self._count, self._kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """All rows of a bucket."""
+
+    number: int
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    """The rows by kind, in chunks as they came; what is in no chunk is not there."""
+    notes: list[pa.RecordBatch] = field(default_factory=list)
+    """Notes of earlier tasks, to be passed on."""
+
+    def table(self, kind: str, schema: pa.Schema) -> pa.Table:
+        """Return the rows of a kind; none, of this schema, if none came."""
+        return self.tables[kind] if kind in self.tables else schema.empty_table()
+
+
+def gathered(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTES) -> Bucket:
+    """Return the bucket of a task.
+
+    Blobs stay in memory, where tables refer to them. With more than ``spill_bytes`` they are in a temporary file, and
+    the tables are views of it, which the system reads as it likes.
+    """
+    number: int | None = None
+    notes: list[pa.RecordBatch] = []
+    with _Blobs(spill_bytes) as blobs:
+        for batch in batches:
+            kinds, numbers = batch.column("kind").to_pylist(), batch.column("bucket").to_pylist()
+            for place, kind in enumerate(kinds):
+                if kind == NOTE:
+                    notes.append(pa.record_batch(batch.slice(place, 1).columns, schema=_SCHEMA))
+                else:
+                    number = numbers[place] if number is None else number
+                    blobs.add(kind, batch.column("blob")[place].as_buffer())
+        parts: defaultdict[str, list[pa.Table]] = defaultdict(list)
+        for kind, blob in blobs.all():
+            parts[kind].append(pa.ipc.open_stream(blob).read_all())
+    return Bucket(number or 0, {kind: pa.concat_tables(tables) for kind, tables in parts.items()}, notes)
+
+
+def exchanged(blobs: DataFrame, count: int) -> DataFrame:
+    """Bring the blobs of each bucket into a partition of its number; there are ``count`` of them."""
+    return blobs.repartitionById(count, F.col("bucket"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """How the rows of a DataFrame come into buckets."""
+
+    frame: DataFrame
+    by: Sequence[str]
+    """The columns that rows of one bucket share, of few values first."""
+    prepare: Callable[[pa.Table], Mapping[str, pa.Table]]
+    """Makes tables by kind of some of the rows; they have the columns of ``by``."""
+
+
+def bucketed(
+    cuts: Sequence[Cut],
+    work: Callable[[Bucket], Iterable[pa.Table]],
+    schema: str,
+    count: int | None = None,
+) -> DataFrame:
+    """Return what ``work`` makes of each bucket, with this schema in Spark's DDL. No job is started.
+
+    There are ``count`` buckets, by default as many as the session's shuffles have partitions.
+    """
+    session = cuts[0].frame.sparkSession
+    buckets = count or int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+    keys = BucketKeys.drawn()
+    blobs = [each.frame.mapInArrow(_cut_all(each.by, each.prepare, keys, buckets), BLOBS) for each in cuts]
+    return exchanged(reduce(DataFrame.unionAll, blobs), buckets).mapInArrow(_work_all(work, schema), schema)
+
+
+def _cut_all(
+    by: Sequence[str], prepare: Callable[[pa.Table], Mapping[str, pa.Table]], keys: BucketKeys, count: int
+) -> BatchMapper:
+    def cut_all(batches: Batches) -> Batches:
+        cutters: dict[str, Cutter] = {}
+        for batch in batches:
+            for kind, table in prepare(pa.Table.from_batches([batch])).items():
+                cutter = cutters.setdefault(kind, Cutter(kind, count))
+                yield from cutter.add(table, keys.by_columns([table[name] for name in by], count))
+        for cutter in cutters.values():
+            yield from cutter.close()
+
+    return cut_all
+
+
+def _work_all(work: Callable[[Bucket], Iterable[pa.Table]], schema: str) -> BatchMapper:
+    def work_all(batches: Batches) -> Batches:
+        shape = arrow_schema(schema)
+        bucket = gathered(batches)
+        for table in work(bucket) if bucket.tables else ():
+            for piece in pieces(table.select(shape.names).cast(shape), RESULT_BYTES):
+                yield from piece.combine_chunks().to_batches()
+
+    return work_all
+
+
+def _row(bucket: int, kind: str, blob: pa.Buffer) -> pa.RecordBatch:
+    ends = pa.py_buffer(np.array([0, blob.size], np.int32))
+    column = pa.Array.from_buffers(pa.binary(), 1, [None, ends, blob])
+    return pa.RecordBatch.from_arrays([pa.array([bucket], pa.int32()), pa.array([kind]), column], schema=_SCHEMA)
+
+
+def _stream(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+class _Blobs:
+    """Blobs in the order in which they came, in memory or in a file without a name."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held: list[tuple[str, pa.Buffer]] = []
+        self._size_bytes = 0
+        self._file: IO[bytes] | None = None
+        self._spilled: list[tuple[str, int, int]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()  # what is mapped stays until no table needs it
+
+    def add(self, kind: str, blob: pa.Buffer) -> None:
+        self._held.append((kind, blob))
+        self._size_bytes += blob.size
+        if self._size_bytes > self._most_bytes:
+            self._spill()
+
+    def all(self) -> list[tuple[str, pa.Buffer]]:
+        if self._file is None:
+            return self._held
+        self._spill()
+        self._file.flush()
+        whole = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+        return [(kind, whole.slice(start, size)) for kind, start, size in self._spilled]
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(dir=_local_folder())  # noqa: SIM115 - closed with the blobs
+        for kind, blob in self._held:
+            self._spilled.append((kind, self._file.tell(), blob.size))
+            self._file.write(blob)
+        self._held = []
+
+
+def _local_folder() -> str | None:
+    """Return where Spark lets a task put files; without Spark, None for where programs put them."""
+    # Spark tells its workers, as it does for its own spills in Python.
+    return next(filter(os.path.isdir, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")), None)

@@ -1,0 +1,218 @@
+"""What is cut, and gathered again, is the same rows."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples import examples
+from fairway.pipeline.bucket_keys import MAX_BUCKETS, BucketKeys
+from fairway.pipeline.codes import codes_of, dense
+from fairway.pipeline.exchange import (
+    NOTE,
+    Bucket,
+    Cut,
+    Cutter,
+    bucketed,
+    cut,
+    gathered,
+    note,
+    notes_of,
+    pieces,
+)
+
+SCHEMA = pa.schema(
+    [("number", pa.int64()), ("text", pa.string()), ("some", pa.list_(pa.struct([("inner", pa.binary())])))]
+)
+KEYS = BucketKeys(bytes(32))
+
+texts = st.none() | st.text(max_size=12) | st.text("x", min_size=250, max_size=260)
+entries = st.fixed_dictionaries({"inner": st.none() | st.binary(max_size=9)})
+rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "number": st.integers(-(2**63), 2**63 - 1),
+            "text": texts,
+            "some": st.none()
+            | st.lists(st.fixed_dictionaries({"inner": st.none() | st.binary(max_size=9)}), max_size=3),
+        }
+    ),
+    max_size=40,
+)
+
+
+def table_of(given, chunks=1):
+    """Return rows as a table of some chunks."""
+    table = pa.Table.from_pylist(given, SCHEMA)
+    size = -(-len(given) // chunks) or 1
+    return pa.concat_tables([table.slice(start, size) for start in range(0, len(given), size)] or [table])
+
+
+def by_bucket(batches):
+    """Return blobs as Spark's shuffle brings them: those of a bucket together, in one batch."""
+    found = defaultdict(list)
+    for batch in batches:
+        found[batch.column("bucket")[0].as_py()].append(batch)
+    return {bucket: [pa.concat_batches(parts)] for bucket, parts in found.items()}
+
+
+@examples(0.5)
+@given(rows, st.integers(1, 20), st.integers(1, 4), st.sampled_from([1, 300, 1 << 20]), st.sampled_from([1, 1 << 20]))
+def test_what_is_cut_and_gathered_is_the_same_rows(rows, count, chunks, flush_bytes, spill_bytes):
+    table = table_of(rows, chunks)
+    cutter = Cutter("rows", count, flush_bytes=flush_bytes)
+    blobs = []
+    for chunk in table.to_batches():
+        part = pa.Table.from_batches([chunk])
+        blobs += cutter.add(part, KEYS.by_columns([part["text"]], count))
+    blobs += cutter.close()
+    found = {
+        bucket: gathered(batches, spill_bytes=spill_bytes) for bucket, batches in by_bucket([*blobs, note(a=1)]).items()
+    }
+    expected = defaultdict(list)
+    for row, bucket in zip(rows, KEYS.by_columns([table["text"]], count).tolist(), strict=True):
+        expected[bucket].append(row)
+    assert {number: one.tables["rows"].to_pylist() for number, one in found.items() if one.tables} == expected
+    assert all(one.number == number for number, one in found.items())
+    for one in found.values():
+        one.table("rows", SCHEMA).validate(full=True)
+    assert sum(len(one.notes) for one in found.values()) == 1
+
+
+def test_kinds_and_notes_stay_apart():
+    numbers, names = pa.table({"n": [1, 2]}), pa.table({"name": ["x"]})
+    blobs = [
+        *cut(numbers, np.array([1, 1], np.uint16), 2, "numbers"),
+        note(rows=3, of="ü"),
+        *cut(names, np.array([1], np.uint16), 2, "names"),
+    ]
+    bucket = gathered(iter(blobs))
+    assert bucket.number == 1
+    assert bucket.tables == {"numbers": numbers, "names": names}
+    assert bucket.table("none", SCHEMA).num_rows == 0
+    (passed_on,) = bucket.notes
+    assert passed_on.column("kind").to_pylist() == [NOTE]
+    assert notes_of(passed_on.column("blob").to_pylist()) == [{"rows": 3, "of": "ü"}]
+    assert gathered(iter([])) == Bucket(0)
+
+
+def test_a_bucket_that_is_far_larger_than_others_is_in_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}")
+    content = os.urandom(1 << 20)
+
+    def blobs():
+        for number in range(64):
+            table = pa.table({"number": [number], "content": [content]})
+            yield from cut(table, np.zeros(1, np.uint16), 1, "rows")
+
+    before = pa.total_allocated_bytes()
+    bucket = gathered(blobs(), spill_bytes=8 << 20)
+    assert pa.total_allocated_bytes() - before < 16 << 20
+    assert bucket.tables["rows"].num_rows == 64
+    assert bucket.tables["rows"]["number"].to_pylist() == list(range(64))
+    assert set(bucket.tables["rows"]["content"].to_pylist()) == {content}
+    assert not list(tmp_path.iterdir()), "the file has no name, so that nothing is left of a task that is killed"
+
+
+def test_a_large_part_of_a_bucket_is_several_blobs_and_no_row_is_cut(monkeypatch):
+    monkeypatch.setattr("fairway.pipeline.exchange.MAX_BLOB_BYTES", 1_000)
+    table = pa.table({"content": [bytes(400)] * 5 + [bytes(5_000)] + [bytes(10)] * 20})
+    blobs = list(cut(table, np.zeros(26, np.uint16), 1, "rows"))
+    assert len(blobs) > 3
+    assert gathered(blobs).tables["rows"].combine_chunks() == table
+    assert [piece.num_rows for piece in pieces(table, 1 << 20)] == [26]
+    assert max(piece.num_rows for piece in pieces(table, 1)) == 1
+
+
+@examples(0.5)
+@given(st.lists(st.tuples(texts, texts), max_size=30), st.integers(1, 1_000), st.integers(1, 3))
+def test_equal_keys_have_one_bucket_wherever_they_stand(pairs, count, chunks):
+    left, right = (pa.array([pair[side] for pair in pairs], pa.string()) for side in (0, 1))
+    buckets = KEYS.by_key(left, right, count)
+    assert all(bucket < count for bucket in buckets.tolist())
+    size = max(1, -(-len(pairs) // chunks))
+    parts = [
+        KEYS.by_key(
+            pa.chunked_array([left.slice(start, size)]), right.slice(start, size).cast(pa.large_binary()), count
+        )
+        for start in range(0, len(pairs), size)
+    ]
+    assert np.concatenate([np.zeros(0, np.uint16), *parts]).tolist() == buckets.tolist()
+    by_value = dict(zip(pairs, buckets.tolist(), strict=True))
+    assert [by_value[pair] for pair in pairs] == buckets.tolist()
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 32, 64, 256, 257, 1_000])
+def test_other_keys_spread_the_rows_otherwise_and_evenly(length):
+    ids = pa.array([number.to_bytes(2).rjust(length, b"-")[-length:] for number in range(20_000)], pa.binary())
+    distinct = min(20_000, 256**length)
+    for by in (lambda keys: keys.by_hash(ids, 16), lambda keys: keys.by_key(ids, ids, 16)):
+        one, other = by(BucketKeys.drawn()), by(BucketKeys.drawn())
+        if distinct == 20_000:
+            assert np.bincount(one, minlength=16).min() > 20_000 / 32
+            assert np.bincount(one, minlength=16).max() < 20_000 / 8
+        assert np.mean(one != other) > 0.5
+
+
+def test_ids_that_differ_in_the_same_bits_do_not_share_a_bucket():
+    """A hash whose multipliers are all odd would not see that two words both changed their highest bit."""
+    flips = [sum(1 << (64 * word + 63) for word in range(4) if number >> word & 1) for number in range(16)]
+    ids = pa.array([flip.to_bytes(32, "little") for flip in flips], pa.binary())
+    assert len(set(BucketKeys.drawn().by_hash(ids, MAX_BUCKETS).tolist())) > 12
+
+
+def test_more_buckets_than_a_number_has_bits_for_are_refused():
+    with pytest.raises(ValueError, match="65536"):
+        KEYS.by_hash(pa.array([b"x"]), MAX_BUCKETS + 1)
+
+
+@examples(0.5)
+@given(st.lists(st.tuples(texts, st.none() | st.integers(0, 5)), max_size=30), st.integers(1, 3))
+def test_codes_are_equal_exactly_where_all_columns_are(pairs, chunks):
+    size = max(1, -(-len(pairs) // chunks))
+    words = [pa.array([word for word, _ in pairs[start : start + size]], pa.string()) for start in range(0, 30, size)]
+    codes = codes_of(pa.chunked_array(words), pa.array([number for _, number in pairs], pa.int64()))
+    by_value = dict(zip(pairs, codes.tolist(), strict=True))
+    assert [by_value[pair] for pair in pairs] == codes.tolist()
+    assert len(set(by_value.values())) == len(by_value)
+    packed, count = dense(codes)
+    assert count == len(by_value)
+    assert list(dict.fromkeys(packed.tolist())) == list(range(count))
+
+
+def test_codes_of_many_columns_do_not_run_over():
+    rng = np.random.default_rng(1)
+    columns = [pa.array(rng.permutation(5_000)) for _ in range(8)]
+    assert dense(codes_of(*columns))[1] == 5_000
+    with pytest.raises(ValueError, match="one column"):
+        codes_of()
+
+
+@pytest.mark.spark
+def test_a_stage_sees_all_rows_of_a_key_in_one_bucket(spark):
+    rows = [(f"channel-{number % 3}", f"id-{number % 50}", number) for number in range(500)]
+    frame = spark.createDataFrame(rows, "channel string, id string, number int").repartition(4)
+
+    def counted(bucket):
+        yield bucket.tables["rows"].group_by(["channel", "id"]).aggregate([("number", "sum")])
+
+    told = bucketed(
+        [Cut(frame=frame, by=("channel", "id"), prepare=lambda table: {"rows": table})],
+        counted,
+        "id string, channel string, number_sum bigint",
+        count=7,
+    ).collect()
+    expected = defaultdict(int)
+    for channel, name, number in rows:
+        expected[channel, name] += number
+    assert len(told) == len(expected)
+    assert {(row.channel, row.id): row.number_sum for row in told} == expected
