@@ -24,12 +24,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def command(
     *,
     payloads: Annotated[
-        Path,
+        str,
         typer.Option(
             metavar="PATH", help="What to send: FILE.parquet, FILE.jsonl, or a folder with a file per payload."
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the tables and receipts; created if missing.")],
+    out: Annotated[str, typer.Option(metavar="DIR", help="Folder for the tables and receipts; created if missing.")],
     node: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", envvar="FAIRWAY_NODE", help="The node, such as local://127.0.0.1:60010."),
@@ -58,7 +58,7 @@ def command(
         str, typer.Option(help="What the limit counts: segments, or messages by their first segment.")
     ] = "segments",
     after: Annotated[
-        Path | None,
+        str | None,
         typer.Option(metavar="PATH", help="Go on from a channel's store, or from the folder of a 'pipeline run'."),
     ] = None,
     start_ms: Annotated[
@@ -87,6 +87,7 @@ def command(
         raise ConfigurationError("--node is missing: give the node to send through, or --dry-run to see the schedule")
     with needing("spark", "the pipeline"):
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.location import local_path  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.outgoing import (  # noqa: PLC0415 - needs the [spark] extra
             Counting,
             SendOptions,
@@ -104,7 +105,7 @@ def command(
         epoch_ms=epoch_ms,
         counting=Counting(counting),
         start_ms=start_ms,
-        after=None if after is None else str(after.absolute()),
+        after=None if after is None else str(local_path(after, "--after").absolute()),
     )
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     with progress_bar() as bar:

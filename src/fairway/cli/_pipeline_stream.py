@@ -29,7 +29,7 @@ def command(
             help="An archive to follow: sqlite:PATH, postgresql://..., http://..., parquet:DIR; NAME=URI names it.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the stream; created if missing.")],
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder of the stream; created if missing.")],
     keys: Annotated[
         Path | None, typer.Option("--keys", metavar="FILE", help="Keys of encrypted channels, as JSON.")
     ] = None,

@@ -55,7 +55,7 @@ def run(
             help="An archive: sqlite:PATH and others; NAME=URI names the store. Repeatable.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the tables; created if missing.")],
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for the tables; created if missing.")],
     keys: Annotated[
         Path | None,
         typer.Option("--keys", metavar="FILE", help="Keys of encrypted channels, as JSON; see docs/pipeline.md."),
@@ -112,17 +112,17 @@ def run(
         typer.echo(json.dumps(summary.as_json(), indent=2))
     else:
         print_summary(summary, console())
-        typer.echo(f"next: fairway pipeline report {shlex.quote(str(out))} --html report.html")
+        typer.echo(f"next: fairway pipeline report {shlex.quote(out)} --html report.html")
     raise typer.Exit(0 if summary.balance.adds_up else 1)
 
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
     *,
     limit: Annotated[int, typer.Option(min=1, help="Rows in each list.")] = 20,
     html: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--html", metavar="FILE", help="Write one page for a browser instead, which needs no network."),
     ] = None,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
@@ -134,25 +134,27 @@ def report(
     Example: [bold]fairway pipeline report run --html report.html[/bold]
     """
     with needing("spark", "the pipeline"):
+        from fairway.pipeline.location import local_path  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.report.as_json import report_json  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.report.html import write_html_report  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.report.terminal import print_run_report  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
-    if html is not None:
-        write_html_report(folder, html)
+    page = None if html is None else local_path(html, "--html")
+    if page is not None:
+        write_html_report(folder, page)
     if machine:
         typer.echo(json.dumps(report_json(RunTables(folder), limit)))
-    elif html is None:
+    elif page is None:
         print_run_report(RunTables(folder), console(), limit)
     else:
-        typer.echo(f"the report is in {html}; open {html.absolute().as_uri()}")
+        typer.echo(f"the report is in {page}; open {page.absolute().as_uri()}")
 
 
 @app.command(name="export")
 def export_messages(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
     *,
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="An empty folder, or a new one.")],
+    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="An empty folder, or a new one.")],
     channel: Annotated[
         str | None, typer.Option("--channel", metavar="ID", help="Only this channel.", show_default="all")
     ] = None,
@@ -177,14 +179,14 @@ def export_messages(
 
 @app.command()
 def restore(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
     *,
     channel: Annotated[str, typer.Option("--channel", metavar="ID", envvar="FAIRWAY_CHANNEL", help="The channel.")],
     sender: Annotated[
         str, typer.Option("--sender", metavar="NAME", envvar="FAIRWAY_SENDER", help="Who you are in it.")
     ],
     store: Annotated[
-        Path, typer.Option("--store", metavar="PATH", envvar="FAIRWAY_STORE", help="The store to make; a new file.")
+        str, typer.Option("--store", metavar="PATH", envvar="FAIRWAY_STORE", help="The store to make; a new file.")
     ],
     topic: Annotated[
         str | None, typer.Option("--topic", metavar="TOPIC", help="Content topic, if the channel was on several.")
@@ -218,7 +220,7 @@ def restore(
         as_read=as_read,
     )
     if machine:
-        typer.echo(json.dumps({"store": str(store), **asdict(done)}))
+        typer.echo(json.dumps({"store": store, **asdict(done)}))
         return
     typer.echo(
         f"{store}: {done.delivered:,} messages of others{' as read' if as_read else ' to read'}, "
@@ -238,7 +240,7 @@ def restore(
 @app.command()
 def generate(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A new folder for the archive and the record of the truth.")
+        str, typer.Argument(metavar="DIR", help="A new folder for the archive and the record of the truth.")
     ],
     *,
     messages: Annotated[int, typer.Option(min=1, help="About how many SDS messages.")] = 100_000,
@@ -277,7 +279,7 @@ def generate(
             write_generated(spark, plan, folder)
     sources = list(written_sources(plan, folder))
     if machine:
-        typer.echo(json.dumps({"folder": str(folder), "sources": sources}))
+        typer.echo(json.dumps({"folder": folder, "sources": sources}))
         return
     words = " ".join(f"--source {shlex.quote(source)}" for source in sources)
     typer.echo(f"next: fairway pipeline run {words} --out run")

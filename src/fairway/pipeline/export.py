@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.location import local_path
 from fairway.pipeline.run.reading import RunTables
 
 _COLUMNS: Final = (
@@ -49,7 +51,13 @@ class Export:
     to: Path
 
 
-def export(tables: RunTables, to: Path, *, channel_id: str | None = None, format: str = "files") -> Export:  # noqa: A002 - as in `run`
+def export(
+    tables: RunTables,
+    to: str | PathLike[str],
+    *,
+    channel_id: str | None = None,
+    format: str = "files",  # noqa: A002 - as in `run`
+) -> Export:
     """Write the messages of all channels, or of one, into a folder, which is created if it is missing.
 
     ``files`` writes each payload into a file of its own, in a folder for each channel, and ``messages.jsonl`` that says
@@ -57,6 +65,7 @@ def export(tables: RunTables, to: Path, *, channel_id: str | None = None, format
     ``messages.parquet``. Raises `ConfigurationError` for another format, a folder with something in it, or a channel
     that is not there.
     """
+    folder = local_path(to, "--to")
     write = _WRITERS.get(format)
     if write is None:
         raise ConfigurationError(f"format must be one of {', '.join(_WRITERS)}, not {format!r}")
@@ -66,11 +75,11 @@ def export(tables: RunTables, to: Path, *, channel_id: str | None = None, format
         raise ConfigurationError(
             f"there is no channel {channel_id!r} in {tables.path}: 'fairway pipeline report' names those that are there"
         )
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise ConfigurationError(f"{to} is there already: choose an empty folder, or a new one")
-    to.mkdir(parents=True, exist_ok=True)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigurationError(f"{folder} is there already: choose an empty folder, or a new one")
+    folder.mkdir(parents=True, exist_ok=True)
     where = None if channel_id is None else ds.field("channel_id") == channel_id
-    return write(tables.batches("delivered", _COLUMNS, where), to)
+    return write(tables.batches("delivered", _COLUMNS, where), folder)
 
 
 def _write_files(batches: Iterator[pa.RecordBatch], to: Path) -> Export:

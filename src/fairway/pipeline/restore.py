@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from fairway.errors import ConfigurationError, DecryptionError, StorageError
 from fairway.events import MessageReceived
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.location import local_path
 from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.effects import Effect, Emit
 from fairway.protocol.stack import Stack
@@ -81,7 +81,7 @@ def restore(
     a channel that is not in the tables, a topic that is not plain, keys that are not this channel's or open nothing, or
     a store that is there already, and a `StorageError` if it cannot be written.
     """
-    path = Path(store)
+    path = local_path(store, "--store")
     if path.exists():
         raise ConfigurationError(f"{path} is there already: give a new file, or move that one away")
     topic = _topic_of(tables, channel_id, content_topic)

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fairway.errors import ConfigurationError
 from fairway.pipeline.generator.block import GeneratedRow, MadeBlock, make_block, store_name
 from fairway.pipeline.generator.plan import GeneratorPlan, layout_of
+from fairway.pipeline.location import local_path
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES
 
@@ -57,6 +58,7 @@ _MESSAGES_PER_TASK: Final = 25_000
 
 _BLOCKS: Final = "id"
 _MESSAGES: Final = "waku_messages"
+_FOLDER: Final = "the folder of the archive"
 _FACT_SCHEMA: Final = arrow_schema(FACTS)
 
 
@@ -81,9 +83,9 @@ def write_generated(spark: SparkSession, plan: GeneratorPlan, folder: Path | str
 
     The messages of each store are in a folder of their own, so that a run can be given them as sources
     (`written_sources`). ``folder`` is a path of the driver and of all executors. Raises `ConfigurationError` if it
-    exists.
+    exists, or is not on this machine.
     """
-    target = Path(folder)
+    target = local_path(folder, _FOLDER)
     if target.exists():
         raise ConfigurationError(f"{target} exists; give a new name")
     generate(spark, plan).write.partitionBy("source").parquet(str(target / _MESSAGES))
@@ -94,7 +96,7 @@ def write_generated(spark: SparkSession, plan: GeneratorPlan, folder: Path | str
 def written_sources(plan: GeneratorPlan, folder: Path | str) -> list[str]:
     """Return the URIs of the stores of a written archive, as a run takes them: ``store-0=parquet:...``."""
     names = map(store_name, range(plan.stores))
-    return [f"{name}=parquet:{Path(folder) / _MESSAGES / f'source={name}'}" for name in names]
+    return [f"{name}=parquet:{local_path(folder, _FOLDER) / _MESSAGES / f'source={name}'}" for name in names]
 
 
 def rows_mapper(plan: GeneratorPlan, stripes: int = 1) -> BatchMapper:

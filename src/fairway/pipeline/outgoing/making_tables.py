@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.location import local_path
 from fairway.pipeline.outgoing.channel_state import ChannelState, state_of_store, states_of_run
 from fairway.pipeline.outgoing.options import SendOptions
 from fairway.pipeline.outgoing.outgoing_messages import COMPOSED, PAYLOADS, composed, outgoing_messages, refused
@@ -113,7 +114,7 @@ class TableMaker:
         """Return the states of the channels that the batch continues; none for new channels."""
         if self.options.after is None:
             return {}
-        path = Path(self.options.after)
+        path = local_path(self.options.after, "--after")
         if path.is_dir():
             return states_of_run(RunTables(path), self._channels(), self.options.channel, self.start_ms)
         channel_id, sender_id = self.source.channel_id, self.source.sender_id

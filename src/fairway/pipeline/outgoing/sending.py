@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.keys import ChannelKeys, digest_of
+from fairway.pipeline.location import local_path
 from fairway.pipeline.outgoing.dispatching import Dispatch, DispatchProgress
 from fairway.pipeline.outgoing.making_tables import TableMaker, scheduled_files, write_receipts
 from fairway.pipeline.outgoing.options import KIND, SendOptions
@@ -61,14 +62,16 @@ def send(
     options = options or SendOptions()
     if attempts < 1:
         raise ConfigurationError(f"attempts must be at least 1, not {attempts}")
+    if options.after is not None:
+        local_path(options.after, "--after")
     source = PayloadSource(
-        path=Path(payloads).absolute(),
+        path=local_path(payloads, "--payloads").absolute(),
         channel_id=options.channel_id,
         sender_id=options.sender_id,
         content_topic=options.content_topic,
         max_bytes=options.channel.segmentation.max_message_size_bytes,
     )
-    folder = Path(out).absolute()
+    folder = local_path(out, "--out").absolute()
     described = source.described()
     start_ms = _start_ms(folder, options)
     told = options.as_json(start_ms)

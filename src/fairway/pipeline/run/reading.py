@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.location import local_path
 from fairway.pipeline.run.folder import kind_of, read_manifest
 from fairway.pipeline.run.summary import Balance, balance_from
 from fairway.pipeline.tables import table_named
@@ -28,7 +29,7 @@ class RunTables:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         """Open a folder; raise `ConfigurationError` if it holds no finished run, or tables that need Spark."""
-        self.path = Path(path)
+        self.path = local_path(path, "the run folder")
         self.manifest = read_manifest(self.path)
         if kind_of(self.manifest) != "run":
             raise ConfigurationError(

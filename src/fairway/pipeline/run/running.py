@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.location import local_path
 from fairway.pipeline.run.failures import named_failures
 from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.run.options import RunOptions
@@ -105,10 +106,11 @@ def run_with(
     progress: Progress | None = None,
 ) -> RunSummary:
     """Do what `run` does, with the options as one value."""
+    place = local_path(out, "--out")
     parsed = parse_sources(sources)
     described = [source.described() for source in parsed]
     with (
-        closing(RunFolder.open_for(Path(out), described, options.as_json(), keys)) as folder,
+        closing(RunFolder.open_for(place, described, options.as_json(), keys)) as folder,
         session_or_own(spark, "fairway pipeline run", short_job=is_small(parsed)) as session,
         named_failures(folder.path),
     ):

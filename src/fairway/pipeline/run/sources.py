@@ -17,8 +17,10 @@ from urllib.parse import urlsplit, urlunsplit
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.location import local_path
 from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.sources.places import check_scheme
+from fairway.storage.nwaku_archive import file_at
 
 _URI: Final = re.compile(r"(?:(?P<label>[^=:/?#\s]+)=)?(?:(?P<scheme>[a-z][a-z0-9+.-]*):)?(?P<rest>.+)", re.DOTALL)
 _SQLITE: Final = "sqlite"
@@ -94,9 +96,9 @@ class RunSource:
         if self.scheme not in _FILE_SCHEMES:
             return []
         if self.scheme == _LIP76:
-            return [Path(self.rest.partition("?")[0])]  # behind it, how its messages were sharded
+            return [local_path(self.rest.partition("?")[0], "the folder")]  # behind it, how its messages were sharded
         if self.scheme != _PARQUET:
-            return [Path(self.rest)]
+            return [file_at(str(local_path(self.rest, "the archive")))]
         path = urlsplit(self.rest).path if self.rest.startswith("file:") else self.rest
         if _ELSEWHERE.match(path) or "{" in path:
             return []

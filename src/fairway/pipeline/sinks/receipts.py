@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from os import PathLike
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.location import local_path
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.sinks.ledger import DispatchReceipt, ReceiptLedger
 
@@ -28,8 +28,9 @@ _BATCH_RECEIPTS: Final = 5_000
 
 def read_receipts(spark: SparkSession, path: str | PathLike[str]) -> DataFrame:
     """Return the present receipts of a file, without later ones."""
-    absolute = str(Path(path).absolute())
-    if not Path(absolute).is_file():
+    file = local_path(path, "the file of receipts").absolute()
+    absolute = str(file)
+    if not file.is_file():
         raise ConfigurationError(f"{absolute}: there is no such file; give the option 'receipts' of the sink")
     with ReceiptLedger(absolute) as ledger:
         last = ledger.last_number()

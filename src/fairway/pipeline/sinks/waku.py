@@ -42,7 +42,6 @@ import logging
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -50,6 +49,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from fairway.errors import ConfigurationError, NetworkError
+from fairway.pipeline.location import local_path
 from fairway.pipeline.sinks.dispatch import REQUIRED_COLUMNS, DispatchCounts, Dispatcher
 from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.storage.lip76 import Shards
@@ -111,7 +111,7 @@ class SinkOptions:
             raise ConfigurationError(f"failOnError must be true or false, not {fail_on_error!r}")
         return cls(
             node=node,
-            receipts=str(Path(given["receipts"]).absolute()),
+            receipts=str(local_path(given["receipts"], "option receipts").absolute()),
             attempts=attempts,
             fail_on_error=fail_on_error == "true",
             longest_wait_s=0.0 if longest_wait_s is None else longest_wait_s,

@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.location import local_path
 from fairway.pipeline.sources.lip76_scan import Lip76Scan
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.store_node import StoreNodeArchive
@@ -27,6 +28,8 @@ from fairway.waku.rest import RestStoreClient
 PARQUET: Final = "parquet:"
 """Scheme of tables that Spark can also read by itself."""
 
+_ON_THIS_MACHINE: Final = ("sqlite:", "lip76:")
+"""Schemes of archives that are files of this machine."""
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9]+:")
 """At least two letters, so that a drive letter is a path."""
 
@@ -46,9 +49,15 @@ def scan_of(uri: str, selection: Selection, label: str | None = None) -> Message
 
 
 def check_scheme(uri: str) -> None:
-    """Raise `ConfigurationError` for a URI with an unknown scheme, before a session is started for it."""
+    """Raise `ConfigurationError` for a URI with an unknown scheme, before a session is started for it.
+
+    The same for one behind it that names another machine's files, where only those of this machine can be read.
+    """
     if not uri.startswith(tuple(_SCHEMES)):
         raise not_understood(uri)
+    for scheme in _ON_THIS_MACHINE:
+        if uri.startswith(scheme):
+            local_path(uri.removeprefix(scheme), _use(scheme))
 
 
 def not_understood(uri: str) -> ConfigurationError:
@@ -62,7 +71,7 @@ def _sqlite(uri: str, selection: Selection, label: str | None) -> MessageScan:
     path = uri.removeprefix("sqlite:")
     if not path:
         raise ConfigurationError("'sqlite:' names no file; an example is sqlite:store.sqlite3")
-    path = str(file_at(path).absolute())
+    path = str(file_at(str(local_path(path, _use("sqlite:")))).absolute())
     return ArchiveScan(open=partial(NwakuArchive, path, read_only=True), source=label or path, selection=selection)
 
 
@@ -98,8 +107,12 @@ def _lip76(uri: str, selection: Selection, label: str | None) -> MessageScan:
     except ValueError as error:
         raise ConfigurationError(f"cluster and shards are whole numbers, not {query!r}") from error
     shards = Shards(pubsub_topic=given.get("pubsubTopic"), cluster_id=cluster_id, shard_count=shard_count)
-    folder = str(Path(path).absolute())
+    folder = str(local_path(path, _use("lip76:")).absolute())
     return Lip76Scan(archive=Lip76Archive(folder, shards=shards), source=label or folder, selection=selection)
+
+
+def _use(scheme: str) -> str:
+    return f"what follows {scheme!r}"
 
 
 _SCHEMES: Final[dict[str, Callable[[str, Selection, str | None], MessageScan]]] = {

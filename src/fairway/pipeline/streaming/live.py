@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.location import local_path
 from fairway.pipeline.run.failures import named_failures
 from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.run.summary import balance_from
@@ -58,12 +58,13 @@ def stream(
     query with an error, after which a new start continues.
     """
     options = options or StreamOptions()
+    place = local_path(out, "--out")
     # In one order, whatever the order in which they are given: Spark tells them apart by their place.
     parsed = tuple(sorted(parse_sources(sources), key=lambda source: (source.label or "", source.uri)))
     queries.check_sources(parsed)
     ended = stop or threading.Event()
     with (
-        closing(StreamFolder.open_for(Path(out), parsed, options, keys)) as folder,
+        closing(StreamFolder.open_for(place, parsed, options, keys)) as folder,
         session_or_own(spark, "fairway pipeline stream", short_job=options.once) as session,
         named_failures(folder.path),
         ending_on_signals(ended) if signals else nullcontext(),

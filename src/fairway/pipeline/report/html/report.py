@@ -10,10 +10,10 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
 from os import PathLike
-from pathlib import Path
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.location import local_path
 from fairway.pipeline.report.html import costs, figures, losses
 from fairway.pipeline.report.html.charts import Charts
 from fairway.pipeline.report.html.key_figures import key_figures_of
@@ -52,8 +52,8 @@ def write_html_report(run_folder: str | PathLike[str], path: str | PathLike[str]
 
     Raises `ConfigurationError` if the folder holds no finished run in Parquet, or the file cannot be written.
     """
+    target = local_path(path, "--html")
     whole = html_report(RunTables(run_folder))
-    target = Path(path)
     written = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         written.write_text(whole, encoding="utf-8")
