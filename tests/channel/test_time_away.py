@@ -9,6 +9,7 @@ from fairway.channel.clock import steady_clock
 from fairway.channel.creation import create_reliable_channel
 from fairway.events import Limit, LimitReached
 from fairway.options import Profile, RepairConfig, SdsConfig
+from fairway.testing import DiskFaults, SimulatedDisk
 from fairway.waku.local import NetworkFaults
 from fairway.waku.node import RoutedMessage
 from fairway.wire.sds import HistoryEntry, SdsMessage
@@ -157,6 +158,36 @@ def test_answers_that_get_lost_are_asked_for_again(in_group):
         group.network.faults = NetworkFaults(min_delay_ms=0, max_delay_ms=0)
         assert await group.take(stream, 3) == [b"0", b"1", b"2"]
 
+    in_group(scenario, **NO_RETRIES, retrieve_frequency_ms=0)
+
+
+def test_the_time_away_is_read_while_messages_come_faster_than_the_disk_writes(in_group):
+    async def scenario(group):
+        with SimulatedDisk() as disk:
+            disk.faults = DiskFaults(latency_ms=(50.0, 50.0), answer_ms=(50.0, 50.0))
+            alice, bob = await group.channel("alice"), await group.channel("bob", store=disk.store("bob"))
+            await group.until(lambda: bob.statistics().store_queries >= 1)
+            group.nodes["bob"].go_offline()
+            for number in range(250):
+                await (await alice.send(str(number).encode())).sent()
+            group.nodes["bob"].go_online()
+
+            async def talk():
+                while True:
+                    await alice.send(b"and on")
+                    await asyncio.sleep(0.02)
+
+            talking = asyncio.create_task(talk())
+            stream = bob.messages()
+            heard = []
+            async with asyncio.timeout(60):
+                while b"249" not in heard:
+                    heard += await group.take(stream, 1)
+            assert [each for each in heard if each != b"and on"] == [str(number).encode() for number in range(250)]
+            talking.cancel()
+            await bob.close()
+
+    # A message in 20 ms, and a write takes 100 ms: at no time is nothing under way.
     in_group(scenario, **NO_RETRIES, retrieve_frequency_ms=0)
 
 

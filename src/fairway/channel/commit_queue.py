@@ -47,6 +47,8 @@ class CommitQueue(Generic[Item]):
         self._is_scheduled = False
         self._is_draining = False
         self._room = asyncio.Event()
+        self._released = 0
+        """Number of entries that left the queue."""
         self.error: StorageError | None = None
         """The store's error, after which nothing is released."""
 
@@ -84,6 +86,13 @@ class CommitQueue(Generic[Item]):
             self._room.clear()
             await self._room.wait()
 
+    async def passed(self) -> None:
+        """Wait until all writes that are under way now are done, whatever comes behind them meanwhile."""
+        until = self._released + len(self._pending)
+        while self._released < until and self.error is None:
+            self._room.clear()
+            await self._room.wait()
+
     def _done(self, error: StorageError | None) -> None:
         """Take the store's answer to the oldest write without one; may be called on any thread."""
         self._answers.append(error)
@@ -105,6 +114,7 @@ class CommitQueue(Generic[Item]):
             while self._answers and self._pending:
                 error = self._answers.popleft()
                 entry = self._pending.popleft()
+                self._released += 1
                 if error is None and self.error is None:
                     if entry.waiter is not None and not entry.waiter.done():
                         entry.waiter.set_result(None)
