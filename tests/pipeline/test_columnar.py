@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from examples import examples
 from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.stages.canonical_columns import canonical_columns, packed
+from fairway.pipeline.packing import packed
+from fairway.pipeline.stages.canonical_columns import canonical_columns
 from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.protocol.encryption import AesGcm
 from fairway.protocol.encryption.hook import encrypt_at_once

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fairway.pipeline.stages.canonical_columns import packed
+from fairway.pipeline.packing import packed
 from fairway.wire.columnar.cursor import Packed, rows_of
 
 Hashes = NDArray[np.uint64]

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from fairway.errors import DecodeError, DecryptionError, SegmentError
 from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys, Opened
-from fairway.pipeline.stages.canonical_columns import canonical_columns, packed, packed_bytes
+from fairway.pipeline.packing import packed, packed_bytes
+from fairway.pipeline.stages.canonical_columns import canonical_columns
 from fairway.pipeline.stages.decoded_columns import message_columns, segment_columns
 from fairway.protocol.encryption.hook import Encryption, decrypt_at_once
 from fairway.wire.columnar.cursor import Packed, rows_of
