@@ -1,0 +1,169 @@
+"""`TableFiles`: writes and reads the Parquet files of a run's tables, from tasks, on any filesystem of Arrow.
+
+::
+
+    ROOT/tables/NAME/part-00003-000-1f0c9a....parquet    a table that is kept (`fairway.pipeline.tables`)
+    ROOT/work/NAME/part-...                              a table for later jobs of the run only (`WORK_TABLES`)
+
+Spark may try a task again, or run it twice at once, and each attempt writes files under names of its own. So a file is
+part of its table only once the driver has the note about it, which `TableFiles.write` returns for the task to yield;
+files that no note names are removed at the end. Nothing is renamed: object stores cannot do that in one step.
+
+The names of a table's files sort as its rows do: first by the number of the bucket or range, then by the part.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+
+from fairway.pipeline.exchange import note
+from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
+from fairway.pipeline.stages.reassembled import REASSEMBLED
+from fairway.pipeline.tables import TABLES
+
+TABLES_FOLDER: Final = "tables"
+WORK_FOLDER: Final = "work"
+WORK_TABLES: Final = {"reassembled": REASSEMBLED, "bloom_evidence": BLOOM_EVIDENCE}
+"""By name: the schemas, as Spark's DDL, of tables that only later jobs of a run need."""
+
+GROUP_BYTES: Final = 32 * 1_048_576
+"""Size of a row group in memory: a reader holds one at a time."""
+GROUP_ROWS: Final = 262_144
+_COMPRESSION_LEVEL: Final = 1
+"""Of zstd. Level 3, the default, takes twice the time and makes payloads no smaller: those are mostly ciphertext and
+bloom filters."""
+_FEW_VALUES: Final = frozenset(
+    {
+        "acknowledged_by",
+        "channel_id",
+        "content_topic",
+        "error",
+        "first_by",
+        "first_cited_by",
+        "how",
+        "kind",
+        "last_cited_by",
+        "outcome",
+        "part",
+        "profile",
+        "pubsub_topic",
+        "sender_id",
+        "source",
+        "status",
+        "waits_for",
+    }
+)
+"""Columns of text with few values, which dictionaries make smaller. For ids and hashes they only cost time."""
+_FEW_VALUES_INSIDE: Final = {
+    "sources": "sources.list.element",
+    "causal_history": "causal_history.list.element.sender_id",
+    "repair_request": "repair_request.list.element.sender_id",
+}
+_WITHOUT_STATISTICS: Final = frozenset({"payload", "content", "meta"})
+"""Columns whose least and greatest values tell nothing, and may be as large as a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file of a table, as its note tells."""
+
+    name: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFiles:
+    """The files of a run's tables. It can be pickled, so that tasks can have it."""
+
+    root: str
+    """The run folder's path on ``filesystem``."""
+    filesystem: FileSystem = field(default_factory=LocalFileSystem)
+    tables_folder: str = TABLES_FOLDER
+    """Where the tables lie that are kept. For a run whose tables are copied into another format it is `WORK_FOLDER`."""
+
+    def folder_of(self, name: str) -> str:
+        """Return the folder of a table, as a path on ``filesystem``."""
+        return posixpath.join(self.root, WORK_FOLDER if name in WORK_TABLES else self.tables_folder, name)
+
+    def write(self, name: str, number: int, table: pa.Table, part: int = 0) -> pa.RecordBatch:
+        """Write a file, and return the note about it: the task yields it to the driver.
+
+        ``number`` is that of the bucket or range, ``part`` counts several files of one. The table has the columns of
+        the table ``name`` in any order; their types may differ in what a cast changes safely. Raises `KeyError` for a
+        name that no table has or a column that the table lacks, `pyarrow.ArrowInvalid` for another schema, and
+        `OSError` if the file cannot be written.
+        """
+        schema = schema_of(name)
+        table = table.select(schema.names).cast(schema)
+        folder = self.folder_of(name)
+        self.filesystem.create_dir(folder, recursive=True)
+        file = f"part-{number:05d}-{part:03d}-{uuid4().hex[:16]}.parquet"
+        with self.filesystem.open_output_stream(posixpath.join(folder, file)) as sink:
+            pq.write_table(
+                table,
+                sink,
+                row_group_size=_group_rows(table),
+                compression="zstd",
+                compression_level=_COMPRESSION_LEVEL,
+                use_dictionary=_dictionary_columns(schema),
+                write_statistics=[column for column in schema.names if column not in _WITHOUT_STATISTICS],
+                store_schema=False,
+            )
+            size = sink.tell()
+        return note(table=name, file=file, rows=table.num_rows, bytes=size)
+
+    def read(self, name: str, files: Iterable[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of some files of a table, a row group at a time, with all or some columns in the order given.
+
+        Raises `KeyError` for a name or a column that there is not, and `OSError` for a file that cannot be read.
+        """
+        schema = schema_of(name)
+        wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
+        for file in files:
+            with (
+                self.filesystem.open_input_file(posixpath.join(self.folder_of(name), file)) as source,
+                pq.ParquetFile(source) as parquet,
+            ):
+                for group in range(parquet.num_row_groups):
+                    table = parquet.read_row_group(group, columns=wanted.names, use_threads=False)
+                    yield table.select(wanted.names).cast(wanted)
+
+    def remove_others(self, name: str, files: Iterable[str]) -> None:
+        """Remove what is in a table's folder and not among ``files``: what attempts left that do not count."""
+        kept = frozenset(files)
+        for there in self.filesystem.get_file_info(FileSelector(self.folder_of(name), allow_not_found=True)):
+            if there.base_name not in kept:
+                (self.filesystem.delete_dir if there.type == FileType.Directory else self.filesystem.delete_file)(
+                    there.path
+                )
+
+
+def schema_of(name: str) -> pa.Schema:
+    """Return the schema of a table that a run writes; raise `KeyError` if none has this name."""
+    return _SCHEMAS[name]
+
+
+def _group_rows(table: pa.Table) -> int:
+    held_rows: int = GROUP_BYTES * table.num_rows // max(1, table.nbytes)
+    return max(1, min(GROUP_ROWS, held_rows))
+
+
+def _dictionary_columns(schema: pa.Schema) -> list[str]:
+    inside = [_FEW_VALUES_INSIDE[column] for column in schema.names if column in _FEW_VALUES_INSIDE]
+    return [column for column in schema.names if column in _FEW_VALUES] + inside
+
+
+_SCHEMAS: Final = {
+    **{table.name: arrow_schema(table.schema) for table in TABLES},
+    **{name: arrow_schema(schema) for name, schema in WORK_TABLES.items()},
+}

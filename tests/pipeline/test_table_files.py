@@ -1,0 +1,106 @@
+"""Files of a run's tables: any schema that a table has comes back as it was, and only named files stay."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+from fairway.pipeline.run import table_files
+from fairway.pipeline.run.table_files import TableFiles, schema_of
+from fairway.pipeline.tables import TABLES
+
+VALUES = {
+    pa.string(): st.text(max_size=5),
+    pa.binary(): st.binary(max_size=5),
+    pa.bool_(): st.booleans(),
+    pa.int32(): st.integers(-(2**31), 2**31 - 1),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.float64(): st.floats(allow_nan=False),
+}
+
+
+def values(kind):
+    if pa.types.is_list(kind):
+        return st.none() | st.lists(values(kind.value_type), max_size=3)
+    if pa.types.is_struct(kind):
+        return st.fixed_dictionaries({field.name: values(field.type) for field in kind})
+    return st.none() | VALUES[kind]
+
+
+def tables_of(name):
+    schema = schema_of(name)
+    row = st.fixed_dictionaries({field.name: values(field.type) for field in schema})
+    return st.lists(row, max_size=4).map(lambda rows: pa.Table.from_pylist(rows, schema))
+
+
+def told(note):
+    return json.loads(note.column("blob")[0].as_py())
+
+
+@pytest.mark.parametrize("name", [*(table.name for table in TABLES), "reassembled"])
+def test_a_table_comes_back_as_it_was(name, tmp_path_factory):
+    files = TableFiles(root=str(tmp_path_factory.mktemp("run")))
+
+    @settings(max_examples=15)
+    @given(tables_of(name))
+    def comes_back(table):
+        noted = told(files.write(name, 3, table))
+        assert (noted["table"], noted["rows"]) == (name, table.num_rows)
+        read = pa.concat_tables([table.schema.empty_table(), *files.read(name, [noted["file"]])])
+        assert read.to_pylist() == table.to_pylist()
+        assert read.schema == table.schema
+
+    comes_back()
+
+
+def stores(count):
+    numbers = list(range(count))
+    return pa.table(
+        {"missing": numbers, "of": numbers, "source": [f"store {number}" for number in numbers], "messages": numbers}
+    )
+
+
+def test_columns_are_put_in_their_order_and_chosen_again(tmp_path):
+    files = pickle.loads(pickle.dumps(TableFiles(root=str(tmp_path))))
+    names = [
+        told(files.write("store_completeness", number, stores(2), part))["file"]
+        for number, part in [(1, 1), (1, 0), (0, 0)]
+    ]
+    assert [name[:14] for name in sorted(names)] == ["part-00000-000", "part-00001-000", "part-00001-001"]
+    assert pq.read_schema(tmp_path / "tables" / "store_completeness" / names[0]).names == list(
+        schema_of("store_completeness").names
+    )
+    (table, _) = files.read("store_completeness", names[:2], ["of", "source"])
+    assert table.to_pylist() == [{"of": 0, "source": "store 0"}, {"of": 1, "source": "store 1"}]
+
+
+def test_a_large_table_has_row_groups_that_a_reader_can_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_files, "GROUP_BYTES", 1_000)
+    files = TableFiles(root=str(tmp_path))
+    file = told(files.write("store_completeness", 0, stores(400)))["file"]
+    parts = [part.num_rows for part in files.read("store_completeness", [file])]
+    assert sum(parts) == 400
+    assert max(parts) < 100
+
+
+def test_what_no_note_names_is_removed(tmp_path):
+    place = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
+    files = TableFiles(root="a/run", filesystem=place, tables_folder="work")
+    first, second = (
+        told(files.write("quarantine", 0, schema_of("quarantine").empty_table()))["file"] for _ in range(2)
+    )
+    assert (tmp_path / "a" / "run" / "work" / "quarantine" / first).is_file()
+    (tmp_path / "a" / "run" / "work" / "quarantine" / "_temporary").mkdir()
+    files.remove_others("quarantine", [second])
+    files.remove_others("delivered", [])
+    assert [path.name for path in (tmp_path / "a" / "run" / "work" / "quarantine").iterdir()] == [second]
