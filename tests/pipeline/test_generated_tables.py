@@ -16,7 +16,7 @@ from fairway.errors import ConfigurationError
 from fairway.pipeline import stages
 from fairway.pipeline.generator import GeneratorPlan, generate, truth, write_generated, written_sources
 from fairway.pipeline.generator.check import CHECKED_TABLES, Difference, differences
-from fairway.pipeline.generator.figures import FIGURES, told, with_told_percentiles
+from fairway.pipeline.generator.figures import FIGURES, told
 from fairway.pipeline.sources import WAKU_MESSAGES
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.tables import TABLES
@@ -300,33 +300,6 @@ def test_bytes_by_part_add_up_to_those_of_the_sds_messages(tables):
     assert rows_of(tables["bandwidth"].groupBy("channel_id").agg(F.sum("bytes").alias("bytes")), "*") == rows_of(
         whole, "*"
     )
-
-
-def test_percentiles_of_many_latencies_may_be_off_by_one_rank_in_ten_thousand(spark):
-    count = 20_000
-    numbers = spark.range(count).selectExpr("'channel' AS channel_id", "cast(id AS string) AS message_id", "id")
-    sent = numbers.selectExpr(
-        "*",
-        "'carrier' AS fact",
-        "'content' AS kind",
-        "'ann' AS sender_id",
-        "0L AS timestamp",
-        "false AS is_retransmission",
-    )
-    heard = numbers.selectExpr("*", "'acknowledged' AS fact", "'bob' AS acknowledged_by", "id * 1000000 AS timestamp")
-    facts = sent.unionByName(heard, allowMissingColumns=True)
-    exact = [count // 100 * percent - 1 for percent in (50, 95, 99)]
-    names = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
-    schema = "channel_id string, off int, " + ", ".join(f"{name} bigint" for name in names)
-    found = [("channel", off, *(value + off for value in exact)) for off in (-3, -2, 0, 2, 3)]
-    replaced = with_told_percentiles("channel_stats", spark.createDataFrame(found, schema), facts).collect()
-    assert {off: [*percentiles] for _, off, *percentiles in replaced} == {
-        -3: [value - 3 for value in exact],
-        -2: exact,
-        0: exact,
-        2: exact,
-        3: [value + 3 for value in exact],
-    }
 
 
 def test_a_written_archive_is_the_same(spark, archive, tmp_path):

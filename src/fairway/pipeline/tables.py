@@ -17,7 +17,7 @@ from fairway.pipeline.stages.bandwidth import BANDWIDTH
 from fairway.pipeline.stages.channel_log import SDS_ORDERED
 from fairway.pipeline.stages.rate_utilisation import RATE_UTILISATION
 from fairway.pipeline.stages.sds_messages import SDS_MESSAGES
-from fairway.pipeline.stages.statistics import FIGURES
+from fairway.pipeline.stages.statistics import CHANNEL_STATS, SENDER_STATS
 from fairway.pipeline.stages.store_completeness import STORE_COMPLETENESS
 
 SCHEMA_VERSION: Final = 2
@@ -26,9 +26,6 @@ SCHEMA_VERSION: Final = 2
 _DECODED: Final = ", ".join(
     f"{name} {kind}" for name, kind in types_of(SDS_MESSAGES).items() if name not in {"status", "error"}
 )
-_FIGURES: Final = ", ".join(f"{name} bigint" for name in FIGURES)
-_SEEN: Final = "first_seen bigint, last_seen bigint"
-_LATENCIES: Final = "latency_p50_ms bigint, latency_p95_ms bigint, latency_p99_ms bigint"
 
 BY_HASH: Final = "by message_hash"
 BY_MESSAGE: Final = "by hash of (channel_id, message_id)"
@@ -100,7 +97,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="incomplete",
         schema=(
             "channel_id string, sender_id string, segment_hash binary, outcome string, held int, data_segments int,"
-            f" {_SEEN}"
+            " first_seen bigint, last_seen bigint"
         ),
         keys=(),
         layout="by hash of (channel_id, sender_id, segment_hash)",
@@ -142,14 +139,14 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="sender_stats",
-        schema=f"channel_id string, sender_id string, {_FIGURES}, {_SEEN}, {_LATENCIES}",
+        schema=SENDER_STATS,
         keys=("channel_id", "sender_id"),
         layout="by hash of (channel_id, sender_id)",
         meaning="a participant of a channel, what it sent and lost; sender_id is null where citations name no author",
     ),
     Table(
         name="channel_stats",
-        schema=f"channel_id string, senders int, {_FIGURES}, {_SEEN}, {_LATENCIES}",
+        schema=CHANNEL_STATS,
         keys=("channel_id",),
         layout="by hash of channel_id",
         meaning="a channel: what was sent in it, lost and acknowledged",

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.options import RateLimitConfig
-from fairway.pipeline.generator.figures import FIGURES, with_told_percentiles
+from fairway.pipeline.generator.figures import FIGURES
 from fairway.pipeline.generator.figures import told as figures_told
 
 
@@ -133,8 +133,7 @@ def differences(
     for name in FIGURES:
         if name in names:
             told = figures_told(name, facts, epoch_ms=epoch_ms, limit=rate_limit)
-            found = with_told_percentiles(name, table(name), facts)
-            compared.append(_difference(name, found.select(*told.columns), told))
+            compared.append(_difference(name, table(name).select(*told.columns), told))
     return [difference for difference in compared if difference.excess or difference.lacking]
 
 

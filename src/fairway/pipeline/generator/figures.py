@@ -3,9 +3,7 @@
 Latency of acknowledgements, participants, channels, bytes, the rate limit, stores: each is computed from the facts by
 formulas of its own and not by the stages, so that a mistake of a stage is found. Nothing is collected.
 
-Invariant: what `told` returns has the columns of the table, and equals it row by row. Percentiles of latencies are the
-one figure that the pipeline approximates, as `percentile_approx` does: from some thousand latencies on their ranks are
-off by up to one in `_ACCURACY`. `with_told_percentiles` puts the exact one in the place of any that it allows.
+Invariant: what `told` returns has the columns of the table, and equals it row by row.
 """
 
 from __future__ import annotations
@@ -22,13 +20,8 @@ from fairway.units import NS_PER_MS
 _KEY: Final = ("channel_id", "message_id")
 _SENDER: Final = ("channel_id", "sender_id")
 _CHANNEL: Final = ("channel_id",)
-_WHO: Final[Mapping[str, tuple[str, ...]]] = {"sender_stats": _SENDER, "channel_stats": _CHANNEL}
-"""Whose figures are in a row, for the tables with percentiles."""
 
 _PERCENTS: Final = (50, 95, 99)
-_ACCURACY: Final = 10_000
-_EXACT_BELOW: Final = _ACCURACY // 2
-"""So few values are all kept: two are put together only where twice their number has one in `_ACCURACY` to spare."""
 
 _STATS: Final[Mapping[str, str]] = {
     "content": "count_if(is_first AND kind = 'content')",
@@ -71,20 +64,6 @@ def told(
     return _TOLD[name](facts)
 
 
-def with_told_percentiles(name: str, table: DataFrame, facts: DataFrame) -> DataFrame:
-    """Return a table of `FIGURES`, each approximate percentile in it that is near enough replaced by the exact one."""
-    if name not in _WHO:
-        return table
-    who = _WHO[name]
-    columns = [
-        F.expr(f"if({column} BETWEEN {column}_low AND {column}_high, {column}_exact, {column})").alias(column)
-        if column.startswith("latency_")
-        else F.col(column)
-        for column in table.columns
-    ]
-    return table.join(_percentiles(facts, who), [*who], "left").select(*columns)
-
-
 def _ack_latency(facts: DataFrame) -> DataFrame:
     heard = (
         facts.where("fact = 'acknowledged'")
@@ -112,14 +91,11 @@ def _ack_latency(facts: DataFrame) -> DataFrame:
 def _stats(facts: DataFrame, who: tuple[str, ...], **more: str) -> DataFrame:
     figures = [F.expr(formula).alias(name) for name, formula in {**more, **_STATS}.items()]
     counted = facts.where(_STATS_OF).withColumn("is_first", F.expr("fact = 'carrier' AND NOT is_retransmission"))
-    exact = _percentiles(facts, who).selectExpr(
-        *who, *(f"latency_p{percent}_ms_exact AS latency_p{percent}_ms" for percent in _PERCENTS)
-    )
-    return counted.groupBy(*who).agg(*figures).join(exact, [*who], "left")
+    return counted.groupBy(*who).agg(*figures).join(_percentiles(facts, who), [*who], "left")
 
 
 def _percentiles(facts: DataFrame, who: tuple[str, ...]) -> DataFrame:
-    """Return each percentile of the latencies: the exact one, and the least and the greatest that may stand for it."""
+    """Return the percentiles of the latencies."""
     every = Window.partitionBy(*who)
     ranked = (
         _ack_latency(facts)
@@ -129,18 +105,11 @@ def _percentiles(facts: DataFrame, who: tuple[str, ...]) -> DataFrame:
         .agg(F.count("*").alias("here"))
         .withColumn("rank", F.sum("here").over(every.orderBy("latency_ms")))
         .withColumn("of", F.sum("here").over(every))
-        .withColumn("slack", F.expr(f"if(of < {_EXACT_BELOW}, 0, (of + {_ACCURACY - 1}) div {_ACCURACY})"))
     )
-    found = []
-    for percent in _PERCENTS:
-        wanted = f"({percent} * of + 99) div 100"
-        for end, rank in (
-            ("low", f"greatest(1, {wanted} - slack)"),
-            ("exact", wanted),
-            ("high", f"least(of, {wanted} + slack)"),
-        ):
-            least = F.expr(f"min(latency_ms) FILTER (WHERE rank >= {rank})")
-            found.append(least.alias(f"latency_p{percent}_ms_{end}"))
+    found = [
+        F.expr(f"min(latency_ms) FILTER (WHERE rank >= ({percent} * of + 99) div 100)").alias(f"latency_p{percent}_ms")
+        for percent in _PERCENTS
+    ]
     return ranked.groupBy(*who).agg(*found)
 
 

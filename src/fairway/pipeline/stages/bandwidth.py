@@ -12,8 +12,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from fairway.pipeline.exchange import Cut, bucketed
+from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.stages.sums import as_numbers, grouped
 
 PARTS: Final = ("content", "history", "bloom", "sync", "repair", "retransmission", "envelope")
 """What ``part`` may be."""
@@ -21,40 +26,62 @@ PARTS: Final = ("content", "history", "bloom", "sync", "repair", "retransmission
 BANDWIDTH: Final = "channel_id string, part string, bytes bigint, messages bigint"
 """The table of bandwidth; ``messages`` counts the WakuMessages that have the part."""
 
+_SCHEMA: Final = arrow_schema(BANDWIDTH)
+_MEASURED: Final = ("content", "history", "bloom", "repair")
+"""Parts whose sizes a message tells, in columns such as ``content_bytes``."""
+BANDWIDTH_INPUT: Final = ("channel_id", "kind", "sighting", "payload_bytes", *(f"{part}_bytes" for part in _MEASURED))
+"""The columns of ``sds_messages`` that are read."""
+
+
+def bytes_by_part(sds_messages: pa.Table) -> pa.Table:
+    """Return ``bandwidth`` of some rows of ``sds_messages``."""
+    again = pc.greater(sds_messages.column("sighting"), 1)
+    is_sync = pc.equal(sds_messages.column("kind"), "sync")
+    sync, first = pc.and_not(is_sync, again), pc.invert(pc.or_(is_sync, again))
+    whole = sds_messages.column("payload_bytes").cast(pa.int64())
+    measured = {part: sds_messages.column(f"{part}_bytes").cast(pa.int64()) for part in _MEASURED}
+    # The computed size of an entry in an unusual encoding can be too large; then the envelope is smaller by as much.
+    envelope = whole
+    for size in measured.values():
+        envelope = pc.subtract(envelope, size)
+    shares = {part: (first, size) for part, size in measured.items()}
+    shares |= {"sync": (sync, whole), "retransmission": (again, whole), "envelope": (first, envelope)}
+    columns = {"channel_id": sds_messages.column("channel_id")}
+    for part in PARTS:
+        condition, size = shares[part]
+        columns[part] = pc.fill_null(pc.if_else(condition, size, 0), 0)
+        columns[f"{part} messages"] = as_numbers(pc.not_equal(columns[part], 0))
+    sums = grouped(pa.table(columns), ["channel_id"], {name: (name, "sum") for name in columns if name != "channel_id"})
+    rows = [
+        pa.table(
+            {
+                "channel_id": sums.column("channel_id"),
+                "part": pa.repeat(part, sums.num_rows),
+                "bytes": sums.column(part),
+                "messages": sums.column(f"{part} messages"),
+            },
+            schema=_SCHEMA,
+        )
+        for part in PARTS
+    ]
+    return _occurring(pa.concat_tables(rows))
+
+
+def added_bytes(parts: pa.Table) -> pa.Table:
+    """Return ``bandwidth`` of the parts of many channels, any number of rows for each."""
+    figures = {name: (name, "sum") for name in ("bytes", "messages")}
+    return grouped(parts, ["channel_id", "part"], figures)
+
+
+def _occurring(parts: pa.Table) -> pa.Table:
+    return parts.filter(pc.greater(parts.column("messages"), 0))
+
 
 def bandwidth(sighted: DataFrame) -> DataFrame:
     """Return ``bandwidth`` (`BANDWIDTH`) of what `sighted` gives, one row for each channel and part that occurs."""
-    whole = F.col("payload_bytes")
-    again = F.col("sighting") > 1
-    sync = ~again & (F.col("kind") == "sync")
-    first = ~again & (F.col("kind") != "sync")
-    told = {
-        "content": F.col("content_bytes"),
-        "history": F.col("history_bytes"),
-        "bloom": F.col("bloom_bytes"),
-        "repair": F.col("repair_bytes"),
-    }
-    # The computed size of an entry in an unusual encoding can be too large; then the envelope is smaller by as much.
-    envelope = whole - sum((told[name] for name in told), F.lit(0))
-    sizes = {
-        **{name: F.when(first, told[name]) for name in told},
-        "sync": F.when(sync, whole),
-        "retransmission": F.when(again, whole),
-        "envelope": F.when(first, envelope),
-    }
-    sums = sighted.groupBy("channel_id").agg(*(_total(sizes[part]).alias(part) for part in PARTS))
-    return (
-        sums.select(
-            "channel_id",
-            F.explode(F.array(*(F.struct(F.lit(part).alias("part"), f"{part}.*") for part in PARTS))).alias("row"),
-        )
-        .select("channel_id", "row.*")
-        .where("messages > 0")
+    parts = Cut(
+        frame=sighted.select(*BANDWIDTH_INPUT),
+        by=["channel_id"],
+        prepare=lambda table: {"parts": bytes_by_part(table)},
     )
-
-
-def _total(size: Column) -> Column:
-    return F.struct(
-        F.coalesce(F.sum(size), F.lit(0)).cast("bigint").alias("bytes"),
-        F.count(F.when(size != 0, True)).alias("messages"),
-    )
+    return bucketed([parts], lambda bucket: [added_bytes(bucket.tables["parts"])], BANDWIDTH)

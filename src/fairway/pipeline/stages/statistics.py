@@ -1,16 +1,23 @@
 """To ``sender_stats`` and ``channel_stats``: the counts of messages sent and lost by each participant and channel.
 
-The rows to count, from all tables, are put into one and grouped by channel and sender; the counts of a channel are the
-sums of its participants. So the work is spread by both, and a busy channel is not the work of one task.
+Every task adds up what it reads, by channel and sender, and the sums go to one task for each group of participants;
+the counts of a channel are the sums of its participants. So the work is spread by both, and a busy channel is not the
+work of one task.
 """
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from fairway.pipeline.codes import codes_of
+from fairway.pipeline.exchange import Bucket, Cut, bucketed
+from fairway.pipeline.stages.sums import as_numbers, grouped, ones
 
 FIGURES: Final = (
     "content",
@@ -28,10 +35,20 @@ FIGURES: Final = (
 )
 """The counts that both tables have."""
 
-_WHO: Final = ["channel_id", "sender_id"]
-_PERCENTILES: Final = (0.5, 0.95, 0.99)
-_PERCENTILE_ACCURACY: Final = 10_000
-_LATENCIES: Final = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
+_WHO: Final = ("channel_id", "sender_id")
+_SEEN: Final = ("first_seen", "last_seen")
+_PERCENTILES: Final = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
+_MEASURED: Final = ", ".join(
+    [*(f"{name} bigint" for name in FIGURES), *(f"{name} bigint" for name in (*_SEEN, *_PERCENTILES))]
+)
+SENDER_STATS: Final = f"channel_id string, sender_id string, {_MEASURED}"
+CHANNEL_STATS: Final = f"channel_id string, senders int, {_MEASURED}"
+SUMS: Final = pa.schema([*((name, pa.string()) for name in _WHO), *((name, pa.int64()) for name in (*FIGURES, *_SEEN))])
+"""Sums of figures, any number of rows for one participant: they can be added up in any order."""
+LATENCIES: Final = pa.schema(
+    [*((name, pa.string()) for name in _WHO), ("latency_ms", pa.int64()), ("messages", pa.int64())]
+)
+"""How many messages of a participant were acknowledged after so many milliseconds."""
 
 
 def sender_stats(
@@ -47,34 +64,17 @@ def sender_stats(
     an author of whom only citations tell), latency_p50_ms, latency_p95_ms, latency_p99_ms (until somebody
     acknowledged). ``sender_id`` is null for missing messages whose author is not named.
     """
-    counted = [
-        unique_messages.select(
-            *_WHO,
-            "timestamp",
-            "payload_bytes",
-            _if("kind = 'content'").alias("content"),
-            _if("kind = 'sync'").alias("sync"),
-            _if("kind = 'ephemeral'").alias("ephemeral"),
-            (F.col("sightings") - 1).alias("repeats"),
-        ),
-        ack_latency.select(*_WHO, _if("ackers > 0").alias("acknowledged"), "latency_ms"),
-        delivered.select(
-            *_WHO,
-            F.lit(1).alias("delivered"),
-            F.col("size_bytes").alias("delivered_bytes"),
-            _if("segments > 1").alias("reassembled"),
-            _if("recovered").alias("recovered"),
-        ),
-        incomplete.select(*_WHO, F.lit(1).alias("incomplete")),
-        missing_messages.select(*_WHO, F.lit(1).alias("missing")),
+    cuts = [
+        Cut(frame=frame.select(*STATISTICS_INPUT[name]), by=_WHO, prepare=SUMS_OF[name])
+        for name, frame in {
+            "sds_messages": unique_messages,
+            "ack_latency": ack_latency,
+            "delivered": delivered,
+            "incomplete": incomplete,
+            "missing_messages": missing_messages,
+        }.items()
     ]
-    everything = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), counted)
-    return everything.groupBy(*_WHO).agg(
-        *_sums(),
-        F.min("timestamp").alias("first_seen"),
-        F.max("timestamp").alias("last_seen"),
-        *_percentiles(),
-    )
+    return bucketed(cuts, lambda bucket: [sender_rows(*_figures_of(bucket))], SENDER_STATS)
 
 
 def channel_stats(sender_stats: DataFrame, ack_latency: DataFrame) -> DataFrame:
@@ -83,24 +83,139 @@ def channel_stats(sender_stats: DataFrame, ack_latency: DataFrame) -> DataFrame:
     Columns: channel_id, senders (of whom there is a message), `FIGURES`, first_seen, last_seen, latency_p50_ms,
     latency_p95_ms, latency_p99_ms.
     """
-    sums = sender_stats.groupBy("channel_id").agg(
-        F.count("first_seen").cast("int").alias("senders"),
-        *_sums(),
-        F.min("first_seen").alias("first_seen"),
-        F.max("last_seen").alias("last_seen"),
+    sums = Cut(frame=sender_stats.select(*SUMS.names), by=_WHO[:1], prepare=lambda table: {"sums": table})
+    latencies = Cut(
+        frame=ack_latency.select("channel_id", "sender_id", "latency_ms"),
+        by=_WHO[:1],
+        prepare=lambda table: {"latencies": latency_counts(table)},
     )
-    latencies = ack_latency.groupBy("channel_id").agg(*_percentiles())
-    return sums.join(latencies, "channel_id", "left")
+    return bucketed([sums, latencies], lambda bucket: [channel_rows(*_figures_of(bucket))], CHANNEL_STATS)
 
 
-def _sums() -> list[Column]:
-    return [F.coalesce(F.sum(name), F.lit(0)).cast("bigint").alias(name) for name in FIGURES]
+def sums_of_messages(unique_messages: pa.Table) -> pa.Table:
+    """Return the sums (`SUMS`) that SDS messages, each once, add to."""
+    kind = unique_messages.column("kind")
+    table = unique_messages.select([*_WHO, "payload_bytes", "timestamp"])
+    for name in ("content", "sync", "ephemeral"):
+        table = table.append_column(name, as_numbers(pc.equal(kind, name)))
+    table = table.append_column("repeats", pc.subtract(unique_messages.column("sightings"), 1))
+    figures = ("content", "sync", "ephemeral", "repeats", "payload_bytes")
+    seen = {"first_seen": ("timestamp", "min"), "last_seen": ("timestamp", "max")}
+    return _completed(grouped(table, _WHO, {**{name: (name, "sum") for name in figures}, **seen}))
 
 
-def _percentiles() -> list[Column]:
-    measured = F.percentile_approx("latency_ms", list(_PERCENTILES), _PERCENTILE_ACCURACY)
-    return [measured[place].alias(name) for place, name in enumerate(_LATENCIES)]
+def sums_of_deliveries(delivered: pa.Table) -> pa.Table:
+    """Return the sums (`SUMS`) that delivered messages add to."""
+    table = delivered.select(list(_WHO))
+    table = table.append_column("delivered", ones(table))
+    table = table.append_column("delivered_bytes", delivered.column("size_bytes"))
+    table = table.append_column("reassembled", as_numbers(pc.greater(delivered.column("segments"), 1)))
+    table = table.append_column("recovered", as_numbers(delivered.column("recovered")))
+    return _completed(grouped(table, _WHO, {name: (name, "sum") for name in table.schema.names[2:]}))
 
 
-def _if(condition: str) -> Column:
-    return F.expr(condition).cast("int")
+def sums_of_rows(table: pa.Table, figure: str) -> pa.Table:
+    """Return the sums (`SUMS`) that the rows of a table add to one figure."""
+    counted = table.select(list(_WHO)).append_column(figure, ones(table))
+    return _completed(grouped(counted, _WHO, {figure: (figure, "sum")}))
+
+
+def sums_of_acknowledged(ack_latency: pa.Table) -> pa.Table:
+    """Return the sums (`SUMS`) that the latencies of messages add to."""
+    return sums_of_rows(ack_latency.filter(pc.greater(ack_latency.column("ackers"), 0)), "acknowledged")
+
+
+def latency_counts(ack_latency: pa.Table) -> pa.Table:
+    """Return how often each participant's messages were acknowledged after each latency (`LATENCIES`)."""
+    known = ack_latency.filter(pc.is_valid(ack_latency.column("latency_ms"))).select([*_WHO, "latency_ms"])
+    return added_latencies(known.append_column("messages", ones(known)), _WHO)
+
+
+def added_sums(sums: pa.Table) -> pa.Table:
+    """Return one row for each participant."""
+    figures = {name: (name, "sum") for name in FIGURES}
+    return grouped(sums, _WHO, {**figures, "first_seen": ("first_seen", "min"), "last_seen": ("last_seen", "max")})
+
+
+def added_latencies(latencies: pa.Table, who: Sequence[str]) -> pa.Table:
+    """Return one row for each latency of each participant, or of each channel."""
+    return grouped(latencies, [*who, "latency_ms"], {"messages": ("messages", "sum")})
+
+
+def sender_rows(sums: pa.Table, latencies: pa.Table) -> pa.Table:
+    """Return ``sender_stats`` of the sums and latencies of its participants."""
+    return _with_percentiles(added_sums(sums), latencies, _WHO)
+
+
+def channel_rows(sums: pa.Table, latencies: pa.Table) -> pa.Table:
+    """Return ``channel_stats`` of the sums of its channels, one row for each participant, and their latencies."""
+    sums = sums.append_column("senders", as_numbers(pc.is_valid(sums.column("first_seen"))))
+    summed = {name: (name, "sum") for name in ("senders", *FIGURES)}
+    channels = grouped(
+        sums, _WHO[:1], {**summed, "first_seen": ("first_seen", "min"), "last_seen": ("last_seen", "max")}
+    )
+    return _with_percentiles(channels, latencies, _WHO[:1])
+
+
+def _with_percentiles(sums: pa.Table, latencies: pa.Table, who: Sequence[str]) -> pa.Table:
+    """Add the percentiles of their latencies to the rows of participants or channels."""
+    found = percentiles(added_latencies(latencies, who), who)
+    both = pa.concat_tables([sums, found], promote_options="default")
+    of_sums = {name: (name, "max") for name in sums.schema.names if name not in who}
+    return grouped(both, who, {**of_sums, **{name: (name, "max") for name in _PERCENTILES}})
+
+
+def percentiles(latencies: pa.Table, who: Sequence[str]) -> pa.Table:
+    """Return latency_p50_ms, latency_p95_ms and latency_p99_ms of each participant, or channel, that has a latency.
+
+    The percentile p of n latencies is the one at place ceil(p * n / 100) when they are sorted.
+    """
+    order = pc.sort_indices(latencies, [(name, "ascending") for name in (*who, "latency_ms")])
+    latencies = latencies.take(order)
+    codes = codes_of(*(latencies.column(name) for name in who))
+    first = np.flatnonzero(np.diff(codes, prepend=-1))
+    value, messages = (latencies.column(name).to_numpy() for name in ("latency_ms", "messages"))
+    upto = np.cumsum(messages)
+    before = (upto - messages)[first]
+    count = np.add.reduceat(messages, first) if len(first) else messages
+    found = latencies.select(list(who)).take(pa.array(first))
+    for name, percent in _PERCENTILES.items():
+        place = -(-count * percent // 100)
+        found = found.append_column(name, pa.array(value[np.searchsorted(upto, before + place)], pa.int64()))
+    return found
+
+
+def _completed(sums: pa.Table) -> pa.Table:
+    """Return sums with all figures: 0 where there is none, and null where no message was seen."""
+    missing = {
+        field.name: pa.nulls(sums.num_rows, field.type)
+        if field.name in _SEEN
+        else pa.array(np.zeros(sums.num_rows, np.int64))
+        for field in SUMS
+        if field.name not in sums.schema.names
+    }
+    for name, column in missing.items():
+        sums = sums.append_column(name, column)
+    return sums.select(SUMS.names).cast(SUMS)
+
+
+def _figures_of(bucket: Bucket) -> tuple[pa.Table, pa.Table]:
+    return bucket.table("sums", SUMS), bucket.table("latencies", LATENCIES)
+
+
+STATISTICS_INPUT: Final = {
+    "sds_messages": (*_WHO, "kind", "timestamp", "payload_bytes", "sightings"),
+    "ack_latency": (*_WHO, "ackers", "latency_ms"),
+    "delivered": (*_WHO, "size_bytes", "segments", "recovered"),
+    "incomplete": _WHO,
+    "missing_messages": _WHO,
+}
+"""The columns of each table that are read; of ``sds_messages`` where ``sighting = 1``."""
+SUMS_OF: Final[dict[str, Callable[[pa.Table], dict[str, pa.Table]]]] = {
+    "sds_messages": lambda table: {"sums": sums_of_messages(table)},
+    "ack_latency": lambda table: {"sums": sums_of_acknowledged(table), "latencies": latency_counts(table)},
+    "delivered": lambda table: {"sums": sums_of_deliveries(table)},
+    "incomplete": lambda table: {"sums": sums_of_rows(table, "incomplete")},
+    "missing_messages": lambda table: {"sums": sums_of_rows(table, "missing")},
+}
+"""What some rows of each table add, by kind: ``sums`` (`SUMS`) and ``latencies`` (`LATENCIES`)."""

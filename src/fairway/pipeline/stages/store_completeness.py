@@ -5,11 +5,42 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from fairway.pipeline.exchange import Cut, bucketed
+from fairway.pipeline.stages.sums import grouped
 
 STORE_COMPLETENESS: Final = "source string, messages bigint, of bigint, missing bigint"
 """The table of stores: ``of`` counts the messages that any of them had, ``missing`` those that this one had not."""
+
+HOLDINGS: Final = pa.schema([("source", pa.string()), ("messages", pa.int64()), ("of", pa.int64())])
+"""How many messages a store had, of how many; rows can be added up. ``of`` is 0 in all rows of some messages but one,
+whose ``source`` is null."""
+
+
+def holdings(deduplicated: pa.Table) -> pa.Table:
+    """Return how many of some messages, each once, were in which stores (`HOLDINGS`)."""
+    counted = pc.value_counts(pc.list_flatten(deduplicated.column("sources")))
+    named = pa.array([None, *counted.field("values").to_pylist()], pa.string())
+    count = pa.array([0, *counted.field("counts").to_pylist()], pa.int64())
+    of = pa.array([deduplicated.num_rows, *[0] * len(counted)], pa.int64())
+    return pa.table([named, count, of], schema=HOLDINGS)
+
+
+def named_stores(stores: Collection[str]) -> pa.Table:
+    """Return the holdings of stores that had nothing, so that each has a row."""
+    zeros = [0] * len(stores)
+    return pa.table([pa.array(sorted(stores), pa.string()), pa.array(zeros), pa.array(zeros)], schema=HOLDINGS)
+
+
+def completeness(held: pa.Table) -> pa.Table:
+    """Return ``store_completeness`` of all holdings (`HOLDINGS`)."""
+    of = pc.fill_null(pc.sum(held.column("of")), 0)
+    held = grouped(held.filter(pc.is_valid(held.column("source"))), ["source"], {"messages": ("messages", "sum")})
+    held = held.append_column("of", pa.repeat(of, held.num_rows).cast(pa.int64()))
+    return held.append_column("missing", pc.subtract(held.column("of"), held.column("messages")))
 
 
 def store_completeness(deduplicated: DataFrame, stores: Collection[str] = ()) -> DataFrame:
@@ -17,17 +48,14 @@ def store_completeness(deduplicated: DataFrame, stores: Collection[str] = ()) ->
 
     ``stores`` names all stores that were read, so that an empty one has a row too.
     """
-    # Which stores had a message takes few values, so that what is exploded is small.
-    together = deduplicated.groupBy("sources").agg(F.count("*").alias("messages"))
-    # One partition, of few rows; named, for Spark Connect warns of a window without any.
-    total = F.sum("messages").over(Window.partitionBy(F.lit(0)))
-    held = together.withColumn("of", total).select(F.explode("sources").alias("source"), "messages", "of")
-    if stores:
-        asked = F.explode(F.array(*(F.lit(store) for store in sorted(stores)))).alias("source")
-        size = together.agg(F.coalesce(F.sum("messages"), F.lit(0)).alias("of"))
-        held = held.unionByName(size.select(asked, F.lit(0).cast("bigint").alias("messages"), "of"))
-    return (
-        held.groupBy("source")
-        .agg(F.sum("messages").alias("messages"), F.max("of").alias("of"))
-        .withColumn("missing", F.col("of") - F.col("messages"))
+    held = Cut(
+        frame=deduplicated.select("sources"),
+        by=["source"],
+        prepare=lambda table: {"held": holdings(table)},
     )
+    named = Cut(
+        frame=deduplicated.sparkSession.range(1),
+        by=["source"],
+        prepare=lambda _: {"held": named_stores(stores)},
+    )
+    return bucketed([held, named], lambda bucket: [completeness(bucket.tables["held"])], STORE_COMPLETENESS, count=1)
