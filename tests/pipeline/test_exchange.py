@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.pipeline.bucket_keys import MAX_BUCKETS, BucketKeys
-from fairway.pipeline.codes import codes_of, dense
+from fairway.pipeline.codes import NOTHING, codes_of, dense, ranked
 from fairway.pipeline.exchange import (
     NOTE,
     Bucket,
@@ -187,6 +187,16 @@ def test_codes_are_equal_exactly_where_all_columns_are(pairs, chunks):
     packed, count = dense(codes)
     assert count == len(by_value)
     assert list(dict.fromkeys(packed.tolist())) == list(range(count))
+
+
+@examples(0.5)
+@given(st.lists(st.lists(st.none() | st.text(max_size=3), max_size=8), min_size=1, max_size=4), st.booleans())
+def test_ranks_sort_as_the_values_of_all_columns_do(columns, is_encoded):
+    chunked = [pa.chunked_array([column[:3], column[3:]], pa.string()) for column in columns]
+    ranks, values = ranked(*(column.dictionary_encode() if is_encoded else column for column in chunked))
+    values = values.to_pylist()
+    assert values == sorted({one for column in columns for one in column} - {None}, key=str.encode)
+    assert [[None if rank == NOTHING else values[rank] for rank in own.tolist()] for own in ranks] == columns
 
 
 def test_codes_of_many_columns_do_not_run_over():

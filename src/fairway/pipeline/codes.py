@@ -9,9 +9,13 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Codes = NDArray[np.int64]
+
+NOTHING: Final = -1
+"""The number of no value."""
 
 _MAX_CODE: Final = 2**62
 
@@ -40,12 +44,40 @@ def dense(codes: Codes) -> tuple[Codes, int]:
     return np.asarray(encoded.indices).astype(np.int64), len(encoded.dictionary)
 
 
+def ranked(*columns: pa.Array | pa.ChunkedArray) -> tuple[list[Codes], pa.Array]:
+    """Return for each column the ranks of its values among those of all, `NOTHING` for null, and the values in order.
+
+    Text is ordered by its bytes in UTF-8, as Spark orders it.
+    """
+    parts = _encoded(pa.chunked_array([chunk for column in columns for chunk in _chunks(column)], columns[0].type))
+    values = parts[0].dictionary if parts else pa.array([], columns[0].type)
+    order = pc.sort_indices(values)
+    # One place more, which is that of null.
+    ranks = np.full(len(values) + 1, NOTHING, np.int64)
+    ranks[np.asarray(order)] = np.arange(len(values))
+    own = [ranks[np.asarray(part.indices.fill_null(len(values)))] for part in parts]
+    whole = np.concatenate([np.zeros(0, np.int64), *own])
+    ends = np.cumsum([len(column) for column in columns])
+    return np.split(whole, ends[:-1]), values.take(order)
+
+
 def _of_one(column: pa.Array | pa.ChunkedArray) -> tuple[Codes, int]:
     """Return the codes of a column, and a number that is above all of them."""
-    chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-    parts = chunked.dictionary_encode().unify_dictionaries().chunks
-    if not parts:
-        return np.zeros(0, np.int64), 1
-    nothing = len(parts[0].dictionary)
+    parts = _encoded(pa.chunked_array(_chunks(column), column.type))
+    nothing = len(parts[0].dictionary) if parts else 0
     own = [np.asarray(part.indices.fill_null(nothing)).astype(np.int64) for part in parts]
-    return np.concatenate(own), nothing + 1
+    return np.concatenate([np.zeros(0, np.int64), *own]), nothing + 1
+
+
+def _encoded(column: pa.ChunkedArray) -> list[pa.DictionaryArray]:
+    """Return the chunks of a column as codes of one dictionary."""
+    encoded = column.dictionary_encode()
+    # Arrow encodes all chunks with one dictionary, unless they have their own. To unify these takes long.
+    parts: list[pa.DictionaryArray] = (
+        encoded.unify_dictionaries() if pa.types.is_dictionary(column.type) else encoded
+    ).chunks
+    return parts
+
+
+def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]

@@ -190,6 +190,23 @@ def bucketed(
     return exchanged(reduce(DataFrame.unionAll, blobs), buckets).mapInArrow(_work_all(work, schema), schema)
 
 
+def mapped(frame: DataFrame, work: Callable[[pa.Table], pa.Table], schema: str) -> DataFrame:
+    """Return what ``work`` makes of the rows, some at a time, with this schema in Spark's DDL. No job is started."""
+
+    def map_all(batches: Batches) -> Batches:
+        shape = arrow_schema(schema)
+        for batch in batches:
+            yield from _given(work(pa.Table.from_batches([batch])), shape)
+
+    return frame.mapInArrow(map_all, schema)
+
+
+def _given(table: pa.Table, shape: pa.Schema) -> Batches:
+    """Yield a table as Spark takes it, in batches that it can hold."""
+    for piece in pieces(table.select(shape.names).cast(shape), RESULT_BYTES):
+        yield from piece.combine_chunks().to_batches()
+
+
 def _cut_all(
     by: Sequence[str], prepare: Callable[[pa.Table], Mapping[str, pa.Table]], keys: BucketKeys, count: int
 ) -> BatchMapper:
@@ -210,8 +227,7 @@ def _work_all(work: Callable[[Bucket], Iterable[pa.Table]], schema: str) -> Batc
         shape = arrow_schema(schema)
         bucket = gathered(batches)
         for table in work(bucket) if bucket.tables else ():
-            for piece in pieces(table.select(shape.names).cast(shape), RESULT_BYTES):
-                yield from piece.combine_chunks().to_batches()
+            yield from _given(table, shape)
 
     return work_all
 
