@@ -21,6 +21,8 @@ from fairway.wire.waku_message import WakuMessage, message_hash
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from s3_server import Bucket, S3Server
+
 SHARD = "/waku/2/rs/1/0"
 START_MS = 1_760_000_000_000
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -121,3 +123,18 @@ def compiled(spark: SparkSession) -> Iterator[None]:
     yield
     for name, value in INTERPRETED.items():
         spark.conf.set(name, value)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An S3 server; `bucket` gives a test a place of its own in it."""
+    pytest.importorskip("pyarrow")
+    from s3_server import s3_server
+
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> Bucket:
+    return s3.new_bucket()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,13 @@ pytest.importorskip("pyspark")
 from typer.testing import CliRunner
 
 from fairway.cli import app
-from fairway.errors import ConfigurationError
+from fairway.errors import ConfigurationError, StorageError
 from fairway.pipeline.export import export
 from fairway.pipeline.jobs import report as report_job
 from fairway.pipeline.jobs import run as run_job
 from fairway.pipeline.jobs import send as send_job
 from fairway.pipeline.jobs import stream as stream_job
-from fairway.pipeline.location import local_path
+from fairway.pipeline.location import Location, local_path, uri_of, without_secrets
 from fairway.pipeline.report.html import write_html_report
 from fairway.pipeline.restore import restore
 from fairway.pipeline.run.sources import RunSource
@@ -126,3 +127,98 @@ def test_an_archive_may_be_given_as_a_file_uri(nowhere):
     (nowhere / "one.db").write_bytes(b"1234")
     assert RunSource.parse(f"sqlite:file://{nowhere}/one.db").size_bytes() == 4
     assert RunSource.parse("sqlite://one.db").size_bytes() == 4
+
+
+def test_a_location_of_this_machine_is_a_path(nowhere):
+    place = Location.of("run", "--out")
+    assert (place.is_local, place.local, str(place)) == (True, nowhere / "run", "run")
+    assert str(place / "tables/delivered") == "run/tables/delivered"
+    assert Location.of(f"file://{nowhere}/run", "--out").local == nowhere / "run"
+
+
+@pytest.fixture(params=["here", "s3", "s3a"])
+def folder(request, nowhere, bucket):
+    """An empty folder on each kind of storage."""
+    if request.param == "here":
+        (nowhere / "run").mkdir()
+        return Location.of("run", "--out")
+    return Location.of(bucket.uri("run", request.param), "--out")
+
+
+def test_a_file_is_put_read_replaced_listed_and_removed(folder):
+    file = folder / "manifest.json"
+    assert not file.is_file()
+    with pytest.raises(FileNotFoundError):
+        file.read()
+    file.put(b"old")
+    file.put(b"new" * 1000)
+    assert file.read() == b"new" * 1000
+    assert (file.is_file(), folder.is_dir(), file.is_dir(), file.name) == (True, True, False, "manifest.json")
+    assert [(folder.beneath(found), found.size) for found in folder.files()] == [("manifest.json", 3000)]
+    file.remove()
+    file.remove()
+    assert folder.files() == []
+
+
+def test_a_folder_is_removed_with_all_that_is_in_it(folder):
+    for name in ("b", "a"):
+        if folder.is_local:
+            (folder / "tables").local.mkdir(exist_ok=True)
+        (folder / f"tables/{name}.parquet").put(name.encode())
+    assert [folder.beneath(found) for found in folder.files(recursive=True)] == ["tables/a.parquet", "tables/b.parquet"]
+    assert [folder.beneath(found) for found in folder.children()] == ["tables"]
+    (folder / "tables").remove()
+    assert folder.files(recursive=True) == []
+    assert (folder / "tables").children() == []
+
+
+def test_a_task_gets_a_location_with_all_that_it_needs(bucket):
+    place = Location.of(bucket.uri("run"), "--out") / "x"
+    pickle.loads(pickle.dumps(place)).put(b"from a task")
+    assert bucket.read("run/x") == b"from a task"
+
+
+def test_the_environment_says_where_the_store_is_and_who_may_use_it(bucket, monkeypatch):
+    for name, value in bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    place = Location.of(bucket.short("run", "s3a"), "--out")
+    place.put(b"1")
+    assert bucket.read("run") == b"1"
+    assert str(place) == bucket.short("run", "s3a")
+
+
+def test_no_secret_is_shown(bucket):
+    place = Location.of(bucket.uri("run"), "--out")
+    assert "not-a-secret" not in str(place) + repr(place)
+    assert without_secrets("abfss://key:secret@account.dfs.core.windows.net/run?x=y") == (
+        "abfss://key@account.dfs.core.windows.net/run"
+    )
+    with pytest.raises(ConfigurationError) as refused:
+        local_path(bucket.uri("run"), "--store")
+    assert "not-a-secret" not in str(refused.value)
+
+
+def test_a_path_that_was_made_of_a_uri_is_that_uri(bucket):
+    assert str(Location.of(Path(bucket.uri("run/one", "s3a")), "--out")) == bucket.short("run/one", "s3a")
+
+
+def test_a_path_made_of_a_uri_without_a_host_has_none_either():
+    assert uri_of(Path("hdfs:///shared/run")) == "hdfs:///shared/run"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("oss://bucket/run", "scheme 'oss' is not supported: give a path, or a URI of one of file, s3, s3a"),
+        ("s3://bucket/run?colour=red", "Unexpected query parameter"),
+    ],
+)
+def test_a_uri_that_cannot_be_used_says_why(given, told):
+    with pytest.raises(ConfigurationError, match=told):
+        Location.of(given, "--out")
+
+
+def test_a_bucket_that_is_not_there_is_named(s3, bucket):
+    place = Location.of(bucket.uri("run").replace(bucket.name, "no-such-bucket"), "--out")
+    with pytest.raises(StorageError, match=r"s3://no-such-bucket/run cannot be used.*does not exist"):
+        place.put(b"x")

@@ -11,9 +11,14 @@ from typing import Any
 
 def write_json(target: Path, told: Mapping[str, Any]) -> None:
     """Replace or create a JSON file in one step, durably."""
+    write_bytes(target, json.dumps(told, indent=2).encode())
+
+
+def write_bytes(target: Path, content: bytes) -> None:
+    """Replace or create a file in one step, durably."""
     written = target.with_name(f".{target.name}.new")
-    with written.open("w", encoding="utf-8") as file:
-        json.dump(told, file, indent=2)
+    with written.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     written.replace(target)

@@ -1,22 +1,71 @@
-"""`local_path`: the path of what must be on the disks of this machine, given as a path or as a ``file:`` URI.
+"""`Location`: a folder or a file on a file system that Arrow knows: local disks, S3, HDFS, Google's and Azure's stores.
 
-A URI is never taken for a path. `pathlib` makes ``s3a:/bucket/run`` out of ``s3a://bucket/run``, and a folder of that
-name would be created on the local disk: a job would seem to have written into an object store.
+::
+
+    run                                                       a path on this machine; file:///shared/run is one as well
+    s3://bucket/run                                           AWS_ENDPOINT_URL, AWS_REGION and keys from the environment
+    s3://KEY:SECRET@bucket/run?endpoint_override=HOST:PORT&scheme=http&region=eu-west-1
+    hdfs://namenode:8020/run                                  with Hadoop's libhdfs on this machine
+    gs://bucket/run, abfss://container@account.dfs.core.windows.net/run
+
+The options behind ``?`` are those of `pyarrow.fs.FileSystem.from_uri`. ``s3a`` and ``s3n`` are Hadoop's names for S3.
+
+Invariants: a URI is never taken for a path (`pathlib` makes ``s3a:/bucket/run`` out of ``s3a://bucket/run``, and a
+folder of that name would be created on the local disk); and `Location.put` replaces a file in one step: a reader finds
+the old content or the new one. Nothing else is in one step on every file system: object stores rename by copying.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Final
-from urllib.parse import unquote, urlsplit
+from typing import Final, Self
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-from fairway.errors import ConfigurationError
+import pyarrow as pa
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
+
+from fairway.errors import ConfigurationError, StorageError
+from fairway.pipeline.durable import write_bytes
 
 _FILE: Final = "file"
+_ARROW_NAMES: Final = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfss",
+    "hdfs": "hdfs",
+    "viewfs": "viewfs",
+}
+"""Schemes, and Arrow's names for them."""
+SCHEMES: Final = (_FILE, *_ARROW_NAMES)
+"""The schemes of a `Location`."""
+_WITHOUT_HOST: Final = frozenset({"hdfs", "viewfs"})
+"""Schemes of URIs such as ``hdfs:///run``, where the configuration of Hadoop names the host."""
+_AZURE: Final = frozenset({"abfs", "abfss"})
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """At least two letters, so that a drive letter is a path."""
+_ONE_REQUEST: Final = "allow_delayed_open=true"
+"""Lets S3 take a small file in one request, and not in three."""
+_NOT_THERE: Final = FileType.NotFound
+
+
+def uri_of(place: str | PathLike[str]) -> str:
+    """Return a place as it was given: a `Path` that was made of a URI has lost a slash or two."""
+    given = fspath(place)
+    scheme = scheme_of(given)
+    if scheme is None or scheme == _FILE or given[len(scheme) :].startswith("://"):
+        return given
+    slashes = ":///" if scheme in _WITHOUT_HOST else "://"
+    return scheme + slashes + given[len(scheme) + 2 :]
 
 
 def scheme_of(place: str | PathLike[str]) -> str | None:
@@ -26,21 +75,159 @@ def scheme_of(place: str | PathLike[str]) -> str | None:
 
 
 def local_path(place: str | PathLike[str], use: str) -> Path:
-    """Return the path of a place on this machine: a path, or a URI like ``file:///shared/run``.
+    """Return the path of what must be on this machine: a path, or a URI like ``file:///shared/run``.
 
     ``use`` names the argument in errors, such as ``--out``. Raises `ConfigurationError` for a URI of another scheme, or
     a ``file:`` URI that names another machine.
     """
-    given = fspath(place)
+    given = uri_of(place)
     scheme = scheme_of(given)
     if scheme is None:
         return Path(given)
     if scheme != _FILE:
         raise ConfigurationError(
-            f"{use} is {given!r}, and the scheme {scheme!r} is not supported there: give a path on this machine, or "
-            "file:///PATH"
+            f"{use} is {without_secrets(given)!r}, and the scheme {scheme!r} is not supported there: give a path on "
+            "this machine, or file:///PATH"
         )
     parts = urlsplit(given)
     if parts.netloc not in {"", "localhost"}:
         raise ConfigurationError(f"{use} is {given!r}, a file of the machine {parts.netloc!r}: write file:///PATH")
     return Path(unquote(parts.path))
+
+
+def without_secrets(uri: str) -> str:
+    """Return a URI without user, password, query and fragment, which may hold secrets."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return "..."
+    user, at, host = parts.netloc.rpartition("@")
+    if parts.scheme in _AZURE:  # what stands where others have the user is the container
+        host = user.partition(":")[0] + at + host
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A folder or a file, which need not be there. It can be pickled, so that tasks can have it."""
+
+    filesystem: FileSystem = field(repr=False)
+    path: str
+    """Its path on ``filesystem``."""
+    shown: str
+    """What people are shown: a path, or the URI without secrets."""
+
+    @classmethod
+    def of(cls, place: str | PathLike[str], use: str) -> Self:
+        """Return the location of a path or a URI; ``use`` names the argument in errors, such as ``--out``.
+
+        Raises `ConfigurationError` for a scheme that is not supported, and for a URI that Arrow does not understand or
+        whose file system cannot be had: wrong options, no libhdfs, no such bucket.
+        """
+        given = uri_of(place)
+        scheme = scheme_of(given)
+        if scheme is None or scheme == _FILE:
+            path = local_path(given, use)
+            return cls(LocalFileSystem(), str(path.absolute()), str(path))
+        shown = without_secrets(given)
+        name = _ARROW_NAMES.get(scheme)
+        if name is None:
+            raise ConfigurationError(
+                f"{use} is {shown!r}, and the scheme {scheme!r} is not supported: give a path, or a URI of one of "
+                f"{', '.join(SCHEMES)}"
+            )
+        uri = f"{name}{given[len(scheme) :]}"
+        if name == "s3" and _ONE_REQUEST.partition("=")[0] not in uri:
+            uri += f"{'&' if '?' in uri else '?'}{_ONE_REQUEST}"
+        try:
+            filesystem, path = FileSystem.from_uri(uri)
+        except (OSError, pa.ArrowException, ValueError) as error:
+            told = str(error).partition("\n")[0]
+            raise ConfigurationError(f"{use} is {shown!r}, which cannot be used: {told}") from error
+        return cls(filesystem, path.rstrip("/"), shown.rstrip("/"))
+
+    def __str__(self) -> str:
+        return self.shown
+
+    def __truediv__(self, name: str) -> Self:
+        """Return the location of a name, or of several with slashes between them, in this folder."""
+        return replace(self, path=posixpath.join(self.path, name), shown=posixpath.join(self.shown, name))
+
+    @property
+    def name(self) -> str:
+        """Return the last part of the path."""
+        return posixpath.basename(self.path)
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether it is on a disk of this machine, or on one that looks so."""
+        return isinstance(self.filesystem, LocalFileSystem)
+
+    @property
+    def local(self) -> Path:
+        """Return the path of a local one."""
+        assert self.is_local, f"{self.shown} is not on this machine"
+        return Path(self.path)
+
+    def is_dir(self) -> bool:
+        """Return whether it is a folder; in an object store, whether something is in it."""
+        return bool(self._info().type == FileType.Directory)
+
+    def is_file(self) -> bool:
+        """Return whether it is a file."""
+        return bool(self._info().type == FileType.File)
+
+    def files(self, *, recursive: bool = False) -> list[FileInfo]:
+        """Return the files in a folder, sorted by path, each with path, size and time; none if it is not there."""
+        return [found for found in self.children(recursive=recursive) if found.type == FileType.File]
+
+    def children(self, *, recursive: bool = False) -> list[FileInfo]:
+        """Return the files and folders in a folder, sorted by path; none if it is not there."""
+        with self._named_errors():
+            selector = FileSelector(self.path, recursive=recursive, allow_not_found=True)
+            found = self.filesystem.get_file_info(selector)
+        # An object store may hold an object for a folder, and lists it in the folder.
+        return sorted((one for one in found if one.path.rstrip("/") != self.path), key=lambda one: str(one.path))
+
+    def beneath(self, found: FileInfo) -> str:
+        """Return the path of what `children` found, from here."""
+        return posixpath.relpath(found.path, self.path)
+
+    def read(self) -> bytes:
+        """Return the content of a file; raise `FileNotFoundError` if it is not there, and `OSError` if unreadable."""
+        with self.filesystem.open_input_file(self.path) as file:
+            return bytes(file.read())
+
+    def put(self, content: bytes) -> None:
+        """Create or replace a file in one step, durably; the folder must be there if the file system has folders."""
+        if self.is_local:
+            write_bytes(self.local, content)
+            return
+        with self._named_errors(), self.filesystem.open_output_stream(self.path) as file:
+            file.write(content)
+
+    def remove(self) -> None:
+        """Remove a file or a folder with all that is in it; it need not be there."""
+        with self._named_errors():
+            kind = self.filesystem.get_file_info(self.path).type
+            try:
+                if kind == FileType.Directory:
+                    self.filesystem.delete_dir(self.path)
+                elif kind != _NOT_THERE:
+                    self.filesystem.delete_file(self.path)
+            except FileNotFoundError:
+                return  # somebody else was faster
+
+    def _info(self) -> FileInfo:
+        with self._named_errors():
+            return self.filesystem.get_file_info(self.path)
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Raise what goes wrong elsewhere as a `StorageError`; on this machine as the `OSError` that it is."""
+        try:
+            yield
+        except OSError as error:
+            if self.is_local:
+                raise
+            raise StorageError(f"{self.shown} cannot be used: {error}") from error
