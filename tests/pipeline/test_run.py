@@ -17,6 +17,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import numpy as np
+import pandas as pd
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
@@ -30,7 +33,7 @@ from fairway.pipeline.run import run
 from fairway.pipeline.run.progress import RunProgress
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.sources.open_source import open_source
-from fairway.pipeline.tables import TABLES
+from fairway.pipeline.tables import TABLES, table_named
 from fairway.protocol.encryption import AesGcm
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.storage.nwaku_archive import NwakuArchive
@@ -199,6 +202,37 @@ def test_the_job_tells_what_the_report_tells(finished, tmp_path, capsys):
     assert told["balance"]["adds_up"] is True
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert report_job.main(["--out", str(tmp_path / "none")]) == 2
+
+
+@pytest.mark.parametrize("name", ["sds_messages", "delivered"])
+def test_a_table_is_a_dataframe_of_spark(name, spark, finished):
+    tables = RunTables(finished.out)
+    frame = tables.dataframe(spark, name)
+    assert frame.columns == list(table_named(name).columns)
+    assert sorted(repr(row.asDict(recursive=True)) for row in frame.collect()) == sorted(map(repr, tables.all(name)))
+
+
+@pytest.mark.parametrize("name", [table.name for table in TABLES])
+def test_a_table_is_a_dataframe_of_pandas(name, finished):
+    tables = RunTables(finished.out)
+    frame = tables.pandas(name)
+    assert list(frame) == list(table_named(name).columns)
+    # What is null is <NA>, NaN or None there, as the type of the column has it.
+    for column in frame:
+        known = [None if absent else value for value, absent in zip(frame[column], frame[column].isna(), strict=True)]
+        told = [row[column] for row in tables.all(name)]
+        assert [list(value) if isinstance(value, np.ndarray) else value for value in known] == told
+
+
+def test_pandas_gets_the_wanted_columns_and_rows_with_exact_times(finished):
+    tables = RunTables(finished.out)
+    asked = tables.pandas("ack_latency", ["sender_id", "acked_at"], ds.field("channel_id") == "team")
+    told = [row for row in tables.all("ack_latency") if row["channel_id"] == "team"]
+    assert {row["acked_at"] is None for row in told} == {True, False}
+    assert asked["sender_id"].tolist() == [row["sender_id"] for row in told]
+    assert [None if pd.isna(at) else at for at in asked["acked_at"]] == [row["acked_at"] for row in told]
+    nothing = tables.pandas("ack_latency", ["acked_at"], ds.field("channel_id") == "nowhere")
+    assert (list(nothing), len(nothing), nothing["acked_at"].dtype) == (["acked_at"], 0, asked["acked_at"].dtype)
 
 
 def test_messages_come_out_as_files_lines_and_rows(finished, tmp_path):

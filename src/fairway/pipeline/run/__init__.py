@@ -8,7 +8,7 @@
 
 - `options`: the options of the tables; `sources`: the URIs of archives, and whether their files have changed
 - `steps`: the stage and the inputs of each table; `layout`: how sorted tables are spread over files
-- `folder`: the tables and the manifest; `reading`: the tables of a finished run, without Spark
+- `folder`: the tables and the manifest; `reading`: the tables of a finished run, with or without Spark
 - `progress`: the events of a run; `summary`: its tables, and the balance of rows
 - `failures`: the `FairwayError` for an error of Spark
 """
@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 from fairway.pipeline.run.options import RunOptions
+from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.running import is_small, run, run_with
 
-__all__ = ["RunOptions", "is_small", "run", "run_with"]
+__all__ = ["RunOptions", "RunTables", "is_small", "run", "run_with"]

@@ -1,11 +1,11 @@
-"""`RunTables`: reads the tables of a finished run without Spark, batch by batch and only the wanted columns."""
+"""`RunTables`: reads the tables of a finished run, batch by batch and only the wanted columns, or as DataFrames."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -15,7 +15,12 @@ from fairway.errors import ConfigurationError
 from fairway.pipeline.location import local_path
 from fairway.pipeline.run.folder import kind_of, read_manifest
 from fairway.pipeline.run.summary import Balance, balance_from
+from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.tables import table_named
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
 
 _BATCH_ROWS = 16_384
 _PAYLOAD_BATCH_ROWS = 256
@@ -72,6 +77,30 @@ class RunTables:
     def all(self, name: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """Return all rows of a small table."""
         return [row for batch in self.batches(name, columns) for row in batch.to_pylist()]
+
+    def pandas(
+        self, name: str, columns: Sequence[str] | None = None, where: ds.Expression | None = None
+    ) -> pd.DataFrame:
+        """Return a table, or some of its columns and rows, as a DataFrame of pandas, which memory has to hold.
+
+        ``where`` is an expression of Arrow, such as ``pyarrow.dataset.field("channel_id") == "team"``. Integers have
+        nullable types: pandas would turn a column with nulls into floats, to which a time in nanoseconds is not exact.
+        """
+        import pandas as pd  # noqa: PLC0415 - takes half a second, and reports do without
+
+        nullable = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
+        batches = list(self.batches(name, columns, where))
+        if batches:
+            table = pa.Table.from_batches(batches)
+        else:
+            table = arrow_schema(table_named(name).schema).empty_table().select(columns or table_named(name).columns)
+        frame: pd.DataFrame = table.to_pandas(types_mapper=nullable.get)
+        return frame
+
+    def dataframe(self, spark: SparkSession, name: str) -> DataFrame:
+        """Return a table as a DataFrame of Spark, for tables of any size; executors read it from the same path."""
+        schema, files = table_named(name).schema, self.files(name)
+        return spark.read.schema(schema).parquet(*map(str, files)) if files else spark.createDataFrame([], schema)
 
     def head(
         self,
