@@ -7,8 +7,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fairway.options import Profile, SdsConfig
 from fairway.pipeline.stages.bloom_evidence import ChannelWitness, Heard, evidence_mapper, filter_mapper
+from fairway.pipeline.stages.filter_sizes import FilterSizes
 from fairway.wire.bloom import BloomFilter, BloomParameters
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
@@ -63,6 +67,52 @@ def test_filters_that_cannot_be_read_or_would_hold_anything_tell_nothing():
     witness.hear(heard("a1", "alice"))
     assert witness.hear(heard("b1", "bob", (), b"short")) == []
     assert witness.hear(heard("c1", "carol", (), b"\xff" * PARAMETERS.byte_length)) == []
+
+
+@given(
+    capacity=st.integers(100, 20_000),
+    error_rate=st.sampled_from([0.01, 0.001, 0.000_1]),
+    others=st.integers(0, 100),
+)
+def test_the_size_of_filters_that_is_not_on_the_wire_follows_from_what_their_messages_cite(
+    capacity, error_rate, others
+):
+    right = BloomParameters.of(capacity, error_rate)
+    sizes = FilterSizes(BloomParameters.of(20_001, 0.000_01))
+    words = BloomFilter(right)
+    for number in range(min(others, capacity // 2)):
+        words.insert(f"other-{number}")
+    for number in range(20):
+        words.insert(f"m{number}")
+        found = sizes.of("bob", bytes(words), [f"m{number}"])
+    assert found is not None
+    assert (found.bit_count, found.hash_count) == (right.bit_count, right.hash_count)
+
+
+def test_channels_with_small_filters_are_acknowledged_as_their_senders_saw_it():
+    small = BloomParameters.of(500, 0.001)
+    witness = ChannelWitness("team", SdsConfig())
+    told = []
+    for number in range(20):  # alice sends five at a time, bob cites the newest of them
+        burst = [f"a{number}-{part}" for part in range(5)]
+        before = (f"b{number - 1}",) if number else ()
+        for part, message_id in enumerate(burst):
+            witness.hear(heard(message_id, "alice", before if part == 0 else (burst[part - 1],)))
+        have = [f"a{earlier}-{part}" for earlier in range(number + 1) for part in range(5)]
+        told += witness.hear(heard(f"b{number}", "bob", (burst[-1],), bloom_of(*have, parameters=small)))
+    certain = {message_id for message_id, participant, how in told if (participant, how) == ("bob", "descendant")}
+    assert certain >= {f"a{number}-{part}" for number in range(20) for part in range(4)}
+
+
+def test_a_forger_does_not_choose_the_size_of_the_filters_of_others():
+    sizes = FilterSizes(PARAMETERS)
+    small, other = BloomParameters.of(500, 0.001), BloomParameters.of(502, 0.001)
+    assert small.byte_length == other.byte_length
+    for number in range(4):
+        ids = [f"m{earlier}" for earlier in range(number + 1)]
+        forged = sizes.of("mallory", bloom_of(*ids, parameters=other), ids[-2:])
+        right = sizes.of("bob", bloom_of(*ids, parameters=small), ids[-2:])
+    assert (forged.bit_count, right.bit_count) == (other.bit_count, small.bit_count)
 
 
 def test_a_sender_chooses_among_few_sizes_of_filters():

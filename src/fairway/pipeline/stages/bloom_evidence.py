@@ -21,9 +21,10 @@ from fairway.options import Profile, SdsConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.decoding import BatchDecoder, RefusedMessage
+from fairway.pipeline.stages.filter_sizes import FilterSizes
 from fairway.protocol.sds.acknowledgements import CREDIBLE
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, spread
-from fairway.wire.sds import Kind, SdsCodec
+from fairway.wire.sds import WAKU_SDS, Kind, ReceivedBloom, SdsCodec
 from fairway.wire.segment import MAX_SEGMENTS
 
 BLOOM_EVIDENCE: Final = "channel_id string, message_id string, acknowledged_by string, how string, at bigint"
@@ -52,7 +53,10 @@ def bloom_evidence(
     keys: ChannelKeys | None = None,
     sds: SdsConfig | None = None,
 ) -> DataFrame:
-    """Return the evidence of bloom filters (`BLOOM_EVIDENCE`); ``sds`` tells the filters' size on the Waku wire."""
+    """Return the evidence of bloom filters (`BLOOM_EVIDENCE`).
+
+    ``sds`` tells the expected size of the filters on the Waku wire; other sizes are inferred (`FilterSizes`).
+    """
     config = sds or SdsConfig()
     return (
         waku_messages.select(*_INPUT)
@@ -139,6 +143,7 @@ class ChannelWitness:
     def __init__(self, channel_id: str, config: SdsConfig) -> None:
         self.channel_id = channel_id
         self._expected = BloomParameters.of(config.bloom_capacity, config.bloom_error_rate)
+        self._sizes = FilterSizes(self._expected)
         self._ids: list[str | None] = [None] * _WINDOW
         self._senders: list[str] = [""] * _WINDOW
         self._hashes: list[tuple[int, int]] = [(0, 0)] * _WINDOW
@@ -162,7 +167,7 @@ class ChannelWitness:
         return evidence
 
     def _weigh(self, heard: Heard, codec: SdsCodec, ancestors: int) -> list[tuple[str, str, str]]:
-        bloom = codec.read_bloom(heard.bloom or b"", self._expected)
+        bloom = self._read(heard.bloom or b"", heard, codec)
         positions = None if bloom is None else self._positions_for(bloom.parameters, codec)
         if bloom is None or positions is None:
             return []
@@ -187,6 +192,12 @@ class ChannelWitness:
                     told.possible[slot] = True
                     evidence.append((held, heard.sender_id, "bloom"))
         return evidence
+
+    def _read(self, field: bytes, heard: Heard, codec: SdsCodec) -> ReceivedBloom | None:
+        if codec is not WAKU_SDS:
+            return codec.read_bloom(field, self._expected)  # which the field replaces: it names its own parameters
+        parameters = self._sizes.of(heard.sender_id, field, heard.cited)
+        return None if parameters is None else codec.read_bloom(field, parameters)
 
     def _enter(self, heard: Heard, codec: SdsCodec, ancestors: int) -> None:
         slot = self._sequence % _WINDOW
