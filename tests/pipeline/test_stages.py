@@ -9,6 +9,7 @@ pytest.importorskip("pyspark")
 from fairway.errors import ConfigurationError
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline import stages
+from fairway.pipeline.schema import columns_of
 from fairway.pipeline.sources import WAKU_MESSAGES
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
 from fairway.pipeline.tables import table_named
@@ -81,6 +82,33 @@ def test_a_message_is_kept_once_with_every_store_that_had_it(spark):
         ("a", 2, 3, 1),
         ("b", 3, 3, 0),
         ("empty", 0, 3, 3),
+    }
+
+
+def test_what_else_stands_under_an_id_is_in_the_quarantine(spark):
+    schema = stages.SDS_MESSAGES.replace("payload_bytes", "sources array<string>, payload_bytes", 1)
+    defaults: dict[str, object] = dict.fromkeys(columns_of(schema))
+    defaults |= {"status": "ok", "kind": "content", "channel_id": "team", "sources": ["a"]}
+    given: list[dict[str, object]] = [
+        {"message_id": "m1", "sender_id": "alice", "content": b"first", "timestamp": 2},
+        {"message_id": "m1", "sender_id": "mallory", "content": b"first", "timestamp": 3},
+        {"message_id": "m1", "sender_id": "alice", "content": b"first", "timestamp": 4},
+        {"message_id": "m2", "sender_id": "alice", "content": b"second", "timestamp": 5},
+        {"status": "not-sds", "error": "garbage", "kind": None, "channel_id": None},
+    ]
+    rows = [defaults | {"message_hash": b"%d" % number} | row for number, row in enumerate(given)]
+    decoded = spark.createDataFrame([tuple(row.values()) for row in rows], schema)
+    sighted = decoded.transform(stages.sighted)
+    assert sighted.columns == [*decoded.columns, "sightings", "sighting"]
+    assert {(bytes(row.message_hash), row.sightings, row.sighting) for row in sighted.collect()} == {
+        (b"0", 2, 1),
+        (b"2", 2, 2),
+        (b"3", 1, 1),
+    }
+    told = stages.quarantine(decoded, sighted).collect()
+    assert {(bytes(row.message_hash), row.status, row.error, tuple(row.sources)) for row in told} == {
+        (b"1", "forged", "another message stands under the id m1", ("a",)),
+        (b"4", "not-sds", "garbage", ("a",)),
     }
 
 

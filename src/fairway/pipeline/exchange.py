@@ -41,6 +41,8 @@ MAX_BLOB_BYTES: Final = 67_108_864
 """Larger parts of a bucket are several blobs: Spark holds some of them at once, and none may have 2 GiB."""
 SPILL_BYTES: Final = 268_435_456
 """A bucket of more is gathered in a file: an archive may hold one SDS message a million times."""
+PIECE_BYTES: Final = 67_108_864
+"""So much of a bucket that does not fit in memory is worked on at once."""
 RESULT_BYTES: Final = 8_388_608
 """Bytes of a batch that a stage gives to Spark."""
 

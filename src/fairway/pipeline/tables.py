@@ -15,6 +15,8 @@ from fairway.pipeline.schema import columns_of, types_of
 from fairway.pipeline.stages.acknowledgements import ACKNOWLEDGEMENTS
 from fairway.pipeline.stages.bandwidth import BANDWIDTH
 from fairway.pipeline.stages.channel_log import SDS_ORDERED
+from fairway.pipeline.stages.deduplicated import DEDUPLICATED
+from fairway.pipeline.stages.quarantine import QUARANTINE
 from fairway.pipeline.stages.rate_utilisation import RATE_UTILISATION
 from fairway.pipeline.stages.sds_messages import SDS_MESSAGES
 from fairway.pipeline.stages.statistics import CHANNEL_STATS, SENDER_STATS
@@ -55,10 +57,7 @@ class Table:
 TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="waku_messages",
-        schema=(
-            "message_hash binary, pubsub_topic string, content_topic string, payload binary, version int,"
-            " timestamp bigint, meta binary, sources array<string>, copies bigint"
-        ),
+        schema=DEDUPLICATED,
         keys=("message_hash",),
         layout=BY_HASH + " when there are several sources, else as the source gives them",
         meaning="a WakuMessage, the stores that had it, and in how many rows of the input it was",
@@ -75,10 +74,7 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="quarantine",
-        schema=(
-            "message_hash binary, timestamp bigint, content_topic string, sources array<string>, status string,"
-            " error string, payload_bytes int"
-        ),
+        schema=QUARANTINE,
         keys=("message_hash",),
         layout=BY_HASH,
         meaning="a WakuMessage that is no SDS message, or a forged one, and why",

@@ -7,12 +7,30 @@ If rows under one hash differ, the first in the order of all columns is kept, wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-_COLUMNS: Final = ("message_hash", "pubsub_topic", "content_topic", "payload", "version", "timestamp", "meta")
+from fairway.pipeline.codes import Codes, codes_of, dense, ranked
+from fairway.pipeline.exchange import PIECE_BYTES, Cut, bucketed, pieces
+from fairway.pipeline.schema import arrow_schema, columns_of
+
+DEDUPLICATED: Final = (
+    "message_hash binary, pubsub_topic string, content_topic string, payload binary, version int, timestamp bigint,"
+    " meta binary, sources array<string>, copies bigint"
+)
+"""The table of messages, each once."""
+
+_NAMES: Final = columns_of(DEDUPLICATED)
+_COLUMNS: Final = _NAMES[:-2]
+_INPUT: Final = (*_COLUMNS, "source")
+_SOURCES: Final = arrow_schema(DEDUPLICATED).field("sources").type
+_ORDER: Final = ("timestamp", "source", "content_topic", "pubsub_topic", "version", "payload", "meta")
 
 
 def deduplicated(waku_messages: DataFrame, *, unique: bool = False) -> DataFrame:
@@ -26,13 +44,59 @@ def deduplicated(waku_messages: DataFrame, *, unique: bool = False) -> DataFrame
         return waku_messages.select(
             *_COLUMNS, F.array("source").alias("sources"), F.lit(1).cast("bigint").alias("copies")
         )
-    same = Window.partitionBy("message_hash")
-    first = same.orderBy("timestamp", "source", "content_topic", "pubsub_topic", "version", "payload", "meta")
-    return (
-        # The window with the order goes first: its sorting serves the other as well.
-        waku_messages.withColumn("copy", F.row_number().over(first))
-        .withColumn("sources", F.sort_array(F.collect_set("source").over(same)))
-        .withColumn("copies", F.count("*").over(same))
-        .where("copy = 1")
-        .select(*_COLUMNS, "sources", "copies")
+    rows = Cut(frame=waku_messages.select(*_INPUT), by=["message_hash"], prepare=lambda table: {"rows": table})
+    return bucketed([rows], lambda bucket: each_once(bucket.tables["rows"]), DEDUPLICATED)
+
+
+def each_once(waku_messages: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:
+    """Yield the rows of `deduplicated` for rows of ``waku_messages``, in tables of about ``piece_bytes``."""
+    hashes, count = dense(codes_of(waku_messages["message_hash"]))
+    parts = max(1, min(count, -(-waku_messages.nbytes // max(1, piece_bytes))))
+    for part in range(parts):
+        # All rows of some hashes. They are many more than those that stay, if one message is there very often.
+        kept: list[pa.Table] = []
+        done = 0
+        for piece in pieces(waku_messages, piece_bytes):
+            mask = hashes[done : done + piece.num_rows] % parts == part
+            done += piece.num_rows
+            kept.append(_merged(as_one_copy(piece if mask.all() else piece.filter(pa.array(mask)))))
+        if kept:
+            yield (_merged(pa.concat_tables(kept)) if len(kept) > 1 else kept[0]).select(_NAMES)
+
+
+def as_one_copy(waku_messages: pa.Table) -> pa.Table:
+    """Return rows with ``sources`` and ``copies`` as if no hash came twice; ``source`` is still there."""
+    source = waku_messages["source"].combine_chunks()
+    ends = np.cumsum(np.append(0, source.is_valid().to_numpy(zero_copy_only=False)))
+    sources = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), source.drop_null()).cast(_SOURCES)
+    copies = pa.array(np.ones(waku_messages.num_rows, np.int64))
+    return waku_messages.select(_INPUT).append_column("sources", sources).append_column("copies", copies)
+
+
+def _merged(rows: pa.Table) -> pa.Table:
+    """Return each message hash once, of rows that may be of several copies each."""
+    hashes, count = dense(codes_of(rows["message_hash"]))
+    if count == len(hashes):
+        return rows
+    several = np.flatnonzero(np.bincount(hashes)[hashes] > 1)
+    those = rows.select(_ORDER).take(pa.array(several)).append_column("code", pa.array(hashes[several]))
+    order = several[pc.sort_indices(those, [(name, "ascending", "at_start") for name in ("code", *_ORDER)]).to_numpy()]
+    kept = np.ones(len(hashes), np.bool_)
+    kept[several] = False
+    kept[order[np.flatnonzero(np.diff(hashes[order], prepend=-1))]] = True
+    copies = np.zeros(count, np.int64)
+    np.add.at(copies, hashes, rows["copies"].to_numpy())
+    merged = rows.filter(pa.array(kept)).drop_columns(["sources", "copies"])
+    sources = _together(rows["sources"].combine_chunks(), hashes, count)
+    return merged.append_column("sources", sources.take(pa.array(hashes[kept]))).append_column(
+        "copies", pa.array(copies[hashes[kept]])
     )
+
+
+def _together(sources: pa.ListArray, hashes: Codes, count: int) -> pa.ListArray:
+    """Return the stores of each message, sorted."""
+    (ranks,), names = ranked(pc.list_flatten(sources))
+    owners = hashes[pc.list_parent_indices(sources).to_numpy()]
+    owner, rank = np.divmod(np.unique(owners * len(names) + ranks), max(1, len(names)))
+    ends = np.cumsum(np.append(0, np.bincount(owner, minlength=count)))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), names.take(pa.array(rank))).cast(_SOURCES)

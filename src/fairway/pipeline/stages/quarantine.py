@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from fairway.pipeline.stages.unique_messages import forged
+from fairway.pipeline.exchange import Bucket, Cut, bucketed
+from fairway.pipeline.schema import arrow_schema, types_of
 
-_COLUMNS: Final = ("message_hash", "timestamp", "content_topic", "sources", "status", "error", "payload_bytes")
+QUARANTINE: Final = (
+    "message_hash binary, timestamp bigint, content_topic string, sources array<string>, status string,"
+    " error string, payload_bytes int"
+)
+"""The table of messages that no other stage reads."""
+
+_COLUMNS: Final = types_of(QUARANTINE)
+_FORGED_INPUT: Final = ("message_hash", "timestamp", "content_topic", "sources", "message_id", "payload_bytes")
 
 
 def quarantine(sds_messages: DataFrame, sighted: DataFrame | None = None) -> DataFrame:
@@ -16,6 +27,28 @@ def quarantine(sds_messages: DataFrame, sighted: DataFrame | None = None) -> Dat
 
     Columns: message_hash, timestamp, content_topic, sources (if the input tells them), status, error, payload_bytes.
     """
-    columns = [name for name in _COLUMNS if name in sds_messages.columns]
+    columns = {name: kind for name, kind in _COLUMNS.items() if name in sds_messages.columns}
     undecoded = sds_messages.where("status <> 'ok'").select(*columns)
-    return undecoded if sighted is None else undecoded.unionByName(forged(sds_messages, sighted).select(*columns))
+    if sighted is None:
+        return undecoded
+    named = [name for name in _FORGED_INPUT if name in sds_messages.columns]
+    decoded = sds_messages.where("status = 'ok'").select(*named)
+    hashes = Cut(frame=sighted.select("message_hash"), by=["message_hash"], prepare=lambda rows: {"sighted": rows})
+    rows = Cut(frame=decoded, by=["message_hash"], prepare=lambda rows: {"decoded": rows})
+    schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    return undecoded.unionByName(bucketed([rows, hashes], _left_out, schema))
+
+
+def forged(decoded: pa.Table) -> pa.Table:
+    """Return messages that are forged as rows of ``quarantine``; ``sources`` is there if the input has it."""
+    columns = {name: decoded[name] for name in _COLUMNS if name in decoded.column_names}
+    columns["status"] = pa.repeat("forged", decoded.num_rows)
+    columns["error"] = pc.binary_join_element_wise("another message stands under the id ", decoded["message_id"], "")
+    return pa.table({name: columns[name] for name in _COLUMNS if name in columns})
+
+
+def _left_out(bucket: Bucket) -> Iterator[pa.Table]:
+    hashes = bucket.table("sighted", arrow_schema("message_hash binary"))["message_hash"]
+    if "decoded" in bucket.tables:
+        decoded = bucket.tables["decoded"]
+        yield forged(decoded.filter(pc.invert(pc.is_in(decoded["message_hash"], value_set=hashes))))

@@ -10,8 +10,33 @@ they are no copies of the message, and are in the quarantine.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+
+from fairway.pipeline.codes import Codes, codes_of, dense
+from fairway.pipeline.exchange import PIECE_BYTES, Cut, bucketed, pieces
+from fairway.protocol.sds.message_id import fingerprint, follows_a_rule
+from fairway.wire.sds import Kind, SdsMessage
+
+_KEY: Final = ("channel_id", "message_id")
+_SAID: Final = ("sender_id", "message_id", "lamport", "content")
+
+
+class Sightings(NamedTuple):
+    """What `sightings_of` tells of each row."""
+
+    honest: NDArray[np.bool_]
+    """Whether it is a copy of the message that its id stands for, and not forged."""
+    number: NDArray[np.int32]
+    """Which copy it is, from 1."""
+    copies: NDArray[np.int64]
+    """How many copies there are."""
 
 
 def sighted(sds_messages: DataFrame) -> DataFrame:
@@ -20,35 +45,12 @@ def sighted(sds_messages: DataFrame) -> DataFrame:
     Columns: those of ``sds_messages``, ``sightings`` (copies of the SDS message in the archive) and ``sighting`` (the
     number of this copy, from 1). The key is message_hash, or (channel_id, message_id) where ``sighting = 1``.
     """
-    same = Window.partitionBy("channel_id", "message_id")
-    in_time = same.orderBy("timestamp", "message_hash")
-    so_far = in_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    order = F.struct(~F.col("proven"), F.col("kind") != "content", "timestamp", "message_hash")
-    # Of nearly all ids there is one row, of which nothing has to be known.
-    several = F.col("rows") > 1
-    return (
-        # The window with the order goes first: its sorting serves the others as well.
-        sds_messages.where("status = 'ok'")
-        .withColumn("place", F.row_number().over(in_time))
-        .withColumn("rows", F.count("*").over(same))
-        .withColumn("said", F.when(several, _said()))
-        .withColumn("proven", F.when(several, _proven()).otherwise(F.lit(True)))
-        .withColumn("true_one", F.min_by("said", order).over(same))
-        .withColumn("honest", F.when(several, F.col("said") == F.col("true_one")).otherwise(F.lit(True)))
-        .withColumn("sighting", F.sum(F.col("honest").cast("int")).over(so_far).cast("int"))
-        .withColumn("sightings", F.sum(F.col("honest").cast("int")).over(same))
-        .where("honest")
-        .select(*sds_messages.columns, "sightings", "sighting")
-    )
-
-
-def forged(decoded: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Return the decodable messages that `sighted` left out, with the status and the error of the quarantine."""
-    return (
-        decoded.where("status = 'ok'")
-        .join(sighted.select("message_hash"), "message_hash", "left_anti")
-        .withColumn("status", F.lit("forged"))
-        .withColumn("error", F.concat(F.lit("another message stands under the id "), "message_id"))
+    kinds = [f"{field.name} {field.dataType.simpleString()}" for field in sds_messages.schema.fields]
+    decoded = Cut(frame=sds_messages.where("status = 'ok'"), by=_KEY, prepare=lambda table: {"rows": table})
+    return bucketed(
+        [decoded],
+        lambda bucket: honest_messages(bucket.tables["rows"], sightings_of(bucket.tables["rows"])),
+        ", ".join([*kinds, "sightings bigint", "sighting int"]),
     )
 
 
@@ -62,18 +64,94 @@ def unique_messages(sds_messages: DataFrame) -> DataFrame:
     return numbered.where("sighting = 1").drop("sighting")
 
 
-def _content() -> Column:
-    return F.coalesce("content", F.lit(b""))
+def sightings_of(decoded: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Sightings:
+    """Return which rows of decodable messages are honest, and number the copies of each SDS message.
+
+    Needed are all rows of each (channel_id, message_id) that is there. Of nearly all ids there is one row, of which
+    nothing else has to be known; the content of other rows is read in pieces of ``piece_bytes``.
+    """
+    messages, count = dense(codes_of(*(decoded[name] for name in _KEY)))
+    several = np.flatnonzero(np.bincount(messages, minlength=count)[messages] > 1)
+    honest = np.ones(len(messages), np.bool_)
+    number = np.ones(len(messages), np.int32)
+    copies = np.ones(len(messages), np.int64)
+    if len(several):
+        in_time = several[_in_time(decoded, messages, several)]
+        honest[in_time] = _are_honest(decoded, messages[in_time], in_time, piece_bytes)
+        shown = in_time[honest[in_time]]
+        starts = _starts(messages[shown])
+        sizes = np.diff(starts, append=len(shown))
+        number[shown] = np.arange(len(shown)) - np.repeat(starts, sizes) + 1
+        copies[shown] = np.repeat(sizes, sizes)
+    return Sightings(honest, number, copies)
 
 
-def _said() -> Column:
-    """Return the columns that distinguish messages under one id: the sender and the content."""
-    return F.sha2(F.concat(F.col("sender_id").cast("binary"), F.lit(b"\0"), _content()), 256)
+def honest_messages(decoded: pa.Table, seen: Sightings, *, piece_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:
+    """Yield the rows that are not forged, with ``sightings`` and ``sighting``, in tables of at most ``piece_bytes``."""
+    done = 0
+    for piece in pieces(decoded, piece_bytes):
+        rows = slice(done, done + piece.num_rows)
+        done += piece.num_rows
+        numbered = piece.append_column("sightings", pa.array(seen.copies[rows])).append_column(
+            "sighting", pa.array(seen.number[rows])
+        )
+        honest = seen.honest[rows]
+        yield numbered if honest.all() else numbered.filter(pa.array(honest))
 
 
-def _proven() -> Column:
-    """Return whether the id is a digest of the message, by a rule with no other inputs (`fairway.protocol.sds`)."""
-    lamport = F.unhex(F.lpad(F.hex(F.coalesce("lamport", F.lit(0))), 16, "0"))
-    unique = F.sha2(F.concat(F.col("sender_id").cast("binary"), F.lit(b"\0"), lamport, _content()), 256)
-    is_digest = (F.col("message_id") == unique) | (F.col("message_id") == F.sha2(_content(), 256))
-    return (F.col("kind") == "content") & is_digest
+def _in_time(decoded: pa.Table, messages: Codes, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
+    """Return the order of some rows by message, and of those of one message by time."""
+    keys = decoded.select(["timestamp", "message_hash"]).take(pa.array(rows))
+    keys = keys.append_column("message", pa.array(messages[rows]))
+    by = [(name, "ascending", "at_start") for name in ("message", "timestamp", "message_hash")]
+    order: NDArray[np.uint64] = pc.sort_indices(keys, by).to_numpy()
+    return order
+
+
+def _are_honest(decoded: pa.Table, messages: Codes, rows: NDArray[np.intp], piece_bytes: int) -> NDArray[np.bool_]:
+    """Return which rows are what the id of their message stands for; they are sorted by message and time."""
+    said = np.zeros(decoded.num_rows, np.int64)
+    distinct: dict[bytes, int] = {}
+    for row, message in _messages(decoded, rows, piece_bytes):
+        said[row] = distinct.setdefault(fingerprint(message), len(distinct))
+    starts = _starts(messages)
+    sizes = np.diff(starts, append=len(rows))
+    differs = said[rows] != np.repeat(said[rows[starts]], sizes)
+    # Which of several the id proves is asked only where there are several.
+    disputed = rows[np.isin(messages, messages[differs])]
+    is_content = np.ones(decoded.num_rows, np.bool_)
+    proven = np.ones(decoded.num_rows, np.bool_)
+    is_content[disputed] = pc.equal(decoded["kind"].take(pa.array(disputed)), Kind.CONTENT.value).to_numpy()
+    for row, message in _messages(decoded, disputed, piece_bytes):
+        proven[row] = is_content[row] and follows_a_rule(message)
+    # Sorting is stable, and keeps the order of time.
+    order = np.lexsort((~is_content[rows], ~proven[rows], messages))
+    honest: NDArray[np.bool_] = said[rows] == np.repeat(said[rows[order[starts]]], sizes)
+    return honest
+
+
+def _messages(decoded: pa.Table, rows: NDArray[np.intp], piece_bytes: int) -> Iterator[tuple[int, SdsMessage]]:
+    """Yield some rows, each as far as it tells what was said and by whom."""
+    wanted = np.zeros(decoded.num_rows, np.bool_)
+    wanted[rows] = True
+    done = 0
+    for piece in pieces(decoded.select(_SAID), piece_bytes):
+        there = np.flatnonzero(wanted[done : done + piece.num_rows])
+        columns = [column.to_pylist() for column in piece.take(pa.array(there)).columns]
+        for row, sender_id, message_id, lamport, content in zip((there + done).tolist(), *columns, strict=True):
+            yield (
+                row,
+                SdsMessage(
+                    message_id=message_id,
+                    sender_id=sender_id,
+                    channel_id="",
+                    lamport_timestamp=lamport,
+                    content=content,
+                ),
+            )
+        done += piece.num_rows
+
+
+def _starts(messages: Codes) -> NDArray[np.intp]:
+    """Return where each message begins, of messages that are together."""
+    return np.flatnonzero(np.diff(messages, prepend=-1))

@@ -1,0 +1,186 @@
+"""Each message once, whatever its copies are like: the functions of the stages, without a Spark."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.options import IdRule
+from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.sources import WAKU_MESSAGES
+from fairway.pipeline.stages.deduplicated import DEDUPLICATED, each_once
+from fairway.pipeline.stages.quarantine import forged
+from fairway.pipeline.stages.sds_messages import SDS_MESSAGES
+from fairway.pipeline.stages.unique_messages import honest_messages, sightings_of
+from fairway.protocol.sds.message_id import make_message_id
+
+WAKU = arrow_schema(WAKU_MESSAGES)
+SDS = arrow_schema(SDS_MESSAGES.replace("payload_bytes", "sources array<string>, payload_bytes", 1))
+
+few_texts = st.none() | st.sampled_from(["", "a", "b", "é"])
+few_bytes = st.none() | st.sampled_from([b"", b"x", b"\xff", b"xx"])
+waku_rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "message_hash": st.sampled_from([b"1", b"2", b"3" * 32, b""]),
+            "pubsub_topic": few_texts,
+            "content_topic": few_texts,
+            "payload": few_bytes,
+            "version": st.none() | st.integers(-1, 1),
+            "timestamp": st.none() | st.integers(-1, 1),
+            "meta": few_bytes,
+            "source": few_texts,
+        }
+    ),
+    max_size=20,
+)
+ORDER = ("timestamp", "source", "content_topic", "pubsub_topic", "version", "payload", "meta")
+
+
+def in_chunks(rows, schema, chunks):
+    """Return rows as a table of several chunks, as blobs give it."""
+    size = max(1, -(-len(rows) // chunks))
+    parts = [pa.Table.from_pylist(rows[start : start + size], schema) for start in range(0, len(rows), size)]
+    return pa.concat_tables([schema.empty_table(), *parts])
+
+
+def place_in(order, row):
+    """Return where a row sorts, as SQL sorts it: null first, text by its bytes."""
+    values = (row[name] for name in order)
+    return [(value is not None, value.encode() if isinstance(value, str) else value) for value in values]
+
+
+@given(waku_rows, st.integers(1, 3), st.sampled_from([1, 100, 1 << 20]))
+def test_the_first_of_the_copies_stays_and_every_store_is_named(rows, chunks, piece_bytes):
+    found = pa.concat_tables(
+        [arrow_schema(DEDUPLICATED).empty_table(), *each_once(in_chunks(rows, WAKU, chunks), piece_bytes=piece_bytes)]
+    )
+    copies = defaultdict(list)
+    for row in rows:
+        copies[row["message_hash"]].append(row)
+    expected = {}
+    for digest, same in copies.items():
+        first = dict(min(same, key=lambda row: place_in(ORDER, row)))
+        del first["source"]
+        sources = sorted({row["source"] for row in same} - {None}, key=str.encode)
+        expected[digest] = first | {"sources": sources, "copies": len(same)}
+    assert found.num_rows == len(expected)
+    assert {row["message_hash"]: row for row in found.to_pylist()} == expected
+
+
+@st.composite
+def sds_rows(draw):
+    """Rows under few ids; some ids are a digest of one of the contents."""
+    senders, contents, lamports = ("alice", "bob"), (None, b"x", b"y"), (None, 1, 2**63 - 1)
+    digests = [
+        make_message_id(rule, sender_id="alice", lamport=lamport or 0, content=b"x", now_ms=0, sequence=0)
+        for rule, lamport in ((IdRule.UNIQUE, 1), (IdRule.UNIQUE, None), (IdRule.PAYLOAD, 1))
+    ]
+    numbers = draw(st.permutations(range(12)))
+    return [
+        {
+            "message_hash": b"%02d" % number,
+            "timestamp": draw(st.integers(-1, 1)),
+            "sources": ["store"],
+            "status": "ok",
+            "kind": draw(st.sampled_from(["content", "sync", "ephemeral"])),
+            "channel_id": draw(st.sampled_from(["one", "other"])),
+            "message_id": draw(st.sampled_from(["m", *digests])),
+            "sender_id": draw(st.sampled_from(senders)),
+            "content": draw(st.sampled_from(contents)),
+            "lamport": draw(st.sampled_from(lamports)),
+            "payload_bytes": 7,
+        }
+        for number in numbers[: draw(st.integers(0, 12))]
+    ]
+
+
+def proven(row):
+    content, lamport = row["content"] or b"", (row["lamport"] or 0).to_bytes(8)
+    digests = (content, row["sender_id"].encode() + b"\0" + lamport + content)
+    return row["kind"] == "content" and row["message_id"] in {hashlib.sha256(text).hexdigest() for text in digests}
+
+
+@given(sds_rows(), st.integers(1, 3), st.sampled_from([1, 200, 1 << 20]))
+def test_copies_are_numbered_in_time_and_what_else_stands_under_their_id_is_forged(rows, chunks, piece_bytes):
+    table = in_chunks(rows, SDS, chunks)
+    seen = sightings_of(table, piece_bytes=piece_bytes)
+    kept = [row for part in honest_messages(table, seen, piece_bytes=piece_bytes) for row in part.to_pylist()]
+    same = defaultdict(list)
+    for row in sorted(rows, key=lambda row: (row["timestamp"], row["message_hash"])):
+        same[row["channel_id"], row["message_id"]].append(row)
+    expected = {}
+    for copies in same.values():
+        true = min(copies, key=lambda row: (not proven(row), row["kind"] != "content"))
+        honest = [row for row in copies if said(row) == said(true)]
+        expected |= {row["message_hash"]: (len(honest), place) for place, row in enumerate(honest, 1)}
+    assert {row["message_hash"]: (row["sightings"], row["sighting"]) for row in kept} == expected
+    assert [row["message_hash"] for row in kept] == [
+        row["message_hash"] for row in rows if row["message_hash"] in expected
+    ]
+    told = forged(table.filter(pa.array(~seen.honest))).to_pylist()
+    assert {row["message_hash"]: row["error"] for row in told} == {
+        row["message_hash"]: f"another message stands under the id {row['message_id']}"
+        for row in rows
+        if row["message_hash"] not in expected
+    }
+    assert all((row["status"], row["sources"], row["payload_bytes"]) == ("forged", ["store"], 7) for row in told)
+
+
+def said(row):
+    return row["sender_id"], row["content"] or b""
+
+
+@pytest.fixture
+def pool():
+    """Memory that Arrow takes from now on, and the most that it ever had."""
+    before = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(counted)
+    yield counted
+    pa.set_memory_pool(before)
+
+
+def test_a_message_of_thousands_of_copies_takes_pieces_of_memory_and_not_all_of_it(rng, pool):
+    """One hash in nearly every row, then one SDS message: of 30 MB one is worked on at a time."""
+    count, content = 3_000, rng.randbytes(10_000)
+    hashes = [b"the same"] * count
+    hashes[rng.randrange(count)] = b"another"
+    chunk = [{"payload": content, "timestamp": 1, "source": "s"}] * 100
+    table = pa.concat_tables([pa.Table.from_pylist(chunk, WAKU)] * 30)
+    table = table.set_column(0, "message_hash", pa.array(hashes))
+    before = pool.max_memory()
+    kept = [part.select(["message_hash", "copies"]).to_pylist() for part in each_once(table, piece_bytes=1 << 20)]
+    assert {row["message_hash"]: row["copies"] for part in kept for row in part} == {
+        b"the same": count - 1,
+        b"another": 1,
+    }
+    assert before < pool.max_memory() < 6 << 20
+
+
+def test_an_sds_message_of_thousands_of_copies_as_well(rng, pool):
+    count, content = 3_000, rng.randbytes(10_000)
+    row = {"channel_id": "team", "message_id": "m", "sender_id": "a", "kind": "content", "content": content}
+    chunk = [row | {"timestamp": number % 30} for number in range(100)]
+    table = pa.concat_tables([pa.Table.from_pylist(chunk, SDS)] * 30)
+    table = table.set_column(0, "message_hash", pa.array([b"%04d" % number for number in range(count)]))
+    before = pool.max_memory()
+    seen = sightings_of(table, piece_bytes=1 << 20)
+    numbers = {
+        digest: (of, number)
+        for part in honest_messages(table, seen, piece_bytes=1 << 20)
+        for digest, of, number in zip(
+            *(part[name].to_pylist() for name in ("message_hash", "sightings", "sighting")), strict=True
+        )
+    }
+    ordered = sorted(range(count), key=lambda number: (number % 100 % 30, number))
+    assert numbers == {b"%04d" % number: (count, place) for place, number in enumerate(ordered, 1)}
+    assert before < pool.max_memory() < 6 << 20
