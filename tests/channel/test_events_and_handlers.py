@@ -27,6 +27,7 @@ from fairway.events import (
     StatusChanged,
 )
 from fairway.options import RateLimitConfig
+from fairway.storage.memory_store import MemoryStore
 from fairway.waku.local import NetworkFaults
 
 
@@ -350,6 +351,25 @@ def test_a_broken_cipher_ends_the_send_with_an_error_and_nothing_leaves(in_group
         assert told[0].reason is SendErrorReason.ENCRYPTION_FAILED
         assert group.network.statistics().published == 0
         assert issubclass(EncryptionError, Exception)
+
+    in_group(scenario, sync_min_interval_ms=0)
+
+
+def test_a_send_that_fails_at_once_has_failed_after_a_restart_too(in_group):
+    async def scenario(group):
+        store = MemoryStore()
+        alice = await group.channel("alice", store=store, encryption=Broken("raises"))
+        receipt = await alice.send(b"secret", request_id="one")
+        with pytest.raises(DeliveryFailedError, match="encryption failed"):
+            await receipt.delivered()
+        await alice.close()
+        alice = await group.channel("alice", store=store, encryption=Broken("raises"))
+        async with asyncio.timeout(60):
+            with pytest.raises(DeliveryFailedError, match="encryption failed"):
+                await alice.receipt("one").delivered()
+        # A program that was killed before it was told sends it again.
+        with pytest.raises(DeliveryFailedError, match="encryption failed"):
+            await (await alice.send(b"secret", by={"bob"}, request_id="one")).delivered()
 
     in_group(scenario, sync_min_interval_ms=0)
 

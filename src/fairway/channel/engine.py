@@ -176,7 +176,10 @@ class Engine:
         changes: tuple[Change, ...] = ()
         outward: list[Outward] = []
         delivered: list[tuple[int, MessageReceived]] = []
-        requests = [] if accepted is None else [accepted]
+        # How a send that ends at once ended is written in place of its beginning.
+        requests = {} if accepted is None else {accepted.request_id: accepted}
+        if accepted is not None and accepted.outcome is SendOutcome.OPEN:
+            self._requests[accepted.request_id] = accepted
         trace: list[TracePoint] = []
         for effect in effects:
             match effect:
@@ -192,14 +195,14 @@ class Engine:
                     outward.append(event)
                     if isinstance(event, MessageEvent):
                         trace.append(TracePoint(at_ms=self._clock(), event=event))
-                        requests += self._ended(event)
+                        requests |= self._ended(event)
                 case _:
                     outward.append(effect)
-        if accepted is not None and accepted.outcome is SendOutcome.OPEN:
-            self._requests[accepted.request_id] = accepted
         write = None
         if changes or delivered or requests or trace:
-            write = Write(changes=changes, delivered=tuple(delivered), requests=tuple(requests), trace=tuple(trace))
+            write = Write(
+                changes=changes, delivered=tuple(delivered), requests=tuple(requests.values()), trace=tuple(trace)
+            )
         if write is None and not outward and not wait:
             return None
         return self.commits.add(write, outward, wait=wait)
@@ -400,20 +403,22 @@ class Engine:
             except Exception as error:  # noqa: BLE001 - any failure must reach the application
                 self._fail(error)
 
-    def _ended(self, event: MessageEvent) -> list[StoredRequest]:
-        """Return the stored request that an event ends, with its outcome."""
+    def _ended(self, event: MessageEvent) -> dict[str, StoredRequest]:
+        """Return the stored request that an event ends, with its outcome, by its id."""
         if not isinstance(event, MessageDelivered | DeliveryError):
-            return []
+            return {}
         known = self._requests.pop(event.request_id, None) or self._store.request(event.request_id)
         if known is None:
-            return []
+            return {}
         if isinstance(event, MessageDelivered):
             names = tuple(sorted({*known.delivered_to, *event.delivered_to}))
-            return [replace(known, outcome=SendOutcome.DELIVERED, ended_at_ms=event.at_ms, delivered_to=names)]
-        if known.outcome is SendOutcome.DELIVERED:
+            ended = replace(known, outcome=SendOutcome.DELIVERED, ended_at_ms=event.at_ms, delivered_to=names)
+        elif known.outcome is SendOutcome.DELIVERED:
             # A repeated send asked for more and failed; the first one stays delivered.
-            return []
-        return [replace(known, outcome=SendOutcome.FAILED, ended_at_ms=self._clock(), detail=event.detail)]
+            return {}
+        else:
+            ended = replace(known, outcome=SendOutcome.FAILED, ended_at_ms=self._clock(), detail=event.detail)
+        return {ended.request_id: ended}
 
     def _take_number(self) -> int:
         self._next_number += 1

@@ -113,6 +113,9 @@ class Checks:
             text = f"{name} asked the store for the same page more than {count} times in five minutes"
             yield self._violation(Invariant.BUDGET, at_ms, name, None, text)
         for (name, life, minute), offered in self._ledger.offered.items():
+            if name not in self._ledger.presences:
+                # A forger keeps to nothing.
+                continue
             taken = self._ledger.taken_from[name, life, minute]
             if offered - taken > max(_REFUSED, _REFUSED_SHARE * taken):
                 text = f"{name} handed {offered} messages in a minute to a node that took {taken} of them"

@@ -411,7 +411,11 @@ class Ledger(Observer):
 
     def answered(self, at_ms: int, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
         """Record the final answer of a receipt."""
-        self._by_request[request_id].answers.append((at_ms, delivered_to))
+        sent = self._by_request[request_id]
+        sent.answers.append((at_ms, delivered_to))
+        if delivered_to is None and not (sent.ends or sent.sds_ids):
+            # It was refused, and a crash came between that and the event.
+            sent.refused = True
         self._trace.update(f"{at_ms} {name} learns that {request_id} has {delivered_to}\n".encode())
 
     def unknown(self, at_ms: int, name: str, request_id: str) -> None:

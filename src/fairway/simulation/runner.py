@@ -155,8 +155,9 @@ class Run:
             or plan.slow_readers
             or plan.storage_faults_per_hour
         )
-        # A write takes so long, and as long again until that is known.
-        rules.disk_ms = 2 * plan.disk_ms if plan.disk_ms > FAST_DISK_MS else 0
+        if plan.store is StoreKind.DISK:
+            # A write takes so long, and with a slow disk as long again until that is known.
+            rules.disk_ms = 2 * plan.disk_ms if plan.disk_ms > FAST_DISK_MS else plan.disk_ms
         rules.is_limited = plan.rate_limit is not None
         if not any(getattr(plan, name) for name in _KEEP_FROM_SPEAKING) and plan.disk_ms <= FAST_DISK_MS:
             # RELIABLE-CHANNEL-API, "Synchronization messages": sooner than those for which no sender waits.
