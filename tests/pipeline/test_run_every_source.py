@@ -41,6 +41,7 @@ from fairway.storage.archive import ArchivedMessage
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
+from iso_times import iso
 from lip76_writing import write_lip76
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
@@ -276,7 +277,10 @@ def test_every_option_of_the_format_selects_what_it_says(spark, sqlite, messages
     places = [(message.timestamp_ns, message.message_hash) for message in messages]
     first, last = messages[4], messages[30]
     assert read(
-        startingtimestamp=first.timestamp_ns, ENDINGTIMESTAMP=last.timestamp_ns, minPartitions=3, label="north"
+        startingtimestamp=iso(first.timestamp_ns),
+        ENDINGTIMESTAMP=iso(last.timestamp_ns),
+        minPartitions=3,
+        label="north",
     ) == [place for place in places if first.timestamp_ns <= place[0] <= last.timestamp_ns]
     assert read(startingOffsets=offset(first), endingOffsets=offset(last), failOnDataLoss="false") == places[5:31]
     topic = "/tests/1/team/proto"

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.sources.options import DEFAULT_SETTLE_MS, SourceOptions, offset_of, place_of
+from fairway.pipeline.sources.options import DEFAULT_SETTLE_MS, OPTION_NAMES, SourceOptions, offset_of, place_of
+from fairway.pipeline.sources.times import first_ns, last_ns
 from fairway.storage.archive import ArchiveCursor
+from iso_times import iso
+
+ROOT = Path(__file__).parents[2]
+SECOND = 1_000_000_000
 
 OFFSET = '{"timestamp": 1760000000000000001, "hash": "0x%s"}' % ("ab" * 32)
 PLACE = ArchiveCursor(1_760_000_000_000_000_001, b"\xab" * 32)
@@ -36,7 +46,53 @@ def test_everything_is_taken_in_any_case():
     assert (options.uri, options.label, options.starting, options.min_partitions) == ("sqlite:a.db", "a", PLACE, 3)
     assert (options.max_offsets_per_trigger, options.fail_on_data_loss, options.settle_ns) == (10, False, 0)
     assert (chosen.content_topics, chosen.channels) == (("/a/1/b/proto", "/c/1/d/proto"), ("team",))
-    assert (chosen.start_ns, chosen.end_ns, chosen.pubsub_topic) == (1, 9, "/waku/2/rs/1/0")
+    assert (chosen.start_ns, chosen.end_ns) == (1_000_000, 9_999_999)
+    assert chosen.pubsub_topic == "/waku/2/rs/1/0"
+
+
+def test_a_json_list_has_names_with_commas_in_them():
+    options = SourceOptions.parse({"path": "a.db", "channels": '["team, the first", "b"]'})
+    assert options.selection.channels == ("team, the first", "b")
+
+
+def test_every_option_is_in_the_table_of_the_documentation():
+    documented = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    table = documented.partition("### Options of the source")[2].partition("\n### ")[0]
+    named = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    assert named == list(OPTION_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("2026-01-31", 1_769_817_600 * SECOND, 1_769_817_600 * SECOND + 999_999),
+        ("2026-01-31T10:55", 1_769_856_900 * SECOND, 1_769_856_900 * SECOND + 999_999),
+        ("2026-01-31T10:55:00Z", 1_769_856_900 * SECOND, 1_769_856_900 * SECOND + 999_999),
+        ("2026-01-31T12:55:00+02:00", 1_769_856_900 * SECOND, 1_769_856_900 * SECOND + 999_999),
+        ("2026-01-31 10:55:00.25", 1_769_856_900 * SECOND + 250_000_000, 1_769_856_900 * SECOND + 250_999_999),
+        ("2026-01-31T10:55:00.000000001Z", 1_769_856_900 * SECOND + 1, 1_769_856_900 * SECOND + 1),
+        ("1769856900000", 1_769_856_900 * SECOND, 1_769_856_900 * SECOND + 999_999),
+        ("-1", -1_000_000, -1),
+    ],
+)
+def test_times_are_iso_texts_or_milliseconds_and_the_last_one_is_whole(text, first, last):
+    assert (first_ns(text, "--since"), last_ns(text, "--until")) == (first, last)
+
+
+@given(st.integers(-(2**62), 2**62))
+def test_each_nanosecond_has_a_text(time_ns):
+    assert first_ns(iso(time_ns), "a time") == last_ns(iso(time_ns), "a time") == time_ns
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_time_or_refused(text):
+    try:
+        earliest = first_ns(text, "--since")
+    except ConfigurationError:
+        with pytest.raises(ConfigurationError, match="--since is "):
+            last_ns(text, "--since")
+    else:
+        assert earliest <= last_ns(text, "--since")
 
 
 def test_without_options_everything_is_read_from_the_beginning():
@@ -52,11 +108,24 @@ def test_a_place_survives_as_an_offset():
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("options", "why"),
     [
         ({}, "needs a path or a URI"),
         ({"contentTopic": "/a/1/b/proto"}, "has no option contenttopic; it has path"),
-        ({"startingTimestamp": "yesterday"}, "startingTimestamp must be a whole number"),
+        ({"startingTimestamp": "yesterday"}, "startingTimestamp is a time such as 2026-"),
+        (
+            {"startingTimestamp": "1760000000000000000"},
+            "startingTimestamp is milliseconds since 1970 .* of nanoseconds",
+        ),
+        (
+            {"startingTimestamp": "2", "endingTimestamp": "1"},
+            "startingTimestamp 2 is after endingTimestamp 1, which sel",
+        ),
+        ({"contentTopics": " , "}, "contentTopics names nothing and selects nothing; leave it out"),
+        ({"channels": "[]"}, "channels names nothing and selects nothing"),
+        ({"channels": '["team"'}, "channels begins as a JSON list and is none"),
+        ({"channels": "[7]"}, "channels is a JSON list of texts"),
+        ({"pubsubTopic": ""}, "pubsubTopic is empty and selects nothing"),
         ({"minPartitions": "0"}, "minPartitions must be at least 1"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be at least 1"),
         ({"settleMs": "-1"}, "settleMs must be at least 0"),
@@ -71,6 +140,6 @@ def test_a_place_survives_as_an_offset():
         ({"endingOffsets": "earliest"}, "endingOffsets is 'latest' or an offset"),
     ],
 )
-def test_what_cannot_work_is_named(given, why):
+def test_what_cannot_work_is_named(options, why):
     with pytest.raises(ConfigurationError, match=why):
-        SourceOptions.parse({"path": "a.db", **given} if given else {})
+        SourceOptions.parse({"path": "a.db", **options} if options else {})

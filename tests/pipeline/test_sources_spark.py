@@ -20,6 +20,7 @@ from fairway.pipeline.sources.waku import PUSHDOWN_CONF
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku.local import LocalNetwork, NetworkServer
 from fairway.wire.waku_message import WakuMessage
+from iso_times import iso
 
 pytestmark = pytest.mark.spark
 
@@ -118,7 +119,9 @@ def test_archives_open_by_uri_and_a_written_table_opens_again(spark, tmp_path):
     assert again.schema.simpleString() == table.schema.simpleString()
     assert {row.source for row in again.collect()} == {"a"}
     pipeline.register(spark)
-    by_format = spark.read.format("waku").option("startingTimestamp", START_NS + 5).load(f"parquet:{tmp_path}/messages")
+    by_format = (
+        spark.read.format("waku").option("startingTimestamp", iso(START_NS + 5)).load(f"parquet:{tmp_path}/messages")
+    )
     assert sorted(by_format.collect()) == sorted(table.where(f"timestamp >= {START_NS + 5}").collect())
     relabelled = open_source(spark, f"parquet:{tmp_path}/messages", label="b")
     assert {row.source for row in relabelled.collect()} == {"b"}

@@ -20,6 +20,7 @@ from fairway.pipeline.sources.options import SourceOptions
 from fairway.pipeline.sources.stream import WakuStreamReader
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage
+from iso_times import iso
 from lip76_writing import write_lip76
 
 SHARD = "/waku/2/rs/1/0"
@@ -137,7 +138,7 @@ def test_available_now_ends_at_what_was_there_when_it_began(tmp_path):
 def test_a_stream_begins_and_ends_where_it_is_told(tmp_path):
     fill(tmp_path / "a.db", range(10))
     first = NOW_NS - 100 * SECOND
-    times = {"startingTimestamp": str(first + 3), "endingTimestamp": str(first + 6)}
+    times = {"startingTimestamp": iso(first + 3), "endingTimestamp": iso(first + 6)}
     assert batches(reader(tmp_path / "a.db", **times))[0] == [[3, 4, 5, 6]]
     middle = reader(tmp_path / "a.db").latestOffset(reader(tmp_path / "a.db").initialOffset(), ReadMaxRows(4))
     assert batches(reader(tmp_path / "a.db", startingOffsets=json.dumps(middle)))[0] == [[4, 5, 6, 7, 8, 9]]

@@ -12,6 +12,7 @@ from fairway.errors import ConfigurationError
 from fairway.pipeline.sources import WakuDataSource
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage, message_hash
+from iso_times import iso
 
 SHARD = "/waku/2/rs/1/0"
 
@@ -61,7 +62,10 @@ def test_a_row_holds_the_message_and_where_it_came_from(path):
 
 def test_options_select_in_any_case(path):
     rows = read(
-        path=path, STARTINGTIMESTAMP="1010", endingtimestamp="1019", contentTopics="/app/1/0/proto,/app/1/9/proto"
+        path=path,
+        STARTINGTIMESTAMP=iso(1_010),
+        endingtimestamp=iso(1_019),
+        contentTopics="/app/1/0/proto,/app/1/9/proto",
     )
     assert sorted(int(row["payload"]) for row in rows) == [10, 12, 14, 16, 18]
     assert {row["pubsub_topic"] for row in read(path=path, pubsubTopic=SHARD)} == {SHARD}
@@ -81,5 +85,5 @@ def test_a_version_beyond_a_signed_column_does_not_end_the_read(tmp_path):
 def test_wrong_options_are_named(path):
     with pytest.raises(ConfigurationError, match="path"):
         read()
-    with pytest.raises(ConfigurationError, match="startingTimestamp must be a whole number"):
+    with pytest.raises(ConfigurationError, match="startingTimestamp is a time such as"):
         read(path=path, startingTimestamp="yesterday")

@@ -7,11 +7,12 @@ that names it; no option is ignored.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.sources.times import first_ns, last_ns
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.storage.archive import HASH_BYTES, MIN_TIMESTAMP_NS, ArchiveCursor
 from fairway.units import NS_PER_MS
@@ -19,7 +20,7 @@ from fairway.units import NS_PER_MS
 DEFAULT_SETTLE_MS: Final = 30_000
 """Nodes relay messages that are up to 20 s old (64/WAKU2-NETWORK); after 30 s a store has all that will arrive."""
 
-_NAMES: Final = (
+OPTION_NAMES: Final = (
     "path",
     "uri",
     "label",
@@ -35,6 +36,7 @@ _NAMES: Final = (
     "failOnDataLoss",
     "settleMs",
 )
+"""All options, in the order of the documentation."""
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
@@ -58,10 +60,10 @@ class SourceOptions:
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """Return the options, which may be written in any case, or raise `ConfigurationError`."""
         given = {name.lower(): value for name, value in options.items()}
-        unknown = given.keys() - {name.lower() for name in _NAMES}
+        unknown = given.keys() - {name.lower() for name in OPTION_NAMES}
         if unknown:
             raise ConfigurationError(
-                f"the source 'waku' has no option {', '.join(sorted(unknown))}; it has {', '.join(_NAMES)}"
+                f"the source 'waku' has no option {', '.join(sorted(unknown))}; it has {', '.join(OPTION_NAMES)}"
             )
         uri = given.get("uri") or given.get("path")
         if not uri:
@@ -74,11 +76,13 @@ class SourceOptions:
         return cls(
             uri=uri,
             label=given.get("label"),
-            selection=Selection(
-                start_ns=_integer(given, "startingTimestamp"),
-                end_ns=_integer(given, "endingTimestamp"),
+            selection=replace(
+                _selection(
+                    ("startingTimestamp", given.get("startingtimestamp")),
+                    ("endingTimestamp", given.get("endingtimestamp")),
+                ),
                 through=None if isinstance(ending, str) else ending,
-                pubsub_topic=given.get("pubsubtopic"),
+                pubsub_topic=_text(given, "pubsubTopic"),
                 content_topics=_list(given, "contentTopics"),
                 channels=_list(given, "channels"),
             ),
@@ -88,6 +92,27 @@ class SourceOptions:
             fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
             settle_ns=NS_PER_MS * (DEFAULT_SETTLE_MS if settle_ms is None else settle_ms),
         )
+
+
+def selection_of(
+    *,
+    since: str | None = None,
+    until: str | None = None,
+    channels: Collection[str] | None = None,
+    content_topics: Collection[str] | None = None,
+) -> Selection:
+    """Return the selection of a command: times as people write them, names of channels and content topics.
+
+    Raises `ConfigurationError` for a time that is none, a name that is empty, and a range that has nothing in it.
+    """
+    for name, values in (("--channel", channels), ("--topic", content_topics)):
+        if any(not value for value in values or ()):
+            raise ConfigurationError(f"{name} is empty and selects nothing; leave it out for all")
+    return replace(
+        _selection(("--since", since), ("--until", until)),
+        channels=tuple(channels or ()),
+        content_topics=tuple(content_topics or ()),
+    )
 
 
 def offset_of(place: ArchiveCursor) -> dict[str, Any]:
@@ -122,6 +147,24 @@ def _offset(given: Mapping[str, str], name: str, default: str) -> ArchiveCursor 
         raise ConfigurationError(f"option {name}: {error}") from error
 
 
+def _selection(starting: tuple[str, str | None], ending: tuple[str, str | None]) -> Selection:
+    """Return the selection between two times, each with the name that it has in errors."""
+    start_ns = None if starting[1] is None else first_ns(starting[1], starting[0])
+    end_ns = None if ending[1] is None else last_ns(ending[1], ending[0])
+    if start_ns is not None and end_ns is not None and start_ns > end_ns:
+        raise ConfigurationError(
+            f"{starting[0]} {starting[1]} is after {ending[0]} {ending[1]}, which selects nothing; exchange them"
+        )
+    return Selection(start_ns=start_ns, end_ns=end_ns)
+
+
+def _text(given: Mapping[str, str], name: str) -> str | None:
+    text = given.get(name.lower())
+    if text is not None and not text.strip():
+        raise ConfigurationError(f"option {name} is empty and selects nothing; leave it out for all")
+    return text
+
+
 def _integer(given: Mapping[str, str], name: str, *, at_least: int | None = None) -> int | None:
     value = given.get(name.lower())
     if value is None:
@@ -136,7 +179,24 @@ def _integer(given: Mapping[str, str], name: str, *, at_least: int | None = None
 
 
 def _list(given: Mapping[str, str], name: str) -> tuple[str, ...]:
-    return tuple(filter(None, (item.strip() for item in given.get(name.lower(), "").split(","))))
+    """Return the values of a JSON list, or of a text with commas; none if the option is not given."""
+    text = given.get(name.lower())
+    if text is None:
+        return ()
+    values: Any = text.split(",")
+    if text.lstrip().startswith("["):
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise ConfigurationError(f"option {name} begins as a JSON list and is none: {error}") from error
+        if not all(isinstance(value, str) for value in values):
+            raise ConfigurationError(f'option {name} is a JSON list of texts such as ["a", "b"], not {text!r}')
+    else:
+        values = map(str.strip, values)
+    found = tuple(filter(None, values))
+    if not found:
+        raise ConfigurationError(f"option {name} names nothing and selects nothing; leave it out for all")
+    return found
 
 
 def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:

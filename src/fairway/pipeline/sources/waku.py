@@ -10,14 +10,16 @@ Options (their names in any case):
   alone, ``postgresql://...``, ``parquet:DIR``, ``lip76:DIR``, ``http://...``); files must be the same on the driver and
   every executor.
 - ``label``: the value of the column ``source``; the default is the place without credentials.
-- ``startingTimestamp``, ``endingTimestamp``: the first and last timestamp wanted, nanoseconds, both included.
+- ``startingTimestamp``, ``endingTimestamp``: the first and last time wanted, both included, as ISO text or in
+  milliseconds since 1970 (`fairway.pipeline.sources.times`).
 - ``startingOffsets``: ``earliest`` (default, also of a stream), ``latest``, or an offset as a checkpoint has it,
   ``{"timestamp": 1760000000000000000, "hash": "0x..."}``: everything up to and including that message is behind it.
 - ``endingOffsets``: ``latest`` (default) or an offset, whose message still belongs to the table.
-- ``contentTopics``: only messages of these content topics, separated by commas.
+- ``contentTopics``: only messages of these content topics: a JSON list, or separated by commas.
 - ``pubsubTopic``: only messages of this shard.
-- ``channels``: only messages that contain one of these channel ids, separated by commas, in clear text. The source
-  decodes nothing: this is a first filter, for channels without encryption; ``channel_id`` of ``sds_messages`` is exact.
+- ``channels``: only messages that contain one of these channel ids in clear text: a JSON list, or separated by
+  commas. The source decodes nothing: this is a first filter, for channels without encryption; ``channel_id`` of
+  ``sds_messages`` is exact.
 - ``minPartitions``: number of parts of the archive, or of a micro-batch (default: by size and cores).
 - ``maxOffsetsPerTrigger``: largest number of messages in a micro-batch.
 - ``failOnDataLoss``: whether to stop (default), or warn, when a store may have removed messages after the offset (it

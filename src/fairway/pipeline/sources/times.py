@@ -1,0 +1,65 @@
+"""Times as people and other systems write them: ISO 8601, or whole milliseconds since the Unix epoch, as in Kafka.
+
+Waku timestamps are nanoseconds. Invariant: a range from ``first_ns(a)`` to ``last_ns(b)`` has all messages of the
+milliseconds ``a`` and ``b``, and of what lies between; a time that is written with more than three digits behind the
+second is exact.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from fairway.errors import ConfigurationError
+from fairway.units import NS_PER_MS, NS_PER_S
+
+_FRACTION: Final = re.compile(r"(?P<seconds>.*:\d\d)[.,](?P<digits>\d{1,9})(?P<zone>\D.*)?", re.DOTALL)
+_NUMBER: Final = re.compile(r"[+-]?\d{1,30}")
+_MS_DIGITS: Final = 3
+_NS_DIGITS: Final = 9
+_MAX_MS: Final = (2**63 - 1) // NS_PER_MS
+"""The last millisecond of a signed 64-bit number of nanoseconds: in the year 2262."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def first_ns(text: str, what: str) -> int:
+    """Return the first nanosecond of a time; ``what`` names it in the error.
+
+    A time without a zone is in UTC, and a date alone is its first millisecond. Raises `ConfigurationError`.
+    """
+    return _parsed(text, what)[0]
+
+
+def last_ns(text: str, what: str) -> int:
+    """Return the last nanosecond of a time: of its millisecond, if it has no more than three digits behind the second.
+
+    Otherwise as `first_ns`.
+    """
+    time_ns, is_exact = _parsed(text, what)
+    return time_ns if is_exact else time_ns + NS_PER_MS - 1
+
+
+def _parsed(text: str, what: str) -> tuple[int, bool]:
+    """Return a time in nanoseconds, and whether it has more digits than milliseconds."""
+    text = text.strip()
+    if _NUMBER.fullmatch(text):
+        time_ms = int(text)
+        if abs(time_ms) > _MAX_MS:
+            raise ConfigurationError(
+                f"{what} is milliseconds since 1970 or an ISO time, and {text} milliseconds is after the year 2262; "
+                "of nanoseconds leave the last six digits out"
+            )
+        return time_ms * NS_PER_MS, False
+    fraction = _FRACTION.fullmatch(text)
+    digits = fraction["digits"] if fraction else ""
+    try:
+        moment = datetime.fromisoformat(fraction["seconds"] + (fraction["zone"] or "") if fraction else text)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{what} is a time such as 2026-01-31T10:55:00Z (without a zone: UTC), or milliseconds since 1970, not "
+            f"{text!r}: {error}"
+        ) from error
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+    seconds = since.days * 86_400 + since.seconds
+    return seconds * NS_PER_S + int(digits.ljust(_NS_DIGITS, "0")), len(digits) > _MS_DIGITS
