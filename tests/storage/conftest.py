@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import shutil
-import signal
-import subprocess
-import tempfile
 import threading
-import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,6 +12,7 @@ from fairway.storage.channel_store import StoredRequest, Write
 from fairway.storage.memory_store import MemoryStore
 from fairway.storage.sqlite_store import SqliteStore
 from patience import PATIENCE_S
+from postgres_server import running_postgres
 
 OWNER = ("harbour", "alice", "/fairway/1/harbour/proto")
 
@@ -135,84 +127,8 @@ def new_store(request, path):
     return MemoryStore if request.param == "memory" else lambda **bounds: SqliteStore(path, **bounds)
 
 
-def server_programs() -> Path | None:
-    candidates = [Path(found).parent] if (found := shutil.which("initdb")) else []
-    candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return next((folder for folder in candidates if (folder / "postgres").exists()), None)
-
-
-def server_user() -> str | None:
-    """PostgreSQL refuses to run as root; Debian's package brings the user for it."""
-    if os.geteuid() != 0:
-        return getpass.getuser()
-    pwd = pytest.importorskip("pwd")
-    try:
-        return pwd.getpwnam("postgres").pw_name
-    except KeyError:
-        return None
-
-
-class PostgresServer:
-    """A server of our own, reached by a socket in its folder; it can be stopped and started again."""
-
-    def __init__(self, programs: Path, folder: Path, user: str) -> None:
-        self.uri = f"postgresql://fairway@/postgres?host={folder}"
-        self._programs, self._folder = programs, folder
-        run_as: dict[str, Any] = {"user": user} if os.geteuid() == 0 else {}
-        self._quiet: dict[str, Any] = {
-            "stdout": subprocess.DEVNULL,
-            "stderr": subprocess.DEVNULL,
-            "cwd": folder,
-            **run_as,
-        }
-        self._process: subprocess.Popen[Any] | None = None
-        # A locale whose order is not that of bytes, where there is one, is what the order of hashes must survive.
-        subprocess.run(
-            [programs / "initdb", "-D", folder / "data", "-A", "trust", "-U", "fairway", "-E", "UTF8", "--no-sync"],
-            check=True,
-            timeout=PATIENCE_S,
-            **self._quiet,
-        )
-
-    def start(self):
-        psycopg = pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
-        settings = ["-c", "listen_addresses=", "-c", "fsync=off", "-k", str(self._folder)]
-        self._process = process = subprocess.Popen(
-            [self._programs / "postgres", "-D", self._folder / "data", *settings], **self._quiet
-        )
-        ends_s = time.monotonic() + PATIENCE_S
-        while time.monotonic() < ends_s:
-            try:
-                psycopg.connect(self.uri).close()
-            except psycopg.OperationalError:
-                assert process.poll() is None, "the server ended"
-                time.sleep(0.1)
-            else:
-                return
-        pytest.fail("the server did not start")
-
-    def stop(self):
-        if self._process is not None:
-            self._process.send_signal(signal.SIGINT)  # SIGTERM would wait for connections that a failed test left open
-            self._process.wait(timeout=PATIENCE_S)
-            self._process = None
-
-
 @pytest.fixture(scope="session")
 def postgres():
     """Start a server that lives as long as the tests of this folder."""
-    pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
-    programs, user = server_programs(), server_user()
-    if programs is None or user is None:
-        pytest.skip("needs a PostgreSQL server: apt-get install postgresql (its programs and the user 'postgres')")
-    folder = Path(tempfile.mkdtemp(prefix="fairway-pg-"))
-    server = None
-    try:
-        shutil.chown(folder, user)
-        server = PostgresServer(programs, folder, user)
-        server.start()
+    with running_postgres() as server:
         yield server
-    finally:
-        if server is not None:
-            server.stop()
-        shutil.rmtree(folder)

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from fairway.cli import _pipeline_send, _pipeline_stream
+from fairway.cli import _pipeline_backfill, _pipeline_send, _pipeline_stream
 from fairway.cli._pipeline_terminal import (
     DEFAULT_PARITY_RATE,
     MoreSources,
@@ -41,6 +41,7 @@ def command() -> None:
 
 app.command(name="send")(_pipeline_send.command)
 app.command(name="stream")(_pipeline_stream.command)
+app.command(name="backfill")(_pipeline_backfill.command)
 
 
 @app.command()

@@ -144,7 +144,7 @@ def uncovered(
     known: list[TablePartition], timestamps_ns: Iterable[int], now_ns: int, late_s: float = LATE_S
 ) -> set[TablePartition]:
     """Return the partitions to create for messages of these times, from ``late_s`` ago to `AHEAD_S` ahead."""
-    oldest_ns, newest_ns = now_ns - round(min(late_s, LATE_S) * NS_PER_S), now_ns + AHEAD_S * NS_PER_S
+    oldest_ns, newest_ns = now_ns - round(late_s * NS_PER_S), now_ns + AHEAD_S * NS_PER_S
     wanted = set()
     for timestamp_ns in {*timestamps_ns, now_ns, newest_ns}:
         if oldest_ns <= timestamp_ns <= newest_ns and not covers(known, timestamp_ns):

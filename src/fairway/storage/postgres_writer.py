@@ -40,11 +40,14 @@ _Row = tuple[str, str, str, str, int, int, str | None]
 
 
 class PostgresWriter:
-    """Writes to one database; used in one thread. It connects at the first use."""
+    """Writes to one database; used in one thread. It connects at the first use.
 
-    def __init__(self, uri: str, *, max_age_s: float | None = None) -> None:
+    Partitions are created for times of the last ``late_s`` seconds, and not beyond ``max_age_s``, if that is given.
+    """
+
+    def __init__(self, uri: str, *, max_age_s: float | None = None, late_s: float = layout.LATE_S) -> None:
         self._session: Final = PostgresSession(uri)
-        self._late_s: Final = layout.LATE_S if max_age_s is None else max_age_s
+        self._late_s: Final = late_s if max_age_s is None else min(late_s, max_age_s)
         self._known: list[layout.TablePartition] = []
         self.added = 0
         """How many new messages were written."""

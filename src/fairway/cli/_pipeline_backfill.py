@@ -1,0 +1,129 @@
+"""``fairway pipeline backfill``: write into an archive or a node what another archive has and it lacks."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.markup import escape
+
+from fairway.cli._pipeline_terminal import broken_off, console, progress_bar
+from fairway.extras import needing
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from fairway.pipeline.backfill import BackfillProgress, BackfillSummary
+
+_DEFAULT_EPOCH_MS: Final = 600_000
+
+
+def command(
+    *,
+    source: Annotated[
+        str, typer.Option("--from", metavar="URI", help="What has the messages: a source of 'pipeline run'.")
+    ],
+    target: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="URI",
+            help="What lacks them: sqlite:PATH, parquet:DIR, postgresql://..., or a node with a store: http://..., "
+            "/ip4/..., local://...",
+        ),
+    ],
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only messages from this time on, such as 2026-01-31T10:55:00Z.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages up to this time.")] = None,
+    channel: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="Only this channel, if it is not encrypted. Repeatable.", show_default="all"),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC", help="Only this content topic. Repeatable.", show_default="all"),
+    ] = None,
+    rate_limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Messages in an epoch, evenly spaced.", show_default="what a node says of itself"),
+    ] = None,
+    epoch_ms: Annotated[int, typer.Option(min=1, help="Length of an epoch of the rate limit.")] = _DEFAULT_EPOCH_MS,
+    max_message_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Leave out larger messages.", show_default="no limit")
+    ] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(min=1, help="End after so much payload.", show_default="no limit")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what is lacking, and write nothing.")] = False,
+    machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
+) -> None:
+    """Write into an archive or a node what another archive has and it lacks, each message once.
+
+    Started again with the same arguments it goes on, also after a crash. Starts no Spark.
+
+    Exit code 0 if the target has everything now (with --dry-run: could have), 1 if messages were left out, 2 if it
+    could not go on.
+
+    Example: [bold]fairway pipeline backfill --from sqlite:one.db --to sqlite:two.db --since 2026-01-31T10:55:00Z[/bold]
+    """
+    with needing("spark", "the pipeline"):
+        from fairway.pipeline.backfill import BackfillOptions, backfill  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.sources.options import selection_of  # noqa: PLC0415 - needs the [spark] extra
+    options = BackfillOptions(
+        selection=selection_of(since=since, until=until, channels=channel, content_topics=topic),
+        rate_limit=rate_limit,
+        epoch_ms=epoch_ms,
+        max_message_bytes=max_message_bytes,
+        max_bytes=max_bytes,
+        dry_run=dry_run,
+    )
+    with progress_bar() as bar, broken_off("the same command goes on from here"):
+        summary = backfill(source, target, options=options, progress=_Shown(bar, dry_run=dry_run).show)
+    if machine:
+        typer.echo(json.dumps(summary.as_json(), indent=2))
+    else:
+        _print(summary)
+    raise typer.Exit(0 if summary.is_complete else 1)
+
+
+class _Shown:
+    """How far a backfill is, on stderr."""
+
+    def __init__(self, bar: Progress, *, dry_run: bool) -> None:
+        self._bar = bar
+        self._dry_run = dry_run
+        self._task = bar.add_task("comparing", total=None)
+
+    def show(self, progress: BackfillProgress) -> None:
+        what = f"{progress.lacking:,} lacking"
+        if not self._dry_run:
+            what += f", {progress.sent:,} written"
+        self._bar.update(self._task, total=progress.total, completed=progress.read, description=what)
+
+
+def _print(summary: BackfillSummary) -> None:
+    out = console()
+    out.print(
+        f"{escape(summary.target)} had {summary.there:,} of the {_unique(summary):,} messages of "
+        f"{escape(summary.source)}, and lacked {summary.lacking:,} ({summary.lacking_bytes:,} bytes)"
+    )
+    if not summary.read:
+        out.print("nothing was read: the source is empty, or nothing in it is on the topics or in the time given")
+    if summary.dry_run:
+        out.print("nothing was written; to write it, leave --dry-run out")
+    else:
+        out.print(f"{summary.written:,} written")
+    if summary.too_large:
+        out.print(f"{summary.too_large:,} left out: larger than --max-message-bytes")
+    for reason, count in summary.refused.most_common():
+        out.print(f"{count:,} not taken: {escape(reason)}")
+    if summary.invalid:
+        out.print(f"{summary.invalid:,} rows of the source are no messages, or do not have the hash of theirs")
+    if summary.reached_max_bytes:
+        out.print("--max-bytes is reached; the same command goes on from here")
+
+
+def _unique(summary: BackfillSummary) -> int:
+    return summary.there + summary.lacking + summary.too_large

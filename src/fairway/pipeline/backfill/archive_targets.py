@@ -1,0 +1,131 @@
+"""Archives of nwaku's two layouts as targets: a SQLite file, and a PostgreSQL database.
+
+Both keep the message hash as a key, so that other processes may write at the same time, and no message is kept twice.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from fairway.errors import ConfigurationError, StorageError
+from fairway.pipeline.backfill.target import Offered, Settled, Target
+from fairway.storage.nwaku_archive import NwakuArchive, file_at
+from fairway.storage.postgres_layout import LATE_S
+from fairway.storage.postgres_pages import PostgresPages
+from fairway.storage.postgres_session import place_without_credentials
+from fairway.storage.postgres_writer import PostgresWriter
+from fairway.units import NS_PER_S
+
+_ROWS: Final = 1_000
+_READ_LIMIT_S: Final = 60.0
+
+
+class SqliteTarget(Target):
+    """The SQLite archive of a store node; a file that is not there is created, unless nothing is to be written."""
+
+    rows_at_once = _ROWS
+
+    def __init__(self, place: str, *, create: bool) -> None:
+        if not place:
+            raise ConfigurationError("'sqlite:' names no file; an example is sqlite:store.sqlite3")
+        path = file_at(place).absolute()
+        self.name = f"sqlite:{path}"
+        is_there = path.exists()
+        self._archive: Final = NwakuArchive(path, read_only=not create) if create or is_there else None
+        self._before = 0
+
+    def known(self, hashes: Collection[bytes]) -> set[bytes]:
+        """Return those of some hashes that the file has."""
+        return set() if self._archive is None else {place.message_hash for place in self._archive.places(hashes)}
+
+    def write(self, messages: Sequence[Offered]) -> None:
+        """Queue messages; the archive writes them in batches."""
+        if self._archive is None:
+            raise ConfigurationError(f"{self.name}: was opened to look only")
+        with _written(self.name):
+            for each in messages:
+                routed = each.message
+                self._archive.append(
+                    routed.pubsub_topic, routed.message, routed.message_hash, received_ns=each.timestamp_ns
+                )
+
+    def settle(self, *, last: bool) -> Settled:  # noqa: ARG002 - each batch is certain at once
+        """Write what is queued."""
+        if self._archive is None:
+            return Settled()
+        with _written(self.name):
+            self._archive.flush()
+        added = self._archive.added
+        settled, self._before = Settled(written=added - self._before), added
+        return settled
+
+    def close(self) -> None:
+        """Write what is queued, and close the file."""
+        if self._archive is not None:
+            with _written(self.name):
+                self._archive.close()
+
+
+class PostgresTarget(Target):
+    """nwaku's tables in PostgreSQL, which are created in an empty database."""
+
+    rows_at_once = _ROWS
+
+    def __init__(self, uri: str, *, oldest_ns: int | None, create: bool) -> None:
+        self.name = place_without_credentials(uri)
+        late_s = LATE_S if oldest_ns is None else max(LATE_S, (time.time_ns() - oldest_ns) / NS_PER_S)
+        self._writer: Final = PostgresWriter(uri, late_s=late_s)
+        self._pages: Final = PostgresPages(uri, read_limit_s=_READ_LIMIT_S)
+        self._late_days: Final = late_s / 86_400
+        self._settled = Settled()
+        if create:
+            self._writer.prepare()
+
+    def known(self, hashes: Collection[bytes]) -> set[bytes]:
+        """Return those of some hashes that the tables have."""
+        return {place.message_hash for place in self._pages.places(hashes)}
+
+    def write(self, messages: Sequence[Offered]) -> None:
+        """Write messages in one statement."""
+        before = self._writer.added
+        entries = [
+            (each.message.pubsub_topic, each.message.message, each.message.message_hash, each.timestamp_ns)
+            for each in messages
+        ]
+        refused = self._writer.write(entries)
+        self._settled.written += self._writer.added - before
+        if refused:
+            self._settled.refused[
+                f"its tables have no room for messages older than {self._late_days:.0f} days or more than an hour "
+                "ahead: give --since with the time from which partitions are to be made"
+            ] += refused
+
+    def settle(self, *, last: bool) -> Settled:  # noqa: ARG002 - each batch is certain at once
+        """Return what became of the messages since the call before."""
+        settled, self._settled = self._settled, Settled()
+        return settled
+
+    def close(self) -> None:
+        """Close both connections."""
+        self._writer.close()
+        self._pages.close()
+
+
+class _written:  # noqa: N801 - a context manager that reads as a verb
+    """Turn the errors of a file that cannot be written into `StorageError`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Raise `StorageError` for an error of the database."""
+        if isinstance(error, sqlite3.Error | OSError):
+            raise StorageError(
+                f"{self._name}: cannot be written: {error}; what was written stays, and the same command goes on"
+            ) from error

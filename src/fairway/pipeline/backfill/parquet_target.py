@@ -1,0 +1,147 @@
+"""`ParquetTarget`: a folder of Parquet files that gets further files.
+
+Invariant: a file appears whole or not at all, and only one backfill writes into a folder at a time. So the files are
+the record of what was written: a backfill that was killed loses at most the file that it was making, and writes those
+messages again.
+
+The hashes of all messages of the folder are in memory, 32 bytes each.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from fairway.errors import ConfigurationError, StorageError, StoreLockedError
+from fairway.pipeline.backfill.hash_set import HashSet
+from fairway.pipeline.backfill.target import Offered, Settled, Target
+from fairway.pipeline.sources.parquet_scan import ParquetScan
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, arrow_batch
+from fairway.storage.archive import HASH_BYTES, ArchivedMessage
+from fairway.storage.store_lock import StoreLock
+
+_ROWS: Final = 1_000
+_FILE_ROWS: Final = 50_000
+_FILE_BYTES: Final = 67_108_864
+"""Payload after which a file ends; it is in memory until then."""
+_PART: Final = ".backfill-*.part"
+"""Files that are being made; readers of Parquet skip names with a dot in front."""
+
+
+class ParquetTarget(Target):
+    """A folder on this machine, which is created if it is missing; its files have columns of ``waku_messages``."""
+
+    rows_at_once = _ROWS
+
+    def __init__(self, place: str, *, create: bool) -> None:
+        if not place or "://" in place or place.endswith(".parquet"):
+            raise ConfigurationError(
+                f"parquet:{place} is no folder of this machine, and only such a one can get further files; an example "
+                "is parquet:waku_messages"
+            )
+        self._folder: Final = Path(place).absolute()
+        self.name = f"parquet:{self._folder}"
+        if self._folder.exists() and not self._folder.is_dir():
+            raise ConfigurationError(f"{self._folder} is a file; give a folder, which gets further files")
+        self._lock: StoreLock | None = None
+        if create:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._lock = self._locked()
+        try:
+            for left in self._folder.glob(_PART) if create else ():
+                left.unlink()
+            self._schema, self._hashes = self._read()
+        except BaseException:
+            self.close()
+            raise
+        self._batches: list[pa.RecordBatch] = []
+        self._pending: set[bytes] = set()
+        self._bytes = 0
+
+    def known(self, hashes: Collection[bytes]) -> set[bytes]:
+        """Return those of some hashes that the folder, or the file in the making, has."""
+        return self._hashes.found(tuple(hashes)) | (self._pending & set(hashes))
+
+    def write(self, messages: Sequence[Offered]) -> None:
+        """Collect messages for the next file."""
+        self._batches.append(arrow_batch([_row(each) for each in messages], self.name))
+        self._pending.update(each.message.message_hash for each in messages)
+        self._bytes += sum(len(each.message.message.payload) for each in messages)
+
+    def settle(self, *, last: bool) -> Settled:
+        """Write a file if enough has come together, or this is the end."""
+        enough = len(self._pending) >= _FILE_ROWS or self._bytes >= _FILE_BYTES
+        if not self._pending or not (enough or last):
+            return Settled()
+        try:
+            self._write_file()
+        except (OSError, pa.ArrowException) as error:
+            raise StorageError(
+                f"{self._folder}: cannot be written: {error}; what was written stays, and the same command goes on"
+            ) from error
+        settled = Settled(written=len(self._pending))
+        self._hashes.add(self._pending)
+        self._batches, self._pending, self._bytes = [], set(), 0
+        return settled
+
+    def close(self) -> None:
+        """Let others write into the folder."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def _locked(self) -> StoreLock:
+        try:
+            return StoreLock(self._folder.resolve() / "_backfill")
+        except StoreLockedError as error:
+            raise StoreLockedError(f"{self._folder}: another backfill writes into it; wait for its end") from error
+
+    def _read(self) -> tuple[pa.Schema, HashSet]:
+        """Return the columns of the folder's files, and the hashes in them."""
+        known = HashSet()
+        if not self._folder.is_dir() or next(self._folder.rglob("*.parquet"), None) is None:
+            return ARROW_SCHEMA, known
+        ParquetScan(path=str(self._folder), source=self.name, is_labelled=True).plan(1)
+        dataset = ds.dataset(str(self._folder), format="parquet", partitioning="hive")
+        others = [name for name in dataset.schema.names if name not in ARROW_SCHEMA.names]
+        folders = [path for path in self._folder.iterdir() if path.is_dir() and "=" in path.name]
+        if others or folders:
+            what = f"columns {', '.join(others)}" if others else f"the folder {folders[0].name}"
+            raise ConfigurationError(
+                f"{self._folder}: is a table that something else makes, for it has {what}; give a folder of "
+                "waku_messages of one store, or a new one"
+            )
+        for batch in dataset.to_batches(columns=["message_hash"]):
+            hashes = batch.column("message_hash").to_pylist()
+            known.add(each for each in hashes if each is not None and len(each) == HASH_BYTES)
+        return dataset.schema, known
+
+    def _write_file(self) -> None:
+        table = pa.Table.from_batches(self._batches).select(self._schema.names).cast(self._schema)
+        name = uuid.uuid4().hex
+        part = self._folder / _PART.replace("*", name)
+        with part.open("wb") as file:
+            pq.write_table(table, file, compression="zstd")
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self._folder / f"backfill-{name}.parquet")
+
+
+def _row(each: Offered) -> ArchivedMessage:
+    message = each.message.message
+    return ArchivedMessage(
+        message_hash=each.message.message_hash,
+        pubsub_topic=each.message.pubsub_topic,
+        content_topic=message.content_topic,
+        payload=message.payload,
+        version=message.version or 0,
+        timestamp_ns=each.timestamp_ns,
+        meta=message.meta,
+    )

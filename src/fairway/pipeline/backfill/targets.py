@@ -1,0 +1,90 @@
+"""`open_target`: opens what a backfill writes to, by the beginning of its address.
+
+The table `_KINDS` has a line for each kind. Invariant: an address of which nothing can be made raises
+`ConfigurationError` before anything is opened, and names never have credentials in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline.backfill.archive_targets import PostgresTarget, SqliteTarget
+from fairway.pipeline.backfill.node_target import NodeTarget
+from fairway.pipeline.backfill.parquet_target import ParquetTarget
+from fairway.pipeline.backfill.target import Target, TargetOptions
+from fairway.storage.nwaku_archive import file_at
+
+
+def open_target(address: str, options: TargetOptions) -> Target:
+    """Open what a backfill writes to.
+
+    Raises `ConfigurationError` for an address that cannot be written to, and the errors of the archive or node.
+    """
+    for prefixes, make in _KINDS:
+        if address.startswith(prefixes):
+            return make(address, options)
+    raise ConfigurationError(
+        f"{address!r} is nothing that can be written to; examples are {', '.join(TARGET_EXAMPLES)}"
+    )
+
+
+def is_same_place(source_uri: str, address: str) -> bool:
+    """Return whether a source and a target are visibly the same archive."""
+    return _place(source_uri) == _place(address)
+
+
+def _place(address: str) -> tuple[str, str]:
+    scheme, _, rest = address.partition(":")
+    if scheme == "sqlite":
+        return scheme, str(file_at(rest).absolute())
+    if scheme == "parquet":
+        return scheme, str(Path(rest).absolute())
+    return scheme, rest.rstrip("/")
+
+
+def _sqlite(address: str, options: TargetOptions) -> Target:
+    return SqliteTarget(address.removeprefix("sqlite:"), create=options.create)
+
+
+def _postgresql(address: str, options: TargetOptions) -> Target:
+    return PostgresTarget(address, oldest_ns=options.oldest_ns, create=options.create)
+
+
+def _parquet(address: str, options: TargetOptions) -> Target:
+    return ParquetTarget(address.removeprefix("parquet:"), create=options.create)
+
+
+def _node(address: str, options: TargetOptions) -> Target:
+    return NodeTarget(address, kept_s=options.kept_s)
+
+
+def _lip76(address: str, _options: TargetOptions) -> Target:
+    raise ConfigurationError(
+        f"{address!r}: the archives of a LIP-76 folder are sealed and cannot get further messages; write into a "
+        "sqlite: or parquet: archive"
+    )
+
+
+_Maker = Callable[[str, TargetOptions], Target]
+
+_KINDS: Final[tuple[tuple[tuple[str, ...], _Maker], ...]] = (
+    (("http:", "https:", "local://", "/ip4/", "/ip6/", "/dns"), _node),
+    (("postgresql:", "postgres:"), _postgresql),
+    (("parquet:",), _parquet),
+    (("sqlite:",), _sqlite),
+    (("lip76:",), _lip76),
+)
+"""Beginnings of addresses, and the function that opens such a target."""
+
+TARGET_EXAMPLES: Final = (
+    "sqlite:store.sqlite3",
+    "postgresql://user@127.0.0.1:5432/postgres",
+    "parquet:folder",
+    "http://127.0.0.1:8645",
+    "/ip4/192.0.2.7/tcp/60000/p2p/16Uiu2...",
+    "local://127.0.0.1:60010",
+)
+"""One address of each kind."""
