@@ -210,7 +210,7 @@ def test_what_is_behind_a_question_mark_or_on_another_file_system_is_no_path(tmp
     assert sharded.described() != plain.described()
     assert sharded.uri.endswith("?cluster=2&shards=4")
     assert RunSource.parse("parquet:hdfs://cluster/tables/waku_messages").fingerprint() == []
-    assert RunSource.parse("parquet:s3a://bucket/key").size_bytes() == 0
+    assert RunSource.parse("parquet:viewfs://cluster/key").size_bytes() == 0
     assert RunSource.parse(f"parquet:{tmp_path}/{{a,b}}").fingerprint() == []
     monkeypatch.chdir(tmp_path)
     assert RunSource.parse("parquet:.").size_bytes() == 2

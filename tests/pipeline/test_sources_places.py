@@ -8,6 +8,7 @@ import pickle
 import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -63,6 +64,7 @@ def table_row(message: WakuMessage, **more: object) -> dict[str, object]:
         "pubsub_topic": SHARD,
         "content_topic": message.content_topic,
         "payload": message.payload,
+        "version": 0,
         "timestamp": message.timestamp_ns,
         **more,
     }
@@ -282,8 +284,25 @@ def test_a_row_of_a_table_that_lacks_what_a_message_has_is_a_row_all_the_same(tm
     write_parquet(tmp_path / "a", [*found[:2], found[2] | lacking, found[3] | lacking | {"payload": None}, *found[4:]])
     assert numbers([row for row in rows(f"parquet:{tmp_path}/a") if row["timestamp"]]) == [0, 1, *range(4, 10)]
     odd = [row for row in rows(f"parquet:{tmp_path}/a") if not row["timestamp"]]
-    assert sorted(row["payload"] for row in odd) == [b"", b"2"]
-    assert sorted(len(row["message_hash"]) for row in odd) == [0, 32]
+    assert sorted((row["payload"] or b"", len(row["message_hash"])) for row in odd) == [(b"", 0), (b"2", 32)]
+    assert {(row["content_topic"], row["pubsub_topic"]) for row in odd} == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "values", "expected"),
+    [
+        ("timestamp", pa.uint64(), [7, 2**63], [7, 0]),
+        ("timestamp", pa.decimal128(20, 2), [Decimal("7.25"), Decimal(10) ** 17], [7, 10**17]),
+        ("version", pa.int64(), [1, 2**31], [1, None]),
+        ("content_topic", pa.int32(), [1, None], ["1", None]),
+        ("payload", pa.large_binary(), [b"1", None], [b"1", None]),
+    ],
+)
+def test_columns_of_other_types_are_read_as_far_as_their_values_fit(tmp_path, column, kind, values, expected):
+    table = pa.Table.from_pylist([table_row(waku(number)) for number in range(2)])
+    table = table.set_column(table.schema.names.index(column), column, pa.array(values, kind))
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert [row[column] for row in rows(f"parquet:{tmp_path}/a.parquet")] == expected
 
 
 @pytest.mark.parametrize(

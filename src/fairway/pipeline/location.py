@@ -48,8 +48,9 @@ _ARROW_NAMES: Final = {
 """Schemes, and Arrow's names for them."""
 SCHEMES: Final = (_FILE, *_ARROW_NAMES)
 """The schemes of a `Location`."""
-_WITHOUT_HOST: Final = frozenset({"hdfs", "viewfs"})
-"""Schemes of URIs such as ``hdfs:///run``, where the configuration of Hadoop names the host."""
+_OF_HADOOP: Final = frozenset({"hdfs", "viewfs"})
+"""Schemes of file systems that every Spark knows, and Arrow if Hadoop is on the machine. Their URIs may have no host,
+such as ``hdfs:///run``: then the configuration of Hadoop names it."""
 _AZURE: Final = frozenset({"abfs", "abfss"})
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """At least two letters, so that a drive letter is a path."""
@@ -64,7 +65,7 @@ def uri_of(place: str | PathLike[str]) -> str:
     scheme = scheme_of(given)
     if scheme is None or scheme == _FILE or given[len(scheme) :].startswith("://"):
         return given
-    slashes = ":///" if scheme in _WITHOUT_HOST else "://"
+    slashes = ":///" if scheme in _OF_HADOOP else "://"
     return scheme + slashes + given[len(scheme) + 2 :]
 
 
@@ -72,6 +73,11 @@ def scheme_of(place: str | PathLike[str]) -> str | None:
     """Return the scheme of a URI, in lower case; None for a path, which may have colons that no slash follows."""
     match = _SCHEME.match(fspath(place))
     return None if match is None else match[1].lower()
+
+
+def is_in_object_store(place: str | PathLike[str]) -> bool:
+    """Return whether a place is a URI of an object store that a `Location` can be in."""
+    return scheme_of(place) in _ARROW_NAMES.keys() - _OF_HADOOP
 
 
 def local_path(place: str | PathLike[str], use: str) -> Path:
@@ -96,7 +102,9 @@ def local_path(place: str | PathLike[str], use: str) -> Path:
 
 
 def without_secrets(uri: str) -> str:
-    """Return a URI without user, password, query and fragment, which may hold secrets."""
+    """Return a URI without user, password, query and fragment, which may hold secrets; a path as it is."""
+    if not uri.startswith("//") and "://" not in uri:
+        return uri
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -169,13 +177,18 @@ class Location:
         assert self.is_local, f"{self.shown} is not on this machine"
         return Path(self.path)
 
+    def info(self) -> FileInfo:
+        """Return what the file system says of it: type (`FileType.NotFound` if it is not there), size and time."""
+        with self._named_errors():
+            return self.filesystem.get_file_info(self.path)
+
     def is_dir(self) -> bool:
         """Return whether it is a folder; in an object store, whether something is in it."""
-        return bool(self._info().type == FileType.Directory)
+        return bool(self.info().type == FileType.Directory)
 
     def is_file(self) -> bool:
         """Return whether it is a file."""
-        return bool(self._info().type == FileType.File)
+        return bool(self.info().type == FileType.File)
 
     def files(self, *, recursive: bool = False) -> list[FileInfo]:
         """Return the files in a folder, sorted by path, each with path, size and time; none if it is not there."""
@@ -217,10 +230,6 @@ class Location:
                     self.filesystem.delete_file(self.path)
             except FileNotFoundError:
                 return  # somebody else was faster
-
-    def _info(self) -> FileInfo:
-        with self._named_errors():
-            return self.filesystem.get_file_info(self.path)
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:

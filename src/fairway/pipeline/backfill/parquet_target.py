@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from fairway.errors import ConfigurationError, StorageError, StoreLockedError
 from fairway.pipeline.backfill.hash_set import HashSet
 from fairway.pipeline.backfill.target import Offered, Settled, Target
+from fairway.pipeline.location import Location
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, arrow_batch
 from fairway.storage.archive import HASH_BYTES, ArchivedMessage
@@ -108,7 +109,7 @@ class ParquetTarget(Target):
         known = HashSet()
         if not self._folder.is_dir() or next(self._folder.rglob("*.parquet"), None) is None:
             return ARROW_SCHEMA, known
-        ParquetScan(path=str(self._folder), source=self.name, is_labelled=True).plan(1)
+        ParquetScan(place=Location.of(self._folder, "--to"), source=self.name, is_labelled=True).plan(1)
         dataset = ds.dataset(str(self._folder), format="parquet", partitioning="hive")
         others = [name for name in dataset.schema.names if name not in ARROW_SCHEMA.names]
         folders = [path for path in self._folder.iterdir() if path.is_dir() and "=" in path.name]

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.location import local_path
+from fairway.pipeline.location import Location, is_in_object_store, local_path, without_secrets
 from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.sources.places import check_scheme
 from fairway.storage.nwaku_archive import file_at
@@ -25,6 +25,7 @@ from fairway.storage.nwaku_archive import file_at
 _URI: Final = re.compile(r"(?:(?P<label>[^=:/?#\s]+)=)?(?:(?P<scheme>[a-z][a-z0-9+.-]*):)?(?P<rest>.+)", re.DOTALL)
 _SQLITE: Final = "sqlite"
 _PARQUET: Final = "parquet"
+_PATTERN: Final = "*?["
 _LIP76: Final = "lip76"
 _FILE_SCHEMES: Final = frozenset({_SQLITE, _PARQUET, _LIP76})
 _ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]+:")
@@ -49,7 +50,7 @@ class RunSource:
         match = _URI.fullmatch(text)
         if match is None:
             raise ConfigurationError(
-                f"{_without_secrets(text)!r} is not a source; expected [NAME=]SCHEME:WHERE, such as sqlite:store.db"
+                f"{without_secrets(text)!r} is not a source; expected [NAME=]SCHEME:WHERE, such as sqlite:store.db"
             )
         # A path alone is that of a SQLite archive.
         parsed = cls(label=match["label"], scheme=match["scheme"] or _SQLITE, rest=match["rest"])
@@ -66,7 +67,7 @@ class RunSource:
     @property
     def shown(self) -> str:
         """Return the URI without label, user, password and query, for display."""
-        return f"{self.scheme}:{_without_secrets(self.rest)}"
+        return f"{self.scheme}:{without_secrets(self.rest)}"
 
     @property
     def has_unique_hashes(self) -> bool:
@@ -75,6 +76,8 @@ class RunSource:
 
     def fingerprint(self) -> list[list[Any]]:
         """Return name, size and modification time of each file, as values for JSON."""
+        if self.scheme == _PARQUET and is_in_object_store(self.rest):
+            return _states_at(Location.of(self.rest, f"what follows '{_PARQUET}:'"))
         states: list[list[Any]] = []
         for path in self._paths():
             try:
@@ -103,7 +106,7 @@ class RunSource:
         if _ELSEWHERE.match(path) or "{" in path:
             return []
         whole = Path(path)
-        if not any(sign in path for sign in "*?["):
+        if not any(sign in path for sign in _PATTERN):
             return [whole]
         # Spark takes a pattern as well; one that nothing matches is a file that is not there.
         return sorted(Path(whole.anchor).glob(str(whole.relative_to(whole.anchor)))) or [whole]
@@ -137,17 +140,19 @@ def open_run_source(spark: SparkSession, source: RunSource) -> DataFrame:
     return open_source(spark, source.uri, label=source.label)
 
 
+def _states_at(place: Location) -> list[list[Any]]:
+    """Return name, size and modification time of the files of a table that is not on this machine."""
+    if any(sign in place.path for sign in _PATTERN):
+        raise ConfigurationError(f"the source {place} is a pattern: give the folder of the table")
+    itself = place.info()
+    if itself.is_file:
+        return [[itself.base_name, itself.size, itself.mtime_ns]]
+    found = place.files(recursive=True)
+    if not found:
+        raise ConfigurationError(f"the source {place} cannot be read: there is no such file or folder")
+    return [[place.beneath(file), file.size, file.mtime_ns] for file in found]
+
+
 def _state_of(file: Path, root: Path) -> tuple[str, int, int]:
     state = file.stat()
     return (str(file.relative_to(root)) if root in file.parents else file.name, state.st_size, state.st_mtime_ns)
-
-
-def _without_secrets(address: str) -> str:
-    """Return an address without user, password, query and fragment, which may hold secrets."""
-    if not address.startswith("//") and "://" not in address:
-        return address
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return "..."
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

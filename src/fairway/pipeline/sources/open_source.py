@@ -15,11 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, explode_outer, lit, sha2, unhex
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.location import SCHEMES, is_in_object_store, scheme_of, without_secrets
 from fairway.pipeline.schema import types_of
 from fairway.pipeline.sources.places import PARQUET, scan_of
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, MessageScan, Selection
 
 _NEEDED = ("message_hash", "content_topic", "payload", "timestamp")
+_NO_FILE_SYSTEM = ("No FileSystem for scheme", "FileSystem not found")
 _INTEGERS = ("bigint", "int", "smallint", "tinyint", "decimal", "void")
 _KINDS = {
     "message_hash": ("binary", "void"),
@@ -48,7 +50,8 @@ def open_source(
     - ``sqlite:PATH``: the SQLite archive of a nwaku store node (a path alone means the same);
     - ``postgresql://user@host:5432/postgres``: nwaku's archive in PostgreSQL, for which fairway is installed with
       ``[postgresql]``; the password best comes from libpq's environment, on the executors too;
-    - ``parquet:PATH``: a table that this gave, on any file system that Spark reads; split by Spark;
+    - ``parquet:PATH``: a table that this gave. In an object store (``parquet:s3://bucket/table``) the tasks read it
+      with Arrow, without a jar; on this machine and on other file systems of Spark (``hdfs:``) Spark reads it;
     - ``lip76:DIR``: the files ``data`` and ``index`` of LIP-76;
     - ``http://127.0.0.1:8645``: a node with nwaku's REST API, itself a store or, with ``?peerAddr=``, in front of one.
 
@@ -56,8 +59,8 @@ def open_source(
     when the frame is used, by the executors: all of them must see a file under the same path. Raises
     `ConfigurationError` for an invalid URI, and the errors of an archive that cannot be opened.
     """
-    if uri.startswith(PARQUET):
-        table = _parquet(spark, uri.removeprefix(PARQUET), label)
+    if uri.startswith(PARQUET) and not is_in_object_store(place := uri.removeprefix(PARQUET)):
+        table = conformed(parquet_by_spark(spark, place), without_secrets(place), label)
         return _selected(table, start_ns, end_ns, content_topics)
     selection = Selection(start_ns=start_ns, end_ns=end_ns, content_topics=tuple(content_topics))
     return frame_of(spark, scan_of(uri, selection, label), partitions)
@@ -75,14 +78,26 @@ def frame_of(spark: SparkSession, scan: MessageScan, partitions: int | None = No
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read, WAKU_MESSAGES)
 
 
-def _parquet(spark: SparkSession, path: str, label: str | None) -> DataFrame:
+def parquet_by_spark(spark: SparkSession, path: str) -> DataFrame:
+    """Return a Parquet table that Spark reads, on this machine or on a file system of Spark.
+
+    Raises `ConfigurationError` if there is none, or this Spark has no file system for its scheme.
+    """
     if not path:
         raise ConfigurationError("'parquet:' names no folder; an example is parquet:waku_messages")
     try:
-        table = spark.read.parquet(path)
+        return spark.read.parquet(path)
     except AnalysisException as error:
-        raise ConfigurationError(f"{path}: cannot be read as Parquet: {error.getCondition()}") from error
-    return conformed(table, path, label)
+        raise ConfigurationError(
+            f"{without_secrets(path)}: cannot be read as Parquet: {error.getCondition()}"
+        ) from error
+    except Exception as error:
+        if not any(sign in str(error) for sign in _NO_FILE_SYSTEM):
+            raise
+        raise ConfigurationError(
+            f"{without_secrets(path)}: the scheme {scheme_of(path)!r} is not supported here: this Spark has no file "
+            f"system for it, which would be a jar; a run reads {', '.join(SCHEMES)} without one"
+        ) from error
 
 
 def conformed(table: DataFrame, place: str, label: str | None) -> DataFrame:

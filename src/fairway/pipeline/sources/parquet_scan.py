@@ -1,27 +1,32 @@
-"""`ParquetScan`: reads Parquet tables of messages in Python; a task reads one or several row groups.
+"""`ParquetScan`: reads Parquet tables of messages with Arrow, on any storage; a task reads one or several row groups.
 
-``format("waku")`` uses it, because there Python supplies every row. `open_source` lets Spark read the files, which is
-faster. Invariant: both give the same rows and names (`fairway.pipeline.sources.open_source.conformed`), except that
-missing text and payloads are empty here and null there.
+``format("waku")`` uses it, because there Python supplies every row, and `open_source` does for tables that are not on
+this machine: so that no jar for their storage is needed. Tables on this machine `open_source` lets Spark read.
+Invariant: both give the same rows and names (`fairway.pipeline.sources.open_source.conformed`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline import machine
-from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan, Selection, arrow_batch, even_runs
-from fairway.storage.archive import MAX_TIMESTAMP_NS, MIN_TIMESTAMP_NS, ArchivedMessage
+from fairway.pipeline.location import Location
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan, Selection, even_runs
+from fairway.storage.archive import ArchiveCursor
 
 _PARTITIONS_PER_CORE: Final = 2
 _BATCH_ROWS: Final = 1_000
+_FOOTERS_AT_ONCE: Final = 16
+"""Files whose footers are read at a time: from an object store each is a request or two."""
 NEEDED_COLUMNS: Final = ("message_hash", "content_topic", "payload", "timestamp")
 _BYTES: Final = ("binary", "large_binary", "fixed_size_binary", "null")
 _INTEGERS: Final = ("int", "uint", "decimal", "null")
@@ -33,59 +38,78 @@ _KINDS: Final = {
     "version": _INTEGERS,
 }
 """The accepted types of each column. Other types, such as times or text for bytes, would be misread silently."""
+_STORES: Final = "sources"
+"""A column of tables that were deduplicated: for each message the stores that had it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one task reads."""
+
+    schema: pa.Schema
+    """Of all files together."""
+    groups: tuple[ds.ParquetFileFragment, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetScan(MessageScan):
     """A read of Parquet tables. Row groups without a wanted timestamp, by their statistics, are not read."""
 
-    path: str
-    """A file, or a folder of them, ``name=value`` folders in it being columns; a local path or a URI of pyarrow's."""
+    place: Location
+    """A file, or a folder of them, ``name=value`` folders in it being columns."""
     source: str
     is_labelled: bool
     """Whether ``source`` replaces the source that rows name themselves."""
     selection: Selection = field(default_factory=Selection)
 
-    def plan(self, partitions: int | None = None) -> list[tuple[Any, ...]]:
+    def plan(self, partitions: int | None = None) -> list[_Part]:
         """Return runs of row groups of about equally many rows, at least one run."""
         dataset = self._dataset()
         wanted = self._times(dataset.schema)
-        groups = [
-            group for file in dataset.get_fragments(wanted) for group in file.split_by_row_group(wanted, dataset.schema)
-        ]
+        files = list(dataset.get_fragments(wanted))
+        try:
+            with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as readers:
+                found = readers.map(lambda file: file.split_by_row_group(wanted, dataset.schema), files)
+                groups = [group for groups in found for group in groups]
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(error) from error
         sizes = [sum(each.num_rows for each in group.row_groups) for group in groups]
-        return even_runs(groups, sizes, partitions or _PARTITIONS_PER_CORE * machine.cores())
+        runs = even_runs(groups, sizes, partitions or _PARTITIONS_PER_CORE * machine.cores())
+        return [_Part(dataset.schema, run) for run in runs]
 
-    def read(self, part: tuple[Any, ...]) -> Iterator[pa.RecordBatch]:
-        """Yield the wanted messages of some row groups, one batch for each store that had them."""
-        if not part:
-            return
-        schema = self._dataset().schema
-        columns = [name for name in (*ARROW_SCHEMA.names, "sources") if name in schema.names]
-        wanted = self._times(schema)
-        for group in part:
-            for batch in group.to_batches(schema, columns=columns, filter=wanted, batch_size=_BATCH_ROWS):
-                pages: dict[str, list[ArchivedMessage]] = {}
-                for row in batch.to_pylist():
-                    message = _message(row)
-                    if self.selection.wants(message):
-                        for store in self._stores(row):
-                            pages.setdefault(store, []).append(message)
-                for store, page in pages.items():
-                    yield arrow_batch(list(self.selection.chosen(page)), store)
+    def read(self, part: _Part) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted messages of some row groups, a row for each store that had one."""
+        for group in part.groups:
+            for rows in self._batches(part.schema, group):
+                found = self._chosen(self._messages(rows))
+                if found.num_rows:
+                    yield found
+
+    def _batches(self, schema: pa.Schema, group: ds.ParquetFileFragment) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a row group that may be wanted."""
+        columns = [name for name in (*ARROW_SCHEMA.names, _STORES) if name in schema.names]
+        try:
+            yield from group.to_batches(schema, columns=columns, filter=self._times(schema), batch_size=_BATCH_ROWS)
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(error) from error
 
     def _dataset(self) -> ds.Dataset:
         try:
-            dataset = ds.dataset(self.path, format="parquet", partitioning="hive")
+            dataset = ds.dataset(
+                self.place.path, filesystem=self.place.filesystem, format="parquet", partitioning="hive"
+            )
         except (OSError, pa.ArrowException) as error:
-            raise ConfigurationError(f"{self.path}: cannot be read as Parquet: {error}") from error
+            raise self._unreadable(error) from error
         if lacking := ", ".join(name for name in NEEDED_COLUMNS if name not in dataset.schema.names):
-            raise ConfigurationError(f"{self.path}: is no table of Waku messages; it has no column {lacking}")
+            raise ConfigurationError(f"{self.place}: is no table of Waku messages; it has no column {lacking}")
         for name, kinds in _KINDS.items():
             kind = str(dataset.schema.field(name).type) if name in dataset.schema.names else "null"
             if not kind.startswith(kinds):
-                raise ConfigurationError(f"{self.path}: its column {name} is {kind}; expected {' or '.join(kinds)}")
+                raise ConfigurationError(f"{self.place}: its column {name} is {kind}; expected {' or '.join(kinds)}")
         return dataset
+
+    def _unreadable(self, error: Exception) -> ConfigurationError:
+        return ConfigurationError(f"{self.place}: cannot be read as Parquet: {error}")
 
     def _times(self, schema: pa.Schema) -> ds.Expression | None:
         """Return the wanted times as a condition on the statistics; row groups without statistics are read."""
@@ -95,26 +119,71 @@ class ParquetScan(MessageScan):
         within = (column >= part.after.timestamp_ns) & (column <= part.through.timestamp_ns)
         return within | column.is_null()
 
-    def _stores(self, row: Mapping[str, Any]) -> list[str]:
+    def _messages(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows with the columns and types of `ARROW_SCHEMA`, one for each store that had a message.
+
+        What a row lacks makes it none the same as another, nor leaves it out of time: without a hash it gets that of
+        its payload, without a timestamp the time 0.
+        """
+        columns = {name: _cast(rows, name) for name in ARROW_SCHEMA.names}
+        if columns["message_hash"].null_count:
+            given = zip(columns["message_hash"].to_pylist(), columns["payload"].to_pylist(), strict=True)
+            columns["message_hash"] = pa.array([_hash_of(*row) for row in given], pa.binary())
+        columns["timestamp"] = columns["timestamp"].fill_null(0)
+        columns["source"] = columns["source"].fill_null(self.source)
         if self.is_labelled:
-            return [self.source]
-        if "sources" in row:  # deduplicated before: one row for each archive that had the message
-            return [store or self.source for store in row["sources"] or [None]]
-        return [self.source if row.get("source") is None else str(row["source"])]
+            columns["source"] = pa.array([self.source] * rows.num_rows, pa.string())
+        messages = pa.RecordBatch.from_pydict(columns, schema=ARROW_SCHEMA)
+        if self.is_labelled or _STORES not in rows.schema.names:
+            return messages
+        stores = [names or [None] for names in rows.column(_STORES).to_pylist()]
+        messages = messages.take(pa.array([row for row, names in enumerate(stores) for _ in names], pa.int64()))
+        named = pa.array([name or self.source for names in stores for name in names], pa.string())
+        return messages.set_column(ARROW_SCHEMA.names.index("source"), ARROW_SCHEMA.field("source"), named)
+
+    def _chosen(self, messages: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the wanted messages."""
+        chosen, part = self.selection, self.selection.part
+        wanted = pc.and_not(_is_after(messages, part.after), _is_after(messages, part.through))
+        if chosen.pubsub_topic is not None:
+            wanted = pc.and_(wanted, pc.equal(messages["pubsub_topic"], chosen.pubsub_topic))
+        if chosen.content_topics:
+            wanted = pc.and_(wanted, pc.is_in(messages["content_topic"], pa.array(chosen.content_topics, pa.string())))
+        if chosen.channels:
+            wanted = pc.and_(wanted, pa.array(map(chosen.may_carry, messages["payload"].to_pylist()), pa.bool_()))
+        return messages.filter(wanted)
 
 
-def _message(row: Mapping[str, Any]) -> ArchivedMessage:
-    """Return a row as a message; what a row lacks makes it none the same as another, nor leaves it out of time."""
-    payload, given_hash, meta = row["payload"], row["message_hash"], row.get("meta")
-    timestamp_ns = int(row["timestamp"] or 0)
-    if given_hash is None:
-        given_hash = b"" if payload is None else sha256(payload).digest()
-    return ArchivedMessage(
-        message_hash=given_hash,
-        pubsub_topic=str(row.get("pubsub_topic") or ""),
-        content_topic=str(row["content_topic"] or ""),
-        payload=payload or b"",
-        version=int(row.get("version") or 0),
-        timestamp_ns=timestamp_ns if MIN_TIMESTAMP_NS <= timestamp_ns <= MAX_TIMESTAMP_NS else 0,
-        meta=meta,
-    )
+def _is_after(messages: pa.RecordBatch, place: ArchiveCursor) -> pa.BooleanArray:
+    """Return for each message whether it comes after a place in the order of archives."""
+    times = messages["timestamp"]
+    same = pc.and_(pc.equal(times, place.timestamp_ns), pc.greater(messages["message_hash"], place.message_hash))
+    return pc.or_(pc.greater(times, place.timestamp_ns), same)
+
+
+def _hash_of(given: bytes | None, payload: bytes | None) -> bytes:
+    if given is not None:
+        return given
+    return b"" if payload is None else sha256(payload).digest()
+
+
+def _cast(rows: pa.RecordBatch, name: str) -> pa.Array:
+    """Return a column with its type in `ARROW_SCHEMA`; null where it is missing, or a number does not fit."""
+    kind = ARROW_SCHEMA.field(name).type
+    if name not in rows.schema.names:
+        return pa.nulls(rows.num_rows, kind)
+    column = rows.column(name)
+    try:
+        return column.cast(kind)
+    except pa.ArrowException:
+        return pa.array([_as(kind, value) for value in column.to_pylist()], kind)
+
+
+def _as(kind: pa.DataType, value: Any) -> Any:
+    """Return a value as one that fits a type of `ARROW_SCHEMA`; None for a number that does not."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if not pa.types.is_integer(kind):
+        return str(value)
+    limit = 2 ** (kind.bit_width - 1)
+    return int(value) if -limit <= value < limit else None

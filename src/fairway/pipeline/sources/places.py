@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.location import local_path
+from fairway.pipeline.location import Location, local_path
 from fairway.pipeline.sources.lip76_scan import Lip76Scan
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.store_node import StoreNodeArchive
@@ -89,9 +88,9 @@ def _parquet(uri: str, selection: Selection, label: str | None) -> MessageScan:
     path = uri.removeprefix(PARQUET)
     if not path:
         raise ConfigurationError("'parquet:' names no folder; an example is parquet:waku_messages")
-    if not _SCHEME.match(path):
-        path = str(Path(path).absolute())
-    return ParquetScan(path=path, source=label or path, is_labelled=label is not None, selection=selection)
+    place = Location.of(path, _use(PARQUET))
+    name = place.path if place.is_local else place.shown
+    return ParquetScan(place=place, source=label or name, is_labelled=label is not None, selection=selection)
 
 
 def _lip76(uri: str, selection: Selection, label: str | None) -> MessageScan:

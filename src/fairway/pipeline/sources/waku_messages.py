@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -74,13 +75,11 @@ class Selection:
 
     def chosen(self, messages: Iterable[ArchivedMessage]) -> Iterator[ArchivedMessage]:
         """Yield the messages whose payload may belong to the wanted channels."""
-        if not self.channels:
-            yield from messages
-            return
-        marks = [tag + length_prefixed(channel.encode()) for channel in self.channels for tag in _CHANNEL_TAGS]
-        for message in messages:
-            if any(mark in message.payload for mark in marks):
-                yield message
+        return (message for message in messages if self.may_carry(message.payload))
+
+    def may_carry(self, payload: bytes | None) -> bool:
+        """Return whether a payload may belong to the wanted channels."""
+        return not self.channels or any(mark in (payload or b"") for mark in _marks(self.channels))
 
     def wants(self, message: ArchivedMessage) -> bool:
         """Return whether a message is wanted by time, cursor and topics, for archives that cannot select these."""
@@ -89,6 +88,11 @@ class Selection:
             and (self.pubsub_topic is None or message.pubsub_topic == self.pubsub_topic)
             and (not self.content_topics or message.content_topic in self.content_topics)
         )
+
+
+@cache
+def _marks(channels: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(tag + length_prefixed(channel.encode()) for channel in channels for tag in _CHANNEL_TAGS)
 
 
 class MessageScan(ABC):

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Final
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -20,7 +19,7 @@ from fairway.pipeline import stages
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.session import lent_settings
-from fairway.pipeline.sources.open_source import conformed
+from fairway.pipeline.sources.open_source import conformed, parquet_by_spark
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku import register
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan, Selection
@@ -104,10 +103,7 @@ def _followed(spark: SparkSession, source: RunSource, options: StreamOptions) ->
 
 def _followed_parquet(spark: SparkSession, source: RunSource, options: StreamOptions) -> DataFrame:
     """Return the rows of a folder of Parquet files, as it gains files."""
-    try:
-        found = spark.read.parquet(source.rest)
-    except AnalysisException as error:
-        raise ConfigurationError(f"{source.shown} cannot be read as Parquet: {error.getCondition()}") from error
+    found = parquet_by_spark(spark, source.rest)
     if source.label is None and not {"source", "sources"} & set(found.columns):
         raise ConfigurationError(f"{source.shown} does not say which store it is of: name it, NAME={source.shown}")
     files = spark.readStream.schema(found.schema).option("maxFilesPerTrigger", options.files_per_batch)
