@@ -10,7 +10,7 @@ There is no encryption, and bloom filters are empty: they acknowledge nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.exchange import BatchMapper
 from fairway.pipeline.generator.block import GeneratedRow, MadeBlock, make_block, store_name
 from fairway.pipeline.generator.plan import GeneratorPlan, layout_of
 from fairway.pipeline.location import local_path
@@ -48,9 +49,6 @@ FACTS: Final = (
 - ``acknowledged``: message_id and sender_id of an SDS message, acknowledged_by (another participant that cites it),
   timestamp (of the first citation).
 """
-
-BatchMapper = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What Spark's ``mapInArrow`` takes."""
 
 _ROWS_PER_BATCH: Final = 1_000
 _MESSAGES_PER_TASK: Final = 25_000

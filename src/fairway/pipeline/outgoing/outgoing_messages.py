@@ -8,7 +8,7 @@ messages, whatever the number of payloads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, EncryptionError, FairwayError, MessageTooLargeError
 from fairway.options import ReliableChannelOptions
+from fairway.pipeline.exchange import BatchMapper
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState
 from fairway.pipeline.outgoing.composing import Composed, Composer, Payload, check_options
@@ -51,8 +52,6 @@ _ARROW_SCHEMA: Final = arrow_schema(COMPOSED)
 _BATCH_ROWS: Final = 256
 _BATCH_BYTES: Final = 8_388_608
 
-BatchMapper = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What Spark's ``mapInArrow`` takes."""
 _REASON_OF: Final = (
     (EmptyPayloadError, "empty"),
     (MessageTooLargeError, "too-large"),

@@ -27,12 +27,13 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 from fairway.pipeline.exchange import note
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
+from fairway.pipeline.stages.channel_sizes import CHANNEL_SIZES
 from fairway.pipeline.stages.reassembled import REASSEMBLED
 from fairway.pipeline.tables import TABLES
 
 TABLES_FOLDER: Final = "tables"
 WORK_FOLDER: Final = "work"
-WORK_TABLES: Final = {"reassembled": REASSEMBLED, "bloom_evidence": BLOOM_EVIDENCE}
+WORK_TABLES: Final = {"reassembled": REASSEMBLED, "bloom_evidence": BLOOM_EVIDENCE, "channel_sizes": CHANNEL_SIZES}
 """By name: the schemas, as Spark's DDL, of tables that only later jobs of a run need."""
 
 GROUP_BYTES: Final = 32 * 1_048_576

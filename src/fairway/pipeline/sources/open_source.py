@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, explode_outer, lit, sha2, unhex
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.exchange import BatchMapper
 from fairway.pipeline.location import SCHEMES, is_in_object_store, scheme_of, without_secrets
 from fairway.pipeline.schema import types_of
 from fairway.pipeline.sources.places import PARQUET, scan_of
@@ -66,16 +67,32 @@ def open_source(
     return frame_of(spark, scan_of(uri, selection, label), partitions)
 
 
+def map_source(spark: SparkSession, uri: str, work: BatchMapper, schema: str, *, label: str | None = None) -> DataFrame:
+    """Return what a function makes of the messages of an archive, batch by batch, in the tasks that read them.
+
+    It is `open_source` and ``mapInArrow``; but where Python reads the archive, no message goes through the JVM between.
+    """
+    if uri.startswith(PARQUET) and not is_in_object_store(uri.removeprefix(PARQUET)):
+        return open_source(spark, uri, label=label).mapInArrow(work, schema)
+    return _mapped(spark, scan_of(uri, Selection(), label), work, schema)
+
+
 def frame_of(spark: SparkSession, scan: MessageScan, partitions: int | None = None) -> DataFrame:
     """Return the rows of a read, planned now and read by the executors when the frame is used."""
+    return _mapped(spark, scan, iter, WAKU_MESSAGES, partitions)
+
+
+def _mapped(
+    spark: SparkSession, scan: MessageScan, work: BatchMapper, schema: str, partitions: int | None = None
+) -> DataFrame:
     parts = scan.plan(partitions)
 
-    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def messages(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column("id").to_pylist():
                 yield from scan.read(parts[number])
 
-    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read, WAKU_MESSAGES)
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(lambda numbers: work(messages(numbers)), schema)
 
 
 def parquet_by_spark(spark: SparkSession, path: str) -> DataFrame:

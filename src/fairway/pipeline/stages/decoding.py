@@ -70,6 +70,12 @@ class Status(Enum):
 _OK: Final = Status.OK.value
 
 
+def decoding_batches(waku_messages: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table in batches of the size at which a row costs least."""
+    rows = min(_JOINED_ROWS, _JOINED_BYTES * waku_messages.num_rows // max(1, waku_messages.nbytes))
+    yield from joined(waku_messages.to_batches(max_chunksize=max(1, rows)))
+
+
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join batches that follow each other to a size at which a row costs least; large ones stay as they are."""
     held: list[pa.RecordBatch] = []

@@ -19,7 +19,8 @@ QUARANTINE: Final = (
 """The table of messages that no other stage reads."""
 
 _COLUMNS: Final = types_of(QUARANTINE)
-_FORGED_INPUT: Final = ("message_hash", "timestamp", "content_topic", "sources", "message_id", "payload_bytes")
+FORGED_INPUT: Final = ("message_hash", "timestamp", "content_topic", "sources", "message_id", "payload_bytes")
+"""The columns of decoded messages that `forged` reads; ``sources`` need not be there."""
 
 
 def quarantine(sds_messages: DataFrame, sighted: DataFrame | None = None) -> DataFrame:
@@ -31,7 +32,7 @@ def quarantine(sds_messages: DataFrame, sighted: DataFrame | None = None) -> Dat
     undecoded = sds_messages.where("status <> 'ok'").select(*columns)
     if sighted is None:
         return undecoded
-    named = [name for name in _FORGED_INPUT if name in sds_messages.columns]
+    named = [name for name in FORGED_INPUT if name in sds_messages.columns]
     decoded = sds_messages.where("status = 'ok'").select(*named)
     hashes = Cut(frame=sighted.select("message_hash"), by=["message_hash"], prepare=lambda rows: {"sighted": rows})
     rows = Cut(frame=decoded, by=["message_hash"], prepare=lambda rows: {"decoded": rows})
@@ -40,7 +41,7 @@ def quarantine(sds_messages: DataFrame, sighted: DataFrame | None = None) -> Dat
 
 
 def forged(decoded: pa.Table) -> pa.Table:
-    """Return messages that are forged as rows of ``quarantine``; ``sources`` is there if the input has it."""
+    """Return messages that are forged (`FORGED_INPUT`) as rows of ``quarantine``."""
     columns = {name: decoded[name] for name in _COLUMNS if name in decoded.column_names}
     columns["status"] = pa.repeat("forged", decoded.num_rows)
     columns["error"] = pc.binary_join_element_wise("another message stands under the id ", decoded["message_id"], "")

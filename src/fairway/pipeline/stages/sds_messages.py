@@ -10,13 +10,14 @@ stages need not shuffle payloads to find complete messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from fairway.options import Profile
+from fairway.pipeline.exchange import BatchMapper
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.stages.decoding import INPUT, BatchDecoder, Status, joined
 from fairway.protocol.encryption.hook import Encryption
@@ -39,9 +40,6 @@ SDS_MESSAGES: Final = _CARRIER + _DECODED
 """The table of SDS messages, one row for each row of ``waku_messages``; columns from ``kind`` on are null unless
 ``status`` is ``ok``, those of the segment header also when the content is no segment. Behind ``content_topic`` comes
 ``sources array<string>`` when the input has it, as `deduplicated` gives it."""
-
-BatchMapper = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What Spark's ``mapInArrow`` takes."""
 
 
 def sds_messages(

@@ -1,0 +1,162 @@
+"""The first job of a run: ``waku_messages``, ``sds_messages`` and ``quarantine``, from the sources.
+
+::
+
+    tasks that read sources -> by message hash: waku_messages, and what cannot be decoded into quarantine
+                            -> by (channel_id, message_id): sds_messages, and what is forged into quarantine
+
+Where no hash comes twice, the tasks that read the sources do the work of the second as well. A bucket of any size is
+worked on in pieces, so that one message repeated a million times takes no more memory than others.
+
+Of each bucket of ``sds_messages`` whole messages and segments are in different files: later jobs read the contents of
+either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from fairway.options import Profile
+from fairway.pipeline.bucket_keys import BucketKeys
+from fairway.pipeline.exchange import (
+    BLOBS,
+    PIECE_BYTES,
+    Batches,
+    BatchMapper,
+    Cutter,
+    exchanged,
+    gathered,
+    note,
+)
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run.ranges import SAMPLE_INPUT, sample_of
+from fairway.pipeline.run.table_files import TableFiles, schema_of
+from fairway.pipeline.stages.channel_sizes import SIZES_INPUT, channel_sizes
+from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
+from fairway.pipeline.stages.deduplicated import as_one_copy, each_once
+from fairway.pipeline.stages.quarantine import FORGED_INPUT, forged
+from fairway.pipeline.stages.unique_messages import honest_messages, sightings_of
+from fairway.wire.segment import MAX_SEGMENTS
+
+WRITTEN: Final = ("waku_messages", "sds_messages", "quarantine", "channel_sizes")
+"""The tables that the job writes."""
+
+_SIGHTED: Final = ("sightings", "sighting")
+_QUARANTINE: Final = tuple(schema_of("quarantine").names)
+_CARRIED: Final = (*(name for name in schema_of("sds_messages").names if name not in _SIGHTED), "sources")
+"""What the second exchange carries: ``sources`` too, for what turns out to be forged."""
+_MEASURED: Final = tuple(dict.fromkeys([*SIZES_INPUT, *SAMPLE_INPUT]))
+
+Source = Callable[[BatchMapper, str], DataFrame]
+"""Runs a function over the batches of ``waku_messages`` of a source, where they are read, and returns its rows, which
+have the given schema."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingesting:
+    """What the tasks of the job know."""
+
+    files: TableFiles
+    keys: BucketKeys
+    buckets: int
+    profile: Profile | None
+    channel_keys: ChannelKeys | None
+
+    def frame(self, sources: Sequence[Source], *, unique: bool) -> DataFrame:
+        """Return the notes of the job as rows of `BLOBS`. With ``unique`` no hash comes twice."""
+        work = self._decode_alone if unique else self._cut_by_hash
+        found = reduce(DataFrame.unionAll, [source(work, BLOBS) for source in sources])
+        if not unique:
+            found = exchanged(found, self.buckets).mapInArrow(self._decode_bucket, BLOBS)
+        return exchanged(found, self.buckets).mapInArrow(self._sight, BLOBS)
+
+    def _cut_by_hash(self, batches: Batches) -> Batches:
+        pa.set_cpu_count(1)
+        cutter = Cutter("waku", self.buckets)
+        for batch in batches:
+            table = pa.Table.from_batches([batch])
+            yield from cutter.add(table, self.keys.by_hash(table["message_hash"], self.buckets))
+        yield from cutter.close()
+
+    def _decode_bucket(self, batches: Batches) -> Batches:
+        pa.set_cpu_count(1)
+        bucket = gathered(batches)
+        if bucket.tables:
+            yield from self._decode(bucket.number, each_once(bucket.tables["waku"]))
+
+    def _decode_alone(self, batches: Batches) -> Batches:
+        pa.set_cpu_count(1)
+        context = TaskContext.get()
+        yield from self._decode(0 if context is None else context.partitionId(), map(as_one_copy, _together(batches)))
+
+    def _decode(self, number: int, tables: Iterator[pa.Table]) -> Batches:
+        """Write messages, each once, and those that are none of SDS; hand on the others."""
+        decoder = BatchDecoder(self.profile, None, self.channel_keys, MAX_SEGMENTS)
+        cutter = Cutter("sds", self.buckets)
+        refused: list[pa.Table] = []
+        for part, table in enumerate(tables):
+            yield self.files.write("waku_messages", number, table, part)
+            for batch in decoding_batches(table):
+                decoded = pa.Table.from_batches([decoder.batch(batch)])
+                is_ok = pc.equal(decoded["status"], Status.OK.value)
+                if not pc.all(is_ok).as_py():
+                    refused.append(decoded.filter(pc.invert(is_ok)).select(_QUARANTINE))
+                    decoded = decoded.filter(is_ok)
+                decoded = decoded.select(_CARRIED)
+                yield from cutter.add(
+                    decoded, self.keys.by_key(decoded["channel_id"], decoded["message_id"], self.buckets)
+                )
+        yield from cutter.close()
+        if refused:
+            yield self.files.write("quarantine", number, pa.concat_tables(refused))
+
+    def _sight(self, batches: Batches) -> Batches:
+        pa.set_cpu_count(1)
+        bucket = gathered(batches)
+        yield from bucket.notes
+        if not bucket.tables:
+            return
+        decoded = bucket.tables["sds"]
+        seen = sightings_of(decoded)
+        if not seen.honest.all():
+            left_out = decoded.select(FORGED_INPUT).filter(pa.array(~seen.honest))
+            yield self.files.write("quarantine", bucket.number, forged(left_out))
+        part = 0
+        for piece in honest_messages(decoded, seen):
+            for table in _whole_and_segments(piece):
+                yield self.files.write("sds_messages", bucket.number, table, part)
+                part += 1
+        unique = decoded.select(_MEASURED).filter(pa.array(seen.honest & (seen.number == 1)))
+        yield self.files.write("channel_sizes", bucket.number, channel_sizes(unique))
+        yield note(sample=sample_of(unique))
+
+
+def _whole_and_segments(messages: pa.Table) -> Iterator[pa.Table]:
+    segments = messages["segment_hash"].is_valid()
+    for chosen in (pc.invert(segments), segments):
+        if pc.all(chosen).as_py():
+            yield messages
+        elif pc.any(chosen).as_py():
+            yield messages.filter(chosen)
+
+
+def _together(batches: Batches) -> Iterator[pa.Table]:
+    """Yield the rows of batches in tables of about `PIECE_BYTES`, which become files."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= PIECE_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)

@@ -1,0 +1,93 @@
+"""Ranges of (channel, Lamport timestamp) of about equal size, from a sample of the messages.
+
+The sorted tables of a run are spread over files by such ranges. The keys of a row determine its file, and the files in
+their order have the rows in theirs. A poor sample only makes files of different sizes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Place = tuple[str, int]
+"""A channel, and a Lamport timestamp in it."""
+
+FIRST_CLOCK: Final = -(2**63)
+"""Before all messages of a channel."""
+NO_CLOCK: Final = -1
+"""Where ephemeral messages stand, which have no Lamport timestamp: before the others."""
+RANGE_BYTES: Final = 67_108_864
+_MAX_RANGES: Final = 2_048
+_SAMPLED: Final = 64
+"""Messages that a task names. Each stands for as many bytes, so that large ones are named more often."""
+_ROW_BYTES: Final = 160
+"""What a message takes beside its content."""
+SAMPLE_INPUT: Final = ("channel_id", "lamport", "kind", "content_bytes")
+"""The columns of ``unique_messages`` that a sample is made of."""
+
+
+def sample_of(unique_messages: pa.Table) -> dict[str, Any]:
+    """Return what the note about some messages tells, for `bounds_of`; it is as small for many as for few."""
+    messages = unique_messages.filter(pc.not_equal(unique_messages["kind"], "sync"))
+    ends = np.cumsum(pc.fill_null(messages["content_bytes"], 0).to_numpy().astype(np.int64) + _ROW_BYTES)
+    if not len(ends):
+        return {"places": [], "stands_for": 0}
+    stands_for = -(-int(ends[-1]) // _SAMPLED)
+    rows = np.searchsorted(ends, np.arange(stands_for // 2, int(ends[-1]), stands_for), side="right")
+    named = messages.select(["channel_id", "lamport"]).take(pa.array(np.minimum(rows, len(ends) - 1)))
+    clocks = pc.fill_null(named["lamport"], NO_CLOCK)
+    places = [list(place) for place in zip(named["channel_id"].to_pylist(), clocks.to_pylist(), strict=True)]
+    return {"places": places, "stands_for": stands_for}
+
+
+def bounds_of(samples: Iterable[Mapping[str, Any]], least_ranges: int) -> list[Place]:
+    """Return where ranges end: the first is before the first bound, each other one begins with a bound.
+
+    There are about ``least_ranges`` of them, or more if they would be larger than `RANGE_BYTES`. Only a channel that is
+    larger than a range is cut inside, so that most channels are whole in one.
+    """
+    places = sorted((channel, clock, sample["stands_for"]) for sample in samples for channel, clock in sample["places"])
+    total = sum(size for *_, size in places)
+    most = max(min(RANGE_BYTES, total // max(1, least_ranges) + 1), total // _MAX_RANGES)
+    bounds: list[Place] = []
+    held = 0
+    for channel, own in groupby(places, itemgetter(0)):
+        sizes = [(clock, size) for _, clock, size in own]
+        size = sum(size for _, size in sizes)
+        if held and held + size > most:
+            bounds.append((channel, FIRST_CLOCK))
+            held = 0
+        if size <= most:
+            held += size
+            continue
+        for clock, each in sizes:
+            if held + each > most and bounds[-1:] != [(channel, clock)]:
+                bounds.append((channel, clock))
+                held = 0
+            held += each
+    return bounds
+
+
+def range_of(bounds: Sequence[Place], channel_id: pa.ChunkedArray, lamport: pa.ChunkedArray) -> NDArray[np.uint16]:
+    """Return the number of the range of each row, from 0."""
+    encoded = channel_id.combine_chunks().dictionary_encode()
+    names = [name for name, _ in bounds]
+    channels: list[str] = encoded.dictionary.to_pylist()
+    before = np.array([bisect_left(names, channel) for channel in channels], np.uint16)
+    indices = encoded.indices.to_numpy()
+    found: NDArray[np.uint16] = before[indices]
+    clocks = pc.fill_null(lamport, NO_CLOCK).to_numpy()
+    for channel in set(names).intersection(channels):
+        code = channels.index(channel)
+        rows = np.flatnonzero(indices == code)
+        inside = np.array([clock for name, clock in bounds if name == channel])
+        found[rows] += np.searchsorted(inside, clocks[rows], side="right").astype(np.uint16)
+    return found

@@ -1,0 +1,104 @@
+"""The first job of a run: from sources to the first three tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fairway.options import SegmentationConfig
+from fairway.pipeline.bucket_keys import BucketKeys
+from fairway.pipeline.exchange import BLOBS, notes_of
+from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
+from fairway.pipeline.run.ranges import bounds_of
+from fairway.pipeline.run.table_files import TableFiles
+from fairway.pipeline.sources.open_source import map_source
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.wire.sds import WAKU_SDS
+
+pytestmark = pytest.mark.spark
+
+SHARD = "/waku/2/rs/1/0"
+
+
+@pytest.fixture
+def archives(log, tmp_path):
+    """Two stores: what one lacks the other has, with a message sent again, a forged one and garbage."""
+    channel = log("team")
+    for number in range(9):
+        channel.message(("alice", "bob")[number % 2], b"message %d" % number)
+    channel.message("alice", None)
+    channel.file("bob", bytes(range(256)) * 4, SegmentationConfig(segment_size_bytes=384, parity_rate=0.5))
+    original, first = channel.sent[0]
+    again = replace(first, timestamp_ns=first.timestamp_ns + 5)
+    forged = channel.wrapped(WAKU_SDS.encode(replace(original, content=b"what she did not say")))
+    messages = [waku for _, waku in channel.sent]
+    held = {"a": [*messages[:8], again], "b": [*messages[2:], forged, channel.wrapped(b"\xff garbage")]}
+    for name, part in held.items():
+        with NwakuArchive(tmp_path / f"{name}.db") as archive:
+            for message in part:
+                archive.append(SHARD, message)
+    return {name: f"sqlite:{tmp_path / name}.db" for name in held}
+
+
+def ingested(spark, archives, root, *, unique, buckets=3):
+    """Run the job, and return the rows of each table and the files by the table's name."""
+    files = TableFiles(root=str(root))
+    job = Ingesting(files=files, keys=BucketKeys(bytes(32)), buckets=buckets, profile=None, channel_keys=None)
+    sources = [partial(map_source, spark, uri, label=name) for name, uri in archives.items()]
+    frame = job.frame(sources, unique=unique)
+    assert frame.columns == [part.split()[0] for part in BLOBS.split(", ")]
+    notes = notes_of(row.blob for row in frame.select("blob").collect())
+    named: dict[str, list[str]] = {name: [] for name in WRITTEN}
+    for told in notes:
+        if "table" in told:
+            named[told["table"]].append(told["file"])
+    tables = {
+        name: [row for table in files.read(name, own) for row in table.to_pylist()] for name, own in named.items()
+    }
+    return tables, named, [told["sample"] for told in notes if "sample" in told]
+
+
+def test_two_stores_become_tables_in_which_each_message_is_once(spark, archives, tmp_path):
+    tables, named, samples = ingested(spark, archives, tmp_path / "run", unique=False)
+    waku, sds, quarantine, sizes = (tables[name] for name in WRITTEN)
+    assert Counter((*row["sources"], row["copies"]) for row in waku) == {
+        ("a", 1): 3,
+        ("a", "b", 2): 6,
+        ("b", 1): len(waku) - 9,
+    }
+    assert Counter(row["status"] for row in quarantine) == {"forged": 1, "not-sds": 1}
+    assert all(row["sources"] == ["b"] for row in quarantine)
+    assert len(sds) + len(quarantine) == len(waku)
+    assert len({row["message_hash"] for row in (*sds, *quarantine)}) == len(waku)
+    assert [row["sightings"] for row in sds if row["sighting"] == 2] == [2]
+    kinds = Counter(row["kind"] for row in sds if row["sighting"] == 1)
+    assert kinds == {"content": len(waku) - 4, "sync": 1}
+    (channel_id,) = {row["channel_id"] for row in sizes}
+    assert channel_id == "team"
+    assert sum(row["messages"] for row in sizes) == kinds["content"]
+    assert {channel for sample in samples for channel, _ in sample["places"]} == {"team"}
+    assert bounds_of(samples, 3)
+    for file in named["sds_messages"]:
+        segments = pq.read_table(tmp_path / "run" / "tables" / "sds_messages" / file)["segment_hash"]
+        assert segments.null_count in {0, len(segments)}, "whole messages and segments are in one file"
+
+
+def test_a_store_alone_gives_the_same_without_the_exchange_by_hash(spark, archives, tmp_path):
+    alone = {"b": archives["b"]}
+    straight, _, _ = ingested(spark, alone, tmp_path / "straight", unique=True)
+    cut, _, _ = ingested(spark, alone, tmp_path / "cut", unique=False, buckets=1)
+
+    def rows(tables):
+        names = ("waku_messages", "sds_messages", "quarantine")
+        return {name: sorted(tables[name], key=lambda row: row["message_hash"]) for name in names}
+
+    assert rows(straight) == rows(cut)
+    assert pa.Table.from_pylist(straight["waku_messages"])["copies"].unique().to_pylist() == [1]

@@ -1,0 +1,102 @@
+"""Ranges of the sorted tables: every row has one, in the order of its keys, and they are of about one size."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.pipeline.run import ranges
+from fairway.pipeline.run.ranges import FIRST_CLOCK, NO_CLOCK, bounds_of, range_of, sample_of
+from fairway.pipeline.stages.channel_sizes import added_channel_sizes, channel_sizes
+
+channels = st.sampled_from(["", "a", "b", "bb", "é", "\U0001f600"])
+clocks = st.none() | st.integers(0, 5) | st.integers(0, 2**63 - 1)
+places = st.tuples(channels, st.just(FIRST_CLOCK) | st.integers(-1, 6))
+
+
+@given(st.lists(places, unique=True, max_size=8).map(sorted), st.lists(st.tuples(channels, clocks), max_size=20))
+def test_the_range_of_a_row_is_the_number_of_bounds_up_to_it(bounds, rows):
+    names, times = (pa.chunked_array([[row[side] for row in rows]], kind) for side, kind in enumerate(["str", "i8"]))
+    found = range_of(bounds, names, times)
+    assert found.tolist() == [
+        bisect_right(bounds, (name, NO_CLOCK if clock is None else clock)) for name, clock in rows
+    ]
+
+
+def messages(*groups):
+    """Return ``unique_messages`` of (channel, first clock, how many, bytes of content)."""
+    rows = [
+        (channel, first + number, size, "content") for channel, first, count, size in groups for number in range(count)
+    ]
+    columns = list(zip(*rows, strict=True))
+    return pa.table(dict(zip(["channel_id", "lamport", "content_bytes", "kind"], map(list, columns), strict=True)))
+
+
+def sizes_of(bounds, table):
+    numbers = range_of(bounds, table["channel_id"], table["lamport"])
+    return np.bincount(numbers, table["content_bytes"].to_numpy(), minlength=len(bounds) + 1)
+
+
+def test_ranges_are_of_one_size_and_only_large_channels_are_cut(monkeypatch):
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 1_000_000)
+    table = messages(("huge", 0, 4_000, 1_000), *((f"small-{number}", 5, 100, 1_000) for number in range(40)))
+    parts = [table.take(np.random.default_rng(number).permutation(len(table))[number::4]) for number in range(4)]
+    samples = json.loads(json.dumps([sample_of(part) for part in parts]))
+    assert all(len(sample["places"]) <= 64 for sample in samples)
+    bounds = [tuple(bound) for bound in bounds_of(samples, 2)]
+    assert bounds == sorted(set(bounds))
+    assert {channel for channel, clock in bounds if clock != FIRST_CLOCK} == {"huge"}
+    sizes = sizes_of(bounds, table)
+    assert 8 <= len(sizes) <= 14
+    assert sizes.max() < 2_000_000
+    assert sizes.sum() == 8_000_000
+
+
+def test_a_few_messages_are_spread_over_as_many_ranges_as_are_wanted():
+    table = messages(("one", 0, 1_000, 100))
+    assert 3 <= len(bounds_of([sample_of(table)], 4)) <= 5
+    assert bounds_of([sample_of(table)], 1) == []
+    assert bounds_of([], 7) == bounds_of([sample_of(table.slice(0, 0))], 7) == []
+
+
+def test_a_channel_of_one_clock_cannot_be_cut():
+    table = messages(*((("same", 7, 1, 1_000),) * 500))
+    assert len(bounds_of([sample_of(table)], 10)) == 1
+    assert max(sizes_of(bounds_of([sample_of(table)], 10), table)) == 500_000
+
+
+def test_sync_messages_have_no_place_and_ephemeral_ones_come_first():
+    table = pa.table(
+        {
+            "channel_id": ["c", "c", "c"],
+            "lamport": pa.array([5, None, 9], pa.int64()),
+            "content_bytes": pa.array([0, 1_000, None], pa.int32()),
+            "kind": ["sync", "ephemeral", "content"],
+        }
+    )
+    sample = sample_of(table)
+    assert {tuple(place) for place in sample["places"]} == {("c", NO_CLOCK), ("c", 9)}
+    assert len(sample["places"]) * sample["stands_for"] >= 1_000
+
+
+def test_the_log_of_a_channel_is_its_content_messages_with_what_they_cite():
+    table = pa.table(
+        {
+            "channel_id": ["a", "a", "b", "a"],
+            "kind": ["content", "content", "sync", "ephemeral"],
+            "message_id": ["m", "é", "x", "y"],
+            "history_bytes": pa.array([None, 40, 7, 7], pa.int32()),
+        }
+    )
+    sizes = channel_sizes(table)
+    assert sizes.to_pylist() == [{"channel_id": "a", "messages": 2, "log_bytes": 160 + 1 + 160 + 2 + 40}]
+    assert added_channel_sizes(pa.concat_tables([sizes, sizes]))["messages"].to_pylist() == [4]
