@@ -32,8 +32,8 @@ def pretended(monkeypatch, tmp_path):
     def pretend(rows_in: int) -> list:
         def run_with(options, sources, out, *, keys, progress):
             result = TableResult(name="quarantine", rows=2, files=1, bytes=100, seconds=0.5)
-            for told in (None, result):
-                progress(RunProgress(step="quarantine", number=1, total=1, result=told))
+            for told in (None, (result,)):
+                progress(RunProgress(step="quarantine", number=1, total=1, results=told))
             called.append((options, sources, out, keys))
             return RunSummary(folder=tmp_path, tables=(result,), balance=balance(rows_in), seconds=1.0, resumed=0)
 

@@ -20,6 +20,7 @@ from fairway.pipeline.stages.rate_utilisation import transmissions, utilisation
 from fairway.pipeline.stages.statistics import (
     added_sums,
     channel_rows,
+    channel_sums,
     latency_counts,
     sender_rows,
     sums_of_acknowledged,
@@ -82,7 +83,7 @@ def test_the_statistics_of_parts_add_up(messages, latencies):
     counted = pa.concat_tables([latency_counts(part) for part in halves(latencies)])
     for rows, who in (
         (sender_rows(sums, counted), ("channel_id", "sender_id")),
-        (channel_rows(added_sums(sums), counted), ("channel_id",)),
+        (channel_rows(channel_sums(added_sums(sums)), counted), ("channel_id",)),
     ):
         found = {tuple(row[name] for name in who): row for row in rows.to_pylist()}
         assert len(found) == rows.num_rows

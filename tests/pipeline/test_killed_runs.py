@@ -1,8 +1,8 @@
 """Runs of the pipeline that are killed, whole or in part, and end in the very tables of a run that nobody disturbed.
 
-The driver, its Java process or both are killed with SIGKILL at points of their work: while Spark writes a table, when
-that is written but not yet in its place, when it is in its place but not yet named, in the middle of the removal of a
-table that only later steps needed. One run is killed at one point after the other, each time started again, so that it
+The driver, its Java process or both are killed with SIGKILL at points of their work: in the middle of a job, when the
+files of a job are written but not yet in the manifest, when they just came into it, in the middle of the removal of a
+table that only later jobs needed. One run is killed at one point after the other, each time started again, so that it
 survives all of them.
 
 FAIRWAY_KILL_POINTS=20 takes so many points, ``pytest --seed N`` others; with more than two, workers are killed in one
@@ -30,9 +30,10 @@ pytest.importorskip("pyspark")
 from fairway.errors import PipelineError
 from fairway.options import SegmentationConfig
 from fairway.pipeline.run import run
+from fairway.pipeline.run.jobs import jobs
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.reading import RunTables
-from fairway.pipeline.run.steps import steps
+from fairway.pipeline.run.table_files import WORK_TABLES
 from fairway.pipeline.tables import TABLES
 from fairway.storage.nwaku_archive import NwakuArchive
 
@@ -46,18 +47,18 @@ SHORT = 2
 POINTS = int(os.environ.get("FAIRWAY_KILL_POINTS", str(SHORT)))
 SHARD = "/waku/2/rs/1/0"
 WAIT_S = 180
-STEPS = tuple(steps(RunOptions()))
-MOMENTS = ("begun", "written", "moved", "dropped")
-LONGEST_IN_A_STEP_S = 0.8
+JOBS = tuple(jobs(RunOptions()))
+MOMENTS = ("begun", "written", "named", "dropped")
+LONGEST_IN_A_JOB_S = 0.8
 
 # Python tells a hook what the program is about to do with files, which is where the points are.
 DRIVER = """
-import os, signal, sys, threading
+import json, os, signal, sys, threading
 from pathlib import Path
 
-moment, table, delay_s, victims, out, *words = sys.argv[1:]
+moment, job, table, delay_s, victims, out, *words = sys.argv[1:]
 place = str(Path(out, "work" if moment == "dropped" else "tables", table))
-places = {place, place.replace("/tables/", "/work/")}
+manifest = str(Path(out, "manifest.json"))
 state = {"named": False, "going": False, "armed": False}
 
 def tree(pid):
@@ -80,8 +81,13 @@ def kill():
     if victims != "java":
         os.kill(os.getpid(), signal.SIGKILL)
 
+def names_the_job():
+    return job in json.loads(Path(out, ".manifest.json.new").read_text()).get("jobs", {})
+
 def hook(event, told):
-    if event == "shutil.rmtree" and str(told[0]) in places:
+    if state["named"]:
+        kill()
+    elif event == "shutil.rmtree" and str(told[0]) == place:
         if moment == "begun" and not state["armed"]:
             state["armed"] = True
             threading.Timer(float(delay_s), kill).start()
@@ -89,13 +95,10 @@ def hook(event, told):
             state["going"] = True
     elif event == "os.remove" and state["going"]:
         kill()
-    elif event == "os.rename" and str(told[1]) in places:
+    elif event == "os.rename" and str(told[1]) == manifest and moment != "dropped" and names_the_job():
         if moment == "written" or (moment == "begun" and victims != "java"):
             kill()
-        state["named"] = True
-    elif event == "os.rename" and str(told[1]) == str(Path(out, "manifest.json")):
-        if moment == "moved" and state["named"]:
-            kill()
+        state["named"] = moment == "named"
 
 sys.addaudithook(hook)
 from fairway.pipeline.jobs.run import main
@@ -107,32 +110,38 @@ sys.exit(main(words))
 class Point:
     """Where a driver is killed; the order is that in which one run comes to them."""
 
-    step: int
+    number: int
     moment: int
+    job: str
     table: str
     delay_s: float
     victims: str
 
     def __str__(self):
-        return f"{MOMENTS[self.moment]} {self.table} +{self.delay_s:.2f} s, {self.victims}"
+        return f"{MOMENTS[self.moment]} {self.job} {self.table} +{self.delay_s:.2f} s, {self.victims}"
 
 
-def point(moment, table, rng):
-    names = [step.name for step in STEPS]
-    number = names.index(table)
+def point(moment, name, rng):
+    """Return a point in the job of a name, or where the work table of a name is removed."""
     if moment == "dropped":
-        number = max(map(names.index, STEPS[number].needed_by))
-    delay_s = rng.uniform(0, LONGEST_IN_A_STEP_S) if moment == "begun" else 0.0
+        number = max(number for number, job in enumerate(JOBS) if name in job.reads)
+    else:
+        number = [job.name for job in JOBS].index(name)
+    job = JOBS[number]
+    delay_s = rng.uniform(0, LONGEST_IN_A_JOB_S) if moment == "begun" else 0.0
     victims = rng.choice(["all", "driver", "java"] if moment == "begun" else ["all", "driver"])
-    return Point(number, MOMENTS.index(moment), table, delay_s, victims)
+    table = name if moment == "dropped" else job.writes[0]
+    return Point(number, MOMENTS.index(moment), job.name, table, delay_s, victims)
 
 
 def chosen_points(seed):
     """One point of each kind, and others by the seed; at the first one Java dies and the program stays."""
     rng = random.Random(seed)
-    first = [("begun", "sds_messages"), ("moved", "delivered"), ("dropped", "reassembled"), ("written", "bandwidth")]
-    others = [(moment, step.name) for step in STEPS for moment in MOMENTS[:3]]
-    others += [("dropped", step.name) for step in STEPS if step.work]
+    names = [job.name for job in JOBS]
+    dropped = [name for name in WORK_TABLES if any(name in job.reads for job in JOBS)]
+    first = [("begun", names[0]), ("named", names[-2]), ("dropped", dropped[0]), ("written", names[-1])]
+    others = [(moment, name) for name in names for moment in MOMENTS[:3]]
+    others += [("dropped", name) for name in dropped]
     rest = [pair for pair in others if pair not in first]
     taken = first[:POINTS] + rng.sample(rest, min(len(rest), max(0, POINTS - len(first))))
     points = [point(*pair, rng) for pair in taken]
@@ -176,7 +185,7 @@ def assert_same(made, out):
 
 def start_and_kill(made, out, where):
     """Start the job, which kills itself at a point, and return its exit code and what it wrote; nothing of it stays."""
-    words = [MOMENTS[where.moment], where.table, str(where.delay_s), where.victims, str(out)]
+    words = [MOMENTS[where.moment], where.job, where.table, str(where.delay_s), where.victims, str(out)]
     words += ["--source", made.source, "--out", str(out)]
     ended = subprocess.run([sys.executable, "-c", DRIVER, *words], capture_output=True, timeout=WAIT_S, check=False)
     said = ended.stdout.decode()
@@ -242,7 +251,7 @@ def ancestors(pid, parents):
     return found
 
 
-@pytest.mark.parametrize("step", ["decoded", "reassembled"] if POINTS > SHORT else ["reassembled"])
+@pytest.mark.parametrize("step", [job.name for job in (JOBS if POINTS > SHORT else JOBS[1:2])])
 def test_a_killed_worker_costs_a_second_attempt_and_nothing_else(made, spark, tmp_path, step):
     killed, timers = [], []
 
@@ -251,7 +260,7 @@ def test_a_killed_worker_costs_a_second_attempt_and_nothing_else(made, spark, tm
             os.kill(pid, signal.SIGKILL)
 
     def stop_workers(progress):
-        if progress.step == step and progress.result is None:
+        if progress.step == step and progress.results is None:
             killed.extend(python_workers())
             for pid in killed:
                 os.kill(pid, signal.SIGSTOP)  # so that it is in the middle of its task when it dies
@@ -277,7 +286,7 @@ def test_workers_that_die_whenever_they_are_used_end_the_run_in_one_sentence(mad
     killer = threading.Thread(target=kill_them_all)
 
     def begin(progress):
-        if progress.step == "decoded" and progress.result is None:
+        if progress.number == 2 and progress.results is None:
             killer.start()
 
     try:
@@ -286,5 +295,6 @@ def test_workers_that_die_whenever_they_are_used_end_the_run_in_one_sentence(mad
     finally:
         ended.set()
         killer.join(timeout=WAIT_S)
-    assert run([made.source], tmp_path / "run", spark=spark).resumed == 1
+    kept = [name for name in JOBS[0].writes if name not in WORK_TABLES]
+    assert run([made.source], tmp_path / "run", spark=spark).resumed == len(kept)
     assert_same(made, tmp_path / "run")

@@ -30,6 +30,8 @@ from fairway.pipeline.jobs import report as report_job
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.report.findings import bandwidth_of, report_of
 from fairway.pipeline.run import run
+from fairway.pipeline.run.attempt import step_names
+from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import RunProgress
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.sources.open_source import open_source
@@ -281,10 +283,12 @@ def test_the_same_run_again_writes_nothing_and_another_begins_anew(spark, made, 
 
 
 def test_progress_tells_each_step_at_its_beginning_and_end(finished):
-    begun = [step.step for step in finished.told if step.result is None]
-    ended = [step.step for step in finished.told if step.result is not None]
-    assert begun == ended
-    assert set(ended) == {table.name for table in TABLES} | {"decoded", "reassembled", "bloom_evidence"}
+    begun = [step.step for step in finished.told if step.results is None]
+    ended = [step.step for step in finished.told if step.results is not None]
+    assert begun == ended == list(step_names(RunOptions(blooms=True)))
+    tables = [result.name for step in finished.told for result in step.results or ()]
+    assert len(tables) == len(set(tables))
+    assert set(tables) >= {table.name for table in TABLES}
 
 
 @pytest.mark.parametrize("wrong", [{"format": "csv"}, {"epoch_ms": 0}, {"rate_limit": 0}])

@@ -268,7 +268,7 @@ def test_a_source_that_grows_while_it_is_read_is_read_again_by_the_next_run(spar
     store = fill(tmp_path / "store.db", range(50))
 
     def grow(progress):
-        if progress.step == "waku_messages" and progress.result is None:
+        if progress.number == 1 and progress.results is None:
             fill(store, range(50, 60))
 
     first = run([f"a={store}"], tmp_path / "run", spark=spark, progress=grow)
@@ -284,7 +284,7 @@ def test_of_two_runs_into_one_folder_the_second_is_refused_and_the_first_goes_on
     refused = []
 
     def begin_another(progress):
-        if progress.step == "decoded" and progress.result is None:
+        if progress.number == 2 and progress.results is None:
             refused.append(job(["--source", store, "--out", tmp_path / "run"]))
 
     assert run([f"a={store}"], tmp_path / "run", spark=spark, progress=begin_another).balance.adds_up

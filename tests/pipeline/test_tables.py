@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.run.jobs import jobs
 from fairway.pipeline.run.options import RunOptions
-from fairway.pipeline.run.steps import steps
+from fairway.pipeline.run.table_files import WORK_TABLES
 from fairway.pipeline.schema import types_of
 from fairway.pipeline.tables import TABLES, table_named
 
@@ -47,12 +48,13 @@ def test_columns_are_told_apart_also_where_types_hold_commas():
 
 @pytest.mark.parametrize("blooms", [False, True])
 def test_a_run_writes_every_table_and_reads_only_what_is_there(blooms):
-    planned = list(steps(RunOptions(blooms=blooms)))
-    assert [step.name for step in planned if not step.work] == [table.name for table in TABLES]
-    places = {step.name: place for place, step in enumerate(planned)}
-    assert ("bloom_evidence" in places) is blooms
-    for step in planned:
-        assert all(places[step.name] < places[reader] for reader in step.needed_by)
+    there: set[str] = set()
+    for job in jobs(RunOptions(blooms=blooms)):
+        assert there.issuperset(job.reads)
+        assert there.isdisjoint(job.writes)
+        there.update(job.writes)
+    assert there - WORK_TABLES.keys() == {table.name for table in TABLES}
+    assert ("bloom_evidence" in there) is blooms
 
 
 def test_a_table_that_is_none_is_refused_with_the_names_there_are():

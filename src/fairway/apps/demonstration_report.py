@@ -54,8 +54,8 @@ def rebuild(archive: Path, folder: Path, tell: Callable[[str], None]) -> Rebuilt
         from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra
 
     def progress(step: RunProgress) -> None:
-        if step.result is None:
-            tell(f"table {step.number} of {step.total}: {step.step}")
+        if step.results is None:
+            tell(f"step {step.number} of {step.total}: {step.step}")
 
     place, page = folder / RUN, folder / PAGE
     with session_or_own(None, "fairway demo", short_job=True, config=_FEW_ROWS) as spark:

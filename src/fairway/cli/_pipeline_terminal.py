@@ -37,8 +37,7 @@ _WIDTH_OF_A_FILE: Final = 160
 """Columns of tables where no terminal says how many there are."""
 _SHARES: Final = {
     "waku_messages": 9.0,
-    "decoded": 17.0,
-    "sds_messages": 12.0,
+    "sds_messages": 29.0,
     "reassembled": 9.0,
     "delivered": 6.0,
     "missing_messages": 8.0,
@@ -90,12 +89,12 @@ class StepsShown:
 
     def step(self, progress: RunProgress) -> None:
         """Show that a step begins, or what came of it."""
-        done = progress.number - (progress.result is None)
+        done = progress.number - (progress.results is None)
         self.bar.update(self.task, total=progress.total, completed=done, description=progress.step)
-        if progress.result is None:
+        if progress.results is None:
             self.bar.update(self.task, tracker=_tracker(), began_s=time.monotonic(), left_s=self.left.seconds())
         else:
-            self.left.ended(progress.step, None if progress.resumed else progress.result.seconds)
+            self.left.ended(progress.step, None if progress.resumed else progress.seconds)
             self.bar.console.print(_line(progress), style="dim" if progress.resumed else "")
 
 
@@ -201,11 +200,6 @@ def _left(seconds: float) -> str:
 
 
 def _line(step: RunProgress) -> str:
-    result = step.result
-    if result is None:
-        return ""
-    place = f"\\[{step.number:>2}/{step.total}] {escape(step.step):<18} {result.rows:>14,} rows"
-    if step.resumed:
-        return f"{place}  from an earlier attempt"
-    rate = f"{result.rows / result.seconds:>11,.0f} rows/s" if result.seconds else ""
-    return f"{place} {result.seconds:>8.1f} s {rate}"
+    took = "from an earlier attempt" if step.resumed else f"{step.seconds:,.1f} s"
+    rows = ", ".join(f"{result.name} {result.rows:,}" for result in step.results or ())
+    return f"\\[{step.number:>2}/{step.total}] {escape(step.step):<12} {took:>9}  rows: {rows}"

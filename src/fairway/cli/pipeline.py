@@ -94,7 +94,7 @@ def run(
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.report.terminal import print_summary  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run import RunOptions, run_with  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run.steps import steps  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run.attempt import step_names  # noqa: PLC0415 - needs the [spark] extra
     options = RunOptions(
         profile=profile,
         format=table_format,
@@ -106,8 +106,8 @@ def run(
     )
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     with progress_bar() as bar:
-        shown = StepsShown(bar, "starting Spark", [step.name for step in steps(options)])
-        with broken_off("the same command goes on with the table that was being written"):
+        shown = StepsShown(bar, "starting Spark", step_names(options))
+        with broken_off("the same command goes on with the job that was running"):
             summary = run_with(options, [*source, *(more or ())], out, keys=channel_keys, progress=shown.step)
     if machine:
         typer.echo(json.dumps(summary.as_json(), indent=2))

@@ -2,14 +2,20 @@
 
 ::
 
-    DIR/manifest.json     sources, options, and for each finished table rows, files, bytes and seconds
+    DIR/manifest.json     sources, options, for each finished table its files, rows, bytes and seconds, and for each
+                          finished job of a run what later jobs have to know
     DIR/tables/NAME/      one table
-    DIR/work/             what is being written, and what only later stages need
+    DIR/work/             what is being written, and what only later jobs need
 
-Invariant: a table in the manifest is complete. It is written below ``work`` under a new name, moved to its place in one
-step, and then added to the manifest; each step is durable before the next. So a table of a killed run is either in the
-manifest, or the next run removes it. (A table in the format of Iceberg cannot be moved, because its metadata contain
-full paths: it is written in its place.)
+Invariant: a table in the manifest is complete. There are two ways to write one:
+
+- The tasks of a job write files in their place (`fairway.pipeline.run.table_files`). The table is in the manifest, with
+  the names of its files, once all tasks have ended; other files in its place are then removed.
+- Spark writes the table below ``work`` under a new name; it is moved to its place in one step and then added to the
+  manifest, each step durable before the next. (A table in the format of Iceberg cannot be moved, because its metadata
+  contain full paths: it is written in its place.)
+
+So a table of a killed run is either in the manifest, or the next run removes it.
 
 One process works on a folder at a time: a lock ensures it, which ends with the process.
 """
@@ -20,7 +26,7 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -54,9 +60,11 @@ class TableResult:
     files: int
     bytes: int
     seconds: float
-    """Time to write it."""
+    """Time to write it, and the tables that were written with it."""
     work: bool = False
     """Whether only later steps need it; it is removed after them."""
+    names: tuple[str, ...] = ()
+    """The names of its files, in the order of its rows; none if the files of the folder are those of the table."""
 
 
 def make_folder(path: Path, keys: ChannelKeys | None) -> None:
@@ -104,11 +112,33 @@ class RunFolder:
     @property
     def results(self) -> dict[str, TableResult]:
         """Return the complete tables by name."""
-        return {name: TableResult(name=name, **told) for name, told in self._manifest["tables"].items()}
+        return {name: _result_of(name, told) for name, told in self._manifest["tables"].items()}
 
     def is_whole(self, name: str) -> bool:
         """Return whether a table is complete."""
         return name in self._manifest["tables"]
+
+    def facts(self, job: str) -> Mapping[str, Any] | None:
+        """Return what a finished job told for later ones; None if it is not finished."""
+        told = self._manifest.get("jobs", {}).get(job)
+        return None if told is None else dict(told)
+
+    def finish_job(self, job: str, results: Iterable[TableResult], facts: Mapping[str, Any]) -> None:
+        """Add the tables of a job to the manifest, and what it tells for later jobs, as values for JSON."""
+        for result in results:
+            self._keep(result)
+        self._manifest.setdefault("jobs", {})[job] = dict(facts)
+        self._save()
+
+    def forget_job(self, job: str, tables: Iterable[str]) -> None:
+        """Take a job and its tables out of the manifest and remove the tables, so that they are written again."""
+        self._manifest.get("jobs", {}).pop(job, None)
+        for name in tables:
+            self._manifest["tables"].pop(name, None)
+        self._save()
+        for name in tables:
+            for work in (False, True):
+                shutil.rmtree(self.place_of(name, work=work), ignore_errors=True)
 
     def place_of(self, name: str, *, work: bool = False) -> Path:
         """Return the path of a table."""
@@ -138,9 +168,7 @@ class RunFolder:
             seconds=round(time.monotonic() - began_s, 3),
             work=work,
         )
-        told = asdict(result)
-        del told["name"]
-        self._manifest["tables"][name] = told
+        self._keep(result)
         self._save()
         return result
 
@@ -167,14 +195,27 @@ class RunFolder:
             for place in (self.path / parent).glob("*"):
                 if tables.get(place.name, {}).get("work") is not work:
                     shutil.rmtree(place, ignore_errors=True)
-        for name in [name for name, told in tables.items() if not self.place_of(name, work=told["work"]).is_dir()]:
+        for name in [name for name, told in tables.items() if not self._is_there(_result_of(name, told))]:
             del tables[name]
         self._manifest["attempts"] += 1
         self._manifest["state"] = "running"
         self._save()
 
+    def _is_there(self, result: TableResult) -> bool:
+        place = self.place_of(result.name, work=result.work)
+        return place.is_dir() and all((place / name).is_file() for name in result.names)
+
+    def _keep(self, result: TableResult) -> None:
+        told = asdict(result)
+        del told["name"]
+        self._manifest["tables"][result.name] = told
+
     def _save(self) -> None:
         write_json(self.path / MANIFEST, self._manifest)
+
+
+def _result_of(name: str, told: Mapping[str, Any]) -> TableResult:
+    return TableResult(name=name, **{**told, "names": tuple(told.get("names", ()))})
 
 
 @contextmanager

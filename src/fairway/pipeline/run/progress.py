@@ -1,8 +1,8 @@
-"""`RunProgress`: the events of a run, one when it begins a table and one when the table is complete."""
+"""`RunProgress`: the events of a run, one when it begins a step and one when the tables of the step are complete."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +14,19 @@ class RunProgress:
     """A step of a run that begins, or has ended."""
 
     step: str
-    """The table that is written."""
+    """What is done: a job of a run, or the table that is written."""
     number: int
     """Number of the step, from 1."""
     total: int
-    result: TableResult | None
-    """The complete table; None when the step begins."""
+    results: tuple[TableResult, ...] | None
+    """The complete tables of the step; None when the step begins."""
     resumed: bool = False
-    """Whether an earlier attempt wrote the table."""
+    """Whether an earlier attempt wrote the tables."""
+
+    @property
+    def seconds(self) -> float:
+        """Return how long the step took; 0 when it begins."""
+        return max((result.seconds for result in self.results or ()), default=0.0)
 
 
 Progress = Callable[[RunProgress], None]
@@ -30,7 +35,7 @@ Progress = Callable[[RunProgress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """The steps of a run: writes the tables that are not complete, and reports all of them."""
+    """The steps of a run: takes those whose tables are not complete, and reports all of them."""
 
     folder: RunFolder
     names: tuple[str, ...]
@@ -42,14 +47,24 @@ class Steps:
         if self.folder.is_whole(name):
             self.keep(name)
             return
+        self.begin(name)
+        self.end(name, (self.folder.write_table(name, write, work=work),))
+
+    def keep(self, name: str, tables: Iterable[str] | None = None) -> None:
+        """Report the tables of a step that an earlier attempt completed, by default the one of its name."""
+        results = self.folder.results
+        self._tell(name, tuple(results[table] for table in tables or (name,) if table in results), resumed=True)
+
+    def begin(self, name: str) -> None:
+        """Report that a step begins."""
         self._tell(name, None)
-        self._tell(name, self.folder.write_table(name, write, work=work))
 
-    def keep(self, name: str) -> None:
-        """Report a table that an earlier attempt completed."""
-        self._tell(name, self.folder.results[name], resumed=True)
+    def end(self, name: str, results: tuple[TableResult, ...]) -> None:
+        """Report the tables of a step."""
+        self._tell(name, results)
 
-    def _tell(self, name: str, result: TableResult | None, *, resumed: bool = False) -> None:
+    def _tell(self, name: str, results: tuple[TableResult, ...] | None, *, resumed: bool = False) -> None:
         if self.progress is not None:
             number = self.names.index(name) + 1
-            self.progress(RunProgress(step=name, number=number, total=len(self.names), result=result, resumed=resumed))
+            total = len(self.names)
+            self.progress(RunProgress(step=name, number=number, total=total, results=results, resumed=resumed))

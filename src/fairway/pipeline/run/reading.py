@@ -62,6 +62,9 @@ class RunTables:
     def files(self, name: str) -> list[Path]:
         """Return the files of a table, in the order of its rows."""
         place = self.path / "tables" / table_named(name).name
+        names = self.manifest["tables"][name].get("names")
+        if names:
+            return [place / file for file in names]
         return sorted(file for file in place.glob("*.parquet") if not file.name.startswith((".", "_")))
 
     def batches(

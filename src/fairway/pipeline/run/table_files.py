@@ -139,6 +139,22 @@ class TableFiles:
                     table = parquet.read_row_group(group, columns=wanted.names, use_threads=False)
                     yield table.select(wanted.names).cast(wanted)
 
+    def count_values(self, name: str, file: str, column: str) -> int:
+        """Return how many values the lists of a column have together in a file, an empty list or null counting as one.
+
+        Only the footer is read. Raises `OSError` for a file that cannot be read.
+        """
+        with (
+            self.filesystem.open_input_file(posixpath.join(self.folder_of(name), file)) as source,
+            pq.ParquetFile(source) as parquet,
+        ):
+            footer = parquet.metadata
+            places = [
+                place for place in range(footer.num_columns) if footer.schema.column(place).path.split(".")[0] == column
+            ]
+            groups = (footer.row_group(group) for group in range(footer.num_row_groups))
+            return sum(group.column(place).num_values for group in groups for place in places)
+
     def remove_others(self, name: str, files: Iterable[str]) -> None:
         """Remove what is in a table's folder and not among ``files``: what attempts left that do not count."""
         kept = frozenset(files)

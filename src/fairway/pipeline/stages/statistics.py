@@ -45,6 +45,10 @@ SENDER_STATS: Final = f"channel_id string, sender_id string, {_MEASURED}"
 CHANNEL_STATS: Final = f"channel_id string, senders int, {_MEASURED}"
 SUMS: Final = pa.schema([*((name, pa.string()) for name in _WHO), *((name, pa.int64()) for name in (*FIGURES, *_SEEN))])
 """Sums of figures, any number of rows for one participant: they can be added up in any order."""
+CHANNEL_SUMS: Final = pa.schema(
+    [("channel_id", pa.string()), *((name, pa.int64()) for name in ("senders", *FIGURES, *_SEEN))]
+)
+"""The sums of a channel, any number of rows for one."""
 LATENCIES: Final = pa.schema(
     [*((name, pa.string()) for name in _WHO), ("latency_ms", pa.int64()), ("messages", pa.int64())]
 )
@@ -74,7 +78,11 @@ def sender_stats(
             "missing_messages": missing_messages,
         }.items()
     ]
-    return bucketed(cuts, lambda bucket: [sender_rows(*_figures_of(bucket))], SENDER_STATS)
+
+    def rows(bucket: Bucket) -> list[pa.Table]:
+        return [sender_rows(bucket.table("sums", SUMS), bucket.table("latencies", LATENCIES))]
+
+    return bucketed(cuts, rows, SENDER_STATS)
 
 
 def channel_stats(sender_stats: DataFrame, ack_latency: DataFrame) -> DataFrame:
@@ -83,13 +91,21 @@ def channel_stats(sender_stats: DataFrame, ack_latency: DataFrame) -> DataFrame:
     Columns: channel_id, senders (of whom there is a message), `FIGURES`, first_seen, last_seen, latency_p50_ms,
     latency_p95_ms, latency_p99_ms.
     """
-    sums = Cut(frame=sender_stats.select(*SUMS.names), by=_WHO[:1], prepare=lambda table: {"sums": table})
+    sums = Cut(
+        frame=sender_stats.select(*SUMS.names),
+        by=_WHO[:1],
+        prepare=lambda table: {"sums": channel_sums(table)},
+    )
     latencies = Cut(
         frame=ack_latency.select("channel_id", "sender_id", "latency_ms"),
         by=_WHO[:1],
         prepare=lambda table: {"latencies": latency_counts(table)},
     )
-    return bucketed([sums, latencies], lambda bucket: [channel_rows(*_figures_of(bucket))], CHANNEL_STATS)
+
+    def rows(bucket: Bucket) -> list[pa.Table]:
+        return [channel_rows(bucket.table("sums", CHANNEL_SUMS), bucket.table("latencies", LATENCIES))]
+
+    return bucketed([sums, latencies], rows, CHANNEL_STATS)
 
 
 def sums_of_messages(unique_messages: pa.Table) -> pa.Table:
@@ -147,14 +163,20 @@ def sender_rows(sums: pa.Table, latencies: pa.Table) -> pa.Table:
     return _with_percentiles(added_sums(sums), latencies, _WHO)
 
 
-def channel_rows(sums: pa.Table, latencies: pa.Table) -> pa.Table:
-    """Return ``channel_stats`` of the sums of its channels, one row for each participant, and their latencies."""
-    sums = sums.append_column("senders", as_numbers(pc.is_valid(sums.column("first_seen"))))
+def channel_sums(sums: pa.Table) -> pa.Table:
+    """Return one row for each channel, with the number of its ``senders``, of sums with a row for each participant."""
+    return added_channels(sums.append_column("senders", as_numbers(pc.is_valid(sums.column("first_seen")))))
+
+
+def added_channels(sums: pa.Table) -> pa.Table:
+    """Return one row for each channel, of what `channel_sums` returns for parts of its participants."""
     summed = {name: (name, "sum") for name in ("senders", *FIGURES)}
-    channels = grouped(
-        sums, _WHO[:1], {**summed, "first_seen": ("first_seen", "min"), "last_seen": ("last_seen", "max")}
-    )
-    return _with_percentiles(channels, latencies, _WHO[:1])
+    return grouped(sums, _WHO[:1], {**summed, "first_seen": ("first_seen", "min"), "last_seen": ("last_seen", "max")})
+
+
+def channel_rows(sums: pa.Table, latencies: pa.Table) -> pa.Table:
+    """Return ``channel_stats`` of what `channel_sums` returns for its channels, and of their latencies."""
+    return _with_percentiles(added_channels(sums), latencies, _WHO[:1])
 
 
 def _with_percentiles(sums: pa.Table, latencies: pa.Table, who: Sequence[str]) -> pa.Table:
@@ -197,10 +219,6 @@ def _completed(sums: pa.Table) -> pa.Table:
     for name, column in missing.items():
         sums = sums.append_column(name, column)
     return sums.select(SUMS.names).cast(SUMS)
-
-
-def _figures_of(bucket: Bucket) -> tuple[pa.Table, pa.Table]:
-    return bucket.table("sums", SUMS), bucket.table("latencies", LATENCIES)
 
 
 STATISTICS_INPUT: Final = {

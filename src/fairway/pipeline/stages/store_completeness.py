@@ -35,6 +35,11 @@ def named_stores(stores: Collection[str]) -> pa.Table:
     return pa.table([pa.array(sorted(stores), pa.string()), pa.array(zeros), pa.array(zeros)], schema=HOLDINGS)
 
 
+def added_holdings(held: pa.Table) -> pa.Table:
+    """Return one row for each store, and one without."""
+    return grouped(held, ["source"], {"messages": ("messages", "sum"), "of": ("of", "sum")}).cast(HOLDINGS)
+
+
 def completeness(held: pa.Table) -> pa.Table:
     """Return ``store_completeness`` of all holdings (`HOLDINGS`)."""
     of = pc.fill_null(pc.sum(held.column("of")), 0)

@@ -1,0 +1,241 @@
+"""`Attempt`: one attempt at a run: takes the jobs that are not finished, and adds up the balance."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline.bucket_keys import BucketKeys
+from fairway.pipeline.exchange import notes_of
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run.folder import RunFolder, TableResult
+from fairway.pipeline.run.jobs import Job, jobs
+from fairway.pipeline.run.options import RunOptions
+from fairway.pipeline.run.progress import Progress, Steps
+from fairway.pipeline.run.sources import RunSource
+from fairway.pipeline.run.summary import Balance, RunSummary, balance_from, balance_json
+from fairway.pipeline.run.table_files import TABLES_FOLDER, WORK_FOLDER, WORK_TABLES, TableFiles, schema_of
+from fairway.pipeline.session import lent_settings
+from fairway.pipeline.tables import TABLES, table_named
+
+BUCKET_BYTES: Final = 67_108_864
+"""About so much of the sources goes into one bucket, which a task holds in memory, some of it twice."""
+_SMALL_BUCKET_BYTES: Final = 4_194_304
+_FEW_BUCKETS: Final = 16
+"""So many buckets, if none of them becomes tiny, keep the cores of a machine busy until the end."""
+_BUCKETS_OF_UNKNOWN: Final = 64
+"""For sources that do not say how large they are. A bucket that does not fit in memory is worked on in pieces."""
+_MOST_BUCKETS: Final = 2_048
+"""A task cuts what it holds into so many blobs at most: with more they would be too small."""
+
+_SETTINGS: Final = {
+    # A row may be a blob of many megabytes. With rows as the only limit a batch could have more than Arrow allows.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BUCKET_BYTES),
+    # Rows that the reader of Parquet holds at once: by default 4,096, which of segments would be 600 MB a task.
+    "spark.sql.parquet.columnarReaderBatchSize": "256",
+}
+_COPY_SETTINGS: Final = {
+    # Whole messages have a megabyte and more: their reader takes one row at a time.
+    "spark.sql.parquet.enableVectorizedReader": "false",
+}
+# What Spark says without the jars of a format, and Java with those for another version of Spark.
+_WRONG_JARS: Final = (
+    "DATA_SOURCE_NOT_FOUND",
+    "NoSuchMethodError",
+    "IncompatibleClassChangeError",
+    "AbstractMethodError",
+)
+_PARQUET: Final = "parquet"
+_COPY: Final = "copy"
+"""The step that copies the tables into another format than Parquet."""
+
+
+def step_names(options: RunOptions) -> tuple[str, ...]:
+    """Return the names of the steps of a run, in their order."""
+    return (*(job.name for job in jobs(options)), *([_COPY] if options.format != _PARQUET else []))
+
+
+def buckets_for(sources: Sequence[RunSource]) -> int:
+    """Return how many buckets tables are cut into."""
+    sizes = [source.size_bytes() for source in sources]
+    if not all(sizes):
+        return _BUCKETS_OF_UNKNOWN
+    size = sum(sizes)
+    few = min(_FEW_BUCKETS, -(-size // _SMALL_BUCKET_BYTES))
+    return max(1, few, min(_MOST_BUCKETS, -(-size // BUCKET_BYTES)))
+
+
+class Attempt:
+    """One attempt at a run."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: RunFolder,
+        sources: tuple[RunSource, ...],
+        options: RunOptions,
+        keys: ChannelKeys | None,
+    ) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.sources = sources
+        self.options = options
+        self.keys = keys
+        self.bucket_keys = BucketKeys.drawn()
+        self.buckets = buckets_for(sources)
+        self._is_copied = options.format != _PARQUET
+        self.files = TableFiles(root=str(folder.path), tables_folder=WORK_FOLDER if self._is_copied else TABLES_FOLDER)
+
+    def names(self, table: str) -> tuple[str, ...]:
+        """Return the names of the files of a table that an earlier job wrote."""
+        return self.folder.results[table].names
+
+    def table(self, name: str) -> DataFrame:
+        """Return a table that an earlier job wrote."""
+        schema = WORK_TABLES[name] if name in WORK_TABLES else table_named(name).schema
+        place = Path(self.files.folder_of(name))
+        return self.spark.read.schema(schema).parquet(*(str(place / file) for file in self.names(name)))
+
+    def told(self, job: str) -> dict[str, Any]:
+        """Return the facts of an earlier job."""
+        return dict(self.folder.facts(job) or {})
+
+    def work(self, progress: Progress | None) -> RunSummary:
+        """Take all jobs that are not finished, and finish the run."""
+        began_s = time.monotonic()
+        if self._is_copied:
+            self._refuse_without_jars()
+        planned = tuple(jobs(self.options))
+        left = self._unfinished(planned)
+        resumed = sum(name not in WORK_TABLES for job in planned if job not in left for name in job.writes)
+        steps = Steps(folder=self.folder, names=step_names(self.options), progress=progress)
+        for place, job in enumerate(planned):
+            if job not in left:
+                steps.keep(job.name, job.writes)
+                continue
+            self.folder.forget_job(job.name, job.writes)
+            steps.begin(job.name)
+            with lent_settings(self.spark, _SETTINGS):
+                results = self._take(job)
+            steps.end(job.name, results)
+            self._drop_work(planned[place + 1 :])
+        if self._is_copied:
+            steps.begin(_COPY)
+            steps.end(_COPY, tuple(self._copy(table.name) for table in TABLES))
+        for table in TABLES:
+            if not self._is_copied:
+                self.files.remove_others(table.name, self.names(table.name))
+        balance = self._balance()
+        seconds = round(time.monotonic() - began_s, 3)
+        self.folder.finish({"balance": balance_json(balance), "seconds": seconds})
+        return RunSummary(
+            folder=self.folder.path,
+            tables=tuple(self.folder.results[table.name] for table in TABLES),
+            balance=balance,
+            seconds=seconds,
+            resumed=resumed,
+        )
+
+    def _unfinished(self, planned: Sequence[Job]) -> tuple[Job, ...]:
+        """Return the jobs that are not finished, and those whose tables they read if these are not there any more."""
+        left: list[Job] = []
+        needed: set[str] = set()
+        results = self.folder.results
+        for job in reversed(planned):
+            is_finished = self.folder.facts(job.name) is not None
+            kept = all(name in results for name in job.writes if name not in WORK_TABLES)
+            readable = all(name in results and results[name].names for name in needed.intersection(job.writes))
+            if not (is_finished and kept and readable):
+                left.append(job)
+                needed.update(job.reads)
+        return tuple(left)
+
+    def _take(self, job: Job) -> tuple[TableResult, ...]:
+        """Carry out a job, and add its tables to the folder."""
+        began_s = time.monotonic()
+        notes = notes_of(row.blob for row in job.frame(self).select("blob").collect())
+        files = defaultdict(list)
+        for told in notes:
+            if "table" in told:
+                files[told["table"]].append(told)
+        for name in job.writes:
+            if name not in files:  # so that it can be read, by Spark too
+                (told,) = notes_of([self.files.write(name, 0, schema_of(name).empty_table())["blob"][0].as_py()])
+                files[name].append(told)
+            self.files.remove_others(name, [told["file"] for told in files[name]])
+        facts = job.facts(self, [told for told in notes if "table" not in told])
+        seconds = round(time.monotonic() - began_s, 3)
+        results = tuple(
+            TableResult(
+                name=name,
+                rows=sum(told["rows"] for told in files[name]),
+                files=len(files[name]),
+                bytes=sum(told["bytes"] for told in files[name]),
+                seconds=seconds,
+                work=name in WORK_TABLES or self._is_copied,
+                names=tuple(sorted(told["file"] for told in files[name])),
+            )
+            for name in job.writes
+        )
+        self.folder.finish_job(job.name, results, facts)
+        return results
+
+    def _drop_work(self, later: Sequence[Job]) -> None:
+        """Remove the tables that only jobs needed which are finished."""
+        needed = {name for job in later for name in job.reads}
+        for name in WORK_TABLES:
+            if name not in needed and self.folder.is_whole(name):
+                self.folder.drop_work(name)
+
+    def _refuse_without_jars(self) -> None:
+        """Write an empty table in the format of the run, so that a missing jar is found before any work is done."""
+        place = self.folder.path / WORK_FOLDER / "first"
+        shutil.rmtree(place, ignore_errors=True)
+        empty = self.spark.createDataFrame([], table_named("store_completeness").schema)
+        try:
+            empty.write.format(self.options.format).save(str(place))
+        except Exception as error:
+            if any(sign in str(error) for sign in _WRONG_JARS):
+                raise ConfigurationError(
+                    f"this Spark cannot write {self.options.format}: start the session with its jars "
+                    f"(spark.jars.packages), those made for Spark {self.spark.version}, or leave --format at parquet"
+                ) from error
+            raise
+        shutil.rmtree(place, ignore_errors=True)
+
+    def _copy(self, name: str) -> TableResult:
+        """Copy a table into the format of the run, unless an earlier attempt did."""
+        result = self.folder.results[name]
+        if not result.work:
+            return result
+        with lent_settings(self.spark, _SETTINGS | _COPY_SETTINGS):
+            copied = self.folder.write_table(name, partial(self._write_copy, self.table(name), result.rows))
+        shutil.rmtree(self.folder.place_of(name, work=True), ignore_errors=True)
+        return copied
+
+    def _write_copy(self, table: DataFrame, rows: int, place: Path) -> int:
+        table.write.format(self.options.format).option("compression", "zstd").save(str(place))
+        return rows
+
+    def _balance(self) -> Balance:
+        rows = {name: result.rows for name, result in self.folder.results.items()}
+        told = self.told("statistics")
+        return balance_from(
+            {
+                "rows_in": told["rows_in"],
+                "duplicates": told["rows_in"] - rows["waku_messages"],
+                "quarantined": rows["quarantine"],
+                "retransmissions": rows["sds_messages"] - told["messages"],
+                "sync": told["sync"],
+                "delivered": told["carriers"],
+                "incomplete": told["held"],
+            }
+        )

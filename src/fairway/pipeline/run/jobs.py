@@ -1,0 +1,210 @@
+"""The jobs of a run: which tables each writes, which it reads, and its plan for Spark.
+
+A job reads tables of earlier jobs, or the sources, and writes one or more tables, so that memory is bounded by what
+Spark is given and an interrupted run continues with the same job. Its plan ends in notes: of each file that a task
+wrote, and of what later jobs have to know (facts), which stay in the manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from fairway.pipeline import stages
+from fairway.pipeline.bucket_keys import BucketKeys
+from fairway.pipeline.exchange import BLOBS, Batches
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run.layout import by_lamport, by_position
+from fairway.pipeline.run.options import RunOptions
+from fairway.pipeline.run.sources import RunSource, open_run_source
+from fairway.pipeline.run.summing import SUMMED, Summing, balance_terms
+from fairway.pipeline.run.table_files import TableFiles, schema_of
+from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
+
+_FILE_BYTES: Final = 67_108_864
+
+Notes = Sequence[Mapping[str, Any]]
+"""What tasks told, apart from files."""
+Facts = dict[str, Any]
+
+
+class Materials(Protocol):
+    """The inputs of the jobs."""
+
+    spark: SparkSession
+    sources: tuple[RunSource, ...]
+    options: RunOptions
+    keys: ChannelKeys | None
+    files: TableFiles
+    bucket_keys: BucketKeys
+    buckets: int
+
+    def names(self, table: str) -> tuple[str, ...]:
+        """Return the names of the files of a table that an earlier job wrote."""
+
+    def table(self, name: str) -> DataFrame:
+        """Return a table that an earlier job wrote."""
+
+    def told(self, job: str) -> Facts:
+        """Return the facts of an earlier job."""
+
+
+def no_facts(_: Materials, __: Notes) -> Facts:
+    """Return nothing that later jobs have to know."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One action of Spark, and the tables that it writes."""
+
+    name: str
+    writes: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+    """Tables of earlier jobs. One that is no table of the run (`WORK_TABLES`) is removed after the last job that reads
+    it."""
+    frame: Callable[[Materials], DataFrame]
+    """Returns the notes, as rows of `BLOBS`."""
+    facts: Callable[[Materials, Notes], Facts] = no_facts
+
+
+def jobs(options: RunOptions) -> Iterator[Job]:
+    """Yield the jobs of a run in their order."""
+    for job in _JOBS:
+        if options.blooms:
+            yield job
+        elif job.name != _BLOOMS:
+            yield replace(job, reads=tuple(name for name in job.reads if name != _BLOOMS))
+
+
+def written(frame: DataFrame, name: str, files: TableFiles) -> DataFrame:
+    """Return the notes of tasks that write the rows of a frame into files of a table, a partition behind the other."""
+
+    def write(batches: Batches) -> Batches:
+        context = TaskContext.get()
+        number = 0 if context is None else context.partitionId()
+        held: list[pa.RecordBatch] = []
+        part = 0
+        for batch in batches:
+            held.append(batch)
+            if sum(one.nbytes for one in held) >= _FILE_BYTES:
+                yield files.write(name, number, pa.Table.from_batches(held), part)
+                held, part = [], part + 1
+        if held:
+            yield files.write(name, number, pa.Table.from_batches(held), part)
+
+    return frame.select(*schema_of(name).names).mapInArrow(write, BLOBS)
+
+
+def _waku_messages(run: Materials) -> DataFrame:
+    opened = [open_run_source(run.spark, source) for source in run.sources]
+    alone = len(run.sources) == 1 and run.sources[0].has_unique_hashes
+    return stages.deduplicated(reduce(DataFrame.unionByName, opened), unique=alone)
+
+
+def _decoded(run: Materials) -> DataFrame:
+    return stages.sds_messages(run.table("waku_messages"), run.options.profile, keys=run.keys)
+
+
+def _unique(run: Materials) -> DataFrame:
+    return stages.unique_messages(run.table("sds_messages"))
+
+
+def _reassembled(run: Materials) -> DataFrame:
+    config = replace(ARCHIVE_SEGMENTATION, parity_rate=run.options.parity_rate)
+    return stages.reassembled(_unique(run), run.options.profile, config=config)
+
+
+def _delivered(run: Materials) -> DataFrame:
+    table = stages.delivered(_unique(run), run.table("reassembled"))
+    messages = _unique(run).where("kind <> 'sync'").select("channel_id", "lamport", "content_bytes")
+    return by_lamport(table, messages).sortWithinPartitions("channel_id", "lamport", "sds_ids")
+
+
+def _missing_messages(run: Materials) -> DataFrame:
+    return stages.without_rebuilt(stages.missing_messages(_unique(run)), run.table("reassembled"))
+
+
+def _sds_ordered(run: Materials) -> DataFrame:
+    table = stages.sds_ordered(
+        _unique(run),
+        run.table("missing_messages"),
+        run.table("reassembled"),
+        max_channel_bytes=run.options.max_channel_bytes,
+    )
+    messages = _unique(run).where("kind = 'content'").select("channel_id")
+    return by_position(table, messages).sortWithinPartitions("channel_id", "position")
+
+
+def _bloom_evidence(run: Materials) -> DataFrame:
+    evidence = stages.bloom_evidence(run.table("waku_messages"), run.options.profile, keys=run.keys)
+    return written(evidence, "bloom_evidence", run.files)
+
+
+def _of_stage(name: str, make: Callable[[Materials], DataFrame], *reads: str) -> Job:
+    return Job(name=name, writes=(name,), reads=reads, frame=lambda run: written(make(run), name, run.files))
+
+
+def _statistics(run: Materials) -> DataFrame:
+    summing = Summing(
+        files=run.files,
+        keys=run.bucket_keys,
+        buckets=max(1, run.buckets // _BUCKETS_FOR_SUMS),
+        epoch_ms=run.options.epoch_ms,
+        rate_limit=run.options.rate_limit,
+        stores=[source.label for source in run.sources if source.label],
+    )
+    return summing.frame(run.spark, {name: run.names(name) for name in SUMMED}, run.buckets)
+
+
+_BUCKETS_FOR_SUMS: Final = 8
+"""Sums have a fraction of the rows that they count."""
+
+
+def _acknowledgements(run: Materials) -> DataFrame:
+    return stages.acknowledgements(_unique(run), run.table("bloom_evidence") if run.options.blooms else None)
+
+
+_BLOOMS: Final = "bloom_evidence"
+
+_JOBS: Final = (
+    _of_stage("waku_messages", _waku_messages),
+    _of_stage("sds_messages", lambda run: stages.sighted(_decoded(run)), "waku_messages"),
+    _of_stage(
+        "quarantine",
+        lambda run: stages.quarantine(_decoded(run), run.table("sds_messages")),
+        "waku_messages",
+        "sds_messages",
+    ),
+    _of_stage("reassembled", _reassembled, "sds_messages"),
+    _of_stage("delivered", _delivered, "sds_messages", "reassembled"),
+    _of_stage("incomplete", lambda run: stages.incomplete(run.table("reassembled")), "reassembled"),
+    _of_stage("missing_messages", _missing_messages, "sds_messages", "reassembled"),
+    _of_stage("sds_ordered", _sds_ordered, "sds_messages", "reassembled", "missing_messages"),
+    Job(name="bloom_evidence", writes=("bloom_evidence",), reads=("waku_messages",), frame=_bloom_evidence),
+    _of_stage(
+        "acknowledgements",
+        _acknowledgements,
+        "sds_messages",
+        "bloom_evidence",
+    ),
+    _of_stage(
+        "ack_latency",
+        lambda run: stages.ack_latency(_unique(run), run.table("acknowledgements")),
+        "sds_messages",
+        "acknowledgements",
+    ),
+    Job(
+        name="statistics",
+        writes=("sender_stats", "channel_stats", "bandwidth", "rate_utilisation", "store_completeness"),
+        reads=SUMMED,
+        frame=_statistics,
+        facts=lambda _, notes: balance_terms(notes),
+    ),
+)

@@ -1,0 +1,192 @@
+"""The last job of a run: the tables of figures, from sums over the tables before them.
+
+::
+
+    tasks over files of tables: sums -> by sender: sender_stats, rate_utilisation, bandwidth, store_completeness
+                                     -> by channel: channel_stats
+
+A task reads some files, of each the few columns that are counted, and hands on sums. So what is exchanged grows with
+the participants of channels, not with their messages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
+
+from fairway.pipeline.bucket_keys import BucketKeys
+from fairway.pipeline.exchange import BLOBS, Batches, Bucket, Cutter, exchanged, gathered, note
+from fairway.pipeline.run.table_files import TableFiles
+from fairway.pipeline.stages.bandwidth import BANDWIDTH_INPUT, added_bytes, bytes_by_part
+from fairway.pipeline.stages.rate_utilisation import RATE_INPUT, added_transmissions, transmissions, utilisation
+from fairway.pipeline.stages.statistics import (
+    CHANNEL_SUMS,
+    LATENCIES,
+    STATISTICS_INPUT,
+    SUMS,
+    SUMS_OF,
+    added_latencies,
+    added_sums,
+    channel_rows,
+    channel_sums,
+    sender_rows,
+)
+from fairway.pipeline.stages.store_completeness import added_holdings, completeness, holdings, named_stores
+
+_HELD_ROWS: Final = 500_000
+"""Sums of more rows are added up before a task goes on."""
+_WHO: Final = ("channel_id", "sender_id")
+_ADDED: Final[dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[str, ...]]]] = {
+    "sums": (added_sums, _WHO),
+    "latencies": (lambda table: added_latencies(table, _WHO), _WHO),
+    "transmissions": (added_transmissions, ("sender_id",)),
+    "parts": (added_bytes, ("channel_id",)),
+    "held": (added_holdings, ()),
+}
+"""Of each kind of sums: how they are added up, and which columns the rows of one bucket share; none for one bucket."""
+_READ: Final = {
+    "waku_messages": ("sources", "copies"),
+    **STATISTICS_INPUT,
+    "incomplete": (*STATISTICS_INPUT["incomplete"], "held"),
+    "sds_messages": tuple(dict.fromkeys([*STATISTICS_INPUT["sds_messages"], *BANDWIDTH_INPUT, *RATE_INPUT])),
+}
+"""The columns of each table that are read."""
+SUMMED: Final = tuple(_READ)
+"""The tables that are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summing:
+    """What the tasks of the job know."""
+
+    files: TableFiles
+    keys: BucketKeys
+    buckets: int
+    epoch_ms: int
+    rate_limit: int | None
+    stores: Collection[str]
+    """The names of all stores that were read."""
+
+    def frame(self, spark: SparkSession, names: Mapping[str, Sequence[str]], tasks: int) -> DataFrame:
+        """Return the notes of the job as rows of `BLOBS`; ``names`` has the files of each table that is read."""
+        places = [(table, name) for table in _READ for name in names[table]]
+        sums = spark.range(0, tasks, 1, tasks).mapInArrow(self._reader(places, tasks), BLOBS)
+        by_sender = exchanged(sums, self.buckets).mapInArrow(self._by_sender, BLOBS)
+        return exchanged(by_sender, self.buckets).mapInArrow(self._by_channel, BLOBS)
+
+    def _reader(self, places: Sequence[tuple[str, str]], tasks: int) -> Callable[[Batches], Batches]:
+        def read(batches: Batches) -> Batches:
+            for batch in batches:
+                for number in batch.column("id").to_pylist():
+                    yield from self._sums(places[number::tasks], is_first=number == 0)
+
+        return read
+
+    def _sums(self, places: Sequence[tuple[str, str]], *, is_first: bool) -> Batches:
+        held: defaultdict[str, list[pa.Table]] = defaultdict(list)
+        if is_first:
+            held["held"].append(named_stores(self.stores))
+        counted: Counter[str] = Counter()
+        for table, name in places:
+            if table == "delivered":
+                counted["carriers"] += self.files.count_values(table, name, "sds_ids")
+            for rows in self.files.read(table, [name], _READ[table]):
+                counted.update(_terms(table, rows))
+                for kind, sums in self._counted(table, rows).items():
+                    held[kind].append(sums)
+                    if sum(part.num_rows for part in held[kind]) > _HELD_ROWS:
+                        held[kind] = [_ADDED[kind][0](pa.concat_tables(held[kind]))]
+        yield note(**counted)
+        for kind, parts in held.items():
+            add, shared = _ADDED[kind]
+            yield from self._cut(kind, add(pa.concat_tables(parts)), shared)
+
+    def _counted(self, table: str, rows: pa.Table) -> Mapping[str, pa.Table]:
+        if table == "waku_messages":
+            return {"held": holdings(rows)}
+        if table != "sds_messages":
+            return SUMS_OF[table](rows)
+        return {
+            "parts": bytes_by_part(rows),
+            "transmissions": transmissions(rows, self.epoch_ms),
+            **SUMS_OF[table](rows.filter(pc.equal(rows.column("sighting"), 1))),
+        }
+
+    def _cut(self, kind: str, table: pa.Table, shared: Sequence[str]) -> Batches:
+        if shared:
+            buckets = self.keys.by_columns([table.column(name) for name in shared], self.buckets)
+        else:
+            buckets = _first_bucket(table.num_rows)
+        cutter = Cutter(kind, self.buckets)
+        yield from cutter.add(table, buckets)
+        yield from cutter.close()
+
+    def _by_sender(self, batches: Batches) -> Batches:
+        bucket = gathered(batches)
+        yield from bucket.notes
+        sums, latencies = added_sums(bucket.table("sums", SUMS)), bucket.table("latencies", LATENCIES)
+        for name, table in self._rows_by_sender(bucket, sums, latencies):
+            if table.num_rows:
+                yield self.files.write(name, bucket.number, table)
+        channels = channel_sums(sums).select(CHANNEL_SUMS.names).cast(CHANNEL_SUMS)
+        yield from self._cut("channels", channels, _WHO[:1])
+        yield from self._cut("latencies", added_latencies(latencies, _WHO[:1]), _WHO[:1])
+
+    def _rows_by_sender(self, bucket: Bucket, sums: pa.Table, latencies: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        yield "sender_stats", sender_rows(sums, latencies)
+        if "transmissions" in bucket.tables:
+            yield "rate_utilisation", utilisation(bucket.tables["transmissions"], self.rate_limit)
+        if "parts" in bucket.tables:
+            yield "bandwidth", added_bytes(bucket.tables["parts"])
+        if "held" in bucket.tables:
+            yield "store_completeness", completeness(bucket.tables["held"])
+
+    def _by_channel(self, batches: Batches) -> Batches:
+        bucket = gathered(batches)
+        yield from bucket.notes
+        if bucket.tables:
+            sums, latencies = bucket.table("channels", CHANNEL_SUMS), bucket.table("latencies", _CHANNEL_LATENCIES)
+            yield self.files.write("channel_stats", bucket.number, channel_rows(sums, latencies))
+
+
+def balance_terms(notes: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return what the notes of the job tell for the balance of rows.
+
+    That is ``rows_in``, ``messages`` (SDS messages, each once), ``sync`` (of these), ``carriers`` (SDS messages that
+    carried what is delivered) and ``held`` (segments of incomplete messages).
+    """
+    total = Counter({"rows_in": 0, "messages": 0, "sync": 0, "carriers": 0, "held": 0})
+    for told in notes:
+        total.update(told)
+    return dict(total)
+
+
+def _terms(table: str, rows: pa.Table) -> Mapping[str, int]:
+    if table == "waku_messages":
+        return {"rows_in": _sum(rows.column("copies"))}
+    if table == "incomplete":
+        return {"held": _sum(rows.column("held"))}
+    if table == "sds_messages":
+        is_first = pc.equal(rows.column("sighting"), 1)
+        is_sync = pc.and_(is_first, pc.equal(rows.column("kind"), "sync"))
+        return {"messages": _sum(is_first), "sync": _sum(is_sync)}
+    return {}
+
+
+def _sum(column: pa.ChunkedArray) -> int:
+    return int(pc.sum(column).as_py() or 0)
+
+
+def _first_bucket(rows: int) -> NDArray[np.uint16]:
+    return np.zeros(rows, np.uint16)
+
+
+_CHANNEL_LATENCIES: Final = pa.schema([field for field in LATENCIES if field.name != "sender_id"])
