@@ -305,6 +305,16 @@ def test_a_loss_is_found_and_excuses_what_is_delivered_after_it(story):
     assert (Invariant.ORDER, "carol") not in found
 
 
+def test_what_only_a_message_that_was_given_up_told_to_come_before_may_come_after(story):
+    story.world.cut_off("carol")
+    for name, payload in (("alice", b"one"), ("alice", b"two"), ("bob", b"three")):
+        story.say(name, payload)
+    (lost,) = story.ledger.sent[2].sds_ids
+    story.tell("carol", IrretrievableMessage(message_id=lost, reason=LossReason.NO_ROOM, sender_id="alice"))
+    story.tell("carol", story.told("alice", MessageReceived))
+    assert (Invariant.ORDER, "carol") not in story.found()
+
+
 @pytest.mark.parametrize("is_expired", [True, False])
 def test_what_only_a_message_that_expired_told_to_come_before_may_come_after(story, is_expired):
     story.world.cut_off("carol")

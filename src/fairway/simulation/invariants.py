@@ -18,7 +18,7 @@ from typing import Final
 
 from fairway.events import MessageDelivered
 from fairway.options import Delivery, IdRule
-from fairway.simulation.ledger import Ledger, Loss, Presence, SimulatedSend
+from fairway.simulation.ledger import EXPIRED, Ledger, Loss, Presence, SimulatedSend
 from fairway.simulation.world import World
 from fairway.storage.channel_store import SendOutcome
 
@@ -197,15 +197,20 @@ class Checks:
         for message in sent:
             due |= (name in message.present and not self._never_went_out(message)) << message.number
             own |= (name == message.sender) << message.number
-        given_up = [(loss.place, loss.number) for loss in self._ledger.losses if loss.participant == name]
+        given_up = [
+            (loss.place, loss.number, loss.reason in EXPIRED)
+            for loss in self._ledger.losses
+            if loss.participant == name and loss.number is not None
+        ]
         expired = [sent[number] for who, number in self._ledger.expired if who == name]
         known = own
         for place, number in enumerate(presence.order):
             message = sent[number]
             # Of one message several segments may be given up, at several times.
-            lost = sum(1 << n for n in {n for at, n in given_up if at <= place and n is not None})
-            # What comes before one that expired its receiver cannot know to come before what follows that.
-            for gone in expired:
+            lost = sum(1 << n for n in {n for at, n, _ in given_up if at <= place})
+            # What comes before one that was rightly given up its receiver cannot know to come before what follows that.
+            never_came = [sent[n] for n in {n for at, n, has_expired in given_up if at <= place and not has_expired}]
+            for gone in [*expired, *never_came]:
                 lost |= gone.known if message.known >> gone.number & 1 else 0
             overtaken = message.known & due & ~(known | lost)
             known |= 1 << number

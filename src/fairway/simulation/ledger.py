@@ -66,7 +66,8 @@ _BY_MINUTE_MS: Final = 60_000
 _SAME_PAGE_MS: Final = 300_000
 _SAME_PAGE: Final = 70
 """No page is asked for so often within that time: what is missing is asked for every five seconds at most."""
-_EXPIRED: Final = frozenset({LossReason.SEGMENTS_EXPIRED, LossReason.HASH_MISMATCH})
+EXPIRED: Final = frozenset({LossReason.SEGMENTS_EXPIRED, LossReason.HASH_MISMATCH})
+"""Why a set of segments is given up: it has waited long enough, which the ledger checks, or cannot be right."""
 _SOON_MS: Final = 1_000
 """So much later than a segment came it is kept."""
 FORGER: Final = "mallory"
@@ -693,7 +694,7 @@ class Ledger(Observer):
                     self.false_words.append((at_ms, name, request_id, text))
             case IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender):
                 sent = self.message_of(message_id)
-                if sent is not None and reason in _EXPIRED:
+                if sent is not None and reason in EXPIRED:
                     since_ms = self._grown_ms.get((name, sent.number), at_ms)
                     if at_ms - since_ms >= self.segments_expire_ms - _SOON_MS:
                         self.expired.add((name, sent.number))
