@@ -36,8 +36,7 @@ MoreSources = Annotated[
 _WIDTH_OF_A_FILE: Final = 160
 """Columns of tables where no terminal says how many there are."""
 _SHARES: Final = {
-    "waku_messages": 9.0,
-    "sds_messages": 29.0,
+    "read": 38.0,
     "reassembled": 9.0,
     "delivered": 6.0,
     "missing_messages": 8.0,

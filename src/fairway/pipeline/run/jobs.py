@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -20,11 +20,14 @@ from fairway.pipeline import stages
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import BLOBS, Batches
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
 from fairway.pipeline.run.layout import by_lamport, by_position
 from fairway.pipeline.run.options import RunOptions
-from fairway.pipeline.run.sources import RunSource, open_run_source
+from fairway.pipeline.run.ranges import bounds_of
+from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summing import SUMMED, Summing, balance_terms
 from fairway.pipeline.run.table_files import TableFiles, schema_of
+from fairway.pipeline.sources.open_source import map_source
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 
 _FILE_BYTES: Final = 67_108_864
@@ -102,14 +105,20 @@ def written(frame: DataFrame, name: str, files: TableFiles) -> DataFrame:
     return frame.select(*schema_of(name).names).mapInArrow(write, BLOBS)
 
 
-def _waku_messages(run: Materials) -> DataFrame:
-    opened = [open_run_source(run.spark, source) for source in run.sources]
-    alone = len(run.sources) == 1 and run.sources[0].has_unique_hashes
-    return stages.deduplicated(reduce(DataFrame.unionByName, opened), unique=alone)
+def _ingest(run: Materials) -> DataFrame:
+    ingesting = Ingesting(
+        files=run.files,
+        keys=run.bucket_keys,
+        buckets=run.buckets,
+        profile=run.options.profile,
+        channel_keys=run.keys,
+    )
+    sources = [partial(map_source, run.spark, source.uri, label=source.label) for source in run.sources]
+    return ingesting.frame(sources, unique=len(sources) == 1 and run.sources[0].has_unique_hashes)
 
 
-def _decoded(run: Materials) -> DataFrame:
-    return stages.sds_messages(run.table("waku_messages"), run.options.profile, keys=run.keys)
+def _bounds(run: Materials, notes: Notes) -> Facts:
+    return {"bounds": bounds_of((told["sample"] for told in notes if "sample" in told), run.buckets)}
 
 
 def _unique(run: Materials) -> DataFrame:
@@ -174,14 +183,7 @@ def _acknowledgements(run: Materials) -> DataFrame:
 _BLOOMS: Final = "bloom_evidence"
 
 _JOBS: Final = (
-    _of_stage("waku_messages", _waku_messages),
-    _of_stage("sds_messages", lambda run: stages.sighted(_decoded(run)), "waku_messages"),
-    _of_stage(
-        "quarantine",
-        lambda run: stages.quarantine(_decoded(run), run.table("sds_messages")),
-        "waku_messages",
-        "sds_messages",
-    ),
+    Job(name="read", writes=WRITTEN, frame=_ingest, facts=_bounds),
     _of_stage("reassembled", _reassembled, "sds_messages"),
     _of_stage("delivered", _delivered, "sds_messages", "reassembled"),
     _of_stage("incomplete", lambda run: stages.incomplete(run.table("reassembled")), "reassembled"),
