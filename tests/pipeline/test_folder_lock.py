@@ -1,0 +1,124 @@
+"""One process at a time works on a folder, on this machine and in an object store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from fairway.errors import StorageError, StoreLockedError
+from fairway.pipeline.folder_lock import ClaimLock, lock_folder
+from fairway.pipeline.location import Location
+from patience import PATIENCE_S
+
+HOLDER = """
+import sys, time
+from fairway.pipeline.folder_lock import lock_folder
+from fairway.pipeline.location import Location
+lock = lock_folder(Location.of(sys.argv[1], "--out"), "manifest.json")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(params=["here", "s3"])
+def uri(request, tmp_path, bucket):
+    return str(tmp_path) if request.param == "here" else bucket.uri("run")
+
+
+def locked(uri: str):
+    return lock_folder(Location.of(uri, "--out"), "manifest.json")
+
+
+def test_a_folder_is_locked_once_and_again_when_it_was_released(uri):
+    lock = locked(uri)
+    lock.check()
+    with pytest.raises(StoreLockedError):
+        locked(uri)
+    lock.check()
+    lock.release()
+    locked(uri).release()
+
+
+def test_a_process_that_was_killed_holds_nothing(uri):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(StoreLockedError, match=f"process {holder.pid}"):
+            locked(uri)
+        holder.kill()
+    locked(uri).release()
+
+
+def claims_of(bucket) -> Location:
+    return Location.of(bucket.uri("run/manifest.json.claims"), "--out")
+
+
+def elsewhere(bucket, **changes: object) -> None:
+    """Put the claim of a process on another machine."""
+    told = {"machine": "another", "host": "db7", "process": 1, "claim": "c1"} | changes
+    bucket.write("run/manifest.json.claims/c1", json.dumps(told).encode())
+
+
+def test_a_process_on_another_machine_is_believed_to_live_until_it_is_silent_for_long(bucket):
+    elsewhere(bucket)
+    with pytest.raises(StoreLockedError, match=r"process 1 on db7 works on it, by s3://.*/run/manifest.json.claims/c1"):
+        ClaimLock(claims_of(bucket))
+    assert bucket.keys("run") == ["manifest.json.claims/c1"]
+    ClaimLock(claims_of(bucket), stale_s=0).release()
+    assert bucket.keys("run") == []
+
+
+def test_an_unreadable_claim_counts_as_one(bucket):
+    bucket.write("run/manifest.json.claims/c1", b"{")
+    with pytest.raises(StoreLockedError):
+        ClaimLock(claims_of(bucket))
+
+
+def test_an_earlier_process_of_the_same_number_is_gone(bucket):
+    lock = ClaimLock(claims_of(bucket))
+    (key,) = bucket.keys("run")
+    content = json.loads(bucket.read(f"run/{key}"))
+    lock.release()
+    elsewhere(bucket, machine=content["machine"], process=content["process"])
+    ClaimLock(claims_of(bucket)).release()
+
+
+def test_who_lost_the_folder_is_told_before_it_writes(bucket):
+    lock = ClaimLock(claims_of(bucket))
+    other = ClaimLock(claims_of(bucket), stale_s=0)
+    with pytest.raises(StorageError, match=r"another process took s3://.* over"):
+        lock.check()
+    lock.release()
+    other.check()
+    other.release()
+
+
+def test_a_claim_is_put_again_as_long_as_it_is_there(bucket):
+    """The time of the object moves on: seen by its content, which is put back after it was changed."""
+    lock = ClaimLock(claims_of(bucket), beat_s=0.01)
+    (key,) = bucket.keys("run")
+    bucket.write(f"run/{key}", b"changed")
+    waited = threading.Event()
+    for _ in range(round(PATIENCE_S / 0.05)):
+        if bucket.read(f"run/{key}") != b"changed":
+            break
+        waited.wait(0.05)
+    assert json.loads(bucket.read(f"run/{key}"))["claim"] in key
+    lock.release()
+    assert bucket.keys("run") == []
+
+
+def test_a_process_that_lost_the_folder_puts_no_new_claim(bucket):
+    lock = ClaimLock(claims_of(bucket))
+    (key,) = bucket.keys("run")
+    bucket.remove(f"run/{key}")
+    assert not lock.beat()
+    assert bucket.keys("run") == []
+    lock.release()
