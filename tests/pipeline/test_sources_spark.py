@@ -15,7 +15,8 @@ pytest.importorskip("pyspark")
 from fairway import pipeline
 from fairway.errors import ConfigurationError
 from fairway.pipeline.sinks import read_receipts
-from fairway.pipeline.sources import open_source
+from fairway.pipeline.sources import WAKU_MESSAGES, open_source
+from fairway.pipeline.sources.open_source import map_source
 from fairway.pipeline.sources.waku import PUSHDOWN_CONF
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku.local import LocalNetwork, NetworkServer
@@ -130,6 +131,33 @@ def test_archives_open_by_uri_and_a_written_table_opens_again(spark, tmp_path):
         open_source(spark, f"parquet:{tmp_path}/other")
     with pytest.raises(ConfigurationError, match="known are sqlite"):
         open_source(spark, "kafka:topic")
+
+
+def test_a_function_over_the_messages_of_a_table_sees_what_spark_reads(spark, tmp_path):
+    """Whether Spark or Arrow reads the table: of a folder here Arrow does, of a pattern Spark."""
+    rows = [
+        (b"1", "/shard", "/topic", b"x", 1, 5, None, ["a", "b"]),
+        (b"2", None, None, None, 2**40, None, b"meta", None),
+        (None, "/shard", "/topic", b"y", None, -1, None, []),
+    ]
+    schema = (
+        "message_hash binary, pubsub_topic string, content_topic string, payload binary, version bigint,"
+        " timestamp bigint, meta binary, sources array<string>"
+    )
+    table = f"{tmp_path}/table"
+    spark.createDataFrame(rows, schema).repartition(2).write.parquet(table)
+
+    def shown(rows):
+        return sorted(map(repr, rows))
+
+    for label in (None, "store"):
+        expected = shown(open_source(spark, f"parquet:{table}", label=label).collect())
+        assert len(expected) == (4 if label is None else 3)
+        for place in (table, f"file://{table}"):
+            found = map_source(spark, f"parquet:{place}", lambda batches: batches, WAKU_MESSAGES, label=label)
+            assert [row.replace("file://", "") for row in shown(found.collect())] == expected
+    pattern = map_source(spark, f"parquet:{tmp_path}/t*", lambda batches: batches, WAKU_MESSAGES)
+    assert {row.source for row in pattern.collect()} == {"a", "b", f"{tmp_path}/t*"}
 
 
 @pytest.mark.full

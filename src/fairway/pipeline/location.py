@@ -75,6 +75,11 @@ def scheme_of(place: str | PathLike[str]) -> str | None:
     return None if match is None else match[1].lower()
 
 
+def is_on_this_machine(place: str | PathLike[str]) -> bool:
+    """Return whether a place is a path, or a URI like ``file:///shared/run``."""
+    return scheme_of(place) in {None, _FILE}
+
+
 def is_in_object_store(place: str | PathLike[str]) -> bool:
     """Return whether a place is a URI of an object store that a `Location` can be in."""
     return scheme_of(place) in _ARROW_NAMES.keys() - _OF_HADOOP

@@ -8,6 +8,7 @@ the archive and gives each task its part.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -16,13 +17,16 @@ from pyspark.sql.functions import coalesce, col, explode_outer, lit, sha2, unhex
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.exchange import BatchMapper
-from fairway.pipeline.location import SCHEMES, is_in_object_store, scheme_of, without_secrets
+from fairway.pipeline.location import SCHEMES, is_in_object_store, is_on_this_machine, scheme_of, without_secrets
 from fairway.pipeline.schema import types_of
+from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.places import PARQUET, scan_of
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, MessageScan, Selection
 
 _NEEDED = ("message_hash", "content_topic", "payload", "timestamp")
 _NO_FILE_SYSTEM = ("No FileSystem for scheme", "FileSystem not found")
+_PATTERN = "*?[{"
+"""What names several paths for Spark."""
 _INTEGERS = ("bigint", "int", "smallint", "tinyint", "decimal", "void")
 _KINDS = {
     "message_hash": ("binary", "void"),
@@ -70,11 +74,16 @@ def open_source(
 def map_source(spark: SparkSession, uri: str, work: BatchMapper, schema: str, *, label: str | None = None) -> DataFrame:
     """Return what a function makes of the messages of an archive, batch by batch, in the tasks that read them.
 
-    It is `open_source` and ``mapInArrow``; but where Python reads the archive, no message goes through the JVM between.
+    It is `open_source` and ``mapInArrow``, but no message goes through the JVM between. Spark reads only what it alone
+    can: Parquet on other file systems of Hadoop, or named by a pattern.
     """
-    if uri.startswith(PARQUET) and not is_in_object_store(uri.removeprefix(PARQUET)):
+    place = uri.removeprefix(PARQUET)
+    if uri.startswith(PARQUET) and not _is_for_arrow(place):
         return open_source(spark, uri, label=label).mapInArrow(work, schema)
-    return _mapped(spark, scan_of(uri, Selection(), label), work, schema)
+    scan = scan_of(uri, Selection(), label)
+    if isinstance(scan, ParquetScan) and label is None:
+        scan = replace(scan, source=without_secrets(place))  # the name that it has where Spark reads it
+    return _mapped(spark, scan, work, schema)
 
 
 def frame_of(spark: SparkSession, scan: MessageScan, partitions: int | None = None) -> DataFrame:
@@ -93,6 +102,12 @@ def _mapped(
                 yield from scan.read(parts[number])
 
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(lambda numbers: work(messages(numbers)), schema)
+
+
+def _is_for_arrow(place: str) -> bool:
+    """Return whether Arrow reads a Parquet table at a place: one without a pattern, here or in an object store."""
+    is_here = is_on_this_machine(place) and not any(sign in place for sign in _PATTERN)
+    return bool(place) and (is_here or is_in_object_store(place))
 
 
 def parquet_by_spark(spark: SparkSession, path: str) -> DataFrame:

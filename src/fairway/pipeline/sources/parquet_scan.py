@@ -1,7 +1,8 @@
 """`ParquetScan`: reads Parquet tables of messages with Arrow, on any storage; a task reads one or several row groups.
 
-``format("waku")`` uses it, because there Python supplies every row, and `open_source` does for tables that are not on
-this machine: so that no jar for their storage is needed. Tables on this machine `open_source` lets Spark read.
+``format("waku")`` uses it, because there Python supplies every row, a run does, because then no message goes through
+the JVM, and `open_source` does for tables that are not on this machine: so that no jar for their storage is needed.
+Tables on this machine `open_source` lets Spark read.
 Invariant: both give the same rows and names (`fairway.pipeline.sources.open_source.conformed`).
 """
 
@@ -24,7 +25,13 @@ from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan, Se
 from fairway.storage.archive import ArchiveCursor
 
 _PARTITIONS_PER_CORE: Final = 2
-_BATCH_ROWS: Final = 1_000
+_PARTITION_BYTES: Final = 268_435_456
+"""Of a large table each part has about so much, not compressed, however few cores there are: a part is what has to be
+read again when a task fails."""
+_BATCH_ROWS: Final = 4_000
+_BATCH_BYTES: Final = 8_388_608
+_BATCHES_AHEAD: Final = 2
+"""Arrow would read 16 batches ahead."""
 _FOOTERS_AT_ONCE: Final = 16
 """Files whose footers are read at a time: from an object store each is a request or two."""
 NEEDED_COLUMNS: Final = ("message_hash", "content_topic", "payload", "timestamp")
@@ -62,8 +69,13 @@ class ParquetScan(MessageScan):
     """Whether ``source`` replaces the source that rows name themselves."""
     selection: Selection = field(default_factory=Selection)
 
+    @property
+    def _is_whole(self) -> bool:
+        """Return whether all messages are wanted."""
+        return self.selection == Selection()
+
     def plan(self, partitions: int | None = None) -> list[_Part]:
-        """Return runs of row groups of about equally many rows, at least one run."""
+        """Return runs of row groups of about equally many bytes, at least one run."""
         dataset = self._dataset()
         wanted = self._times(dataset.schema)
         files = list(dataset.get_fragments(wanted))
@@ -73,8 +85,9 @@ class ParquetScan(MessageScan):
                 groups = [group for groups in found for group in groups]
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(error) from error
-        sizes = [sum(each.num_rows for each in group.row_groups) for group in groups]
-        runs = even_runs(groups, sizes, partitions or _PARTITIONS_PER_CORE * machine.cores())
+        sizes = list(map(_size_bytes, groups))
+        most = max(_PARTITIONS_PER_CORE * machine.cores(), sum(sizes) // _PARTITION_BYTES)
+        runs = even_runs(groups, sizes, partitions or most)
         return [_Part(dataset.schema, run) for run in runs]
 
     def read(self, part: _Part) -> Iterator[pa.RecordBatch]:
@@ -88,8 +101,15 @@ class ParquetScan(MessageScan):
     def _batches(self, schema: pa.Schema, group: ds.ParquetFileFragment) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group that may be wanted."""
         columns = [name for name in (*ARROW_SCHEMA.names, _STORES) if name in schema.names]
+        rows = sum(each.num_rows for each in group.row_groups)
         try:
-            yield from group.to_batches(schema, columns=columns, filter=self._times(schema), batch_size=_BATCH_ROWS)
+            yield from group.to_batches(
+                schema,
+                columns=columns,
+                filter=self._times(schema),
+                batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, _size_bytes(group)))),
+                batch_readahead=_BATCHES_AHEAD,
+            )
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(error) from error
 
@@ -113,7 +133,7 @@ class ParquetScan(MessageScan):
 
     def _times(self, schema: pa.Schema) -> ds.Expression | None:
         """Return the wanted times as a condition on the statistics; row groups without statistics are read."""
-        if not pa.types.is_signed_integer(schema.field("timestamp").type):
+        if self._is_whole or not pa.types.is_signed_integer(schema.field("timestamp").type):
             return None
         column, part = ds.field("timestamp"), self.selection.part
         within = (column >= part.after.timestamp_ns) & (column <= part.through.timestamp_ns)
@@ -143,6 +163,8 @@ class ParquetScan(MessageScan):
 
     def _chosen(self, messages: pa.RecordBatch) -> pa.RecordBatch:
         """Return the wanted messages."""
+        if self._is_whole:
+            return messages
         chosen, part = self.selection, self.selection.part
         wanted = pc.and_not(_is_after(messages, part.after), _is_after(messages, part.through))
         if chosen.pubsub_topic is not None:
@@ -152,6 +174,10 @@ class ParquetScan(MessageScan):
         if chosen.channels:
             wanted = pc.and_(wanted, pa.array(map(chosen.may_carry, messages["payload"].to_pylist()), pa.bool_()))
         return messages.filter(wanted)
+
+
+def _size_bytes(group: ds.ParquetFileFragment) -> int:
+    return sum(each.total_byte_size for each in group.row_groups)
 
 
 def _is_after(messages: pa.RecordBatch, place: ArchiveCursor) -> pa.BooleanArray:
