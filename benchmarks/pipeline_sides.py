@@ -25,8 +25,7 @@ from pyspark.sql import SparkSession
 
 from fairway.pipeline import machine
 from fairway.pipeline.generator import GeneratorPlan, rows_mapper
-from fairway.pipeline.run import is_small, run
-from fairway.pipeline.run.sources import parse_sources
+from fairway.pipeline.run import run
 from fairway.pipeline.session import create_session
 from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.stages.sds_messages import sds_mapper, sds_messages
@@ -103,7 +102,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def measure_spark(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:
     """Run the whole pipeline in the session that ``fairway pipeline run`` would start."""
     source = f"store=parquet:{archive}"
-    session = _started(watch, settings, short_job=is_small(parse_sources([source])))
+    session = _started(watch, settings, little_java=True)
 
     def noted(progress: Any) -> None:
         if progress.result is not None:
@@ -154,7 +153,7 @@ def measure_duckdb(archive: Path, out: Path, watch: Stopwatch, settings: dict[st
 
 def measure_decoding(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:  # noqa: ARG001 - a side
     """Read and decode in Spark, writing nothing: the whole archive twice, of which the second time is warm."""
-    session = _started(watch, settings, short_job=False)
+    session = _started(watch, settings, little_java=False)
     for name in ("decoding, cold", "decoding, warm"):
         messages = open_source(session, f"parquet:{archive}", label="store")
         sds_messages(messages, None).write.format("noop").mode("overwrite").save()
@@ -172,8 +171,8 @@ def measure_plain_decoding(archive: Path, out: Path, watch: Stopwatch, settings:
     return {"decoded": rows}
 
 
-def _started(watch: Stopwatch, settings: dict[str, str], *, short_job: bool) -> SparkSession:
-    session = create_session("fairway benchmark", short_job=short_job, config=settings)
+def _started(watch: Stopwatch, settings: dict[str, str], *, little_java: bool) -> SparkSession:
+    session = create_session("fairway benchmark", little_java=little_java, config=settings)
     watch.lap("start of Spark")
     return session
 

@@ -110,7 +110,7 @@ def spark() -> Iterator[SparkSession]:
     from fairway.pipeline.session import create_session
 
     settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"} | INTERPRETED
-    session = create_session("fairway tests", short_job=True, config=settings)
+    session = create_session("fairway tests", little_java=True, config=settings)
     yield session
     session.stop()
 

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+
 from fairway.pipeline.session import create_session, embedded_settings, session_or_own, worker_environment
 
 
@@ -28,10 +30,20 @@ def test_a_machine_that_is_busy_for_longer_than_15_seconds_ends_no_run(spark):
     assert (timeout, os.environ["SPARK_AUTH_SOCKET_TIMEOUT"]) == ("10m", "600")
 
 
-def test_only_a_short_job_does_without_the_second_compiler():
+def test_only_a_little_java_does_without_the_second_compiler():
     name = "spark.driver.extraJavaOptions"
-    assert "TieredStopAtLevel" in embedded_settings(short_job=True)[name]
+    assert "TieredStopAtLevel" in embedded_settings(little_java=True)[name]
     assert "TieredStopAtLevel" not in embedded_settings()[name]
+
+
+@pytest.mark.spark
+def test_workers_keep_the_memory_that_they_had(spark):
+    def told(_):
+        pool = pa.default_memory_pool().backend_name
+        yield pa.RecordBatch.from_pydict({"pool": [pool], "top": [os.environ["MALLOC_TOP_PAD_"]]})
+
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(told, "pool string, top string").collect()
+    assert (row.pool, int(row.top)) == ("system", 64 << 20)
 
 
 def test_the_logging_configuration_is_part_of_the_package():
@@ -71,7 +83,7 @@ from fairway.pipeline.java import find_java
 from fairway.pipeline.session import session_or_own
 from fairway.pipeline.sources import open_source
 print(find_java().found_in)
-with session_or_own(None, short_job=True) as spark:
+with session_or_own(None, little_java=True) as spark:
     table = open_source(spark, sys.argv[1]).transform(stages.sds_messages)
     print(sorted(row.sender_id for row in table.collect()))
 """

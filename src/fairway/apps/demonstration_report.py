@@ -58,7 +58,7 @@ def rebuild(archive: Path, folder: Path, tell: Callable[[str], None]) -> Rebuilt
             tell(f"step {step.number} of {step.total}: {step.step}")
 
     place, page = folder / RUN, folder / PAGE
-    with session_or_own(None, "fairway demo", short_job=True, config=_FEW_ROWS) as spark:
+    with session_or_own(None, "fairway demo", little_java=True, config=_FEW_ROWS) as spark:
         run([f"archive=sqlite:{archive}"], place, profile=Profile.WAKU, spark=spark, progress=progress)
     tables = RunTables(place)
     write_html_report(place, page)

@@ -28,7 +28,7 @@ MAX_RECORDS_PER_BATCH: Final = 1_000
 MAX_SHUFFLE_PARTITIONS: Final = 64
 """Spark's default of 200 is for clusters; each one costs a task."""
 SHORT_JOB_BYTES: Final = 268_435_456
-"""An input of less makes a short job, see `create_session`."""
+"""An input of less makes a job of seconds, for `create_session`."""
 TASK_ATTEMPTS: Final = 4
 """As on a cluster. A local master gives a task one attempt by default, so that a killed Python worker ends the job."""
 
@@ -38,19 +38,28 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 # for which Spark's documentation advises against those), and nothing newer is on PyPI.
 _JVM_OPTIONS: Final = f"-XX:+UseParallelGC -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
 
-# The first of the JVM's two compilers only. A job of seconds ends before the second has paid for itself: a report of
-# 100,000 messages (65 MB) took 25 CPU-seconds like this and 44 by default, and a second one in the same session 15
-# and 26. Where that turns was not measured.
-_SHORT_JOB_OPTION: Final = "-XX:TieredStopAtLevel=1"
+# The first of the JVM's two compilers only: the second does not pay for itself in a job of seconds, nor where Java only
+# passes on what Python works on.
+_LITTLE_JAVA_OPTION: Final = "-XX:TieredStopAtLevel=1"
+
+# Workers keep the memory that they had: they work on one table of some megabytes after the other, and to give back and
+# get again the pages of each costs more time than to copy them. The variables of MALLOC are those of the GNU C library.
+_WORKER_MEMORY: Final = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_MMAP_THRESHOLD_": str(33_554_432),
+    "MALLOC_TRIM_THRESHOLD_": str(4_294_967_296),
+    "MALLOC_TOP_PAD_": str(67_108_864),
+}
 
 
 def create_session(
-    app_name: str = DEFAULT_APP_NAME, *, short_job: bool = False, config: Mapping[str, str] | None = None
+    app_name: str = DEFAULT_APP_NAME, *, little_java: bool = False, config: Mapping[str, str] | None = None
 ) -> SparkSession:
     """Return the session that is already active in this process, or start one.
 
-    ``short_job`` starts a session for work of seconds rather than minutes; ``config`` overrides single settings, by
-    Spark's names. Raises `ConfigurationError` when there is no Java that Spark runs on or Spark does not start.
+    ``little_java`` starts a session for work of seconds, or for work that Python does; ``config`` overrides single
+    settings, by Spark's names. Raises `ConfigurationError` when there is no Java that Spark runs on or Spark does not
+    start.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -58,7 +67,7 @@ def create_session(
     builder = SparkSession.builder.appName(app_name)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started this program and knows master and memory
         return builder.getOrCreate()
-    for name, value in {**embedded_settings(short_job=short_job), **(config or {})}.items():
+    for name, value in {**embedded_settings(little_java=little_java), **(config or {})}.items():
         builder = builder.config(name, value)
     with _environment(worker_environment(spark_java_home(find_java()))):
         try:
@@ -72,12 +81,12 @@ def session_or_own(
     spark: SparkSession | None,
     app_name: str = DEFAULT_APP_NAME,
     *,
-    short_job: bool = False,
+    little_java: bool = False,
     config: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """Return the caller's session, or the active one, or a new one that ends with the block."""
     borrowed = spark or SparkSession.getActiveSession()
-    session = borrowed or create_session(app_name, short_job=short_job, config=config)
+    session = borrowed or create_session(app_name, little_java=little_java, config=config)
     try:
         yield session
     finally:
@@ -102,13 +111,13 @@ def lent_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[
                 spark.conf.set(name, earlier)
 
 
-def embedded_settings(*, short_job: bool = False) -> dict[str, str]:
+def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
     """Return the settings of a session on this machine."""
     cores = machine.cores()
     return {
         "spark.master": f"local[{cores},{TASK_ATTEMPTS}]",
         "spark.driver.memory": f"{machine.jvm_memory_mib()}m",
-        "spark.driver.extraJavaOptions": f"{_JVM_OPTIONS} {_SHORT_JOB_OPTION}" if short_job else _JVM_OPTIONS,
+        "spark.driver.extraJavaOptions": f"{_JVM_OPTIONS} {_LITTLE_JAVA_OPTION}" if little_java else _JVM_OPTIONS,
         # Without these settings Spark listens on all interfaces.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -123,6 +132,7 @@ def embedded_settings(*, short_job: bool = False) -> dict[str, str]:
         # whatever the size of the input.
         "spark.sql.adaptive.coalescePartitions.initialPartitionNum": str(MAX_SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(MAX_RECORDS_PER_BATCH),
+        **{f"spark.executorEnv.{name}": value for name, value in _WORKER_MEMORY.items()},
     }
 
 

@@ -69,7 +69,7 @@ class TableMaker:
             return
         small = sum(file.stat().st_size for file in self.source.files()) < SHORT_JOB_BYTES
         with (
-            session_or_own(spark, "fairway pipeline send", short_job=small) as session,
+            session_or_own(spark, "fairway pipeline send", little_java=small) as session,
             named_failures(self.run.path),
         ):
             self._make_with(session, steps)

@@ -17,6 +17,6 @@ from __future__ import annotations
 
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.reading import RunTables
-from fairway.pipeline.run.running import is_small, run, run_with
+from fairway.pipeline.run.running import run, run_with
 
-__all__ = ["RunOptions", "RunTables", "is_small", "run", "run_with"]
+__all__ = ["RunOptions", "RunTables", "run", "run_with"]

@@ -22,9 +22,9 @@ from fairway.pipeline.run.failures import named_failures
 from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress
-from fairway.pipeline.run.sources import RunSource, parse_sources
+from fairway.pipeline.run.sources import parse_sources
 from fairway.pipeline.run.summary import RunSummary
-from fairway.pipeline.session import SHORT_JOB_BYTES, session_or_own
+from fairway.pipeline.session import session_or_own
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
 
@@ -79,13 +79,7 @@ def run_with(
     described = [source.described() for source in parsed]
     with (
         closing(RunFolder.open_for(place, described, options.as_json(), keys)) as folder,
-        session_or_own(spark, "fairway pipeline run", short_job=is_small(parsed)) as session,
+        session_or_own(spark, "fairway pipeline run", little_java=True) as session,
         named_failures(folder.path),
     ):
         return Attempt(session, folder, parsed, options, keys).work(progress)
-
-
-def is_small(sources: Sequence[RunSource]) -> bool:
-    """Return whether all sources are files, and small ones: a run over them is a short job (`create_session`)."""
-    sizes = [source.size_bytes() for source in sources]
-    return all(sizes) and sum(sizes) < SHORT_JOB_BYTES

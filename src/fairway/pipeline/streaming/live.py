@@ -65,7 +65,7 @@ def stream(
     ended = stop or threading.Event()
     with (
         closing(StreamFolder.open_for(place, parsed, options, keys)) as folder,
-        session_or_own(spark, "fairway pipeline stream", short_job=options.once) as session,
+        session_or_own(spark, "fairway pipeline stream", little_java=options.once) as session,
         named_failures(folder.path),
         ending_on_signals(ended) if signals else nullcontext(),
     ):
