@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.options import SdsConfig
-from fairway.pipeline.stages.channel_log import channel_log
+from fairway.pipeline.stages.channel_log import ROW_BYTES, ChannelPart, channel_logs
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
@@ -28,12 +28,13 @@ MESSAGES = pa.schema(
         ("timestamp", pa.int64()),
         ("message_hash", pa.binary()),
         ("segment_hash", pa.binary()),
+        ("history_bytes", pa.int32()),
         ("parents", pa.list_(pa.string())),
     ]
 )
 ABSENT = pa.schema(
     [
-        ("of_channel_id", pa.string()),
+        ("channel_id", pa.string()),
         ("message_id", pa.string()),
         ("first_cited", pa.int64()),
         ("told_by", pa.string()),
@@ -44,10 +45,10 @@ ABSENT = pa.schema(
 def log(messages, missing=(), rebuilt=()):
     """Return the rows of a log, in its order; messages are (id, lamport, parents), missing ids in order of citation."""
     shuffled = random.Random(3).sample(messages, len(messages))
-    rows = [("team", name, "alice", lamport, 7, b"h", None, parents) for name, lamport, parents in shuffled]
+    rows = [("team", name, "alice", lamport, 7, b"h", None, None, parents) for name, lamport, parents in shuffled]
     absent: list[tuple[object, ...]] = [("team", name, at, None) for at, name in enumerate(missing)]
     absent += [("team", name, None, told_by) for name, told_by in rebuilt]
-    told = channel_log(table(rows, MESSAGES), table(absent, ABSENT)).to_pylist()
+    told = channel_logs(table(rows, MESSAGES), table(absent, ABSENT)).to_pylist()
     return sorted(told, key=lambda row: row["position"])
 
 
@@ -279,3 +280,93 @@ def test_the_order_respects_causality_but_in_circles(made):
     number = {name: (lamport, name) for name, lamport, _ in messages}
     for this, later in pairwise(ids(rows)):
         assert number[this] < number[later] or this in parents[later]
+
+
+def rows_in(name, messages, size=0):
+    return [(name, one, "alice", lamport, 7, b"h", None, size, parents) for one, lamport, parents in messages]
+
+
+def absent_from(name, missing, rebuilt):
+    return [
+        *((name, one, at, None) for at, one in enumerate(missing)),
+        *((name, one, None, told_by) for one, told_by in rebuilt),
+    ]
+
+
+@st.composite
+def computed_segments(draw, made):
+    """Return segments that were computed, or their guessed ids, and what tells of each."""
+    messages, missing = made
+    ids = st.sampled_from(["r0", "r1", *missing])
+    return draw(st.lists(st.tuples(ids, st.sampled_from([name for name, _, _ in messages])), max_size=3, unique=True))
+
+
+@examples(2)
+@given(st.data(), st.lists(channels(), min_size=2, max_size=4))
+def test_the_logs_of_many_channels_are_those_of_each_alone(data, made):
+    rows, absent, alone = [], [], []
+    for number, (messages, missing) in enumerate(made):
+        cited = [(name, lamport, [*parents, "r0"]) for name, lamport, parents in messages]
+        own = rows_in(f"channel {number}", cited)
+        lost = absent_from(f"channel {number}", missing, data.draw(computed_segments((messages, missing))))
+        alone += channel_logs(table(own, MESSAGES), table(lost, ABSENT)).to_pylist()
+        rows, absent = rows + own, absent + lost
+    together = channel_logs(
+        table(data.draw(st.permutations(rows)), MESSAGES), table(data.draw(st.permutations(absent)), ABSENT)
+    )
+    assert together.to_pylist() == sorted(alone, key=lambda row: (row["channel_id"], row["position"]))
+
+
+def test_a_channel_above_the_limit_goes_by_timestamp_and_only_if_it_is_in_trouble():
+    gappy = rows_in("gappy", [("b", 1, []), ("a", 2, ["gone", "b"])], size=500)
+    broken = rows_in("broken", [("z", 5, []), ("slow", 1, ["z"])], size=500)
+    clean = rows_in("clean", [("x", 1, []), ("y", 1, ["w"]), ("z", 2, ["x"])], size=500)
+    absent = table(absent_from("gappy", ["gone"], []), ABSENT)
+    size = 2 * (1 + 500 + ROW_BYTES)
+
+    def told(limit):
+        logs = channel_logs(table([*gappy, *broken, *clean], MESSAGES), absent, max_channel_bytes=limit)
+        return [(row["message_id"], row["status"], row["missing_parents"]) for row in logs.to_pylist()]
+
+    in_order = [("x", "complete", 0), ("y", "complete", 0), ("z", "complete", 0)]
+    unknown = "not-computed"
+    assert told(size - 1) == [
+        *(("slow", unknown, 0), ("z", unknown, 0)),
+        *in_order,
+        *(("b", unknown, 0), ("a", unknown, 1)),
+    ]
+    # The ids of the one channel are longer by three bytes.
+    assert told(size + 3) == [
+        *(("z", "complete", 0), ("slow", "complete", 0)),
+        *in_order,
+        *(("b", "complete", 0), ("a", "waiting", 1)),
+    ]
+
+
+@examples(1)
+@given(channels(), st.integers(1, 6), st.booleans(), st.integers(0, 12))
+def test_parts_of_a_channel_make_the_log_that_all_of_it_makes(made, clock, is_troubled, most):
+    messages, missing = made
+    whole = rows_in("team", messages)
+    absent = absent_from("team", missing, [])
+    first = [row for row in whole if row[3] < clock]
+    second = [row for row in whole if row[3] >= clock]
+    expected = sorted(whole, key=lambda row: (row[3], row[1]))
+    logs = [
+        row
+        for part, before in ((first, 0), (second, len(first)))
+        for row in channel_logs(
+            table(part, MESSAGES),
+            table(absent if is_troubled else [], ABSENT),
+            parts={
+                "team": ChannelPart(before=before, is_troubled=is_troubled),
+                "elsewhere": ChannelPart(before=9, is_troubled=True),
+            },
+            max_channel_bytes=10**most,
+        ).to_pylist()
+    ]
+    assert ids(logs) == [row[1] for row in expected]
+    assert [row["position"] for row in logs] == list(range(1, len(whole) + 1))
+    assert {row["status"] for row in logs} == {"not-computed" if is_troubled else "complete"}
+    gone = set(missing) if is_troubled else set()
+    assert [row["missing_parents"] for row in logs] == [len(gone.intersection(row[-1])) for row in expected]

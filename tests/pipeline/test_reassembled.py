@@ -15,8 +15,18 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.options import IdRule, Profile, SegmentationConfig
-from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION, group_mapper
+from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED
+from fairway.pipeline.stages.reassembled import (
+    ARCHIVE_SEGMENTATION,
+    SEGMENTS,
+    group_mapper,
+    reassembled_rows,
+    segments_in,
+)
+from fairway.pipeline.tables import table_named
 from fairway.protocol.sds.message_id import make_message_id
+from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 
@@ -306,3 +316,56 @@ def test_whatever_comes_the_payload_is_right_or_there_is_none(size, data):
     assert result["held"] == len(kept)
     if result["outcome"] == "complete":
         assert set(result["rebuilt_ids"]) == {row["message_id"] for row in rows} - set(result["sds_ids"])
+
+
+def as_sds(rows: list[dict]) -> pa.Table:
+    """Return rows of ``sds_messages`` with the segments that are given."""
+    schema = arrow_schema(table_named("sds_messages").schema)
+    return pa.Table.from_pylist([dict.fromkeys(schema.names) | row for row in rows], schema)
+
+
+def test_of_a_long_history_the_newest_entries_go_with_a_segment():
+    history = [
+        {"message_id": f"m{number}", "sender_id": "alice", "retrieval_hint": b"h"}
+        for number in range(SIBLINGS_CITED + 3)
+    ]
+    rows = [
+        row | {"causal_history": cited}
+        for row, cited in zip(sending(PAYLOAD)[:3], (history, None, history[:1]), strict=True)
+    ]
+    whole = {"message_id": "whole", "causal_history": history}
+    table = segments_in(pa.concat_tables([as_sds([whole, *rows[:2]]), as_sds([whole]), as_sds(rows[2:])]))
+    assert table.schema == SEGMENTS
+    assert table.column("message_id").to_pylist() == [row["message_id"] for row in rows]
+    assert [[entry["message_id"] for entry in cited] for cited in table.column("causal_history").to_pylist()] == [
+        [entry["message_id"] for entry in history[-SIBLINGS_CITED:]],
+        [],
+        ["m0"],
+    ]
+
+
+@examples(0.3)
+@given(data=st.data(), profile=st.none() | st.just(Profile.WAKU))
+def test_groups_among_others_come_out_as_each_does_alone(data, profile):
+    rows = []
+    for sender_id, size, wire in (
+        ("alice", 700, "waku"),
+        ("bob", 700, "waku"),
+        ("alice", 300, "waku"),
+        ("eve", 600, "logos"),
+    ):
+        made = sending(PAYLOAD[:size], profile=Profile.WAKU if profile else Profile(wire))
+        kept = data.draw(st.lists(st.sampled_from(made), unique_by=lambda row: row["message_id"]))
+        rows += [row | {"sender_id": sender_id, "profile": wire} for row in kept]
+    config = replace(ARCHIVE_SEGMENTATION, max_total_segments=data.draw(st.sampled_from([1, 256])))
+    limit = config.max_total_segments * MAX_REMEMBERED_SENDINGS
+    groups = {}
+    for row in rows:
+        groups.setdefault((row["sender_id"], row["segment_hash"]), []).append(row)
+    alone = [
+        row for group in groups.values() for row in group_mapper(profile, config=config)(as_sds(group)).to_pylist()
+    ]
+    table = segments_in(as_sds(data.draw(st.permutations(rows))))
+    made = [row for part in reassembled_rows(table, profile, config) for row in part.to_pylist()]
+    assert all(len(group) <= limit for group in groups.values())
+    assert sorted(made, key=repr) == sorted(alone, key=repr)

@@ -44,6 +44,11 @@ def dense(codes: Codes) -> tuple[Codes, int]:
     return np.asarray(encoded.indices).astype(np.int64), len(encoded.dictionary)
 
 
+def starts_of_runs(codes: Codes) -> NDArray[np.intp]:
+    """Return where the runs of equal codes start."""
+    return np.flatnonzero(np.diff(codes, prepend=NOTHING))
+
+
 def ranked(*columns: pa.Array | pa.ChunkedArray) -> tuple[list[Codes], pa.Array]:
     """Return for each column the ranks of its values among those of all, `NOTHING` for null, and the values in order.
 

@@ -12,10 +12,12 @@ from typing import Final
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.schema import columns_of, types_of
-from fairway.pipeline.stages.acknowledgements import ACKNOWLEDGEMENTS
+from fairway.pipeline.stages.acknowledgements import ACK_LATENCY, ACKNOWLEDGEMENTS
 from fairway.pipeline.stages.bandwidth import BANDWIDTH
 from fairway.pipeline.stages.channel_log import SDS_ORDERED
 from fairway.pipeline.stages.deduplicated import DEDUPLICATED
+from fairway.pipeline.stages.delivered import DELIVERED, INCOMPLETE
+from fairway.pipeline.stages.missing_messages import MISSING_MESSAGES
 from fairway.pipeline.stages.quarantine import QUARANTINE
 from fairway.pipeline.stages.rate_utilisation import RATE_UTILISATION
 from fairway.pipeline.stages.sds_messages import SDS_MESSAGES
@@ -81,30 +83,21 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="delivered",
-        schema=(
-            "channel_id string, sender_id string, message_id string, lamport bigint, sds_ids array<string>,"
-            " timestamp bigint, segments int, recovered boolean, size_bytes bigint, payload binary"
-        ),
+        schema=DELIVERED,
         keys=("channel_id", "sds_ids"),
         layout="by range of (channel_id, lamport), sorted",
         meaning="a message as an application gets it: sent whole, or put together from segments",
     ),
     Table(
         name="incomplete",
-        schema=(
-            "channel_id string, sender_id string, segment_hash binary, outcome string, held int, data_segments int,"
-            " first_seen bigint, last_seen bigint"
-        ),
+        schema=INCOMPLETE,
         keys=(),
         layout="by hash of (channel_id, sender_id, segment_hash)",
         meaning="a set of segments that gives no message, and why",
     ),
     Table(
         name="missing_messages",
-        schema=(
-            "channel_id string, message_id string, sender_id string, retrieval_hint binary, cited_by bigint,"
-            " first_cited bigint, last_cited bigint, first_cited_by string, last_cited_by string"
-        ),
+        schema=MISSING_MESSAGES,
         keys=("channel_id", "message_id"),
         layout=BY_MESSAGE,
         meaning="an SDS message that others cite, and that is in no store and was not computed from parity",
@@ -125,10 +118,7 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="ack_latency",
-        schema=(
-            "channel_id string, message_id string, sender_id string, sent_at bigint, ackers int, first_by string,"
-            " acked_at bigint, latency_ms bigint"
-        ),
+        schema=ACK_LATENCY,
         keys=("channel_id", "message_id"),
         layout=BY_MESSAGE,
         meaning="a content message, how many acknowledged it, who was first and how soon",

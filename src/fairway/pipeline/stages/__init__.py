@@ -21,9 +21,10 @@ from __future__ import annotations
 from fairway.pipeline.stages.acknowledgements import ack_latency, acknowledgements
 from fairway.pipeline.stages.bandwidth import bandwidth
 from fairway.pipeline.stages.bloom_evidence import bloom_evidence
+from fairway.pipeline.stages.citations import citations
 from fairway.pipeline.stages.deduplicated import deduplicated
 from fairway.pipeline.stages.delivered import delivered, incomplete
-from fairway.pipeline.stages.missing_messages import citations, missing_messages, without_rebuilt
+from fairway.pipeline.stages.missing_messages import missing_messages, without_rebuilt
 from fairway.pipeline.stages.quarantine import quarantine
 from fairway.pipeline.stages.rate_utilisation import rate_utilisation
 from fairway.pipeline.stages.reassembled import reassembled

@@ -11,13 +11,21 @@ counts as 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
 from fairway.options import SdsConfig
-from fairway.pipeline.stages.missing_messages import citations
+from fairway.pipeline.codes import NOTHING, Codes, ranked, starts_of_runs
+from fairway.pipeline.exchange import Bucket, Cut, bucketed
+from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
+from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
+from fairway.pipeline.stages.keyed import KEY, Keyed, keyed
 from fairway.units import NS_PER_MS
 
 ACKNOWLEDGEMENTS: Final = (
@@ -25,7 +33,21 @@ ACKNOWLEDGEMENTS: Final = (
 )
 """The table of acknowledgements, one row for each content message and participant other than its sender."""
 
-_KEY: Final = ("channel_id", "message_id")
+ACK_LATENCY: Final = (
+    "channel_id string, message_id string, sender_id string, sent_at bigint, ackers int, first_by string,"
+    " acked_at bigint, latency_ms bigint"
+)
+"""The table of latencies, one row for each content message: how many participants acknowledged it, who was first (null
+for none), and the time from ``sent_at`` to ``acked_at``."""
+
+SENT: Final = pa.schema([*((name, pa.string()) for name in (*KEY, "sender_id")), ("timestamp", pa.int64())])
+"""What of a content message is needed where its acknowledgements are."""
+EVIDENCE: Final = arrow_schema(BLOOM_EVIDENCE)
+"""Evidence of bloom filters."""
+
+_SCHEMA: Final = arrow_schema(ACKNOWLEDGEMENTS)
+_LATENCY_SCHEMA: Final = arrow_schema(ACK_LATENCY)
+_CITED: Final = "cited"
 _POSSIBLE: Final = "bloom"
 
 
@@ -40,61 +62,118 @@ def acknowledgements(
     ``bloom_evidence`` is the result of the stage of that name. The earliest evidence counts; evidence by filters alone
     counts once ``possible_acks_threshold`` participants give it.
     """
-    cited = citations(unique_messages).select(
-        *_KEY,
-        F.col("citing_sender_id").alias("acknowledged_by"),
-        F.lit("cited").alias("how"),
-        F.col("cited_at").alias("at"),
-    )
-    evidence = cited if bloom_evidence is None else cited.unionByName(bloom_evidence.select(*cited.columns))
-    sent = unique_messages.where("kind = 'content'").select(*_KEY, "sender_id")
-    known = (
-        # One shuffle serves both the grouping and the join.
-        evidence.repartition(*_KEY)
-        .groupBy(*_KEY, "acknowledged_by")
-        .agg(
-            F.min(F.when(F.col("how") != _POSSIBLE, F.struct("at", "how"))).alias("certain"),
-            F.min("at").alias("at"),
-        )
-        .join(sent, [*_KEY])
-        .where("acknowledged_by <> sender_id")
-        .select(
-            *_KEY,
-            "sender_id",
-            "acknowledged_by",
-            F.coalesce("certain.how", F.lit(_POSSIBLE)).alias("how"),
-            F.coalesce("certain.at", "at").alias("at"),
-        )
-    )
-    if bloom_evidence is None:
-        return known
-    witnesses = F.sum((F.col("how") == _POSSIBLE).cast("int")).over(Window.partitionBy(*_KEY))
-    return (
-        known.withColumn("witnesses", witnesses)
-        .where((F.col("how") != _POSSIBLE) | (F.col("witnesses") >= possible_acks_threshold))
-        .drop("witnesses")
-    )
+    reads_filters = bloom_evidence is not None  # Python workers cannot have the DataFrame
+
+    def prepare(messages: pa.Table) -> dict[str, pa.Table]:
+        return {"sent": sent_in(messages), "cited": citations_in(messages).select(CITED.names)}
+
+    def work(bucket: Bucket) -> Iterator[pa.Table]:
+        tables = [bucket.table("sent", SENT), bucket.table("cited", CITED)]
+        if reads_filters:
+            tables.append(bucket.table("evidence", EVIDENCE))
+        yield acknowledgement_rows(*keyed(*tables), possible_acks_threshold=possible_acks_threshold).table
+
+    cuts = [Cut(frame=unique_messages.select(*CITING_COLUMNS), by=KEY, prepare=prepare)]
+    if bloom_evidence is not None:
+        frame = bloom_evidence.select(*EVIDENCE.names)
+        cuts.append(Cut(frame=frame, by=KEY, prepare=lambda table: {"evidence": table.cast(EVIDENCE)}))
+    return bucketed(cuts, work, ACKNOWLEDGEMENTS)
 
 
 def ack_latency(unique_messages: DataFrame, acknowledgements: DataFrame) -> DataFrame:
-    """Return one row for each content message.
+    """Return ``ack_latency`` (`ACK_LATENCY`)."""
 
-    Columns: channel_id, message_id, sender_id, sent_at, ackers (how many participants), first_by (who was first, null
-    for nobody), acked_at, latency_ms (from sent_at to acked_at).
-    """
-    sent = unique_messages.where("kind = 'content'").select(*_KEY, "sender_id", F.col("timestamp").alias("sent_at"))
-    heard = acknowledgements.groupBy(*_KEY).agg(
-        F.count("*").cast("int").alias("ackers"), F.min(F.struct("at", "acknowledged_by")).alias("first")
+    def work(bucket: Bucket) -> Iterator[pa.Table]:
+        yield latency_rows(*keyed(bucket.table("sent", SENT), bucket.table("acknowledged", _SCHEMA)))
+
+    return bucketed(
+        [
+            Cut(
+                frame=unique_messages.select(*SENT.names, "kind"),
+                by=KEY,
+                prepare=lambda table: {"sent": sent_in(table)},
+            ),
+            Cut(
+                frame=acknowledgements.select(*_SCHEMA.names),
+                by=KEY,
+                prepare=lambda table: {"acknowledged": table.cast(_SCHEMA)},
+            ),
+        ],
+        work,
+        ACK_LATENCY,
     )
+
+
+def sent_in(unique_messages: pa.Table) -> pa.Table:
+    """Return the content messages (`SENT`) among some messages."""
+    return unique_messages.filter(pc.equal(unique_messages.column("kind"), "content")).select(SENT.names)
+
+
+def acknowledgement_rows(
+    sent: Keyed, cited: Keyed, evidence: Keyed | None = None, *, possible_acks_threshold: int
+) -> Keyed:
+    """Return ``acknowledgements`` of content messages (`SENT`), by all citations (`CITED`) and evidence of them."""
+    senders, participants, names = _people(sent, cited, evidence)
+    target, at = sent.rows()[cited.keys], cited.table.column("cited_at").to_numpy()
+    others = EVIDENCE.empty_table() if evidence is None else evidence.table
+    (how, (is_cited, possible)), kinds = ranked(others.column("how"), pa.array([_CITED, _POSSIBLE]))
+    how = np.concatenate([np.full(len(at), is_cited), how])
+    if evidence is not None:
+        target = np.concatenate([target, sent.rows()[evidence.keys]])
+        at = np.concatenate([at, others.column("at").to_numpy()])
+    heard = np.flatnonzero((target != NOTHING) & (participants != NOTHING))
+    heard = heard[(senders[target[heard]] != NOTHING) & (senders[target[heard]] != participants[heard])]
+    target, participants, at, how = target[heard], participants[heard], at[heard], how[heard]
+    # Of each message and participant the first: what is certain before what is possible, the earliest, the least kind.
+    pairs = target * len(names) + participants
+    order = np.lexsort((at, pairs) if evidence is None else (how, at, how == possible, pairs))
+    best = order[starts_of_runs(pairs[order])]
+    is_possible = how[best] == possible
+    witnesses = np.bincount(target[best[is_possible]], minlength=sent.table.num_rows)
+    best = best[~is_possible | (witnesses[target[best]] >= possible_acks_threshold)]
+    acknowledged = target[best]
+    columns = {
+        **{name: sent.table.column(name).take(pa.array(acknowledged)) for name in (*KEY, "sender_id")},
+        "acknowledged_by": names.take(pa.array(participants[best])),
+        "how": kinds.take(pa.array(how[best])),
+        "at": at[best],
+    }
+    return Keyed(pa.table(columns, schema=_SCHEMA), sent.keys[acknowledged], sent.count)
+
+
+def latency_rows(sent: Keyed, acknowledged: Keyed) -> pa.Table:
+    """Return ``ack_latency`` of content messages (`SENT`), by all acknowledgements of them."""
+    rows = sent.rows()[acknowledged.keys]
+    here = np.flatnonzero(rows != NOTHING)
+    (participants,), names = ranked(acknowledged.table.column("acknowledged_by"))
+    at = acknowledged.table.column("at").to_numpy()
+    order = here[np.lexsort((participants[here], at[here], rows[here]))]
+    first = order[starts_of_runs(rows[order])]
+    count = sent.table.num_rows
+    first_by = np.full(count, NOTHING, np.int64)
+    acked_at = np.zeros(count, np.int64)
+    first_by[rows[first]], acked_at[rows[first]] = participants[first], at[first]
+    sent_at = sent.table.column("timestamp").to_numpy()
+    latency_ns = acked_at - sent_at
     # Senders choose timestamps; a difference that does not fit an integer is no latency.
-    latency_ns = F.greatest(F.lit(0), F.try_subtract("first.at", "sent_at"))
-    latency_ms = F.floor(latency_ns / NS_PER_MS).cast("bigint")
-    return sent.join(heard, [*_KEY], "left").select(
-        *_KEY,
-        "sender_id",
-        "sent_at",
-        F.coalesce("ackers", F.lit(0)).alias("ackers"),
-        F.col("first.acknowledged_by").alias("first_by"),
-        F.col("first.at").alias("acked_at"),
-        F.when(F.try_subtract("first.at", "sent_at").isNotNull(), latency_ms).alias("latency_ms"),
-    )
+    runs_over = ((acked_at ^ sent_at) & (acked_at ^ latency_ns)) < 0
+    latency_ms = np.floor(np.maximum(latency_ns, 0) / NS_PER_MS).astype(np.int64)
+    by_nobody = first_by == NOTHING
+    columns = {
+        **{name: sent.table.column(name) for name in (*KEY, "sender_id")},
+        "sent_at": sent.table.column("timestamp"),
+        "ackers": pa.array(np.bincount(rows[here], minlength=count), pa.int32()),
+        "first_by": names.take(pa.array(first_by, mask=by_nobody)),
+        "acked_at": pa.array(acked_at, mask=by_nobody),
+        "latency_ms": pa.array(latency_ms, mask=by_nobody | runs_over),
+    }
+    return pa.table(columns, schema=_LATENCY_SCHEMA)
+
+
+def _people(sent: Keyed, cited: Keyed, evidence: Keyed | None) -> tuple[Codes, Codes, pa.Array]:
+    """Return the numbers of the senders of messages, those of all who acknowledge some, and the names of all."""
+    columns = [sent.table.column("sender_id"), cited.table.column("citing_sender_id")]
+    if evidence is not None:
+        columns.append(evidence.table.column("acknowledged_by"))
+    (senders, *participants), names = ranked(*columns)
+    return senders, np.concatenate(participants), names

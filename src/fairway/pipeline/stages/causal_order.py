@@ -13,16 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fairway.pipeline.codes import NOTHING
+
 Numbers = npt.NDArray[np.int64]
 """A column of numbers."""
-
-NOTHING: Final = -1
-"""No number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

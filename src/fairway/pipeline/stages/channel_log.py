@@ -1,20 +1,35 @@
-"""`channel_log`: the log of one channel with gaps or broken clocks, a function over Arrow tables; without Spark.
+"""`channel_logs`: the logs of channels, a function over Arrow tables; without Spark.
 
-`sds_ordered` calls it for the channels that SQL cannot order. It reads ids and citations, but no content.
-`fairway.pipeline.stages.causal_order` describes the order.
+It reads ids and citations, but no content. `fairway.pipeline.stages.causal_order` describes the order of a channel in
+which a message is missing, or in which a message cites another whose timestamp is not below its own. In all others the
+order is that of SDS: (Lamport timestamp, message id).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from fairway.pipeline.codes import NOTHING, Codes, codes_of, dense, ranked
 from fairway.pipeline.schema import arrow_schema
-from fairway.pipeline.stages.causal_order import NOTHING, Edges, Numbers, causal_order, latest_ahead
+from fairway.pipeline.stages.causal_order import Edges, Numbers, causal_order, latest_ahead
+
+MAX_CHANNEL_BYTES: Final = 536_870_912
+"""Largest channel for one worker: 512 MiB of ids and citations, some 1,200,000 messages that cite two others."""
+
+SDS_ORDERED: Final = (
+    "channel_id string, message_id string, sender_id string, lamport bigint, timestamp bigint, message_hash binary,"
+    " segment_hash binary, position int, missing_parents bigint, status string, waits_for string"
+)
+"""The table of ordered messages."""
 
 LOG_COLUMNS: Final = (
     "channel_id",
@@ -27,17 +42,25 @@ LOG_COLUMNS: Final = (
 )
 """The columns of a message in ``sds_ordered``."""
 
-SDS_ORDERED: Final = (
-    "channel_id string, message_id string, sender_id string, lamport bigint, timestamp bigint, message_hash binary,"
-    " segment_hash binary, position int, missing_parents bigint, status string, waits_for string"
-)
-"""The table of ordered messages."""
-
-ABSENT_COLUMNS: Final = ("message_id", "first_cited", "told_by")
-"""Of what is cited and not there: it is missing since ``first_cited``; or it is a segment that was computed from
-parity, and ``told_by`` is the first one that came of the same message."""
-
 _ARROW_SCHEMA: Final = arrow_schema(SDS_ORDERED)
+
+LOGGED: Final = pa.schema(
+    [
+        *(_ARROW_SCHEMA.field(name) for name in LOG_COLUMNS),
+        ("history_bytes", pa.int32()),
+        ("parents", pa.list_(pa.string())),
+    ]
+)
+"""A content message, the size of its causal history, and the ids that it cites, each once."""
+
+ABSENT: Final = pa.schema(
+    [("channel_id", pa.string()), ("message_id", pa.string()), ("first_cited", pa.int64()), ("told_by", pa.string())]
+)
+"""What is cited and not there: it is missing since ``first_cited``; or it is a segment that was computed from parity,
+and ``told_by`` is the first one that came of the same message."""
+
+ROW_BYTES: Final = 160
+"""Size of a message without its id and its causal history: hashes, times and the sender id."""
 
 
 class DependencyStatus(Enum):
@@ -53,70 +76,217 @@ class DependencyStatus(Enum):
     """Unknown: its channel has gaps or broken clocks, and is too large for one worker."""
 
 
-def channel_log(messages: pa.Table, absent: pa.Table) -> pa.Table:
-    """Return the rows of ``sds_ordered`` for all content messages of one channel.
+_STATUSES: Final = tuple(DependencyStatus)
 
-    ``messages`` has `LOG_COLUMNS` and ``parents`` (ids, each once), in any order; ``absent`` has `ABSENT_COLUMNS`.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelPart:
+    """What is known of a channel whose messages are in several tables, each with a range of Lamport timestamps."""
+
+    before: int
+    """Messages of the channel in the tables before this one."""
+    is_troubled: bool
+    """Whether the channel has gaps or broken clocks: then its messages are `DependencyStatus.NOT_COMPUTED`."""
+
+
+def channel_logs(
+    messages: pa.Table,
+    absent: pa.Table,
+    *,
+    max_channel_bytes: int = MAX_CHANNEL_BYTES,
+    parts: Mapping[str, ChannelPart] = MappingProxyType({}),
+) -> pa.Table:
+    """Return the rows of ``sds_ordered``, sorted by (channel_id, position), for the content messages of some channels.
+
+    ``messages`` (`LOGGED`) are all of each channel, in any order, but for the channels in ``parts``. ``absent``
+    (`ABSENT`) is what they cite and is not there. A channel with gaps or broken clocks and more than
+    ``max_channel_bytes`` of ids and citations is ordered by timestamp alone.
     """
     if not messages.num_rows:
         return _ARROW_SCHEMA.empty_table()
-    lamports = pc.fill_null(messages.column("lamport"), 0)
-    by_lamport = pa.table({"lamport": lamports, "message_id": messages.column("message_id")})
-    messages = messages.take(pc.sort_indices(by_lamport, [("lamport", "ascending"), ("message_id", "ascending")]))
-    count = messages.num_rows
-    ids = messages.column("message_id").combine_chunks()
-    citing, cited = _citations(messages.column("parents").combine_chunks())
-    parents = _places(cited, ids)
-    here = Edges(child=citing, parent=parents).without((parents == NOTHING) | (parents == citing))
-    order = causal_order(count, here)
+    (channels, of_absent), names = ranked(messages.column("channel_id"), absent.column("channel_id"))
+    log = _Log.of(messages, channels)
+    is_missing = pc.is_null(absent.column("told_by")).to_numpy()
+    missing = _by_first_citation(absent, is_missing)
+    citations = _citations(log, messages, channels, absent, of_absent, missing)
 
-    is_rebuilt = pc.is_valid(absent.column("told_by"))
-    missing = absent.filter(pc.invert(is_rebuilt)).sort_by([("first_cited", "ascending"), ("message_id", "ascending")])
-    rebuilt = absent.filter(is_rebuilt)
-    gaps = _places(cited, missing.column("message_id"))
-    is_missing = gaps != NOTHING
-    lost = np.where(parents == NOTHING, _places(cited, rebuilt.column("message_id")), NOTHING)
+    sizes = np.bincount(channels, _log_bytes(messages), len(names))
+    troubled = citations.channels_out_of_order(log, len(names))
+    troubled[of_absent[is_missing]] = True
+    fits = troubled & (sizes <= max_channel_bytes)
+    before = np.zeros(len(names), np.int64)
+    for name, part in parts.items():
+        place = names.index(name).as_py()
+        if place != NOTHING:
+            fits[place], troubled[place], before[place] = False, part.is_troubled, part.before
+    found = _causal(log, citations, fits[log.channels])
+    found.status[(troubled & ~fits)[log.channels]] = _STATUSES.index(DependencyStatus.NOT_COMPUTED)
+
+    gaps = np.bincount(citations.citing[citations.gaps != NOTHING], minlength=len(log.rows))
+    by_place = np.empty(len(log.rows), np.int64)
+    by_place[found.places] = np.arange(len(log.rows))
+    sent = messages.select(LOG_COLUMNS).combine_chunks().take(pa.array(log.rows[by_place]))
+    positions = found.places - log.starts + before[log.channels] + 1
+    waits_for = found.waits_for[by_place]
+    missing_ids = absent.column("message_id").take(pa.array(missing))
+    columns: dict[str, Any] = {
+        **{name: sent.column(name) for name in LOG_COLUMNS},
+        "position": pa.array(positions[by_place], pa.int32()),
+        "missing_parents": gaps[by_place],
+        "status": pa.array([status.value for status in _STATUSES]).take(pa.array(found.status[by_place])),
+        "waits_for": missing_ids.take(pa.array(waits_for, mask=waits_for == NOTHING)),
+    }
+    return pa.table(columns, schema=_ARROW_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """Messages numbered in the order of (channel, Lamport timestamp, message id); each column has one row for each."""
+
+    rows: Numbers
+    """Its row in the table that was given."""
+    channels: Codes
+    clocks: Numbers
+    starts: Numbers
+    """The number of the first message of its channel."""
+
+    @classmethod
+    def of(cls, messages: pa.Table, channels: Codes) -> _Log:
+        clocks = messages.column("lamport").fill_null(0).to_numpy()
+        keys = pa.table({"channel": channels, "clock": clocks, "id": messages.column("message_id")})
+        order = pc.sort_indices(keys, [(name, "ascending") for name in keys.schema.names])
+        rows = order.to_numpy().astype(np.int64)
+        sorted_channels = channels[rows]
+        starts = np.searchsorted(sorted_channels, sorted_channels)
+        return cls(rows, sorted_channels, clocks[rows], starts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Citations:
+    """What messages cite; each column has one row for each citation, `NOTHING` for what it does not cite."""
+
+    citing: Numbers
+    """The number of the message that cites."""
+    parents: Numbers
+    """The number of the message that it cites."""
+    gaps: Numbers
+    """The place of the missing message that it cites, by the time of the first citation."""
+    is_computed: NDArray[np.bool_]
+    """Whether it cites a segment that was computed from parity."""
+    told_by: Numbers
+    """The number of the first segment that came of the same message as the computed one that it cites."""
+
+    def channels_out_of_order(self, log: _Log, count: int) -> NDArray[np.bool_]:
+        """Return for each channel whether a message cites another whose timestamp is not below its own."""
+        is_here = self.parents != NOTHING
+        citing, parents = self.citing[is_here], self.parents[is_here]
+        wrong = np.zeros(count, np.bool_)
+        wrong[log.channels[citing[log.clocks[parents] >= log.clocks[citing]]]] = True
+        return wrong
+
+
+def _log_bytes(messages: pa.Table) -> Numbers:
+    """Return what each message takes of `MAX_CHANNEL_BYTES`."""
+    ids = pc.binary_length(messages.column("message_id")).to_numpy()
+    sizes: Numbers = ids.astype(np.int64) + messages.column("history_bytes").fill_null(0).to_numpy() + ROW_BYTES
+    return sizes
+
+
+def _by_first_citation(absent: pa.Table, is_missing: NDArray[np.bool_]) -> Numbers:
+    """Return the rows of missing messages, in the order in which they were first cited."""
+    rows = np.flatnonzero(is_missing)
+    missing = absent.select(["first_cited", "message_id"]).take(pa.array(rows))
+    order = pc.sort_indices(missing, [("first_cited", "ascending"), ("message_id", "ascending")])
+    sorted_rows: Numbers = rows[order.to_numpy()]
+    return sorted_rows
+
+
+def _citations(
+    log: _Log, messages: pa.Table, channels: Codes, absent: pa.Table, of_absent: Codes, missing: Numbers
+) -> _Citations:
+    parents = messages.column("parents")
+    citing = np.repeat(np.arange(len(channels)), pc.list_value_length(parents).fill_null(0).to_numpy())
+    ids = (messages.column("message_id"), pc.list_flatten(parents), absent.column("message_id"), absent["told_by"])
+    both = pa.array(np.concatenate([channels, channels[citing], of_absent, of_absent]))
+    keys, count = dense(codes_of(both, pa.chunked_array([chunk for column in ids for chunk in column.chunks])))
+    own, cited, gone, tellers = np.split(keys, np.cumsum([len(column) for column in ids])[:-1])
+
+    numbers = np.empty(len(own), np.int64)
+    numbers[log.rows] = np.arange(len(own))
+    number_of = np.full(count, NOTHING, np.int64)
+    number_of[own] = numbers
+    gap_of = np.full(count, NOTHING, np.int64)
+    gap_of[gone[missing]] = np.arange(len(missing))
+
+    is_computed, told_by = np.zeros(count, np.bool_), np.full(count, NOTHING, np.int64)
+    is_rebuilt = pc.is_valid(absent.column("told_by")).to_numpy()
+    rebuilt, tellers = gone[is_rebuilt], number_of[tellers[is_rebuilt]]
+    is_computed[rebuilt] = True
+    # The id of a computed segment may be that of several, where it is a guess: the least of those who tell counts.
+    least_last = np.argsort(np.where(tellers == NOTHING, 0, len(own) - tellers), kind="stable")
+    told_by[rebuilt[least_last]] = tellers[least_last]
+
+    is_absent = number_of[cited] == NOTHING
+    is_lost = is_computed[cited] & is_absent
+    return _Citations(
+        citing=numbers[citing],
+        parents=number_of[cited],
+        gaps=gap_of[cited],
+        is_computed=is_lost,
+        told_by=np.where(is_lost, told_by[cited], NOTHING),
+    )
+
+
+class _Found(NamedTuple):
+    """Three columns, with one row for each message."""
+
+    places: Numbers
+    """Its place among all messages of all channels, from 0."""
+    status: Numbers
+    """The place of its status in `_STATUSES`."""
+    waits_for: Numbers
+    """The place of the missing message that it waits for, by the time of the first citation."""
+
+
+def _causal(log: _Log, citations: _Citations, asked: NDArray[np.bool_]) -> _Found:
+    """Return the causal order of the messages that are asked for; the others keep their places, and are complete."""
+    count = len(log.rows)
+    edges = Edges(child=citations.citing, parent=citations.parents)
+    here = edges.without((edges.parent == NOTHING) | (edges.parent == edges.child) | ~asked[edges.child])
+    places, circles = _in_causal_order(log, here)
+
     # The id of a computed segment may be a guess: then it is missing, but no message waits for it.
-    open_gaps = is_missing & (lost == NOTHING)
+    open_gaps = (citations.gaps != NOTHING) & ~citations.is_computed & asked[citations.citing]
     newest = np.full(count, NOTHING, np.int64)
-    np.maximum.at(newest, citing[open_gaps], gaps[open_gaps])
-    edges = here.and_these(_through_rebuilt(citing, lost, _places(rebuilt.column("told_by"), ids)))
-    waits_for = latest_ahead(count, edges, newest)
-    behind_circle = latest_ahead(count, edges, order.circles)
+    np.maximum.at(newest, citations.citing[open_gaps], citations.gaps[open_gaps])
+    # A computed segment's own citations are unknown. But all segments of a message are sent together, so that the first
+    # segment that came cites the messages sent before it; that one waits for no other segment of its message.
+    through = Edges(child=citations.citing, parent=citations.told_by)
+    through = through.without((through.parent == NOTHING) | (through.parent == through.child) | ~asked[through.child])
+    ahead = here.and_these(through)
+    waits_for = latest_ahead(count, ahead, newest)
+    behind_circle = latest_ahead(count, ahead, circles)
 
-    status = np.full(count, DependencyStatus.COMPLETE.value, object)
-    status[(waits_for != NOTHING) | (behind_circle != NOTHING)] = DependencyStatus.WAITING.value
-    status[order.circles != NOTHING] = DependencyStatus.CIRCULAR.value
-    columns: dict[str, Any] = {name: messages.column(name) for name in LOG_COLUMNS}
-    columns["position"] = pa.array(order.places + 1, pa.int32())
-    columns["missing_parents"] = pa.array(np.bincount(citing[is_missing], minlength=count), pa.int64())
-    columns["status"] = pa.array(status, pa.string())
-    columns["waits_for"] = missing.column("message_id").take(pa.array(waits_for, mask=waits_for == NOTHING))
-    return pa.table(columns).cast(_ARROW_SCHEMA)
-
-
-def _citations(parents: pa.ListArray) -> tuple[Numbers, pa.Array]:
-    """Return one row for each citation: the number of the message that cites, and the id that it cites."""
-    return _numbers(pc.list_parent_indices(parents)), pc.list_flatten(parents)
+    status = np.full(count, _STATUSES.index(DependencyStatus.COMPLETE))
+    is_waiting = (waits_for != NOTHING) | (behind_circle != NOTHING)
+    status[is_waiting] = _STATUSES.index(DependencyStatus.WAITING)
+    status[circles != NOTHING] = _STATUSES.index(DependencyStatus.CIRCULAR)
+    return _Found(places, status, waits_for)
 
 
-def _places(ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray) -> Numbers:
-    """Return for each id its index in ``among``, or `NOTHING`."""
-    return _numbers(pc.fill_null(pc.index_in(ids, value_set=among), NOTHING))
-
-
-def _through_rebuilt(citing: Numbers, lost: Numbers, told_by: Numbers) -> Edges:
-    """Return edges that replace those to segments that were computed from parity.
-
-    ``lost`` has for each citation the number of the computed segment that it cites, and ``told_by`` for each of these a
-    segment of the same message that was read. The citations of a computed segment are unknown. But all segments of a
-    message are sent together, so that the first segment that was read cites the messages sent before it. That segment
-    waits for no other segment of its message.
-    """
-    is_lost = lost != NOTHING
-    child, parent = citing[is_lost], told_by[lost[is_lost]]
-    return Edges(child=child, parent=parent).without((parent == NOTHING) | (parent == child))
-
-
-def _numbers(column: pa.Array | pa.ChunkedArray) -> Numbers:
-    return np.asarray(column, np.int64)
+def _in_causal_order(log: _Log, edges: Edges) -> tuple[Numbers, Numbers]:
+    """Return the place of each message, and the circle that it is in, `NOTHING` for none."""
+    count = len(log.rows)
+    places, circles = np.arange(count), np.full(count, NOTHING, np.int64)
+    wrong = np.zeros(count, np.bool_)
+    wrong[log.starts[edges.child[edges.parent >= edges.child]]] = True
+    moved = np.flatnonzero(wrong[log.starts])
+    if moved.size:
+        # Channels do not mix: of all messages that may come next, the one with the lowest number does.
+        numbers = np.full(count, NOTHING, np.int64)
+        numbers[moved] = np.arange(len(moved))
+        among = edges.without(numbers[edges.child] == NOTHING)
+        order = causal_order(len(moved), Edges(child=numbers[among.child], parent=numbers[among.parent]))
+        places[moved] = moved[order.places]
+        circles[moved] = order.circles
+    return places, circles

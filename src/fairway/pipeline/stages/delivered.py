@@ -7,54 +7,123 @@ delivered twice.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import hashlib
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from fairway.pipeline.exchange import mapped
+from fairway.pipeline.schema import arrow_schema
+
+DELIVERED: Final = (
+    "channel_id string, sender_id string, message_id string, lamport bigint, sds_ids array<string>, timestamp bigint,"
+    " segments int, recovered boolean, size_bytes bigint, payload binary"
+)
+"""The table of delivered messages. ``lamport`` is that of the first segment, null for ephemeral messages; ``sds_ids``
+are the SDS messages that carried it; ``timestamp`` is that of the last one needed; ``segments`` counts data segments, 1
+for a whole message; ``recovered`` tells whether Reed-Solomon filled in lost ones."""
+
+INCOMPLETE: Final = (
+    "channel_id string, sender_id string, segment_hash binary, outcome string, held int, data_segments int,"
+    " first_seen bigint, last_seen bigint"
+)
+"""The table of sets of segments that give no message. ``held`` counts the segments in the archive, ``data_segments``
+tells how many would do; it is null when only parity is there, which does not tell."""
+
+WHOLE_COLUMNS: Final = ("channel_id", "sender_id", "message_id", "lamport", "timestamp", "content")
+"""The columns of ``unique_messages`` that whole messages are made of, beside ``kind`` and ``segment_hash``."""
+JOINED_COLUMNS: Final = (
+    "outcome",
+    "channel_id",
+    "sender_id",
+    "lamport",
+    "sds_ids",
+    "last_seen",
+    "data_segments",
+    "recovered",
+    "payload",
+)
+"""The columns of ``reassembled`` that messages in segments are made of."""
+
+_SCHEMA: Final = arrow_schema(DELIVERED)
+_INCOMPLETE_SCHEMA: Final = arrow_schema(INCOMPLETE)
+_HASHED_ROWS: Final = 1_000
 
 
 def delivered(unique_messages: DataFrame, reassembled: DataFrame) -> DataFrame:
-    """Return one row for each logical message that can be read from the archive.
-
-    Columns: channel_id, sender_id, message_id, lamport (of its first segment, null for ephemeral messages), sds_ids (of
-    the messages that carried it), timestamp (of the last one needed), segments (data segments, 1 for a whole message),
-    recovered (whether Reed-Solomon filled in lost ones), size_bytes, payload.
-    """
-    whole = unique_messages.where("segment_hash IS NULL AND kind <> 'sync'").select(
-        "channel_id",
-        "sender_id",
-        _id_of("content"),
-        "lamport",
-        F.array("message_id").alias("sds_ids"),
-        "timestamp",
-        F.lit(1).alias("segments"),
-        F.lit(False).alias("recovered"),
-        F.length("content").cast("bigint").alias("size_bytes"),
-        F.col("content").alias("payload"),
-    )
-    joined = reassembled.where("outcome = 'complete'").select(
-        "channel_id",
-        "sender_id",
-        _id_of("payload"),
-        "lamport",
-        "sds_ids",
-        F.col("last_seen").alias("timestamp"),
-        F.col("data_segments").alias("segments"),
-        "recovered",
-        F.length("payload").cast("bigint").alias("size_bytes"),
-        "payload",
-    )
-    return whole.unionByName(joined)
+    """Return ``delivered`` (`DELIVERED`), one row for each message that can be read from the archive."""
+    whole = unique_messages.where("segment_hash IS NULL AND kind <> 'sync'").select(*WHOLE_COLUMNS)
+    joined = reassembled.where("outcome = 'complete'").select(*JOINED_COLUMNS)
+    return mapped(whole, whole_messages, DELIVERED).unionAll(mapped(joined, joined_messages, DELIVERED))
 
 
 def incomplete(reassembled: DataFrame) -> DataFrame:
-    """Return one row for each set of segments that gives no message.
+    """Return ``incomplete`` (`INCOMPLETE`), one row for each set of segments that gives no message."""
+    return mapped(reassembled.select(*_INCOMPLETE_SCHEMA.names), incomplete_sets, INCOMPLETE)
 
-    Columns: channel_id, sender_id, segment_hash, outcome, held (segments in the archive), data_segments (how many would
-    do; null when only parity is there, which does not tell), first_seen, last_seen.
-    """
-    return reassembled.where("outcome <> 'complete'").select(
-        "channel_id", "sender_id", "segment_hash", "outcome", "held", "data_segments", "first_seen", "last_seen"
+
+def are_whole(unique_messages: pa.Table) -> pa.ChunkedArray:
+    """Return for each message whether it is delivered as it is: it has content, which is no segment."""
+    return pc.and_(
+        pc.is_null(unique_messages.column("segment_hash")), pc.not_equal(unique_messages.column("kind"), "sync")
     )
 
 
-def _id_of(payload: str) -> Column:
-    return F.sha2(F.col(payload), 256).alias("message_id")
+def whole_messages(messages: pa.Table) -> pa.Table:
+    """Return ``delivered`` of messages that are whole, of which `WHOLE_COLUMNS` are read."""
+    count = messages.num_rows
+    ids = messages.column("message_id").combine_chunks()
+    columns = {
+        **{name: messages.column(name) for name in ("channel_id", "sender_id", "lamport", "timestamp")},
+        "sds_ids": pa.ListArray.from_arrays(pa.array(np.arange(count + 1), pa.int32()), ids),
+        "segments": pa.array(np.ones(count), pa.int32()),
+        "recovered": pa.array(np.zeros(count, np.bool_)),
+    }
+    return _delivered(columns, messages.column("content"))
+
+
+def joined_messages(reassembled: pa.Table) -> pa.Table:
+    """Return ``delivered`` of the complete ones of reassembled messages, of which `JOINED_COLUMNS` are read."""
+    joined = reassembled.filter(pc.equal(reassembled.column("outcome"), "complete"))
+    columns = {
+        **{name: joined.column(name) for name in ("channel_id", "sender_id", "lamport", "sds_ids", "recovered")},
+        "timestamp": joined.column("last_seen"),
+        "segments": joined.column("data_segments"),
+    }
+    return _delivered(columns, joined.column("payload"))
+
+
+def in_order(delivered: pa.Table) -> pa.Table:
+    """Return delivered messages sorted by (channel_id, lamport, sds_ids), ephemeral ones first in their channel."""
+    # An SDS message carries one message only, so that the first id decides.
+    keys = pa.table(
+        {
+            **{name: delivered.column(name) for name in ("channel_id", "lamport")},
+            "first_id": pc.list_element(delivered.column("sds_ids"), 0),
+        }
+    )
+    return delivered.take(pc.sort_indices(keys, [(name, "ascending", "at_start") for name in keys.schema.names]))
+
+
+def incomplete_sets(reassembled: pa.Table) -> pa.Table:
+    """Return ``incomplete`` of reassembled messages."""
+    return reassembled.filter(pc.not_equal(reassembled.column("outcome"), "complete")).select(_INCOMPLETE_SCHEMA.names)
+
+
+def _delivered(columns: dict[str, pa.ChunkedArray], payloads: pa.ChunkedArray) -> pa.Table:
+    # Some at a time, because each payload is copied.
+    digests = (
+        None if payload is None else hashlib.sha256(payload).hexdigest()
+        for chunk in payloads.chunks
+        for start in range(0, len(chunk), _HASHED_ROWS)
+        for payload in chunk.slice(start, _HASHED_ROWS).to_pylist()
+    )
+    columns |= {
+        "message_id": pa.array(digests, pa.string()),
+        "size_bytes": pc.binary_length(payloads).cast(pa.int64()),
+        "payload": payloads,
+    }
+    return pa.table(columns).select(_SCHEMA.names).cast(_SCHEMA)

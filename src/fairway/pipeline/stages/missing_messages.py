@@ -1,90 +1,116 @@
 """From ``unique_messages`` to ``missing_messages``: messages that are cited and not in the archive.
 
-The result is exact. Ids are not hashed, because a sender could hide a gap with a crafted collision. Citations and
-messages are put into one table and grouped by id, without a join; an id is missing if no message has it. The work is
-spread by (channel, id), so that a busy channel is not the work of one task.
+The result is exact: values are compared, and no hashes. The work is spread by (channel, id), so that a busy channel is
+not the work of one task.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from collections.abc import Iterator
+from typing import Final
 
-from fairway.protocol.sds.message_id import SYNC_PREFIX
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
+from fairway.pipeline.codes import NOTHING, Codes, ranked, starts_of_runs
+from fairway.pipeline.exchange import Bucket, Cut, bucketed
+from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
+from fairway.pipeline.stages.keyed import KEY, Keyed, keyed
 
-def citations(unique_messages: DataFrame) -> DataFrame:
-    """Return one row for each entry of a causal history: the citing and the cited message, and the time.
+MISSING_MESSAGES: Final = (
+    "channel_id string, message_id string, sender_id string, retrieval_hint binary, cited_by bigint,"
+    " first_cited bigint, last_cited bigint, first_cited_by string, last_cited_by string"
+)
+"""The table of missing messages. ``sender_id`` is the author and ``retrieval_hint`` the hint, if a citation names them.
+``cited_by`` is the number of messages that cite it; ``first_cited`` and ``last_cited`` are timestamps (nanoseconds),
+and ``first_cited_by`` and ``last_cited_by`` the senders, who had the message. A row does not list all senders, because
+any number may cite it."""
 
-    Content and sync messages cite; an ephemeral one is outside the causal order (SDS, "Ephemeral Messages").
-    Citations of messages that no participant waits for are left out: of the message itself, of an empty id, of a sync
-    message (`fairway.protocol.sds.dependencies`). `sds_messages` gives each message of a history once.
-    """
-    return (
-        unique_messages.where("kind <> 'ephemeral'")
-        .withColumn("entry", F.explode("causal_history"))
-        .select(
-            "channel_id",
-            F.col("entry.message_id").alias("message_id"),
-            F.col("entry.retrieval_hint").alias("retrieval_hint"),
-            F.col("entry.sender_id").alias("sender_id"),
-            F.col("message_id").alias("citing_id"),
-            F.col("sender_id").alias("citing_sender_id"),
-            F.col("timestamp").alias("cited_at"),
-        )
-        .where(can_be_missed(F.col("message_id"), F.col("citing_id")))
-    )
-
-
-def can_be_missed(cited: Column, citing: Column) -> Column:
-    """Return whether a message with the id ``citing`` waits for ``cited`` if that is missing."""
-    return (cited != citing) & (cited != "") & ~cited.startswith(SYNC_PREFIX)
+MESSAGE_KEYS: Final = pa.schema([(name, pa.string()) for name in KEY])
+"""Messages of which nothing else is needed."""
+_SCHEMA: Final = arrow_schema(MISSING_MESSAGES)
 
 
 def missing_messages(unique_messages: DataFrame) -> DataFrame:
-    """Return one row for each message that is cited and not there.
+    """Return ``missing_messages`` (`MISSING_MESSAGES`), one row for each message that is cited and not there."""
 
-    Columns: channel_id, message_id, sender_id (its author, if a citation names it), retrieval_hint (likewise), cited_by
-    (the number of messages that cite it), first_cited and last_cited (timestamps, nanoseconds), first_cited_by and
-    last_cited_by (their senders, which had the message). A row does not list all senders: any number may cite it.
-    """
-    cited = citations(unique_messages).select(
-        "channel_id",
-        "message_id",
-        "sender_id",
-        "retrieval_hint",
-        "citing_sender_id",
-        "cited_at",
-        F.lit(0).alias("have"),
-    )
-    present = unique_messages.where("kind = 'content'").select(
-        "channel_id",
-        "message_id",
-        F.lit(None).cast("string").alias("sender_id"),
-        F.lit(None).cast("binary").alias("retrieval_hint"),
-        F.lit(None).cast("string").alias("citing_sender_id"),
-        F.lit(None).cast("bigint").alias("cited_at"),
-        F.lit(1).alias("have"),
-    )
-    return (
-        cited.unionAll(present)
-        .groupBy("channel_id", "message_id")
-        .agg(
-            F.max("have").alias("have"),
-            F.max("sender_id").alias("sender_id"),
-            F.max("retrieval_hint").alias("retrieval_hint"),
-            F.count("cited_at").alias("cited_by"),
-            F.min("cited_at").alias("first_cited"),
-            F.max("cited_at").alias("last_cited"),
-            F.min_by("citing_sender_id", F.struct("cited_at", "citing_sender_id")).alias("first_cited_by"),
-            F.max_by("citing_sender_id", F.struct("cited_at", "citing_sender_id")).alias("last_cited_by"),
-        )
-        .where("have = 0")
-        .drop("have")
+    def prepare(messages: pa.Table) -> dict[str, pa.Table]:
+        content = messages.filter(pc.equal(messages.column("kind"), "content"))
+        return {"content": content.select(MESSAGE_KEYS.names), "cited": citations_in(messages).select(CITED.names)}
+
+    def work(bucket: Bucket) -> Iterator[pa.Table]:
+        yield missing_rows(*keyed(bucket.table("content", MESSAGE_KEYS), bucket.table("cited", CITED)))
+
+    return bucketed(
+        [Cut(frame=unique_messages.select(*CITING_COLUMNS), by=KEY, prepare=prepare)], work, MISSING_MESSAGES
     )
 
 
 def without_rebuilt(missing_messages: DataFrame, reassembled: DataFrame) -> DataFrame:
     """Return the missing messages without the lost segments that Reed-Solomon computed."""
-    rebuilt = reassembled.select("channel_id", F.explode("rebuilt_ids").alias("message_id"))
-    return missing_messages.join(rebuilt, ["channel_id", "message_id"], "left_anti")
+
+    def work(bucket: Bucket) -> Iterator[pa.Table]:
+        missing, rebuilt = keyed(bucket.table("missing", _SCHEMA), bucket.table("rebuilt", MESSAGE_KEYS))
+        yield missing.table.filter(pa.array(rebuilt.rows()[missing.keys] == NOTHING))
+
+    return bucketed(
+        [
+            Cut(frame=missing_messages, by=KEY, prepare=lambda table: {"missing": table}),
+            Cut(
+                frame=reassembled.select("channel_id", "rebuilt_ids"),
+                by=KEY,
+                prepare=lambda table: {"rebuilt": rebuilt_in(table)},
+            ),
+        ],
+        work,
+        MISSING_MESSAGES,
+    )
+
+
+def rebuilt_in(reassembled: pa.Table) -> pa.Table:
+    """Return the lost segments that were computed from parity (`MESSAGE_KEYS`); the ids of these are known."""
+    ids = reassembled.column("rebuilt_ids").combine_chunks()
+    channels = reassembled.column("channel_id").take(pc.list_parent_indices(ids))
+    return pa.table([channels, pc.list_flatten(ids)], schema=MESSAGE_KEYS)
+
+
+def missing_rows(content: Keyed, cited: Keyed, *others: Keyed) -> pa.Table:
+    """Return ``missing_messages`` of the citations (`CITED`) of some messages.
+
+    What is among ``content`` or ``others`` is not missing. All rows about one message must be there.
+    """
+    is_there = np.zeros(cited.count, np.bool_)
+    for known in (content, *others):
+        is_there[known.keys] = True
+    lost = np.flatnonzero(~is_there[cited.keys])
+    rows = cited.table.take(pa.array(lost))
+    keys, cited_at = cited.keys[lost], rows.column("cited_at").to_numpy()
+    (citing,), names = ranked(rows.column("citing_sender_id"))
+    order = np.lexsort((citing, cited_at, keys))
+    first = starts_of_runs(keys[order])
+    counts = np.diff(first, append=len(order))
+    earliest, latest = order[first], order[first + counts - 1]
+    columns = {
+        "channel_id": rows.column("channel_id").take(pa.array(earliest)),
+        "message_id": rows.column("message_id").take(pa.array(earliest)),
+        "sender_id": _greatest(rows.column("sender_id"), order, first),
+        "retrieval_hint": _greatest(rows.column("retrieval_hint"), order, first),
+        "cited_by": counts,
+        "first_cited": cited_at[earliest],
+        "last_cited": cited_at[latest],
+        "first_cited_by": names.take(pa.array(citing[earliest])),
+        "last_cited_by": names.take(pa.array(citing[latest])),
+    }
+    return pa.table(columns, schema=_SCHEMA)
+
+
+def _greatest(column: pa.ChunkedArray, order: Codes, first: Codes) -> pa.Array:
+    """Return the greatest value of each group; ``first`` tells where the groups start when rows are in ``order``."""
+    if not len(first):
+        return pa.array([], column.type)
+    (ranks,), values = ranked(column)
+    greatest = np.maximum.reduceat(ranks[order], first)
+    return values.take(pa.array(greatest, mask=greatest == NOTHING))

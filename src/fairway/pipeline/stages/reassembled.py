@@ -14,13 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import islice, pairwise
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
 
 from fairway.options import Profile, SegmentationConfig
+from fairway.pipeline.codes import codes_of, starts_of_runs
+from fairway.pipeline.exchange import Bucket, Cut, bucketed
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED, Cited, LackingSegments, Seen, Whole, lost_segments
 from fairway.protocol.segmentation.outcomes import (
@@ -54,21 +59,32 @@ looked at because the group has more than can be told apart; ``held`` counts seg
 data segment tells, ``lamport`` is the least."""
 
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
-_INPUT: Final = (
-    *_GROUP,
-    "message_id",
-    "lamport",
-    "timestamp",
-    "is_parity",
-    "segment_index",
-    "content",
-)
 _ARROW_SCHEMA: Final = arrow_schema(REASSEMBLED)
+_CITED: Final = pa.struct([("message_id", pa.string()), ("sender_id", pa.string())])
+
+SEGMENTS: Final = pa.schema(
+    [
+        *(_ARROW_SCHEMA.field(name) for name in _GROUP),
+        ("profile", pa.string()),
+        ("message_id", pa.string()),
+        ("lamport", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("is_parity", pa.bool_()),
+        ("segment_index", pa.int32()),
+        ("content", pa.binary()),
+        ("causal_history", pa.list_(_CITED)),
+    ]
+)
+"""A segment with what is needed to reassemble it; ``causal_history`` has the newest entries only."""
+
+_ORDER: Final = ("is_parity", "lamport", "message_id")
 _NEVER_EXPIRES_MS: Final = 0
 _ENDED: Final = frozenset({"complete", "hash-mismatch"})
+_READ_BYTES: Final = 16_777_216
+"""Contents of segments that are taken apart at once, beside those of one group."""
 
 GroupMapper = Callable[[pa.Table], pa.Table]
-"""What Spark's ``applyInArrow`` takes."""
+"""Takes the segments of one group, and returns rows of ``reassembled``."""
 
 
 def reassembled(
@@ -78,32 +94,91 @@ def reassembled(
     config: SegmentationConfig = ARCHIVE_SEGMENTATION,
 ) -> DataFrame:
     """Return ``reassembled`` (`REASSEMBLED`). Without a ``profile`` each message is read by its column of that name."""
-    # A group has to fit in memory, so it has at most as many segments of a payload as the reassembler can distinguish.
-    # The order of the window is the order in which the segments reach it.
-    keys = [*_GROUP, *(["profile"] if profile is None else [])]
-    group = Window.partitionBy(*keys)
-    ordered = group.orderBy("is_parity", "lamport", "message_id")
-    limit = config.max_total_segments * MAX_REMEMBERED_SENDINGS
-    return (
-        unique_messages.where("segment_hash IS NOT NULL")
-        .select(
-            *dict.fromkeys([*keys, *_INPUT]),
-            _newest("causal_history"),
-            F.row_number().over(ordered).alias("rank"),
-            (F.count("*").over(group) - limit).alias("excess"),
-        )
-        .where(F.col("rank") <= limit)
-        .drop("rank")
-        .groupBy(*keys)
-        .applyInArrow(group_mapper(profile, config=config), REASSEMBLED)
+
+    def work(bucket: Bucket) -> Iterator[pa.Table]:
+        yield from reassembled_rows(bucket.table("segments", SEGMENTS), profile, config)
+
+    segments = Cut(
+        frame=unique_messages.where("segment_hash IS NOT NULL").select(*SEGMENTS.names),
+        by=_GROUP,
+        prepare=lambda table: {"segments": segments_in(table)},
     )
+    return bucketed([segments], work, REASSEMBLED)
 
 
-def _newest(history: str) -> Column:
-    """Return the newest entries of a causal history, because all entries of all segments may not fit in memory."""
-    excess = F.size(history) > SIBLINGS_CITED
-    newest = F.when(excess, F.slice(history, -SIBLINGS_CITED, SIBLINGS_CITED)).otherwise(F.col(history))
-    return newest.alias(history)
+def segments_in(unique_messages: pa.Table) -> pa.Table:
+    """Return the segments (`SEGMENTS`) among some messages."""
+    segments = unique_messages.filter(pc.is_valid(unique_messages.column("segment_hash"))).select(SEGMENTS.names)
+    place = segments.schema.get_field_index("causal_history")
+    return segments.set_column(place, "causal_history", _newest(segments.column(place))).cast(SEGMENTS)
+
+
+def _newest(histories: pa.ChunkedArray) -> pa.ListArray:
+    """Return the newest entries of causal histories, because all entries of all segments may not fit in memory."""
+    counts = pc.list_value_length(histories).fill_null(0).to_numpy()
+    entries = pc.list_flatten(histories.combine_chunks())
+    behind = np.repeat(np.cumsum(counts), counts) - np.arange(len(entries))
+    kept = entries.filter(pa.array(behind <= SIBLINGS_CITED))
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.minimum(counts, SIBLINGS_CITED))])
+    fields = [kept.field(field.name) for field in _CITED]
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.StructArray.from_arrays(fields, fields=list(_CITED)))
+
+
+def reassembled_rows(segments: pa.Table, profile: Profile | None, config: SegmentationConfig) -> Iterator[pa.Table]:
+    """Yield ``reassembled`` of segments (`SEGMENTS`), in tables of some MiB; all of a group must be there.
+
+    Beside the table given, memory has one group, which has at most as many segments of a payload as the reassembler can
+    distinguish.
+    """
+    keys = [*_GROUP, *(["profile"] if profile is None else [])]
+    groups = codes_of(*(segments.column(name) for name in keys))
+    by = pa.table({"group": groups, **{name: segments.column(name) for name in _ORDER}})
+    order = pc.sort_indices(by, [(name, "ascending", "at_start") for name in by.schema.names]).to_numpy()
+    starts = starts_of_runs(groups[order])
+    limit = config.max_total_segments * MAX_REMEMBERED_SENDINGS
+    sizes = pc.binary_length(segments.column("content")).fill_null(0).to_numpy()
+    held: list[_Group] = []
+    held_bytes = 0
+    for start, end in pairwise([*starts.tolist(), len(order)]):
+        read = order[start : min(end, start + limit)]
+        held.append(_Group(read, end - start - len(read)))
+        held_bytes += int(sizes[read].sum())
+        if held_bytes >= _READ_BYTES:
+            yield _reassembled_groups(segments, held, profile, config)
+            held, held_bytes = [], 0
+    if held:
+        yield _reassembled_groups(segments, held, profile, config)
+
+
+class _Group(NamedTuple):
+    """The segments of one payload of one sender."""
+
+    rows: NDArray[np.int64]
+    """Those that are read, in the order in which they reach the reassembler."""
+    excess: int
+    """How many others there are."""
+
+
+def _reassembled_groups(
+    segments: pa.Table, groups: Sequence[_Group], profile: Profile | None, config: SegmentationConfig
+) -> pa.Table:
+    read = _rows_of(segments.take(pa.array(np.concatenate([group.rows for group in groups]))))
+    rows: list[dict[str, Any]] = []
+    for group in groups:
+        rows += _reassembled_group(list(islice(read, len(group.rows))), group.excess, profile, config)
+    return pa.Table.from_pylist(rows, schema=_ARROW_SCHEMA)
+
+
+def _rows_of(segments: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield segments with their fields by name; Arrow takes long to make objects of lists of structs."""
+    histories = segments.column("causal_history").cast(pa.list_(_CITED)).combine_chunks()
+    entries = pc.list_flatten(histories)
+    cited = list(map(Cited, *(entries.field(field.name).to_pylist() for field in _CITED)))
+    ends = np.cumsum(pc.list_value_length(histories).fill_null(0).to_numpy()).tolist()
+    names = [name for name in segments.schema.names if name in SEGMENTS.names and name != "causal_history"]
+    columns = (segments.column(name).to_pylist() for name in names)
+    for start, end, *values in zip([0, *ends], ends, *columns, strict=False):
+        yield {**dict(zip(names, values, strict=True)), "causal_history": tuple(cited[start:end])}
 
 
 def group_mapper(
@@ -112,28 +187,11 @@ def group_mapper(
     """Return the function that turns the segments of one group into rows of ``reassembled``."""
 
     def reassemble_group(table: pa.Table) -> pa.Table:
-        spoken = Profile(table.column("profile")[0].as_py()) if profile is None else profile
-        rows = list(_reassemble(table, spoken.segments, config))
-        excess = table.column("excess")[0].as_py() if "excess" in table.schema.names else 0
-        if excess > 0:
-            rows.append(_excess(rows[0], excess))
-        return pa.Table.from_pylist(rows, schema=_ARROW_SCHEMA)
+        rows = list(_rows_of(table))
+        told = list(_reassembled_group(rows, 0, profile, config))
+        return pa.Table.from_pylist(told, schema=_ARROW_SCHEMA)
 
     return reassemble_group
-
-
-def _excess(row: dict[str, Any], held: int) -> dict[str, Any]:
-    """Return the row for the segments of a group that were not read."""
-    told = (*_GROUP, "lamport", "first_seen", "last_seen")
-    return {
-        **{name: row[name] for name in told},
-        "outcome": "excess",
-        "recovered": False,
-        "held": held,
-        "sds_ids": [],
-        "rebuilt_ids": [],
-        "guessed_ids": [],
-    }
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,12 +207,16 @@ class _Sending:
     seen: list[Seen] = field(default_factory=list)
 
 
-def _reassemble(table: pa.Table, segment_format: SegmentFormat, config: SegmentationConfig) -> Iterator[dict[str, Any]]:
-    table = table.sort_by([("is_parity", "ascending"), ("lamport", "ascending"), ("message_id", "ascending")])
-    rows: list[dict[str, Any]] = table.to_pylist()
+def _reassembled_group(
+    rows: list[dict[str, Any]], excess: int, profile: Profile | None, config: SegmentationConfig
+) -> Iterator[dict[str, Any]]:
+    """Yield ``reassembled`` of the segments of one group, and of how many others were not read."""
+    segment_format = (Profile(rows[0]["profile"]) if profile is None else profile).segments
+    rows.sort(key=_reading_order)
+    told: dict[str, Any] = {}
     for sending in _sendings(rows, Reassembler(config, segment_format)):
         lost = _lost(sending, rows[0]["sender_id"], segment_format, config)
-        yield {
+        row = {
             **{name: rows[0][name] for name in _GROUP},
             "outcome": sending.outcome,
             "payload": sending.payload,
@@ -168,6 +230,22 @@ def _reassemble(table: pa.Table, segment_format: SegmentFormat, config: Segmenta
             "first_seen": min(seen.timestamp for seen in sending.seen),
             "last_seen": max(seen.timestamp for seen in sending.seen),
         }
+        told = told or row
+        yield row
+    if excess:
+        yield told | {
+            "outcome": "excess",
+            "payload": None,
+            "recovered": False,
+            "held": excess,
+            "data_segments": None,
+            **dict.fromkeys(("sds_ids", "rebuilt_ids", "guessed_ids"), ()),
+        }
+
+
+def _reading_order(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the key by which segments of a group are sorted: ephemeral ones have no timestamp, and come last."""
+    return row["is_parity"], row["lamport"] is None, row["lamport"] or 0, row["message_id"]
 
 
 def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[_Sending]:
@@ -181,7 +259,7 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
             row["is_parity"],
             row["segment_index"],
             row["content"],
-            tuple(Cited(entry["message_id"], entry["sender_id"]) for entry in row["causal_history"] or ()),
+            row["causal_history"],
         )
         outcome = reassembler.add(row["sender_id"], seen.sds_id, seen.lamport, seen.content, _NEVER_EXPIRES_MS)
         if not isinstance(outcome, SegmentStored | SegmentSurplus | MessageCompleted | SegmentSetAside):

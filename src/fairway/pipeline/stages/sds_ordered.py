@@ -1,31 +1,35 @@
 """From ``unique_messages`` to ``sds_ordered``: each channel's log in causal order, and which messages wait.
 
 The order of SDS is (Lamport timestamp, message id), ascending: the specification's local log. It is causal if senders
-keep their clocks as specified. SQL finds the channels in which a message cites another whose timestamp is not below its
-own; only there a message may come later than its timestamp says, after all messages that it cites.
+keep their clocks as specified. Only in a channel in which a message cites another whose timestamp is not below its own
+may a message come later than its timestamp says, after all messages that it cites.
 
-Whether a message waits depends on all its ancestors, of which there may be as many as the channel has messages: SQL
-cannot compute that. In a channel without gaps no message waits. Each channel with gaps or broken clocks goes to one
-Python worker (`channel_log`). If it is too large, its rows have the status ``not-computed`` instead.
+Whether a message waits depends on all its ancestors, of which there may be as many as the channel has messages. So each
+channel is the work of one task (`channel_logs`). In a channel without gaps no message waits. If a channel with gaps or
+broken clocks is too large for a task, its rows have the status ``not-computed``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.stages.channel_log import ABSENT_COLUMNS, LOG_COLUMNS, SDS_ORDERED, DependencyStatus, channel_log
-from fairway.pipeline.stages.missing_messages import can_be_missed
+from fairway.pipeline.exchange import Bucket, Cut, bucketed
+from fairway.pipeline.stages.channel_log import ABSENT, LOGGED, MAX_CHANNEL_BYTES, SDS_ORDERED, channel_logs
+from fairway.pipeline.stages.citations import parents_in
 
-MAX_CHANNEL_BYTES: Final = 536_870_912
-"""Largest channel for one worker: 512 MiB of ids and citations, some 1,200,000 messages that cite two others."""
+__all__ = ["LOGGED_COLUMNS", "MAX_CHANNEL_BYTES", "absent_of", "computed_in", "logged_in", "sds_ordered"]
 
-_ROW_BYTES: Final = 160
-"""Size of a message without its id and its causal history: hashes, times and the sender id."""
-_KEY: Final = ("channel_id", "message_id")
+LOGGED_COLUMNS: Final = (*(name for name in LOGGED.names if name != "parents"), "kind", "causal_history")
+"""The columns of ``unique_messages`` that the log is made of."""
+_BY_CHANNEL: Final = ("channel_id",)
+_COMPUTED: Final = ("channel_id", "sds_ids", "rebuilt_ids", "guessed_ids")
 
 
 def sds_ordered(
@@ -46,85 +50,56 @@ def sds_ordered(
     """
     if max_channel_bytes < 1:
         raise ConfigurationError(f"max_channel_bytes must be positive, not {max_channel_bytes}")
-    content = unique_messages.where("kind = 'content'").select(
-        *LOG_COLUMNS,
-        F.coalesce("history_bytes", F.lit(0)).alias("history_bytes"),
-        F.filter(F.col("causal_history.message_id"), lambda cited: can_be_missed(cited, F.col("message_id"))).alias(
-            "parents"
+
+    def work(bucket: Bucket) -> Iterator[pa.Table]:
+        messages, absent = bucket.table("logged", LOGGED), bucket.table("absent", ABSENT)
+        yield channel_logs(messages, absent, max_channel_bytes=max_channel_bytes)
+
+    cuts = [
+        Cut(
+            frame=unique_messages.select(*LOGGED_COLUMNS),
+            by=_BY_CHANNEL,
+            prepare=lambda table: {"logged": logged_in(table)},
         ),
-    )
-    asked = _troubled(content, missing_messages, max_channel_bytes)
-    absent = _absent(missing_messages, reassembled).join(asked.where("fits"), "channel_id", "left_semi")
-    routed = content.join(asked, "channel_id", "left")
-    logs = (
-        routed.where("fits")
-        .select(*LOG_COLUMNS, "parents")
-        .groupBy("channel_id")
-        # Columns of new names are new columns: all else comes from the same table, and Spark could not tell them apart.
-        .cogroup(absent.toDF("of_channel_id", *ABSENT_COLUMNS).groupBy("of_channel_id"))
-        .applyInArrow(channel_log, SDS_ORDERED)
-    )
-    return _by_lamport(routed.where("fits IS NULL OR NOT fits"), missing_messages).unionByName(logs)
+        Cut(
+            frame=missing_messages.select("channel_id", "message_id", "first_cited"),
+            by=_BY_CHANNEL,
+            prepare=lambda table: {"absent": absent_of(table)},
+        ),
+    ]
+    if reassembled is not None:
+        frame = reassembled.select(*_COMPUTED)
+        cuts.append(Cut(frame=frame, by=_BY_CHANNEL, prepare=lambda table: {"absent": computed_in(table)}))
+    return bucketed(cuts, work, SDS_ORDERED)
 
 
-def _troubled(content: DataFrame, missing_messages: DataFrame, max_channel_bytes: int) -> DataFrame:
-    """Return the channels that have gaps or that break the Lamport order, and whether each fits one worker."""
-    gappy = missing_messages.select("channel_id").distinct()
-    others = content.join(gappy, "channel_id", "left_anti")
-    own = others.select(*_KEY, F.coalesce("lamport", F.lit(0)).alias("own"), F.lit(None).cast("bigint").alias("citing"))
-    cited = others.select(
-        "channel_id",
-        F.explode("parents").alias("message_id"),
-        F.lit(None).cast("bigint").alias("own"),
-        F.coalesce("lamport", F.lit(0)).alias("citing"),
-    )
-    # No join: an id's own timestamp and the least of those that cite it meet in one group, and no channel is a group.
-    unordered = (
-        own.unionAll(cited)
-        .groupBy(*_KEY)
-        .agg(F.max("own").alias("own"), F.min("citing").alias("citing"))
-        .where("own >= citing")
-        .select("channel_id")
-        .distinct()
-    )
-    size = F.octet_length("message_id") + F.col("history_bytes") + _ROW_BYTES
-    return (
-        content.join(gappy.unionAll(unordered), "channel_id", "left_semi")
-        .groupBy("channel_id")
-        .agg((F.sum(size) <= max_channel_bytes).alias("fits"))
-    )
+def logged_in(unique_messages: pa.Table) -> pa.Table:
+    """Return the content messages (`LOGGED`) among some messages, of which `LOGGED_COLUMNS` are read."""
+    content = unique_messages.filter(pc.equal(unique_messages.column("kind"), "content"))
+    columns = {name: content.column(name) for name in LOGGED.names if name != "parents"}
+    return pa.table({**columns, "parents": parents_in(content)}, schema=LOGGED)
 
 
-def _absent(missing_messages: DataFrame, reassembled: DataFrame | None) -> DataFrame:
-    """Return what is cited and not there, as `channel_log` takes it."""
-    missing = missing_messages.select(*_KEY, "first_cited", F.lit(None).cast("string").alias("told_by"))
-    if reassembled is None:
-        return missing
-    rebuilt = reassembled.select(
-        "channel_id",
-        F.explode(F.concat("rebuilt_ids", "guessed_ids")).alias("message_id"),
-        F.lit(None).cast("bigint").alias("first_cited"),
-        F.col("sds_ids")[0].alias("told_by"),
-    )
-    return missing.unionByName(rebuilt)
+def absent_of(missing_messages: pa.Table) -> pa.Table:
+    """Return missing messages as logs need them (`ABSENT`)."""
+    columns = [missing_messages.column(name) for name in ("channel_id", "message_id", "first_cited")]
+    return pa.table([*columns, pa.nulls(missing_messages.num_rows, pa.string())], schema=ABSENT)
 
 
-def _by_lamport(routed: DataFrame, missing_messages: DataFrame) -> DataFrame:
-    """Order channels by timestamp alone: those without gaps or broken clocks, and those too large for a worker."""
-    gaps = (
-        routed.where("NOT fits")
-        .select("channel_id", F.col("message_id").alias("citing_id"), F.explode("parents").alias("message_id"))
-        .join(missing_messages.select(*_KEY), [*_KEY], "left_semi")
-        .groupBy("channel_id", F.col("citing_id").alias("message_id"))
-        .agg(F.count("*").alias("missing_parents"))
-    )
-    known, unknown = (F.lit(status.value) for status in (DependencyStatus.COMPLETE, DependencyStatus.NOT_COMPUTED))
-    order = Window.partitionBy("channel_id").orderBy("lamport", "message_id")
-    return (
-        routed.select(*LOG_COLUMNS, F.row_number().over(order).alias("position"), "fits")
-        .join(gaps, [*_KEY], "left")
-        .fillna(0, ["missing_parents"])
-        .withColumn("status", F.when(F.col("fits").isNull(), known).otherwise(unknown))
-        .withColumn("waits_for", F.lit(None).cast("string"))
-        .drop("fits")
-    )
+def computed_in(reassembled: pa.Table) -> pa.Table:
+    """Return the lost segments that were computed (`ABSENT`), whether their ids are known or guessed."""
+    kinds = [_computed(reassembled, name) for name in ("rebuilt_ids", "guessed_ids")]
+    return pa.concat_tables(kinds)
+
+
+def _computed(reassembled: pa.Table, name: str) -> pa.Table:
+    some = reassembled.filter(pc.greater(pc.list_value_length(reassembled.column(name)), 0))
+    ids = some.column(name)
+    of_message = pa.array(np.repeat(np.arange(len(ids)), pc.list_value_length(ids).to_numpy()))
+    columns = [
+        some.column("channel_id").take(of_message),
+        pc.list_flatten(ids),
+        pa.nulls(len(of_message), pa.int64()),
+        pc.list_element(some.column("sds_ids"), 0).take(of_message),
+    ]
+    return pa.table(columns, schema=ABSENT)

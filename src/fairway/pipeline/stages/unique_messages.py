@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
-from fairway.pipeline.codes import Codes, codes_of, dense
+from fairway.pipeline.codes import Codes, codes_of, dense, starts_of_runs
 from fairway.pipeline.exchange import PIECE_BYTES, Cut, bucketed, pieces
 from fairway.protocol.sds.message_id import fingerprint, follows_a_rule
 from fairway.wire.sds import Kind, SdsMessage
@@ -79,7 +79,7 @@ def sightings_of(decoded: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Sighti
         in_time = several[_in_time(decoded, messages, several)]
         honest[in_time] = _are_honest(decoded, messages[in_time], in_time, piece_bytes)
         shown = in_time[honest[in_time]]
-        starts = _starts(messages[shown])
+        starts = starts_of_runs(messages[shown])
         sizes = np.diff(starts, append=len(shown))
         number[shown] = np.arange(len(shown)) - np.repeat(starts, sizes) + 1
         copies[shown] = np.repeat(sizes, sizes)
@@ -114,7 +114,7 @@ def _are_honest(decoded: pa.Table, messages: Codes, rows: NDArray[np.intp], piec
     distinct: dict[bytes, int] = {}
     for row, message in _messages(decoded, rows, piece_bytes):
         said[row] = distinct.setdefault(fingerprint(message), len(distinct))
-    starts = _starts(messages)
+    starts = starts_of_runs(messages)
     sizes = np.diff(starts, append=len(rows))
     differs = said[rows] != np.repeat(said[rows[starts]], sizes)
     # Which of several the id proves is asked only where there are several.
@@ -150,8 +150,3 @@ def _messages(decoded: pa.Table, rows: NDArray[np.intp], piece_bytes: int) -> It
                 ),
             )
         done += piece.num_rows
-
-
-def _starts(messages: Codes) -> NDArray[np.intp]:
-    """Return where each message begins, of messages that are together."""
-    return np.flatnonzero(np.diff(messages, prepend=-1))

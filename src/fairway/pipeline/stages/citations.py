@@ -1,0 +1,79 @@
+"""From ``unique_messages`` to citations: which message cites which, one row for each entry of a causal history.
+
+Content and sync messages cite; an ephemeral one is outside the causal order (SDS, "Ephemeral Messages"). Citations of
+messages that no participant waits for are left out: of the message itself, of an empty id, of a sync message
+(`fairway.protocol.sds.dependencies`). `sds_messages` gives each message of a history once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+
+from fairway.pipeline.exchange import mapped
+from fairway.pipeline.schema import arrow_schema
+from fairway.protocol.sds.message_id import SYNC_PREFIX
+
+CITATIONS: Final = (
+    "channel_id string, message_id string, retrieval_hint binary, sender_id string, citing_id string,"
+    " citing_sender_id string, cited_at bigint"
+)
+"""The table of citations: the cited message with what the citation tells of it, the citing one, and when it cited."""
+
+CITING_COLUMNS: Final = ("channel_id", "message_id", "sender_id", "timestamp", "kind", "causal_history")
+"""The columns of a message that its citations are made of."""
+
+_SCHEMA: Final = arrow_schema(CITATIONS)
+
+CITED: Final = pa.schema([field for field in _SCHEMA if field.name != "citing_id"])
+"""What of a citation is needed where the cited message is looked up."""
+
+
+def citations(unique_messages: DataFrame) -> DataFrame:
+    """Return ``citations`` (`CITATIONS`)."""
+    return mapped(unique_messages.select(*CITING_COLUMNS), citations_in, CITATIONS)
+
+
+def citations_in(unique_messages: pa.Table) -> pa.Table:
+    """Return the citations (`CITATIONS`) of some messages, in their order; of these, `CITING_COLUMNS` are read."""
+    citing = unique_messages.filter(pc.not_equal(unique_messages.column("kind"), "ephemeral"))
+    owners, entries = _counted_entries(citing)
+    by = pa.array(owners)
+    columns = {
+        "channel_id": citing.column("channel_id").take(by),
+        "message_id": entries.field("message_id"),
+        "retrieval_hint": entries.field("retrieval_hint"),
+        "sender_id": entries.field("sender_id"),
+        "citing_id": citing.column("message_id").take(by),
+        "citing_sender_id": citing.column("sender_id").take(by),
+        "cited_at": citing.column("timestamp").take(by),
+    }
+    return pa.table(columns, schema=_SCHEMA)
+
+
+def parents_in(messages: pa.Table) -> pa.ListArray:
+    """Return for each message the ids that it cites, each once, oldest first; none where it has no causal history."""
+    owners, entries = _counted_entries(messages)
+    counts = np.bincount(owners, minlength=messages.num_rows)
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), entries.field("message_id"))
+
+
+def _counted_entries(messages: pa.Table) -> tuple[NDArray[np.int64], pa.StructArray]:
+    """Return the entries of causal histories that somebody may wait for, and the number of the message of each."""
+    histories = messages.column("causal_history").combine_chunks()
+    owners = np.asarray(pc.list_parent_indices(histories), np.int64)
+    entries = pc.list_flatten(histories)
+    cited = entries.field("message_id")
+    citing = messages.column("message_id").take(pa.array(owners)).combine_chunks()
+    is_empty = pc.or_(pc.equal(cited, ""), pc.starts_with(cited, SYNC_PREFIX))
+    counts = pc.and_not(pc.not_equal(cited, citing), is_empty).fill_null(False)
+    if pc.all(counts).as_py():
+        return owners, entries
+    places = np.flatnonzero(counts)
+    return owners[places], entries.take(pa.array(places))

@@ -1,0 +1,49 @@
+"""Rows about SDS messages, of several tables, with a number in place of (channel_id, message_id).
+
+Stages that look up messages of one table in another put the rows of both into buckets by that key, and compare numbers
+within a bucket. The numbers are exact, because a sender could hide a loss with a crafted collision of hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from fairway.pipeline.codes import NOTHING, Codes, codes_of, dense
+
+KEY: Final = ("channel_id", "message_id")
+"""The columns that identify an SDS message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """A table, and which SDS message each of its rows is about."""
+
+    table: pa.Table
+    keys: Codes
+    """The number of the message of each row."""
+    count: int
+    """How many numbers there are, from 0, in all tables that `keyed` took."""
+
+    def rows(self) -> Codes:
+        """Return for each number the last row that has it, `NOTHING` if none has."""
+        rows = np.full(self.count, NOTHING, np.int64)
+        rows[self.keys] = np.arange(len(self.keys))
+        return rows
+
+
+def keyed(*tables: pa.Table) -> Iterator[Keyed]:
+    """Yield the tables with numbers: rows of any of them have the same one exactly where `KEY` is the same."""
+    columns = (
+        pa.chunked_array([chunk for table in tables for chunk in table.column(name).chunks], pa.string())
+        for name in KEY
+    )
+    codes, count = dense(codes_of(*columns))
+    ends = np.cumsum([0, *(table.num_rows for table in tables)])
+    for table, (start, end) in zip(tables, pairwise(ends.tolist()), strict=True):
+        yield Keyed(table, codes[start:end], count)
