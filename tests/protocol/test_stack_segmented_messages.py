@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import random
 
 import pytest
@@ -203,6 +204,29 @@ def test_what_comes_of_a_message_that_was_given_up_is_not_acknowledged(peer):
     bob.send(b"I am")
     alice.receive(*bob.content())
     assert told_delivered(alice, "bob") == []
+
+
+def test_nothing_waits_long_for_the_rest_of_a_message_that_was_given_up(peer):
+    options = options_of(parity_rate=0.0, reassembly_timeout_ms=60_000)
+    alice, bob = peer("alice", options), peer("bob", options)
+    alice.send(FOUR_SEGMENTS)
+    alice.send(b"and now?")
+    alice.answer()
+    *first, third, last, reply = alice.content()
+    bob.receive(*first)
+    bob.pass_time(60_001)
+    bob.receive(reply)
+    for _ in range(3):
+        # It is asked for again and again, for the reply cites it, and never becomes whole.
+        bob.receive(third, last)
+        bob.pass_time(40_000)
+    assert bob.payloads() == [b"and now?"]
+    assert bob.stack.statistics().missing == 0
+    assert len(bob.events(IrretrievableMessage)) == 1, "and it was told so before"
+    bob.check_rows()
+    bob.send(b"nothing of it")
+    alice.receive(*bob.content())
+    assert told_delivered(alice, "bob") == [hashlib.sha256(b"and now?").hexdigest()]
 
 
 FOUR_SEGMENTS = random.Random(3).randbytes(3_500)

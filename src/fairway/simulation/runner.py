@@ -250,9 +250,11 @@ class Run:
         if quiet and self._scenes.has_heirs:
             stirred += self._scenes.inherit()
             stirred += self._scenes.break_silence()
+            self._scenes.come_back_late()
             quiet = self._settle(progress)
         if quiet:
             stirred += self._scenes.rest()
+            stirred += self._scenes.answer()
         else:
             self._run(GRACE_MS)
         checks = Checks(self.ledger, self.world, self.start_ms)

@@ -56,6 +56,21 @@ _LEARNT_MS: Final = 150_000
 """Within this time of the first sync message after a silence, which got lost, the next one comes."""
 _INHERITED_MS: Final = 330_000
 """Within this time a participant that lacks a message has asked for it, and another one has answered."""
+_HEARD_MS: Final = 500
+"""Within this time what is said in a healed world is heard."""
+_LATE_MS: Final = 60_000
+_ANSWERED_LATE_MS: Final = 3_000
+_KEEP_FROM_ANSWERING: Final = (
+    "rate_limit",
+    "refusals",
+    "answer_loss",
+    "silence",
+    "node_rate",
+    "slow_uplinks",
+    "slow_readers",
+    "clock_jumps_per_hour",
+)
+"""Troubles after which a program may have something else to wait for."""
 _SAID_AT_ONCE: Final = 20
 _TRIED_MS: Final = 10_000
 _AT_ONCE_MS: Final = 4_000
@@ -316,6 +331,46 @@ class Scenes:
             yield self._looks.violation(Invariant.HEALED, one, text)
         self._run(_INHERITED_MS)
         world.network.faults = _HEALED
+
+    def come_back_late(self) -> None:
+        """Let somebody be away for longer than missing messages are waited for, who lacks one.
+
+        It can come only once its reader is back, and so nobody may give it up before.
+        """
+        world = self._world
+        speaker, *_, absent = sorted(world.participants)
+        world.network.faults = replace(_HEALED, loss=1.0)
+        self._say(speaker, "nobody hears this at first")
+        self._run(_HEARD_MS)
+        world.network.faults = _HEALED
+        self._say(speaker, "but what was said before")
+        self._run(_HEARD_MS)
+        world.go_offline(absent)
+        self._ledger.troubled(world.now_ms, absent)
+        self._run(self._plan.lost_timeout_ms + _LATE_MS)
+        world.go_online(absent)
+        self._ledger.troubled(world.now_ms, absent)
+        self._run(_LATE_MS)
+
+    def answer(self) -> Iterator[Violation]:
+        """Let somebody speak amid the rest: another one acknowledges that before half of its interval is over.
+
+        RELIABLE-CHANNEL-API, "Synchronization messages": sooner than those for which no sender waits. What others say
+        puts off what one would have said, so that nobody in particular answers.
+        """
+        world, plan = self._world, self._plan
+        is_late = plan.disk_ms > FAST_DISK_MS or plan.cipher_delay_ms
+        speaker, *others = sorted(world.participants)
+        is_there = all(each.channel is not None for each in world.participants.values())
+        if is_late or not is_there or any(getattr(plan, name) for name in _KEEP_FROM_ANSWERING):
+            return
+        interval_ms = min(world.participants[other].options.sync_min_interval_ms for other in others)
+        within_ms = interval_ms // 2 + _ANSWERED_LATE_MS
+        sent = self._say(speaker, "who is still there?")
+        if not world.run(within_ms, lambda: sent.first_acknowledged_ms is not None):
+            text = f"nobody told {speaker} for {within_ms // 1_000} s that it has {sent.request_id}"
+            yield self._looks.violation(Invariant.HEALED, speaker, text, sent.request_id)
+        self._run(GRACE_MS)
 
     def rest(self) -> Iterator[Violation]:
         """Go on for a while in which nothing is left to do; yield what was done all the same, or not."""

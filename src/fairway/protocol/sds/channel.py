@@ -436,6 +436,10 @@ class MessageChannel:
         """Let no message wait for these ids any more, since their content is known; deliver what waited for them."""
         return self.dependencies.settle(message_ids, now_ms)
 
+    def give_up(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
+        """Let no message wait for these ids any more, since they are lost; deliver what waited for them."""
+        return self.dependencies.settle(message_ids, now_ms, lost=True)
+
     def stop_waiting(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
         """Deliver the messages that wait for a missing one and for nothing else; that one is still asked for."""
         missing = self.missing.get(message_id)

@@ -7,12 +7,16 @@ With a `Refused` one it may not be acknowledged, so that its sender sends it aga
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairway.events import Limit, LossReason
+
+
+GIVEN_UP: Final = "given-up"
+"""Why a segment is discarded whose message was given up (`SegmentDiscarded.reason`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,15 @@ class SetLost:
     def payload_hash(self) -> bytes:
         """Keccak-256 of the message."""
         return self.set_key.payload_hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetDropped:
+    """A doubtful set was given up, most likely the rest of a message that was: no message need wait for it."""
+
+    set_key: SetKey
+    sds_ids: tuple[str, ...]
+    """SDS ids of its segments, in segment order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ from fairway.protocol.segmentation.ended_sets import EndedSets
 from fairway.protocol.segmentation.generations import Fit, fit
 from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES, OpenSets, Urgency
 from fairway.protocol.segmentation.outcomes import (
+    GIVEN_UP,
     MessageCompleted,
     Outcome,
     ReassemblyStatistics,
@@ -43,6 +44,7 @@ from fairway.protocol.segmentation.outcomes import (
     SegmentSetAside,
     SegmentStored,
     SegmentSurplus,
+    SetDropped,
     SetKey,
     SetLost,
     SetMerged,
@@ -184,15 +186,17 @@ class Reassembler:
             return self._discard(INVALID, detail)
         return self._take(target, segment, sds_id, order_key, now_ms, urgency=urgency, waiting_bytes=waiting_bytes)
 
-    def expire(self, now_ms: int) -> tuple[SetLost | SetMerged, ...]:
+    def expire(self, now_ms: int) -> tuple[SetLost | SetMerged | SetDropped, ...]:
         """Give up the sets that gained no segment for reassembly_timeout_ms.
 
         SEGMENTATION, "Receiving": incomplete reconstructions SHOULD be garbage-collected after a timeout.
         """
-        lost = []
+        lost: list[SetLost | SetMerged | SetDropped] = []
         while (overdue := self._open.overdue(now_ms)) is not None:
             if overdue.state is SetState.DOUBTFUL:
                 # Nothing of it was acknowledged: it is as though it had never come.
+                if self._is_rest_of_given_up(overdue):
+                    lost.append(SetDropped(set_key=overdue.key, sds_ids=overdue.sds_ids))
                 self._drop(overdue)
                 continue
             reason = LossReason.HASH_MISMATCH if overdue.disputed else LossReason.SEGMENTS_EXPIRED
@@ -301,7 +305,7 @@ class Reassembler:
 
     def _surplus(self, target: SegmentSet, segment: Segment, sds_id: str, order_key: int) -> Outcome:
         if target.state is SetState.GIVEN_UP:
-            return self._discard("given-up", "a segment of a message that was given up")
+            return self._discard(GIVEN_UP, "a segment of a message that was given up")
         self._counts["segments_surplus"] += 1
         if SegmentIndex.of(segment) not in target.ids:
             # The set has its id at this index from now on, and a segment of a later sending does not seem to be it.
@@ -457,6 +461,12 @@ class Reassembler:
             needed=incomplete.data_count or None,
             sds_ids=incomplete.sds_ids,
         )
+
+    def _is_rest_of_given_up(self, doubtful: SegmentSet) -> bool:
+        """Return whether a set has segments that a sending lacked when it was given up, and no other ones."""
+        sendings = self._generations.get(_identity_of(doubtful), ())
+        given_up = (known for known in sendings if known.state is SetState.GIVEN_UP)
+        return any(known.ids.keys().isdisjoint(doubtful.ids) for known in given_up)
 
     def _drop(self, target: SegmentSet) -> None:
         """Forget an open set at once."""
