@@ -51,3 +51,11 @@ def test_the_jvm_gets_a_bounded_share(available, expected):
 
 def test_there_is_at_least_one_core():
     assert machine.cores() >= 1
+
+
+@pytest.mark.parametrize(
+    ("tasks", "available", "expected"),
+    [(1, 100 * GIB, 1_024), (2, 100 * GIB, 1_024), (16, 100 * GIB, 4_608), (16, 10 * GIB, 3 * GIB), (64, 100, 1_024)],
+)
+def test_a_jvm_that_passes_on_what_python_works_on_needs_memory_for_each_task(tasks, available, expected):
+    assert machine.jvm_memory_to_pass_on_mib(tasks, available) == expected

@@ -37,8 +37,8 @@ NOTE: Final = "note"
 
 FLUSH_BYTES: Final = 67_108_864
 """A `Cutter` holds so much before it cuts: the more, the larger the blobs."""
-MAX_BLOB_BYTES: Final = 67_108_864
-"""Larger parts of a bucket are several blobs: Spark holds some of them at once, and none may have 2 GiB."""
+MAX_BLOB_BYTES: Final = 16_777_216
+"""Larger parts of a bucket are several blobs, of which Spark holds some at once."""
 SPILL_BYTES: Final = 268_435_456
 """A bucket of more is gathered in a file: an archive may hold one SDS message a million times."""
 PIECE_BYTES: Final = 67_108_864

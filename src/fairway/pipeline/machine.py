@@ -19,6 +19,9 @@ MIN_MEMORY_MIB: Final = 1_024
 MAX_MEMORY_MIB: Final = 8_192
 """More does not make batch work on one machine faster; larger jobs belong in a session of one's own."""
 
+PASSING_ON_MIB: Final = 256
+"""What a task needs in the JVM that only passes blobs of some megabytes on."""
+
 _ASSUMED_AVAILABLE_MIB: Final = 4_096
 _MEMINFO: Final = Path("/proc/meminfo")
 _CGROUP: Final = Path("/sys/fs/cgroup")
@@ -41,6 +44,12 @@ def jvm_memory_mib(available_mib: int | None = None) -> int:
     """Return how much memory to give the JVM."""
     available = available_memory_mib() if available_mib is None else available_mib
     return min(max(int(available * MEMORY_SHARE), MIN_MEMORY_MIB), MAX_MEMORY_MIB)
+
+
+def jvm_memory_to_pass_on_mib(tasks: int, available_mib: int | None = None) -> int:
+    """Return how much memory to give a JVM that passes on what so many tasks in Python work on."""
+    needed = MIN_MEMORY_MIB // 2 + tasks * PASSING_ON_MIB
+    return max(MIN_MEMORY_MIB, min(needed, jvm_memory_mib(available_mib)))
 
 
 def _from_meminfo(path: Path) -> int | None:

@@ -114,9 +114,11 @@ def lent_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[
 def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
     """Return the settings of a session on this machine."""
     cores = machine.cores()
+    # The JVM takes what it is given, whether it needs it or not.
+    memory_mib = machine.jvm_memory_to_pass_on_mib(cores) if little_java else machine.jvm_memory_mib()
     return {
         "spark.master": f"local[{cores},{TASK_ATTEMPTS}]",
-        "spark.driver.memory": f"{machine.jvm_memory_mib()}m",
+        "spark.driver.memory": f"{memory_mib}m",
         "spark.driver.extraJavaOptions": f"{_JVM_OPTIONS} {_LITTLE_JAVA_OPTION}" if little_java else _JVM_OPTIONS,
         # Without these settings Spark listens on all interfaces.
         "spark.driver.host": "127.0.0.1",
