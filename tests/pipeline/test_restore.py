@@ -258,7 +258,8 @@ def test_with_keys_nothing_is_restored_that_they_did_not_open(sealed_talk, tmp_p
     tables = run_folder(tmp_path / "run", [*encrypted, *strangers])
     entries = {named: {"cipher": "aes-256-gcm", "key": KEY.hex()}, "other": {"cipher": "aes-256-gcm", "key": "00" * 32}}
     (tmp_path / "keys.json").write_text(json.dumps(entries), encoding="utf-8")
-    words = ["restore", str(tables.path), "--channel", "harbour", "--sender", "dave", "--store", str(tmp_path / "d.db")]
+    words = ["restore", str(tables.place), "--channel", "harbour", "--sender", "dave"]
+    words += ["--store", str(tmp_path / "d.db")]
     told = CliRunner().invoke(app, [*words, "--keys", str(tmp_path / "keys.json")])
     assert told.exit_code == 0, told.output
     assert "3 of these were refused: the channel's keys do not open them" in told.output

@@ -135,20 +135,20 @@ def report(
     Example: [bold]fairway pipeline report run --html report.html[/bold]
     """
     with needing("spark", "the pipeline"):
-        from fairway.pipeline.location import local_path  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.location import Location  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.report.as_json import report_json  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.report.html import write_html_report  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.report.terminal import print_run_report  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
-    page = None if html is None else local_path(html, "--html")
-    if page is not None:
-        write_html_report(folder, page)
+    page = None if html is None else Location.of(html, "--html")
+    if html is not None:
+        write_html_report(folder, html)
     if machine:
         typer.echo(json.dumps(report_json(RunTables(folder), limit)))
     elif page is None:
         print_run_report(RunTables(folder), console(), limit)
     else:
-        typer.echo(f"the report is in {page}; open {page.absolute().as_uri()}")
+        typer.echo(f"the report is in {page}" + (f"; open {page.local.as_uri()}" if page.is_local else ""))
 
 
 @app.command(name="export")

@@ -17,11 +17,15 @@ def write_json(target: Path, told: Mapping[str, Any]) -> None:
 def write_bytes(target: Path, content: bytes) -> None:
     """Replace or create a file in one step, durably."""
     written = target.with_name(f".{target.name}.new")
-    with written.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    written.replace(target)
+    try:
+        with written.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(target)
+    except OSError:
+        written.unlink(missing_ok=True)
+        raise
     make_durable(target.parent)
 
 

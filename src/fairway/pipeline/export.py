@@ -12,8 +12,8 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from os import PathLike
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.location import local_path
+from fairway.pipeline.location import Location
 from fairway.pipeline.run.reading import RunTables
 
 _COLUMNS: Final = (
@@ -48,7 +48,7 @@ class Export:
     messages: int
     bytes: int
     """Size of the payloads."""
-    to: Path
+    to: Location
 
 
 def export(
@@ -58,14 +58,14 @@ def export(
     channel_id: str | None = None,
     format: str = "files",  # noqa: A002 - as in `run`
 ) -> Export:
-    """Write the messages of all channels, or of one, into a folder, which is created if it is missing.
+    """Write the messages of all channels, or of one, into a folder on any storage (`Location`), created if missing.
 
     ``files`` writes each payload into a file of its own, in a folder for each channel, and ``messages.jsonl`` that says
     what each is; ``jsonl`` writes ``messages.jsonl`` alone, with ``payload_base64``; ``parquet`` writes
     ``messages.parquet``. Raises `ConfigurationError` for another format, a folder with something in it, or a channel
     that is not there.
     """
-    folder = local_path(to, "--to")
+    folder = Location.of(to, "--to")
     write = _WRITERS.get(format)
     if write is None:
         raise ConfigurationError(f"format must be one of {', '.join(_WRITERS)}, not {format!r}")
@@ -73,55 +73,60 @@ def export(
         row["channel_id"] == channel_id for row in tables.all("channel_stats", ["channel_id"])
     ):
         raise ConfigurationError(
-            f"there is no channel {channel_id!r} in {tables.path}: 'fairway pipeline report' names those that are there"
+            f"there is no channel {channel_id!r} in {tables.place}: 'fairway pipeline report' names those that are"
         )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.is_file() or folder.children():
         raise ConfigurationError(f"{folder} is there already: choose an empty folder, or a new one")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.make_folder()
     where = None if channel_id is None else ds.field("channel_id") == channel_id
     return write(tables.batches("delivered", _COLUMNS, where), folder)
 
 
-def _write_files(batches: Iterator[pa.RecordBatch], to: Path) -> Export:
+def _write_files(batches: Iterator[pa.RecordBatch], to: Location) -> Export:
+    folders: set[str] = set()
     messages = size = 0
-    with (to / _INDEX).open("w", encoding="utf-8") as index:
+    with (to / _INDEX).opened() as index:
         for row in _rows(batches):
             payload = row.pop("payload")
             # The same payload may be sent twice: the SDS message ids tell the two apart.
             carrier = hashlib.sha256("\0".join(row["sds_ids"]).encode()).hexdigest()[:_SHORT]
-            file = Path(_safe(row["channel_id"])) / f"{row['message_id'][:_SHORT]}-{carrier}.bin"
-            (to / file).parent.mkdir(exist_ok=True)
-            (to / file).write_bytes(payload)
-            index.write(json.dumps({"file": file.as_posix(), **row}) + "\n")
+            folder = _safe(row["channel_id"])
+            if folder not in folders:
+                (to / folder).make_folder()
+                folders.add(folder)
+            file = f"{folder}/{row['message_id'][:_SHORT]}-{carrier}.bin"
+            with (to / file).opened() as written:
+                written.write(payload)
+            index.write((json.dumps({"file": file, **row}) + "\n").encode())
             messages += 1
             size += len(payload)
     return Export(messages=messages, bytes=size, to=to)
 
 
-def _write_lines(batches: Iterator[pa.RecordBatch], to: Path) -> Export:
+def _write_lines(batches: Iterator[pa.RecordBatch], to: Location) -> Export:
     messages = size = 0
-    with (to / _INDEX).open("w", encoding="utf-8") as lines:
+    with (to / _INDEX).opened() as lines:
         for row in _rows(batches):
             payload = row.pop("payload")
-            lines.write(json.dumps({**row, "payload_base64": base64.b64encode(payload).decode()}) + "\n")
+            encoded = base64.b64encode(payload).decode()
+            lines.write((json.dumps({**row, "payload_base64": encoded}) + "\n").encode())
             messages += 1
             size += len(payload)
     return Export(messages=messages, bytes=size, to=to)
 
 
-def _write_parquet(batches: Iterator[pa.RecordBatch], to: Path) -> Export:
+def _write_parquet(batches: Iterator[pa.RecordBatch], to: Location) -> Export:
     messages = size = 0
-    writer: pq.ParquetWriter | None = None
-    try:
-        for batch in batches:
-            if writer is None:
-                writer = pq.ParquetWriter(to / "messages.parquet", batch.schema, compression="zstd")
-            writer.write_batch(batch)
-            messages += batch.num_rows
-            size += sum(batch.column("size_bytes").to_pylist())
-    finally:
-        if writer is not None:
-            writer.close()
+    first = next(batches, None)
+    if first is not None:
+        with (
+            (to / "messages.parquet").opened() as file,
+            pq.ParquetWriter(file, first.schema, compression="zstd") as writer,
+        ):
+            for batch in chain([first], batches):
+                writer.write_batch(batch)
+                messages += batch.num_rows
+                size += sum(batch.column("size_bytes").to_pylist())
     return Export(messages=messages, bytes=size, to=to)
 
 
@@ -137,7 +142,7 @@ def _safe(name: str) -> str:
     return f"_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
-_WRITERS: Final[dict[str, Callable[[Iterator[pa.RecordBatch], Path], Export]]] = {
+_WRITERS: Final[dict[str, Callable[[Iterator[pa.RecordBatch], Location], Export]]] = {
     "files": _write_files,
     "jsonl": _write_lines,
     "parquet": _write_parquet,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from typing import Final, Self
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import pyarrow as pa
+from pyarrow import NativeFile
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
 from fairway.errors import ConfigurationError, StorageError
@@ -56,7 +58,13 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """At least two letters, so that a drive letter is a path."""
 _ONE_REQUEST: Final = "allow_delayed_open=true"
 """Lets S3 take a small file in one request, and not in three."""
+_FOLDERS_FIRST: Final = frozenset({"local", "hdfs", "viewfs", "mock", "subtree"})
 _NOT_THERE: Final = FileType.NotFound
+
+
+def has_folders(filesystem: FileSystem) -> bool:
+    """Return whether a folder must be made before there can be files in it; object stores only have names."""
+    return filesystem.type_name in _FOLDERS_FIRST
 
 
 def uri_of(place: str | PathLike[str]) -> str:
@@ -221,11 +229,32 @@ class Location:
         if self.is_local:
             write_bytes(self.local, content)
             return
-        with self._named_errors(), self.filesystem.open_output_stream(self.path) as file:
+        with self.opened() as file:
             file.write(content)
+
+    @contextmanager
+    def opened(self) -> Iterator[NativeFile]:
+        """Open a file to write it from its beginning; in an object store it is there when the block ends, not before.
+
+        The folder must be there if the file system has folders.
+        """
+        with self._named_errors(), self.filesystem.open_output_stream(self.path) as file:
+            yield file
+
+    def make_folder(self) -> None:
+        """Create a folder, and those that it is in, if the file system has folders and it is missing."""
+        if has_folders(self.filesystem):
+            with self._named_errors():
+                self.filesystem.create_dir(self.path, recursive=True)
 
     def remove(self) -> None:
         """Remove a file or a folder with all that is in it; it need not be there."""
+        if self.is_local:
+            if self.local.is_file():
+                self.local.unlink(missing_ok=True)
+            else:
+                shutil.rmtree(self.local, ignore_errors=True)
+            return
         with self._named_errors():
             kind = self.filesystem.get_file_info(self.path).type
             try:

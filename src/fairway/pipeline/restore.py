@@ -214,7 +214,7 @@ def _topic_of(tables: RunTables, channel_id: str, content_topic: str | None) -> 
         found.update(batch.column("content_topic").unique().to_pylist())
     if not found:
         raise ConfigurationError(
-            f"there is no channel {channel_id!r} in {tables.path}; 'fairway pipeline report' lists those that are"
+            f"there is no channel {channel_id!r} in {tables.place}; 'fairway pipeline report' lists those that are"
         )
     if content_topic is None and len(found) > 1:
         raise ConfigurationError(f"channel {channel_id!r} is on several content topics, name one: {sorted(found)}")

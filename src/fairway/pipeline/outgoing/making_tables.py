@@ -135,7 +135,7 @@ class TableMaker:
 
 def scheduled_files(run: RunFolder) -> list[Path]:
     """Return the files of the table ``scheduled``, in the order of its rows."""
-    return sorted(run.place_of("scheduled").glob("*.parquet"))
+    return sorted(run.place_of("scheduled").local.glob("*.parquet"))
 
 
 def write_receipts(run: RunFolder, files: Sequence[Path], ledger: ReceiptLedger) -> None:

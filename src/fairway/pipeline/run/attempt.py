@@ -92,7 +92,11 @@ class Attempt:
         self.bucket_keys = BucketKeys.drawn()
         self.buckets = buckets_for(sources)
         self._is_copied = options.format != _PARQUET
-        self.files = TableFiles(root=str(folder.path), tables_folder=WORK_FOLDER if self._is_copied else TABLES_FOLDER)
+        self.files = TableFiles(
+            root=folder.place.path,
+            filesystem=folder.place.filesystem,
+            tables_folder=WORK_FOLDER if self._is_copied else TABLES_FOLDER,
+        )
 
     def names(self, table: str) -> tuple[str, ...]:
         """Return the names of the files of a table that an earlier job wrote."""
@@ -101,6 +105,8 @@ class Attempt:
     def table(self, name: str) -> DataFrame:
         """Return a table that an earlier job wrote."""
         schema = WORK_TABLES[name] if name in WORK_TABLES else table_named(name).schema
+        if not self.folder.place.is_local:  # Spark would need a jar of Hadoop
+            return self.files.frame(self.spark, name, self.names(name))
         place = Path(self.files.folder_of(name))
         return self.spark.read.schema(schema).parquet(*(str(place / file) for file in self.names(name)))
 
@@ -137,7 +143,7 @@ class Attempt:
         seconds = round(time.monotonic() - began_s, 3)
         self.folder.finish({"balance": balance_json(balance), "seconds": seconds})
         return RunSummary(
-            folder=self.folder.path,
+            folder=self.folder.place,
             tables=tuple(self.folder.results[table.name] for table in TABLES),
             balance=balance,
             seconds=seconds,
@@ -218,7 +224,7 @@ class Attempt:
             return result
         with lent_settings(self.spark, _SETTINGS | _COPY_SETTINGS):
             copied = self.folder.write_table(name, partial(self._write_copy, self.table(name), result.rows))
-        shutil.rmtree(self.folder.place_of(name, work=True), ignore_errors=True)
+        self.folder.place_of(name, work=True).remove()
         return copied
 
     def _write_copy(self, table: DataFrame, rows: int, place: Path) -> int:

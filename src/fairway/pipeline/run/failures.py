@@ -30,6 +30,7 @@ from fairway.errors import (
     StoreFullError,
     StoreQueryError,
 )
+from fairway.pipeline.location import Location
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_ROOM_SAID: Final = ("No space left on device", "Disk quota exceeded", "File too large")
@@ -58,7 +59,7 @@ _SHOWN_CHARACTERS: Final = 300
 
 
 @contextmanager
-def named_failures(folder: Path) -> Iterator[None]:
+def named_failures(folder: Path | Location) -> Iterator[None]:
     """Raise a known kind of failure of a run into a folder as a `FairwayError`, and any other as it is."""
     try:
         yield
@@ -69,7 +70,7 @@ def named_failures(folder: Path) -> Iterator[None]:
         raise failure from error
 
 
-def failure_of(error: Exception, folder: Path) -> FairwayError | None:
+def failure_of(error: Exception, folder: Path | Location) -> FairwayError | None:
     """Return the `FairwayError` for the error that ended a run into a folder; None for an unknown error."""
     if isinstance(error, FairwayError):
         return None
@@ -92,7 +93,7 @@ def failure_of(error: Exception, folder: Path) -> FairwayError | None:
     return failure_said(str(error), folder, f"Spark could not go on with the run into {folder}", _AGAIN)
 
 
-def failure_said(said: str, folder: Path, what: str, again: str) -> FairwayError:
+def failure_said(said: str, folder: Path | Location, what: str, again: str) -> FairwayError:
     """Return the `FairwayError` for the text of an error of Spark.
 
     If the text names none, the error says ``what`` ended, its cause, and how to go on (``again``).
@@ -108,12 +109,12 @@ def failure_said(said: str, folder: Path, what: str, again: str) -> FairwayError
     return _OF_SOURCES.get(last[1], PipelineError)(last[2])
 
 
-def unusable(folder: Path, error: OSError) -> FairwayError:
+def unusable(folder: Path | Location, error: OSError) -> FairwayError:
     """Return the error for a folder that a run cannot use."""
     if error.errno in _NO_ROOM:
         return _no_room(folder)
     return ConfigurationError(
-        f"{folder} cannot be used for a run ({error.strerror}): give --out a folder that you may write to"
+        f"{folder} cannot be used for a run ({error.strerror or error}): give --out a folder that you may write to"
     )
 
 
@@ -123,7 +124,7 @@ def _is_told_by_server(error: Exception) -> bool:
     return connect is not None and isinstance(error, connect.SparkConnectException)
 
 
-def _no_room(folder: Path, again: str = _AGAIN) -> StoreFullError:
+def _no_room(folder: Path | Location, again: str = _AGAIN) -> StoreFullError:
     return StoreFullError(f"no room is left for {folder}, or for Spark's temporary files: make some; {again}")
 
 

@@ -15,9 +15,10 @@ Invariant: a table in the manifest is complete. There are two ways to write one:
   manifest, each step durable before the next. (A table in the format of Iceberg cannot be moved, because its metadata
   contain full paths: it is written in its place.)
 
-So a table of a killed run is either in the manifest, or the next run removes it.
+So a table of a killed run is either in the manifest, or the next run removes it. The manifest is replaced in one step.
+The first way holds on any storage (`fairway.pipeline.location`); the second one is for folders on this machine.
 
-One process works on a folder at a time: a lock ensures it, which ends with the process.
+One process works on a folder at a time: a lock ensures it (`fairway.pipeline.folder_lock`).
 """
 
 from __future__ import annotations
@@ -31,23 +32,27 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet as pq
+from pyarrow.fs import FileType
 
-from fairway.errors import ConfigurationError, StoreLockedError
-from fairway.pipeline.durable import make_durable, write_json
+from fairway.errors import ConfigurationError, StorageError, StoreLockedError
+from fairway.pipeline.durable import make_durable
+from fairway.pipeline.folder_lock import FolderLock, lock_folder
 from fairway.pipeline.keys import ChannelKeys, digest_of
+from fairway.pipeline.location import Location
 from fairway.pipeline.run.failures import unusable
 from fairway.pipeline.tables import SCHEMA_VERSION
-from fairway.storage.store_lock import StoreLock
 
 MANIFEST: Final = "manifest.json"
 SALT_BYTES: Final = 16
 """Length of the salt for the digest of the keys in a manifest."""
 
 _MOVABLE: Final = frozenset({"parquet", "delta"})
+_PARQUET: Final = "parquet"
 _RUN_KIND: Final = "run"
 
 
@@ -75,34 +80,47 @@ def make_folder(path: Path, keys: ChannelKeys | None) -> None:
 class RunFolder:
     """A folder that this process works on, from `open_for` to `close`."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any], lock: StoreLock) -> None:
-        self.path = path
+    def __init__(self, place: Location, manifest: dict[str, Any], lock: FolderLock) -> None:
+        self.place = place
+        self._saved: bytes | None = None
+        """The manifest as this process put it last."""
         self._manifest = manifest
         self._lock = lock
         self._format = str(manifest["options"]["format"])
 
     @classmethod
     def open_for(
-        cls, path: Path, described_sources: list[dict[str, Any]], options: Mapping[str, Any], keys: ChannelKeys | None
+        cls,
+        out: str | PathLike[str],
+        described_sources: list[dict[str, Any]],
+        options: Mapping[str, Any],
+        keys: ChannelKeys | None,
     ) -> RunFolder:
         """Open a folder for a run; keep the tables of the same run, and remove those of another.
 
         Raises `ConfigurationError` for a folder that holds something else, the tables of a batch that was sent when a
-        run is to begin and the other way round included, or that another run uses.
+        run is to begin and the other way round included, or that another run uses; and `StorageError` for storage that
+        does not answer or refuses.
         """
-        path = path.absolute()
-        with taking(path, "another run"):
-            _refuse_foreign(path)
-            make_folder(path, keys)
-            lock = StoreLock(path / MANIFEST)
+        place = Location.of(out, "--out")
+        if not place.is_local and options["format"] != _PARQUET:
+            raise ConfigurationError(
+                f"--out is {place}, where only Parquet is written, and --format {options['format']} is for folders on "
+                "this machine: give a path, or leave --format out"
+            )
+        with taking(place, "another run"):
+            _refuse_foreign(place)
+            if place.is_local:
+                place = Location.of(place.local, "--out")
+                make_folder(place.local, keys)
+            lock = lock_folder(place, MANIFEST)
             try:
                 plan = {"schema_version": SCHEMA_VERSION, "sources": described_sources, "options": dict(options)}
-                known = _read(path / MANIFEST)
-                _refuse_another_kind(path, known, plan)
+                known = _read(place / MANIFEST)
+                _refuse_another_kind(place, known, plan)
                 if known is None or not _same_run(known, plan, keys):
                     known = _new_manifest(plan, keys)
-                    shutil.rmtree(path / "tables", ignore_errors=True)
-                folder = cls(path, known, lock)
+                folder = cls(place, known, lock)
                 folder._begin()
             except BaseException:
                 lock.release()
@@ -138,19 +156,24 @@ class RunFolder:
         self._save()
         for name in tables:
             for work in (False, True):
-                shutil.rmtree(self.place_of(name, work=work), ignore_errors=True)
+                self.place_of(name, work=work).remove()
 
-    def place_of(self, name: str, *, work: bool = False) -> Path:
-        """Return the path of a table."""
-        return self.path / ("work" if work else "tables") / name
+    @property
+    def path(self) -> Path:
+        """Return the path of a folder on this machine."""
+        return self.place.local
+
+    def place_of(self, name: str, *, work: bool = False) -> Location:
+        """Return where a table is."""
+        return self.place / ("work" if work else "tables") / name
 
     def write_table(self, name: str, write: Callable[[Path], int | None], *, work: bool = False) -> TableResult:
-        """Call ``write`` with an unused path, and add the table that it writes there to the folder.
+        """Call ``write`` with an unused path, and add the table that it writes there to the folder on this machine.
 
         ``write`` returns the number of rows; for None they are counted in the footers of the Parquet files.
         """
         began_s = time.monotonic()
-        place = self.place_of(name, work=work)
+        place = self.place_of(name, work=work).local
         shutil.rmtree(place, ignore_errors=True)
         is_movable = self._format in _MOVABLE or work
         written = self.path / "work" / f"{name}.{secrets.token_hex(4)}" if is_movable else place
@@ -176,11 +199,11 @@ class RunFolder:
         """Remove a table that no later step needs."""
         if self._manifest["tables"].pop(name, None) is not None:
             self._save()
-        shutil.rmtree(self.place_of(name, work=True), ignore_errors=True)
+        self.place_of(name, work=True).remove()
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write into the manifest that the run is finished, with its summary."""
-        shutil.rmtree(self.path / "work", ignore_errors=True)
+        (self.place / "work").remove()
         self._manifest |= {"state": "complete", "finished": _now(), **summary}
         self._save()
 
@@ -189,21 +212,22 @@ class RunFolder:
         self._lock.release()
 
     def _begin(self) -> None:
-        """Remove the incomplete tables of an earlier run."""
+        """Begin the manifest of this attempt, and remove the incomplete tables of an earlier one."""
         tables = self._manifest["tables"]
-        for parent, work in (("tables", False), ("work", True)):
-            for place in (self.path / parent).glob("*"):
-                if tables.get(place.name, {}).get("work") is not work:
-                    shutil.rmtree(place, ignore_errors=True)
         for name in [name for name, told in tables.items() if not self._is_there(_result_of(name, told))]:
             del tables[name]
         self._manifest["attempts"] += 1
         self._manifest["state"] = "running"
         self._save()
+        for parent, work in (("tables", False), ("work", True)):
+            for found in (self.place / parent).children():
+                if tables.get(found.base_name, {}).get("work") is not work:
+                    (self.place / parent / found.base_name).remove()
 
     def _is_there(self, result: TableResult) -> bool:
         place = self.place_of(result.name, work=result.work)
-        return place.is_dir() and all((place / name).is_file() for name in result.names)
+        files = {found.base_name for found in place.files()}
+        return files >= set(result.names) if result.names else place.is_dir()
 
     def _keep(self, result: TableResult) -> None:
         told = asdict(result)
@@ -211,7 +235,14 @@ class RunFolder:
         self._manifest["tables"][result.name] = told
 
     def _save(self) -> None:
-        write_json(self.path / MANIFEST, self._manifest)
+        content = json.dumps(self._manifest, indent=2).encode()
+        manifest = self.place / MANIFEST
+        self._lock.check()
+        # In an object store a process that was silent for long may have lost its lock a moment ago.
+        if self._saved is not None and not self.place.is_local and manifest.read() != self._saved:
+            raise StorageError(f"{manifest} was written by another process meanwhile: this one ends")
+        manifest.put(content)
+        self._saved = content
 
 
 def _result_of(name: str, told: Mapping[str, Any]) -> TableResult:
@@ -219,19 +250,21 @@ def _result_of(name: str, told: Mapping[str, Any]) -> TableResult:
 
 
 @contextmanager
-def taking(path: Path, others: str) -> Iterator[None]:
+def taking(path: Path | Location, others: str) -> Iterator[None]:
     """Raise `ConfigurationError` if a folder cannot be taken: locked by what ``others`` says, or not writable."""
     try:
         yield
     except OSError as error:
         raise unusable(path, error) from error
     except StoreLockedError as error:
-        raise ConfigurationError(f"{others} works on {path}: wait for its end or choose another folder") from error
+        raise ConfigurationError(
+            f"{others} works on {path}: wait for its end or choose another folder ({error})"
+        ) from error
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path | Location) -> dict[str, Any]:
     """Return the manifest of a run folder; raise `ConfigurationError` if there is none that can be read."""
-    manifest = _read(path / MANIFEST)
+    manifest = _read((Location.of(path, "the run folder") if isinstance(path, Path) else path) / MANIFEST)
     if manifest is None:
         raise ConfigurationError(
             f"{path} is no run folder: it has no {MANIFEST}; 'fairway pipeline run --out' makes one"
@@ -249,21 +282,22 @@ def kind_of(manifest: Mapping[str, Any]) -> str:
     return str(manifest["options"].get("kind", _RUN_KIND))
 
 
-def _refuse_foreign(path: Path) -> None:
+def _refuse_foreign(path: Location) -> None:
     """Raise unless a folder is empty, is not there, or belongs to a run: nothing else must be overwritten."""
-    if path.exists() and not path.is_dir():
+    if path.info().type not in {FileType.Directory, FileType.NotFound}:
         raise ConfigurationError(f"{path} is a file; --out takes a folder")
     if (path / "stream" / "stream.json").is_file():
         raise ConfigurationError(f"{path} holds a stream: choose another folder for a run")
-    if path.is_dir() and not (path / MANIFEST).is_file():
-        strangers = [child.name for child in path.iterdir() if not child.name.startswith((MANIFEST, f".{MANIFEST}"))]
+    if not (path / MANIFEST).is_file():
+        names = [found.base_name for found in path.children()]
+        strangers = [name for name in names if not name.startswith((MANIFEST, f".{MANIFEST}"))]
         if strangers:
             raise ConfigurationError(
                 f"{path} holds something else ({strangers[0]}): choose an empty folder, or a new one"
             )
 
 
-def _refuse_another_kind(path: Path, known: Mapping[str, Any] | None, plan: Mapping[str, Any]) -> None:
+def _refuse_another_kind(path: Location, known: Mapping[str, Any] | None, plan: Mapping[str, Any]) -> None:
     """Raise if a folder has the tables of another command, which would be removed as those of other options are."""
     if known is None:
         return
@@ -275,9 +309,9 @@ def _refuse_another_kind(path: Path, known: Mapping[str, Any] | None, plan: Mapp
         )
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Location) -> dict[str, Any] | None:
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(path.read())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

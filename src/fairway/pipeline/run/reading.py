@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from fairway.errors import ConfigurationError
-from fairway.pipeline.location import local_path
+from fairway.errors import ConfigurationError, StorageError
+from fairway.pipeline.location import Location
 from fairway.pipeline.run.folder import kind_of, read_manifest
 from fairway.pipeline.run.summary import Balance, balance_from
+from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.tables import table_named
 
@@ -30,23 +30,25 @@ Columns = Sequence[str] | Mapping[str, ds.Expression]
 
 
 class RunTables:
-    """A run folder, for reading."""
+    """A run folder, for reading, on any storage (`Location`)."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         """Open a folder; raise `ConfigurationError` if it holds no finished run, or tables that need Spark."""
-        self.path = local_path(path, "the run folder")
-        self.manifest = read_manifest(self.path)
-        if kind_of(self.manifest) != "run":
+        self.place = Location.of(path, "the run folder")
+        self.manifest = read_manifest(self.place)
+        if (kind := kind_of(self.manifest)) != "run":
             raise ConfigurationError(
-                f"{path} holds the tables of 'fairway pipeline {kind_of(self.manifest)}': give the folder of a run"
+                f"{self.place} holds the tables of 'fairway pipeline {kind}': give the folder of a run"
             )
         if self.manifest.get("state") != "complete":
-            raise ConfigurationError(f"the run in {path} did not end: start it again, it goes on where it stopped")
+            raise ConfigurationError(
+                f"the run in {self.place} did not end: start it again, it goes on where it stopped"
+            )
         written = self.manifest["options"]["format"]
         if written != "parquet":
             raise ConfigurationError(
-                f"the tables in {path} are in the format {written}, and only Parquet is read without Spark: "
-                f"spark.read.format({written!r}).load('{self.path / 'tables' / 'NAME'}') reads one of them, or run the "
+                f"the tables in {self.place} are in the format {written}, and only Parquet is read without Spark: "
+                f"spark.read.format({written!r}).load('{self.place / 'tables/NAME'}') reads one of them, or run the "
                 "pipeline once more with --format parquet and another --out"
             )
 
@@ -59,13 +61,15 @@ class RunTables:
         """Return how many rows a table has."""
         return int(self.manifest["tables"][table_named(name).name]["rows"])
 
-    def files(self, name: str) -> list[Path]:
-        """Return the files of a table, in the order of its rows."""
-        place = self.path / "tables" / table_named(name).name
-        names = self.manifest["tables"][name].get("names")
-        if names:
-            return [place / file for file in names]
-        return sorted(file for file in place.glob("*.parquet") if not file.name.startswith((".", "_")))
+    def files(self, name: str) -> list[Location]:
+        """Return the files of a table, in the order of its rows: those that the manifest names."""
+        place = self.place / "tables" / table_named(name).name
+        names = self.manifest["tables"].get(name, {}).get("names") or [
+            found.base_name
+            for found in place.files()
+            if found.base_name.endswith(".parquet") and not found.base_name.startswith((".", "_"))
+        ]
+        return [place / file for file in names]
 
     def batches(
         self, name: str, columns: Columns | None = None, where: ds.Expression | None = None
@@ -75,7 +79,11 @@ class RunTables:
         wanted = dict(wanted) if isinstance(wanted, Mapping) else list(wanted)
         size = _PAYLOAD_BATCH_ROWS if "payload" in wanted or "content" in wanted else _BATCH_ROWS
         for file in self.files(name):
-            yield from ds.dataset(file, format="parquet").to_batches(columns=wanted, filter=where, batch_size=size)
+            try:
+                rows = ds.dataset(file.path, filesystem=file.filesystem, format="parquet")
+                yield from rows.to_batches(columns=wanted, filter=where, batch_size=size)
+            except OSError as error:
+                raise StorageError(f"{file} cannot be read: {error}") from error
 
     def all(self, name: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """Return all rows of a small table."""
@@ -101,9 +109,14 @@ class RunTables:
         return frame
 
     def dataframe(self, spark: SparkSession, name: str) -> DataFrame:
-        """Return a table as a DataFrame of Spark, for tables of any size; executors read it from the same path."""
+        """Return a table as a DataFrame of Spark, for tables of any size; executors read it from the same place."""
         schema, files = table_named(name).schema, self.files(name)
-        return spark.read.schema(schema).parquet(*map(str, files)) if files else spark.createDataFrame([], schema)
+        if not files:
+            return spark.createDataFrame([], schema)
+        if not self.place.is_local:
+            reading = TableFiles(root=self.place.path, filesystem=self.place.filesystem)
+            return reading.frame(spark, name, [file.name for file in files])
+        return spark.read.schema(schema).parquet(*(file.path for file in files))
 
     def head(
         self,
@@ -126,7 +139,7 @@ class RunTables:
         lows: list[int] = []
         highs: list[int] = []
         for file in self.files(name):
-            footer = pq.read_metadata(file)
+            footer = pq.read_metadata(file.path, filesystem=file.filesystem)
             place = footer.schema.names.index(column)
             for group in range(footer.num_row_groups):
                 told = footer.row_group(group).column(place).statistics

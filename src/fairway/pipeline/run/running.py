@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.location import local_path
 from fairway.pipeline.run.attempt import Attempt
 from fairway.pipeline.run.failures import named_failures
 from fairway.pipeline.run.folder import RunFolder
@@ -47,10 +46,11 @@ def run(
     """Write all tables (`fairway.pipeline.tables`) of some sources into a folder, and return the summary.
 
     ``sources`` are URIs such as ``sqlite:store.db``; for the options see `RunOptions`. Uses ``spark`` as it is, or the
-    session that is active, or one of its own that ends with the run. On a cluster ``out`` must be a path that the
-    driver and all executors share. Raises `ConfigurationError` for invalid sources, options or an unusable folder, the
-    errors of a source that cannot be read, `StoreFullError` if there is no room for the tables, `StorageError` if they
-    cannot be written for another reason, and `PipelineError` for other errors of Spark.
+    session that is active, or one of its own that ends with the run. ``out`` is a path, on a
+    cluster one that the driver and all executors share, or a URI such as ``s3://bucket/run`` (`Location`). Raises
+    `ConfigurationError` for invalid sources, options or an unusable folder, the errors of a source that cannot be read,
+    `StoreFullError` if there is no room for the tables, `StorageError` if they cannot be written for another reason,
+    and `PipelineError` for other errors of Spark.
     """
     options = RunOptions(
         profile=profile,
@@ -74,12 +74,11 @@ def run_with(
     progress: Progress | None = None,
 ) -> RunSummary:
     """Do what `run` does, with the options as one value."""
-    place = local_path(out, "--out")
     parsed = parse_sources(sources)
     described = [source.described() for source in parsed]
     with (
-        closing(RunFolder.open_for(place, described, options.as_json(), keys)) as folder,
+        closing(RunFolder.open_for(out, described, options.as_json(), keys)) as folder,
         session_or_own(spark, "fairway pipeline run", little_java=True) as session,
-        named_failures(folder.path),
+        named_failures(folder.place),
     ):
         return Attempt(session, folder, parsed, options, keys).work(progress)

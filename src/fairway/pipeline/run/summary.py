@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
+from fairway.pipeline.location import Location
 from fairway.pipeline.run.folder import TableResult
 
 
@@ -67,7 +67,7 @@ class Balance:
 class RunSummary:
     """The result of a finished run."""
 
-    folder: Path
+    folder: Location
     tables: tuple[TableResult, ...]
     balance: Balance
     seconds: float

@@ -23,13 +23,15 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+from pyspark.sql import DataFrame, SparkSession
 
 from fairway.pipeline.exchange import note
+from fairway.pipeline.location import has_folders
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
 from fairway.pipeline.stages.channel_sizes import CHANNEL_SIZES
 from fairway.pipeline.stages.reassembled import REASSEMBLED
-from fairway.pipeline.tables import TABLES
+from fairway.pipeline.tables import TABLES, table_named
 
 TABLES_FOLDER: Final = "tables"
 WORK_FOLDER: Final = "work"
@@ -73,6 +75,10 @@ _WITHOUT_STATISTICS: Final = frozenset({"payload", "content", "meta"})
 """Columns whose least and greatest values tell nothing, and may be as large as a message."""
 
 
+_FRAME_ROWS: Final = 1_000
+"""Rows that Spark gets at a time: they may have a payload."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableFile:
     """A file of a table, as its note tells."""
@@ -107,7 +113,8 @@ class TableFiles:
         schema = schema_of(name)
         table = table.select(schema.names).cast(schema)
         folder = self.folder_of(name)
-        self.filesystem.create_dir(folder, recursive=True)
+        if has_folders(self.filesystem):
+            self.filesystem.create_dir(folder, recursive=True)
         file = f"part-{number:05d}-{part:03d}-{uuid4().hex[:16]}.parquet"
         with self.filesystem.open_output_stream(posixpath.join(folder, file)) as sink:
             pq.write_table(
@@ -138,6 +145,18 @@ class TableFiles:
                 for group in range(parquet.num_row_groups):
                     table = parquet.read_row_group(group, columns=wanted.names, use_threads=False)
                     yield table.select(wanted.names).cast(wanted)
+
+    def frame(self, spark: SparkSession, name: str, files: Sequence[str]) -> DataFrame:
+        """Return some files of a table as a DataFrame, a file for each partition, read by the tasks with Arrow."""
+
+        def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column("id").to_pylist():
+                    for table in self.read(name, [files[number]]):
+                        yield from table.to_batches(max_chunksize=_FRAME_ROWS)
+
+        columns = WORK_TABLES[name] if name in WORK_TABLES else table_named(name).schema
+        return spark.range(0, len(files), 1, max(1, len(files))).mapInArrow(rows, columns)
 
     def count_values(self, name: str, file: str, column: str) -> int:
         """Return how many values the lists of a column have together in a file, an empty list or null counting as one.

@@ -6,14 +6,13 @@ stands with what it is a part of. It is made from the tables of the run folder, 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
 from os import PathLike
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.location import local_path
+from fairway.pipeline.location import Location
 from fairway.pipeline.report.html import costs, figures, losses
 from fairway.pipeline.report.html.charts import Charts
 from fairway.pipeline.report.html.key_figures import key_figures_of
@@ -52,14 +51,11 @@ def write_html_report(run_folder: str | PathLike[str], path: str | PathLike[str]
 
     Raises `ConfigurationError` if the folder holds no finished run in Parquet, or the file cannot be written.
     """
-    target = local_path(path, "--html")
+    target = Location.of(path, "--html")
     whole = html_report(RunTables(run_folder))
-    written = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        written.write_text(whole, encoding="utf-8")
-        written.replace(target)
+        target.put(whole.encode())
     except OSError as error:
-        written.unlink(missing_ok=True)
         raise ConfigurationError(f"the report cannot be written to {path}: {error.strerror}") from error
 
 
@@ -126,6 +122,6 @@ def _made(tables: RunTables) -> str:
     ended = f"Run ended {text(finished)} UTC, fairway {text(version)}. " if finished and version else ""
     return (
         f"{ended}Options: {options}. Every figure is from the tables of the run, Parquet files in "
-        f"<code>{text(tables.path / 'tables')}</code>; each section names its own. The rows of these classes are "
+        f"<code>{text(tables.place / 'tables')}</code>; each section names its own. The rows of these classes are "
         "disjoint, and together they are all rows of the input."
     )

@@ -1,0 +1,218 @@
+"""Runs whose folder is in a bucket: the same tables as on a disk, also if they are killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow.parquet as pq
+
+from fairway.errors import ConfigurationError, StorageError
+from fairway.options import SegmentationConfig
+from fairway.pipeline.export import export
+from fairway.pipeline.jobs import report as report_job
+from fairway.pipeline.report.findings import report_of
+from fairway.pipeline.restore import restore
+from fairway.pipeline.run import run
+from fairway.pipeline.run.jobs import jobs
+from fairway.pipeline.run.options import RunOptions
+from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.sources.open_source import open_source
+from fairway.pipeline.tables import TABLES
+from fairway.storage.nwaku_archive import NwakuArchive
+
+pytestmark = pytest.mark.spark
+
+SHARD = "/waku/2/rs/1/0"
+WAIT_S = 180
+JOBS = tuple(job.name for job in jobs(RunOptions()))
+
+# Kills itself with its Java when it comes to the manifest that names a job: before it is put, or after.
+DRIVER = """
+import json, os, signal, sys
+from pathlib import Path
+from fairway.pipeline.jobs.run import main
+from fairway.pipeline.location import Location
+
+moment, job, *words = sys.argv[1:]
+put = Location.put
+
+def kill():
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and f"PPid:\\t{os.getpid()}\\n" in (entry / "status").read_text():
+            os.kill(int(entry.name), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def put_or_die(self, content):
+    is_reached = self.name == "manifest.json" and job in json.loads(content).get("jobs", {})
+    if is_reached and moment == "before":
+        kill()
+    put(self, content)
+    if is_reached:
+        kill()
+
+Location.put = put_or_die
+sys.exit(main(words))
+"""
+
+
+@pytest.fixture(scope="module")
+def made(log, spark, tmp_path_factory):
+    """Two stores of a few channels, and the folder of a run over them on this machine."""
+    folder = tmp_path_factory.mktemp("stores")
+    rng = random.Random(4)
+    channels = [log(f"channel-{number}") for number in range(3)]
+    for number in range(60):
+        rng.choice(channels).message(rng.choice(["alice", "bob", "carol"]), b"said %d" % number)
+    channels[0].file("alice", rng.randbytes(1_000), SegmentationConfig(segment_size_bytes=128))
+    sent = [waku for channel in channels for _, waku in channel.sent] + [channels[1].wrapped(b"\xff\xff garbage")]
+    for name, left_out in (("a", 17), ("b", 13)):
+        with NwakuArchive(folder / f"{name}.db") as archive:
+            for number, waku in enumerate(sent):
+                if number % left_out:
+                    archive.append(SHARD, waku)
+    sources = [f"{name}=sqlite:{folder / name}.db" for name in "ab"]
+    summary = run(sources, folder / "run", spark=spark)
+    assert summary.balance.adds_up
+    return SimpleNamespace(folder=folder, sources=sources, summary=summary, tables=RunTables(folder / "run"))
+
+
+@pytest.fixture(scope="module")
+def stored(made, s3, spark):
+    """The same run into a bucket."""
+    bucket = s3.new_bucket()
+    out = bucket.uri("runs/one")
+    return SimpleNamespace(bucket=bucket, out=out, summary=run(made.sources, out, spark=spark))
+
+
+def rows(tables: RunTables, name: str) -> list[str]:
+    return sorted(map(repr, tables.all(name)))
+
+
+def assert_same(out: str, made) -> None:
+    tables = RunTables(out)
+    for table in TABLES:
+        assert rows(tables, table.name) == rows(made.tables, table.name), table.name
+
+
+def test_a_run_into_a_bucket_has_the_tables_of_one_on_a_disk(made, stored):
+    assert_same(stored.out, made)
+    assert stored.summary.balance == made.summary.balance
+    assert str(stored.summary.folder) == stored.bucket.short("runs/one")
+
+
+def test_nothing_is_in_the_bucket_but_the_manifest_and_the_files_that_it_names(stored):
+    manifest = json.loads(stored.bucket.read("runs/one/manifest.json"))
+    named = [f"tables/{name}/{file}" for name, told in manifest["tables"].items() for file in told["names"]]
+    assert stored.bucket.keys("runs/one") == sorted(["manifest.json", *named])
+    assert "not-a-secret" not in json.dumps(manifest)
+
+
+def test_a_file_that_the_manifest_does_not_name_is_no_part_of_a_table(made, stored):
+    one = stored.bucket
+    name = json.loads(one.read("runs/one/manifest.json"))["tables"]["delivered"]["names"][0]
+    one.write("runs/one/tables/delivered/part-99999-000-stray.parquet", one.read(f"runs/one/tables/delivered/{name}"))
+    try:
+        assert rows(RunTables(stored.out), "delivered") == rows(made.tables, "delivered")
+    finally:
+        one.remove("runs/one/tables/delivered/part-99999-000-stray.parquet")
+
+
+def test_reports_exports_and_restored_stores_are_made_of_a_run_in_a_bucket(made, stored, tmp_path, capsys):
+    tables = RunTables(stored.out)
+    assert report_of(tables) == report_of(made.tables)
+    assert report_job.main(["--out", stored.out, "--html", stored.bucket.uri("runs/report.html")]) == 0
+    assert capsys.readouterr().out
+    assert stored.bucket.short("runs/one").encode() in stored.bucket.read("runs/report.html")
+    for form in ("files", "jsonl", "parquet"):
+        export(made.tables, tmp_path / form, format=form)
+        done = export(tables, stored.bucket.uri(f"exported/{form}"), format=form)
+        assert done.messages == made.tables.rows("delivered")
+        here = {str(path.relative_to(tmp_path / form)): path for path in (tmp_path / form).rglob("*") if path.is_file()}
+        assert stored.bucket.keys(f"exported/{form}") == sorted(here)
+        for key, path in here.items():
+            assert stored.bucket.read(f"exported/{form}/{key}") == path.read_bytes()
+    with pytest.raises(ConfigurationError, match="is there already"):
+        export(tables, stored.bucket.uri("exported/files"))
+    told = [
+        restore(each, tmp_path / name, channel_id="channel-0", sender_id="dave")
+        for each, name in ((tables, "bucket.db"), (made.tables, "disk.db"))
+    ]
+    assert told[0] == told[1]
+
+
+def test_tables_in_a_bucket_are_dataframes_and_sources_as_well(made, stored, spark):
+    tables = RunTables(stored.out)
+    assert tables.dataframe(spark, "delivered").count() == tables.rows("delivered")
+    assert len(tables.pandas("delivered")) == tables.rows("delivered")
+    table = open_source(spark, f"parquet:{stored.bucket.uri('runs/one/tables/waku_messages')}")
+    assert table.count() == made.summary.balance.rows_in
+
+
+def test_a_finished_run_in_a_bucket_is_not_repeated(made, stored, spark):
+    before = stored.bucket.keys()
+    again = run(made.sources, stored.out, spark=spark)
+    assert again.resumed == len(TABLES)
+    assert stored.bucket.keys() == before
+
+
+def test_a_folder_in_a_bucket_that_cannot_be_used_is_refused(made, stored, spark, bucket):
+    bucket.write("other/notes.txt", b"mine")
+    with pytest.raises(ConfigurationError, match=r"holds something else \(notes.txt\)"):
+        run(made.sources, bucket.uri("other"), spark=spark)
+    with pytest.raises(ConfigurationError, match="only Parquet is written"):
+        run(made.sources, bucket.uri("run"), format="delta", spark=spark)
+    with pytest.raises(StorageError, match=r"s3://nowhere/run/.* cannot be used"):
+        run(made.sources, bucket.uri("run").replace(bucket.name, "nowhere"), spark=spark)
+    claim = {"machine": "another", "host": "db7", "process": 1, "claim": "c1"}
+    bucket.write("run/manifest.json.claims/c1", json.dumps(claim).encode())
+    with pytest.raises(ConfigurationError, match=r"another run works on s3://.*process 1 on db7"):
+        run(made.sources, bucket.uri("run"), spark=spark)
+    assert bucket.keys() == ["other/notes.txt", "run/manifest.json.claims/c1"]
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="finds processes in /proc")
+def test_a_run_into_a_bucket_that_is_killed_again_and_again_ends_in_the_same_tables(made, bucket, spark):
+    """The archive is in the bucket too, and the environment says where that is."""
+    for name in "ab":
+        table = open_source(spark, f"sqlite:{made.folder / name}.db", label=name).toArrow()
+        key = f"{bucket.name}/stores/{name}/part-0.parquet"
+        pq.write_table(table, key, filesystem=bucket.filesystem)
+    words = [f"{name}=parquet:{bucket.short(f'stores/{name}', 's3a')}" for name in "ab"]
+    words = ["--source", *words, "--out", bucket.short("run")]
+    environment = {**os.environ, **bucket.environment}
+    for attempt, (moment, job) in enumerate((("before", JOBS[0]), ("after", JOBS[0]), ("before", JOBS[-1])), 1):
+        ended = subprocess.run(
+            [sys.executable, "-c", DRIVER, moment, job, *words],
+            env=environment,
+            capture_output=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+        manifest = json.loads(bucket.read("run/manifest.json"))
+        assert (manifest["state"], manifest["attempts"]) == ("running", attempt)
+        there = set(bucket.keys("run"))
+        for name, told in manifest["tables"].items():
+            folder = "work" if told["work"] else "tables"
+            assert there >= {f"{folder}/{name}/{file}" for file in told["names"]}
+        assert (job in manifest.get("jobs", {})) == (moment == "after")
+    command = [sys.executable, "-m", "fairway.pipeline.jobs.run", *words]
+    ended = subprocess.run(command, env=environment, capture_output=True, timeout=WAIT_S, check=False)
+    assert ended.returncode == 0, ended.stderr.decode()
+    assert json.loads(bucket.read("run/manifest.json"))["attempts"] == 4
+    assert_same(bucket.uri("run"), made)
+    manifest = json.loads(bucket.read("run/manifest.json"))
+    named = {f"tables/{name}/{file}" for name, told in manifest["tables"].items() for file in told["names"]}
+    assert set(bucket.keys("run")) == {"manifest.json", *named}
