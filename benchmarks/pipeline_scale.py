@@ -3,8 +3,8 @@
 ``python -m benchmarks.pipeline_scale`` measures 100,000 messages of about 500 bytes, ``--full`` also 1,000,000; see
 ``--help`` for other sizes, shapes and sides. Archives are generated ones (`fairway.pipeline.generator`), as Parquet.
 Each side has a process of its own, so that neither inherits the other's heap, and CPU-seconds and memory are those of
-everything that it started. Rows of the tables are compared: who is quick must be right first. One run each, no error
-bars.
+everything that it started. ``--earlier FOLDER`` measures the pipeline of another checkout of fairway as well, with that
+checkout's own code. Rows of the tables are compared: who is quick must be right first. One run each, no error bars.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ SHAPES = {
 }
 """By name: archives without their size."""
 _DEFAULT_SIDES = ("spark", "plain", "duckdb", "decoding", "plain-decoding")
+_EARLIER = "earlier"
+"""The side that is the pipeline on Spark of another checkout."""
 _LEAST_SECONDS = 0.001
 _TABLES_OF_BOTH = (
     "waku_messages",
@@ -60,15 +62,18 @@ _TABLES_OF_BOTH = (
 )
 
 
-def measured_apart(side: str, archive: Path, out: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what a side measured in a process of its own, with the most memory that it held."""
+def measured_apart(
+    side: str, archive: Path, out: Path, settings: Sequence[str] = (), checkout: Path = _CHECKOUT
+) -> dict[str, Any]:
+    """Return what a side of a checkout measured in a process of its own, with the most memory that it held."""
     command = [sys.executable, "-m", "benchmarks.pipeline_scale", "--side", side, str(archive), str(out)]
     for setting in settings:
         command += ["--set", setting]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    own = [str(checkout / "src"), str(checkout)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*own, *filter(None, sys.path)])}
     shutil.rmtree(out, ignore_errors=True)  # a run would go on with what an earlier one left
     began_s = time.perf_counter()
-    ended = subprocess.run(command, cwd=_CHECKOUT, stdout=subprocess.PIPE, text=True, env=environment, check=False)
+    ended = subprocess.run(command, cwd=checkout, stdout=subprocess.PIPE, text=True, env=environment, check=False)
     if ended.returncode:
         raise SystemExit(f"{side} ended with exit code {ended.returncode}")
     told: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
@@ -93,9 +98,17 @@ def _measure_here(side: str, archive: Path, out: Path, settings: Sequence[str]) 
 
 
 def measure(
-    plan: GeneratorPlan, sides: Sequence[str], *, settings: Sequence[str] = (), kept: Path | None = None
+    plan: GeneratorPlan,
+    sides: Sequence[str],
+    *,
+    settings: Sequence[str] = (),
+    kept: Path | None = None,
+    earlier: Path | None = None,
 ) -> dict[str, Any]:
-    """Measure some sides over one archive; with ``kept`` the archive and all tables stay there."""
+    """Measure some sides over one archive; with ``kept`` the archive and all tables stay there.
+
+    ``earlier`` is a checkout whose pipeline is measured as well.
+    """
     with ExitStack() as stack:
         folder = kept or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairway-bench-")))
         archive = folder / "archive"
@@ -103,6 +116,8 @@ def measure(
             generate_archive(plan, archive)
         wanted = [side for side in sides if side != "duckdb" or find_spec("duckdb") is not None]
         measured = {side: measured_apart(side, archive, folder / side, settings) for side in wanted}
+        if earlier is not None:
+            measured[_EARLIER] = measured_apart("spark", archive, folder / _EARLIER, settings, earlier)
         return {
             "messages": plan.messages,
             "rows": ds.dataset(archive).count_rows(),
@@ -115,14 +130,16 @@ def measure(
 
 
 def disagreements(sides: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the tables that do not have equally many rows in Spark and plain Python."""
-    if not {"spark", "plain"} <= sides.keys():
+    """Return the tables of which Spark's side has not as many rows as another side."""
+    if "spark" not in sides:
         return []
-    spark, plain = sides["spark"]["rows"], sides["plain"]["rows"]
+    spark = sides["spark"]["rows"]
     return [
-        f"{name}: Spark has {spark[name]:,} rows, plain Python {plain[name]:,}"
+        f"{name}: Spark has {spark[name]:,} rows, {other} {sides[other]['rows'][name]:,}"
+        for other in ("plain", _EARLIER)
+        if other in sides
         for name in _TABLES_OF_BOTH
-        if spark[name] != plain[name]
+        if spark[name] != sides[other]["rows"][name]
     ]
 
 
@@ -164,7 +181,9 @@ def main() -> None:
         for shape in chosen.shapes:
             plan = replace(SHAPES[shape], messages=size, channels=max(1, size // _MESSAGES_PER_CHANNEL))
             kept = None if chosen.keep is None else chosen.keep / f"{shape}-{size}"
-            results.append({"shape": shape} | measure(plan, chosen.sides, settings=chosen.set, kept=kept))
+            results.append(
+                {"shape": shape} | measure(plan, chosen.sides, settings=chosen.set, kept=kept, earlier=chosen.earlier)
+            )
             print_table(results[-1])
     machine = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "python": sys.version.split()[0]}
     print(f"\n{machine['cores']} cores, load {machine['load']}, Python {machine['python']}, one run each")
@@ -180,6 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--full", action="store_true", help="also 1,000,000")
     parser.add_argument("--shapes", nargs="*", choices=list(SHAPES), default=["skewed"])
     parser.add_argument("--sides", nargs="*", choices=list(SIDES), default=_DEFAULT_SIDES)
+    parser.add_argument("--earlier", type=Path, metavar="FOLDER", help="a checkout of fairway to measure as well")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="leave archives and tables there, and use them again"

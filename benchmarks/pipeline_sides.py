@@ -105,7 +105,7 @@ def measure_spark(archive: Path, out: Path, watch: Stopwatch, settings: dict[str
     session = _started(watch, settings, little_java=True)
 
     def noted(progress: Any) -> None:
-        if progress.result is not None:
+        if progress.results is not None:
             watch.lap(progress.step)
 
     summary = run([source], out, spark=session, progress=noted)
