@@ -229,6 +229,24 @@ def test_nothing_waits_long_for_the_rest_of_a_message_that_was_given_up(peer):
     assert told_delivered(alice, "bob") == [hashlib.sha256(b"and now?").hexdigest()]
 
 
+def test_the_rest_of_a_message_that_was_given_up_is_waited_for_until_all_is_here_that_it_cites(peer):
+    options = options_of(parity_rate=0.0, reassembly_timeout_ms=60_000)
+    alice, bob = peer("alice", options), peer("bob", options)
+    alice.send(FOUR_SEGMENTS)
+    alice.answer()
+    parts = alice.content()
+    bob.receive(*parts[:2])
+    bob.pass_time(60_001)
+    alice.send(b"and now?")
+    alice.answer()
+    *_, reply = alice.content()
+    bob.receive(reply)
+    bob.receive(parts[3])
+    assert bob.payloads() == [], "what was sent before it may have been sent before the reply, too"
+    bob.receive(parts[2], parts[3])
+    assert bob.payloads() == [b"and now?"]
+
+
 FOUR_SEGMENTS = random.Random(3).randbytes(3_500)
 
 

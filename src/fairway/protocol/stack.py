@@ -270,7 +270,7 @@ class Stack:
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
         """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
         self._say_what_can_come(now_ms)
-        effects = self._receiving.expire(now_ms)
+        effects = emit(*self._receiving.delivering.expire(now_ms))
         if self._sending.outbound.connected:
             sweep_at = self._sweep_at()
             if sweep_at is not None and sweep_at <= now_ms:

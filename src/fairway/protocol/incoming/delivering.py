@@ -26,7 +26,6 @@ from fairway.protocol.limits import LimitWatch
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.open_sets import Urgency
 from fairway.protocol.segmentation.outcomes import (
-    GIVEN_UP,
     Kept,
     MessageCompleted,
     Outcome,
@@ -34,7 +33,6 @@ from fairway.protocol.segmentation.outcomes import (
     SegmentSetAside,
     SegmentStored,
     SegmentSurplus,
-    SetDropped,
     SetKey,
     SetLost,
     SetMerged,
@@ -128,9 +126,7 @@ class Delivering:
             waiting_bytes=self._undelivered.awaiting_bytes,
         )
         match outcome:
-            case SegmentDiscarded(full=full, reason=reason):
-                if reason == GIVEN_UP:
-                    self._lost_segments.given_up([message_id])
+            case SegmentDiscarded(full=full):
                 if full is not None:
                     events += self._limits.note(full, self._bounds[full], bites=True)
                 return outcome, events
@@ -292,13 +288,11 @@ class Delivering:
             recovered=complete.recovered,
         )
 
-    def _lost(self, sets: Iterable[SetLost | SetMerged | SetDropped]) -> list[Event]:
+    def _lost(self, sets: Iterable[SetLost | SetMerged]) -> list[Event]:
         events: list[Event] = []
         for lost in sets:
             self._undelivered.forget(lost.sds_ids)
-            if isinstance(lost, SetDropped):
-                self._lost_segments.given_up(lost.sds_ids)
-            if not isinstance(lost, SetLost):
+            if isinstance(lost, SetMerged):
                 continue
             events.append(
                 IrretrievableMessage(

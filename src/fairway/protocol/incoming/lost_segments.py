@@ -63,8 +63,6 @@ class LostSegments:
         """Lost segments whose content is known, and that SDS still asks for."""
         self._to_release: list[Unneeded] = []
         """Lost segments that `release` is to end the waiting for."""
-        self._given_up: list[str] = []
-        """SDS ids of segments that came and were given up with their message."""
 
     def find(self, outcome: MessageCompleted, lamports: Mapping[str, int]) -> dict[str, LostSegment]:
         """Return a completed message's lost segments by id; ``lamports`` are the timestamps of those that came."""
@@ -96,13 +94,6 @@ class LostSegments:
             if sds_id in self._sds.missing and sds_id in self._of_delivered:
                 self._to_release.append(self._of_delivered.pop(sds_id))
 
-    def given_up(self, sds_ids: Iterable[str]) -> None:
-        """Plan to end the waiting for segments that came, and of which no message will become whole (`release`).
-
-        The others of their message were acknowledged and given up, so that they do not come again.
-        """
-        self._given_up += sds_ids
-
     def enter_cited(self, entries: Iterable[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
         """Enter into the history those lost segments of delivered messages that a message cites.
 
@@ -123,8 +114,7 @@ class LostSegments:
             if passed := self._passed(first_id, message):
                 unneeded += [Unneeded(sds_id, message.sender_id, message.lost[sds_id]) for sds_id in passed]
                 self._undelivered.stop_waiting(first_id, passed)
-        given_up, self._given_up = self._given_up, []
-        outcomes = self._sds.give_up(given_up, now_ms)
+        outcomes: list[SdsOutcome] = []
         for sds_id, sender_id, lost in unneeded:
             if (lamport := lost.adoptable_lamport) is not None:
                 outcomes += self._sds.adopt(sds_id, lamport, sender_id, now_ms)

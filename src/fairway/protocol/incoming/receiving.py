@@ -45,6 +45,7 @@ from fairway.protocol.sds.outcome import (
 )
 from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES
 from fairway.protocol.segmentation.outcomes import (
+    GIVEN_UP,
     Kept,
     Outcome,
     Refused,
@@ -223,7 +224,9 @@ class Receiving:
         effects = emit(*events)
         if isinstance(answer, Refused):
             self._tally.add("not_kept")
-            effects += self.process(self._sds.heard(message) + self._lost_segments.release(now_ms), now_ms)
+            effects += self.process(self._sds.heard(message), now_ms)
+        if isinstance(answer, SegmentDiscarded) and answer.reason == GIVEN_UP:
+            effects += self.process(self._sds.give_up(message, now_ms), now_ms)
         if isinstance(answer, SegmentDiscarded) and answer.full is not None:
             self._query_on_connect.turn_away(transmission.message_hash, now_ms)
             self._sds.refused(message, now_ms)
@@ -272,11 +275,6 @@ class Receiving:
     def not_doubtful_any_more(self, kept: Kept | None) -> list[Transmitted]:
         """Return the segments that can be taken in because another one of their message was kept."""
         return [] if kept is None or isinstance(kept, WholeMessage) else self._doubtful.take(kept.set_key)
-
-    def expire(self, now_ms: int) -> list[Effect]:
-        """Give up incomplete messages that gained nothing for too long, and deliver what waited for them alone."""
-        effects = emit(*self.delivering.expire(now_ms))
-        return effects + self.process(self._lost_segments.release(now_ms), now_ms)
 
     def process(self, outcomes: list[SdsOutcome], now_ms: int) -> list[Effect]:
         """Act on what SDS found, in order; lost segments that need no waiting for may make it find more."""

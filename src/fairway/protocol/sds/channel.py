@@ -436,9 +436,9 @@ class MessageChannel:
         """Let no message wait for these ids any more, since their content is known; deliver what waited for them."""
         return self.dependencies.settle(message_ids, now_ms)
 
-    def give_up(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
-        """Let no message wait for these ids any more, since they are lost; deliver what waited for them."""
-        return self.dependencies.settle(message_ids, now_ms, lost=True)
+    def give_up(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
+        """Let no message wait any more for one that came and is of no use (`Dependencies.give_up`)."""
+        return self.dependencies.give_up(message, now_ms)
 
     def stop_waiting(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
         """Deliver the messages that wait for a missing one and for nothing else; that one is still asked for."""

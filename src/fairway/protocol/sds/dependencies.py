@@ -301,6 +301,16 @@ class Dependencies:
             outcomes += self.release_waiters(message_id, now_ms)
         return outcomes
 
+    def give_up(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
+        """Let no message wait any more for one that came and is of no use, once all is here that it cites.
+
+        What was sent before it was sent before those that wait for it, too; what is lacking of that is asked for first.
+        """
+        if self.unmet(message.message_id, self.cited(message)):
+            self.turned_away(message, now_ms, refused=True)
+            return []
+        return self.settle([message.message_id], now_ms, lost=True)
+
     def release_waiters(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
         """Deliver, in the order of arrival, what waited for this id alone, and then what waited for those messages."""
         outcomes: list[SdsOutcome] = []

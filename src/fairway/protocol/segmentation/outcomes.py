@@ -61,15 +61,6 @@ class SetLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetDropped:
-    """A doubtful set was given up, most likely the rest of a message that was: no message need wait for it."""
-
-    set_key: SetKey
-    sds_ids: tuple[str, ...]
-    """SDS ids of its segments, in segment order."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SetMerged:
     """A set that seemed to be a further sending of a message held the rest of a completed one: nothing is lost."""
 

@@ -44,7 +44,6 @@ from fairway.protocol.segmentation.outcomes import (
     SegmentSetAside,
     SegmentStored,
     SegmentSurplus,
-    SetDropped,
     SetKey,
     SetLost,
     SetMerged,
@@ -186,18 +185,15 @@ class Reassembler:
             return self._discard(INVALID, detail)
         return self._take(target, segment, sds_id, order_key, now_ms, urgency=urgency, waiting_bytes=waiting_bytes)
 
-    def expire(self, now_ms: int) -> tuple[SetLost | SetMerged | SetDropped, ...]:
+    def expire(self, now_ms: int) -> tuple[SetLost | SetMerged, ...]:
         """Give up the sets that gained no segment for reassembly_timeout_ms.
 
         SEGMENTATION, "Receiving": incomplete reconstructions SHOULD be garbage-collected after a timeout.
         """
-        lost: list[SetLost | SetMerged | SetDropped] = []
+        lost: list[SetLost | SetMerged] = []
         while (overdue := self._open.overdue(now_ms)) is not None:
             if overdue.state is SetState.DOUBTFUL:
-                # Nothing of it was acknowledged: it is as though it had never come.
-                if self._is_rest_of_given_up(overdue):
-                    lost.append(SetDropped(set_key=overdue.key, sds_ids=overdue.sds_ids))
-                self._drop(overdue)
+                self._give_up_doubtful(overdue)
                 continue
             reason = LossReason.HASH_MISMATCH if overdue.disputed else LossReason.SEGMENTS_EXPIRED
             lost.append(self._give_up(overdue, reason))
@@ -436,15 +432,15 @@ class Reassembler:
         sendings = self._generations.get(_identity_of(target), ())
         return next((known for known in sendings if target.may_be_rest_of(known, more)), None)
 
-    def _merge(self, rest: SegmentSet, complete: SegmentSet) -> tuple[str, ...]:
-        """Remember the segments of an open set as late ones of a completed set; return their SDS message ids."""
+    def _merge(self, rest: SegmentSet, ended: SegmentSet) -> tuple[str, ...]:
+        """Remember the segments of an open set as late ones of a set that has ended; return their SDS message ids."""
         if self._open.get(rest.name) is None:
             return ()
         self._drop(rest)
-        new = {index: sds_id for index, sds_id in rest.ids.items() if index not in complete.ids}
-        complete.ids.update(new)
-        complete.late.update(new)
-        self._remember(complete, len(new))
+        new = {index: sds_id for index, sds_id in rest.ids.items() if index not in ended.ids}
+        ended.ids.update(new)
+        ended.late.update(new)
+        self._remember(ended, len(new))
         return rest.sds_ids
 
     def _give_up(self, incomplete: SegmentSet, reason: LossReason) -> SetLost | SetMerged:
@@ -462,11 +458,18 @@ class Reassembler:
             sds_ids=incomplete.sds_ids,
         )
 
-    def _is_rest_of_given_up(self, doubtful: SegmentSet) -> bool:
-        """Return whether a set has segments that a sending lacked when it was given up, and no other ones."""
-        sendings = self._generations.get(_identity_of(doubtful), ())
+    def _give_up_doubtful(self, incomplete: SegmentSet) -> None:
+        """Forget a set of which nothing was acknowledged: it is as though it had never come.
+
+        Most likely it is the rest of a sending that was given up; then its segments are known as such from now on.
+        """
+        sendings = self._generations.get(_identity_of(incomplete), ())
         given_up = (known for known in sendings if known.state is SetState.GIVEN_UP)
-        return any(known.ids.keys().isdisjoint(doubtful.ids) for known in given_up)
+        lacking = next((known for known in given_up if known.ids.keys().isdisjoint(incomplete.ids)), None)
+        if lacking is None:
+            self._drop(incomplete)
+        else:
+            self._merge(incomplete, lacking)
 
     def _drop(self, target: SegmentSet) -> None:
         """Forget an open set at once."""
