@@ -168,12 +168,13 @@ class Mallory(Observer):
         return sum(at_ms < before_ms for at_ms in self._times_spoken_for(name))
 
     def pester(self) -> None:
-        """Whisper to one participant requests for all that is asked for, so that it leaves the asking to others."""
-        victim, entries = next(iter(self._world.participants)), list(self._wanted)
-        for first in range(0, len(entries), _ASKED):
-            self._count += 1
-            asked = tuple(entries[first : first + _ASKED])
-            self._whisper(victim, self._message(repair_request=asked, content=None))
+        """Whisper to each participant requests for all that is asked for, so that it leaves the asking to others."""
+        entries = list(self._wanted)
+        for victim in self._world.participants:
+            for first in range(0, len(entries), _ASKED):
+                self._count += 1
+                asked = tuple(entries[first : first + _ASKED])
+                self._whisper(victim, self._message(repair_request=asked, content=None))
 
     def _whisper(self, name: str, message: SdsMessage) -> bool:
         """Push a message to one participant; return whether that listens."""

@@ -193,8 +193,7 @@ class Run:
         for action in write_script(plan):
             self.world.at(self.start_ms + action.at_ms, partial(self._act, action))
         if haste is not None:
-            for at_ms in range(PESTERED_EVERY_MS, plan.duration_ms, PESTERED_EVERY_MS):
-                self.world.at(self.start_ms + at_ms, self.mallory.pester)
+            self.world.at(self.start_ms + PESTERED_EVERY_MS, self._pester)
             if plan.tight_quotas:
                 self.world.at(self.start_ms + plan.duration_ms // 4, self.mallory.flood)
         # A clock that is set lets so much time pass at once.
@@ -390,6 +389,11 @@ class Run:
             case Deed.LEAVE:
                 world.leave(name)
                 self.ledger.left(world.now_ms, name)
+
+    def _pester(self) -> None:
+        if not self._looks.is_healed:
+            self.mallory.pester()
+            self.world.at(self.world.now_ms + PESTERED_EVERY_MS, self._pester)
 
     def _bring_back(self) -> None:
         self.world.mend()

@@ -356,7 +356,8 @@ class Scenes:
         """Let somebody speak amid the rest: another one acknowledges that before half of its interval is over.
 
         RELIABLE-CHANNEL-API, "Synchronization messages": sooner than those for which no sender waits. What others say
-        puts off what one would have said, so that nobody in particular answers.
+        puts off what one would have said, so that nobody in particular answers, and perhaps nobody if the speaker goes
+        on.
         """
         world, plan = self._world, self._plan
         is_late = plan.disk_ms > FAST_DISK_MS or plan.cipher_delay_ms
@@ -366,11 +367,16 @@ class Scenes:
             return
         interval_ms = min(world.participants[other].options.sync_min_interval_ms for other in others)
         within_ms = interval_ms // 2 + _ANSWERED_LATE_MS
+        before = self._handed_over_by(speaker)
         sent = self._say(speaker, "who is still there?")
-        if not world.run(within_ms, lambda: sent.first_acknowledged_ms is not None):
+        is_answered = world.run(within_ms, lambda: sent.first_acknowledged_ms is not None)
+        if not is_answered and self._handed_over_by(speaker) == before + 1:
             text = f"nobody told {speaker} for {within_ms // 1_000} s that it has {sent.request_id}"
             yield self._looks.violation(Invariant.HEALED, speaker, text, sent.request_id)
         self._run(GRACE_MS)
+
+    def _handed_over_by(self, name: str) -> int:
+        return sum(count for (who, *_), count in self._ledger.offered.items() if who == name)
 
     def rest(self) -> Iterator[Violation]:
         """Go on for a while in which nothing is left to do; yield what was done all the same, or not."""

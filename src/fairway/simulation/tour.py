@@ -300,6 +300,43 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "burst_repeats": 0.5,
         "messages_per_hour": 60.0,
     },
+    {
+        "participants": 2,
+        "rate_limit": 12,
+        "duration_ms": 32 * _MINUTE_MS,
+        "messages_per_hour": 20.0,
+        "long_share": 0.0,
+        "bursts": 2,
+        "burst_messages": 8,
+    },
+    {
+        "repairs": False,
+        "store_gaps": 1.0,
+        "refusals": 0.5,
+        "loss": 0.1,
+        "messages_per_hour": 400.0,
+        "ask_all_share": 1.0,
+        "ask_more_share": 0.0,
+    },
+    {
+        "reassembly_timeout_ms": 20_000,
+        "store_gaps": 1.0,
+        "loss": 0.5,
+        "parity_rate": 0.0,
+        "messages_per_hour": 60.0,
+        "long_share": 1.0,
+        "ask_all_share": 0.0,
+        "lost_timeout_ms": 40 * _MINUTE_MS,
+    },
+    {
+        "hostile": 1,
+        "haste": True,
+        "store_gaps": 1.0,
+        "loss": 0.4,
+        "duration_ms": 12 * _MINUTE_MS,
+        "messages_per_hour": 30.0,
+        "lost_timeout_ms": 20 * _MINUTE_MS,
+    },
 )
 """What is otherwise in each."""
 
