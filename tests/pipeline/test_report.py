@@ -15,7 +15,9 @@ from fairway.errors import ConfigurationError, DecodeError
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline import stages
 from fairway.pipeline.report import report_of
-from fairway.pipeline.report.archive_report import IncompleteMessage, MissingMessage, SenderReport
+from fairway.pipeline.report.archive_report import IncompleteMessage, SenderReport
+from fairway.pipeline.report.causes import LossCause, LostMessage
+from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.run import run
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.sources import register
@@ -137,13 +139,16 @@ def test_the_report_tells_what_was_said_and_what_was_lost(spark, made, tmp_path)
     by_id = {message.message_id: message for message in report.missing}
     assert by_id.keys() == {made.lost.message_id, made.broken[1].message_id}
     hint = next(entry.retrieval_hint for entry in made.team.history if entry.message_id == made.lost.message_id)
-    assert by_id[made.lost.message_id] == MissingMessage(
+    assert by_id[made.lost.message_id] == LostMessage(
         channel_id="team",
         message_id=made.lost.message_id,
         sender_id="bob",
         retrieval_hint=hint,
         cited_by=2,
         first_cited_ns=made.team.sent[5][1].timestamp_ns,
+        last_cited_ns=made.team.sent[6][1].timestamp_ns,
+        cause=LossCause.NO_STORE,
+        status=None,
     )
     assert by_id[made.broken[1].message_id].cited_by == 2
 
@@ -152,7 +157,15 @@ def test_the_report_tells_what_was_said_and_what_was_lost(spark, made, tmp_path)
     assert team.latency_p50_ms == 1_000
     senders = {(sender.channel_id, sender.sender_id): sender for sender in report.senders}
     assert senders["other", "dave"] == SenderReport(
-        channel_id="other", sender_id="dave", content=3, sync=0, acknowledged=0, delivered=3, incomplete=0, missing=0
+        channel_id="other",
+        sender_id="dave",
+        messages=Headline(known=3, readable=3, lost=0, incomplete=0, held_up=0, undetermined=0),
+        content=3,
+        sync=0,
+        acknowledged=0,
+        delivered=3,
+        incomplete=0,
+        missing=0,
     )
     assert senders["team", "carol"].sync == 1
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy as np
 
-from fairway.pipeline.report import stores
-from fairway.pipeline.report.html import figures
-from fairway.pipeline.report.html.words import percent
+from fairway.pipeline.report import figures, outages, stores
 from fairway.pipeline.report.ranking import least_share
-from fairway.pipeline.run.folder import MANIFEST
+from fairway.pipeline.report.words import percent
 from fairway.pipeline.run.reading import RunTables
-from fairway.pipeline.schema import arrow_schema
-from fairway.pipeline.tables import SCHEMA_VERSION, table_named
+from run_tables import write_run
 
 BEGIN = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -27,29 +22,15 @@ EARLIEST, LATEST = -(2**63), 2**63 - 1
 
 
 def tables_of(path: Path, **tables: list[dict]) -> RunTables:
-    """A run folder with some tables."""
-    for name, rows in tables.items():
-        place = path / "tables" / name
-        place.mkdir(parents=True)
-        pq.write_table(
-            pa.Table.from_pylist(rows, schema=arrow_schema(table_named(name).schema)), place / "part-0.parquet"
-        )
-    manifest = {
-        "schema_version": SCHEMA_VERSION,
-        "state": "complete",
-        "sources": [],
-        "options": {"format": "parquet"},
-        "tables": {name: {"rows": len(rows)} for name, rows in tables.items()},
-    }
-    (path / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
-    return RunTables(path)
+    """A run folder with some rows."""
+    return RunTables(write_run(path / "run", tables))
 
 
 def test_topics_beyond_the_bound_are_counted_together(tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "MOST_TOPICS", 2)
     rows = [{"timestamp": 1, "content_topic": f"/{row}", "sources": ["a"]} for row in (0, 1, 2, 3, 0)]
     tables = tables_of(tmp_path, waku_messages=rows)
-    found = stores.store_lacks(tables, ["b"], 9, 0, lambda timestamps: timestamps)
+    found = stores.store_lacks(tables, ["b"], 9, None)
     assert [(told.content_topic, told.lacked, told.of) for told in found.topics] == [
         (stores.OTHER_TOPICS, 2, 2),
         ("/0", 2, 2),
@@ -61,7 +42,7 @@ def test_the_axis_of_a_sample_holds_all_messages_and_no_time_without_any(tmp_pat
     monkeypatch.setattr(figures, "SAMPLE", 200)
     rows = [{"timestamp": BEGIN + place * SECOND, "payload_bytes": 1} for place in range(1_000)]
     tables = tables_of(tmp_path, waku_messages=rows, sds_messages=rows)
-    told = figures.traffic(tables)
+    told = figures.traffic(tables, figures.time_axis(tables))
     assert (told.outside, sum(told.messages)) == (0, 1_000)
     assert told.axis.begin_ns == BEGIN
     assert 0 < told.axis.end_ns - rows[-1]["timestamp"] <= 60_000
@@ -71,7 +52,8 @@ def test_the_axis_of_a_sample_holds_all_messages_and_no_time_without_any(tmp_pat
 def test_the_ends_of_time_stay_off_the_axis(tmp_path, timestamp):
     times = [BEGIN + place * SECOND for place in range(100)]
     rows = [{"timestamp": time, "payload_bytes": 1} for time in [*times, timestamp]]
-    told = figures.traffic(tables_of(tmp_path, waku_messages=rows, sds_messages=rows))
+    tables = tables_of(tmp_path, waku_messages=rows, sds_messages=rows)
+    told = figures.traffic(tables, figures.time_axis(tables))
     assert (told.outside, sum(told.messages)) == (1, 100)
     assert told.axis.end_ns < BEGIN + 200 * SECOND
 
@@ -79,7 +61,8 @@ def test_the_ends_of_time_stay_off_the_axis(tmp_path, timestamp):
 @pytest.mark.parametrize("timestamps", [[EARLIEST], [LATEST], [EARLIEST, LATEST]])
 def test_an_archive_of_nothing_but_the_ends_of_time_is_drawn(tmp_path, timestamps):
     rows = [{"timestamp": timestamp, "payload_bytes": 1} for timestamp in timestamps]
-    told = figures.traffic(tables_of(tmp_path, waku_messages=rows, sds_messages=rows))
+    tables = tables_of(tmp_path, waku_messages=rows, sds_messages=rows)
+    told = figures.traffic(tables, figures.time_axis(tables))
     assert (told.outside, sum(told.messages), sum(told.bytes)) == (0, len(rows), len(rows))
 
 
@@ -89,6 +72,54 @@ def test_an_archive_of_nothing_but_the_ends_of_time_is_drawn(tmp_path, timestamp
 )
 def test_nearly_none_is_not_none_and_nearly_all_is_not_all(part, whole, told):
     assert percent(part, whole) == told
+
+
+def scanned(lacked, of):
+    return outages.outages("b", np.array(lacked), np.array(of), BEGIN, SECOND)
+
+
+def test_an_outage_is_found_by_its_share_however_many_messages_there_were():
+    for most in (1, 3, 1_000):
+        of = [most] * 200
+        lacked = [0] * 100 + [most] * 20 + [0] * 80
+        (found,) = scanned(lacked, of)
+        assert (found.begin_ns, found.end_ns) == (BEGIN + 100 * SECOND, BEGIN + 120 * SECOND)
+        assert (found.lacked, found.of, found.is_total) == (20 * most, 20 * most, True)
+
+
+def test_a_store_that_lacks_its_share_of_everything_has_no_outage():
+    rng = np.random.default_rng(1)
+    of = rng.integers(0, 20, 2_000)
+    for share in (0.0, 0.1, 0.5, 0.9, 0.95, 1.0):
+        assert scanned(rng.binomial(of, share), of) == ()
+
+
+def test_a_store_that_never_had_anything_was_not_out_for_a_time():
+    assert scanned([3] * 100, [3] * 100) == ()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.2])
+def test_an_outage_is_found_among_ordinary_losses_and_in_spite_of_messages_that_came_again(share):
+    rng = np.random.default_rng(2)
+    of = rng.integers(0, 6, 3_000)
+    lacked = rng.binomial(of, share)
+    lacked[1_000:1_100] = rng.binomial(of[1_000:1_100], 0.98)
+    (found,) = scanned(lacked, of)
+    first, last = ((moment - BEGIN) // SECOND for moment in (found.begin_ns, found.end_ns))
+    assert abs(first - 1_000) <= 5
+    assert abs(last - 1_100) <= 5
+
+
+def test_two_outages_are_two_and_a_late_beginning_is_one():
+    of = [4] * 300
+    lacked = [4] * 100 + [0] * 50 + [4] * 10 + [0] * 60 + [4] * 30 + [0] * 50
+    assert [(told.begin_ns - BEGIN) // SECOND for told in scanned(lacked, of)] == [0, 150, 220]
+
+
+def test_stretches_without_messages_neither_make_nor_end_an_outage():
+    assert scanned([0] * 50, [0] * 50) == ()
+    (found,) = scanned([0] * 40 + [3, 0, 0, 3, 0, 3] + [0] * 40, [3] * 40 + [3, 0, 0, 3, 0, 3] + [3] * 40)
+    assert ((found.begin_ns - BEGIN) // SECOND, (found.end_ns - BEGIN) // SECOND) == (40, 46)
 
 
 def test_few_messages_weigh_less_than_many():

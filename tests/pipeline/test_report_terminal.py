@@ -11,17 +11,31 @@ from rich.console import Console
 
 from fairway.pipeline.report.archive_report import (
     ArchiveReport,
+    CauseCount,
     ChannelReport,
     DeliveredMessage,
     IncompleteMessage,
-    MissingMessage,
     Quarantined,
     SenderReport,
 )
+from fairway.pipeline.report.causes import LossCause, LostMessage
+from fairway.pipeline.report.evidence import AcknowledgementBasis
+from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.terminal_tables import print_report
+from fairway.pipeline.report.to_do import ToDo
 
 SECOND = 1_000_000_000
+NOTHING = Headline(known=0, readable=0, lost=0, incomplete=0, held_up=0, undetermined=0)
 EMPTY = ArchiveReport(
+    headline=NOTHING,
+    to_do=(),
+    causes=(),
+    stores=(),
+    stores_lacked=(),
+    stores_lacked_in_all=0,
+    over_limit=(),
+    acknowledgement=AcknowledgementBasis(content=0, acknowledged=0, filters_read=False, evidence={}),
+    waiting=(),
     archive="store.db",
     messages=0,
     payload_bytes=0,
@@ -35,8 +49,10 @@ EMPTY = ArchiveReport(
     missing=(),
     quarantined=(),
 )
+COUNTS = Headline(known=1_207, readable=1_198, lost=7, incomplete=2, held_up=40, undetermined=3)
 CHANNEL = ChannelReport(
     channel_id="team",
+    messages=COUNTS,
     content=1_200,
     sync=30,
     ephemeral=0,
@@ -54,6 +70,13 @@ CHANNEL = ChannelReport(
 )
 FULL = replace(
     EMPTY,
+    headline=COUNTS,
+    to_do=(ToDo(what="[b] was out.", action="Fill it.", commands=("fairway pipeline backfill",), section="stores"),),
+    causes=(
+        CauseCount(cause="no-store", meaning="no store has it", status=None, count=4),
+        CauseCount(cause="quarantined", meaning="it is in quarantine", status="not-for-us", count=3),
+    ),
+    acknowledgement=AcknowledgementBasis(content=1_200, acknowledged=600, filters_read=False, evidence={"cited": 700}),
     messages=1_240,
     payload_bytes=6 * 1_024**2,
     first_ns=1_760_000_000 * SECOND,
@@ -63,6 +86,7 @@ FULL = replace(
         SenderReport(
             channel_id="team",
             sender_id="alice",
+            messages=Headline(known=805, readable=798, lost=5, incomplete=2, held_up=9, undetermined=0),
             content=800,
             sync=10,
             acknowledged=400,
@@ -71,7 +95,15 @@ FULL = replace(
             missing=5,
         ),
         SenderReport(
-            channel_id="team", sender_id=None, content=0, sync=0, acknowledged=0, delivered=0, incomplete=0, missing=2
+            channel_id="team",
+            sender_id=None,
+            messages=Headline(known=2, readable=0, lost=2, incomplete=0, held_up=0, undetermined=0),
+            content=0,
+            sync=0,
+            acknowledged=0,
+            delivered=0,
+            incomplete=0,
+            missing=2,
         ),
     ),
     senders_in_all=4,
@@ -92,20 +124,23 @@ FULL = replace(
         ),
     ),
     missing=(
-        MissingMessage(
+        LostMessage(
             channel_id="team",
             message_id="ef" * 32,
             sender_id=None,
             retrieval_hint=b"\x12" * 32,
             cited_by=9,
             first_cited_ns=1_760_000_000 * SECOND,
+            last_cited_ns=1_760_000_001 * SECOND,
+            cause=LossCause.NO_STORE,
+            status=None,
         ),
     ),
     quarantined=(Quarantined(status="not-sds", count=6, example="SDS message: 11 bytes"),),
 )
 
 
-def rendered(report: ArchiveReport, width: int = 100) -> str:
+def rendered(report: ArchiveReport, width: int = 110) -> str:
     shown = io.StringIO()
     print_report(report, Console(file=shown, width=width, force_terminal=False))
     return shown.getvalue()
@@ -115,19 +150,22 @@ def test_a_full_report_tells_every_figure():
     text = rendered(FULL)
     for expected in [
         "store.db",
-        "1,240 Waku messages, 6.0 MiB",
-        "from 2025-10-09 08:53:20 to 2025-10-09 09:53:20 UTC",
-        "1,100 messages can be read, 5.0 MiB: 1,098 sent whole, 2 in segments",
-        "600 of 1,200 SDS messages acknowledged by others (50.0%)",
-        "1 of 2 in segments saved by Reed-Solomon",
-        "7 of 1,207 SDS messages known of missing (0.6%)",
-        "1 of 3 segmented messages incomplete",
-        "6 of 1,240 Waku messages in quarantine (0.5%)",
+        "Of 1,207 messages known, 1,198 readable (99.3%), 7 lost (0.6%), 40 held up (3.3%)",
+        "2 (0.2%) are segments that lack the others",
+        "Of 3 it is not computed whether they are held up",
+        "To do",
+        "[b] was out.",
+        "Fill it.",
+        "fairway pipeline backfill",
+        "1,240 Waku messages, 6.0 MiB, sent from 2025-10-09 08:53:20 to 2025-10-09 09:53:20 UTC",
+        "600 of 1,200 that are there acknowledged by others (50.0%), at least: bloom filters not read, see --blooms",
+        "1 of 2 messages in segments saved by Reed-Solomon",
         "600 (50.0%)",
         "7 (0.6%)",
-        "1 (<0.1%)",
-        "5 (0.6%)",
-        "1 (10.0%)",
+        "40 (3.3%)",
+        "no-store",
+        "4 (57.1%)",
+        "quarantined: not-for-us",
         "unknown",
         "2 (100.0%)",
         "2 of 4 shown",
@@ -142,13 +180,20 @@ def test_a_full_report_tells_every_figure():
         "1 of 7 shown",
         "SDS message: 11 bytes",
     ]:
-        assert expected in text
+        assert expected in text, expected
+
+
+def test_what_should_be_done_comes_before_everything_but_the_headline():
+    lines = rendered(FULL).splitlines()
+    (place,) = (number for number, line in enumerate(lines) if "To do" in line)
+    assert place < 10
+    assert "Nothing to do." in rendered(EMPTY)
 
 
 def test_sections_without_content_are_left_out():
     text = rendered(EMPTY)
-    assert "nothing missing" in text
-    for section in ["Channels", "Senders", "Largest", "Incomplete", "Missing", "Quarantine", "Reed-Solomon", "UTC"]:
+    assert "No channel message is known." in text
+    for section in ["Channels", "Senders", "Largest", "Incomplete", "Lost", "Quarantine", "Reed-Solomon", "UTC"]:
         assert section not in text
 
 
@@ -156,7 +201,7 @@ def test_a_report_fits_a_terminal_of_eighty_columns_without_losing_a_figure():
     long = replace(FULL, channels=(replace(CHANNEL, channel_id="a channel with quite a long name indeed"),))
     text = rendered(long, width=80)
     assert max(map(len, text.splitlines())) <= 80
-    for figure in ["1,200", "600 (50.0%)", "7 (0.6%)", "1.5 s", "65.0 s"]:
+    for figure in ["1,207", "600 (50.0%)", "7 (0.6%)", "1.5 s", "65.0 s"]:
         assert figure in text
 
 

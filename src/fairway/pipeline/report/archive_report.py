@@ -7,12 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fairway.pipeline.report.causes import LostMessage
+from fairway.pipeline.report.evidence import AcknowledgementBasis
+from fairway.pipeline.report.headline import Headline, WaitingCount
+from fairway.pipeline.report.outages import Outage
+from fairway.pipeline.report.rates import OverLimit
+from fairway.pipeline.report.stores import TopicLack
+from fairway.pipeline.report.to_do import ToDo
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelReport:
     """One channel of the archive."""
 
     channel_id: str
+    messages: Headline
     content: int
     """SDS messages with content, each counted once however often it was sent; a segment is one."""
     sync: int
@@ -21,10 +30,9 @@ class ChannelReport:
     """Further copies of the same SDS messages: retries, repairs, or replays."""
     senders: int
     acknowledged: int
-    """Content messages that at least one other participant cites. A lower bound of what was acknowledged: a bloom
-    filter together with a cited descendant is evidence too, and is not looked at here."""
+    """Content messages that at least one other participant has: a lower bound (`AcknowledgementBasis`)."""
     latency_p50_ms: int | None
-    """From a message's timestamp to that of the first citation; None if nothing was acknowledged."""
+    """From a message's timestamp to that of the first acknowledgement; None if nothing was acknowledged."""
     latency_p95_ms: int | None
     delivered: int
     """Logical messages that can be read."""
@@ -46,10 +54,11 @@ class SenderReport:
     channel_id: str
     sender_id: str | None
     """The sender id; None for missing messages whose author no citation names."""
+    messages: Headline
     content: int
     sync: int
     acknowledged: int
-    """Content messages of this sender that another participant cites."""
+    """Content messages of this sender that another participant has: a lower bound."""
     delivered: int
     incomplete: int
     missing: int
@@ -89,18 +98,30 @@ class IncompleteMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MissingMessage:
-    """An SDS message that others cite and the archive does not hold."""
+class CauseCount:
+    """How many messages are lost for one cause."""
 
-    channel_id: str
-    message_id: str
-    sender_id: str | None
-    """Its author, if a citation names it."""
-    retrieval_hint: bytes | None
-    """Its message hash for a query of another store, if a citation has it."""
-    cited_by: int
-    """Messages that cite it."""
-    first_cited_ns: int
+    cause: str
+    """A value of `LossCause`."""
+    meaning: str
+    status: str | None
+    """For messages in quarantine their state there."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreReport:
+    """One store."""
+
+    source: str
+    had: int
+    lacked: int
+    """Of the messages that any store had."""
+    of: int
+    alone: int
+    """Messages that no other store had: a participant that did not ask this one did not get them from a store."""
+    outages: tuple[Outage, ...]
+    """In the order of time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +139,22 @@ class Quarantined:
 class ArchiveReport:
     """What one archive holds."""
 
+    headline: Headline
+    to_do: tuple[ToDo, ...]
+    """What should be done, the most urgent first."""
+    causes: tuple[CauseCount, ...]
+    """Why messages are lost, the most frequent cause first; all of them."""
+    stores: tuple[StoreReport, ...]
+    """The least complete first."""
+    stores_lacked: tuple[TopicLack, ...]
+    """What stores lacked by content topic, the most first, at most the limit."""
+    stores_lacked_in_all: int
+    """How many pairs of a store and a content topic there would be without it."""
+    over_limit: tuple[OverLimit, ...]
+    """Senders above the rate limit, the furthest first; all of them."""
+    acknowledgement: AcknowledgementBasis
+    waiting: tuple[WaitingCount, ...]
+    """The channels in which messages are held up, those with the most first; all of them."""
     archive: str
     messages: int
     """WakuMessages, each hash once."""
@@ -135,7 +172,7 @@ class ArchiveReport:
     """The largest first, at most the limit."""
     incomplete: tuple[IncompleteMessage, ...]
     """The nearest to complete first, at most the limit."""
-    missing: tuple[MissingMessage, ...]
+    missing: tuple[LostMessage, ...]
     """The most cited first, at most the limit."""
     quarantined: tuple[Quarantined, ...]
     """The most frequent reason first; all of them."""

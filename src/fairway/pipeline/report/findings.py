@@ -2,61 +2,165 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, Final, TypeVar
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 
 from fairway.pipeline.report.archive_report import (
     ArchiveReport,
+    CauseCount,
     ChannelReport,
     DeliveredMessage,
     IncompleteMessage,
-    MissingMessage,
     Quarantined,
     SenderReport,
+    StoreReport,
 )
+from fairway.pipeline.report.causes import CAUSES, Causes, LossCause, LostMessage
+from fairway.pipeline.report.evidence import acknowledgement_basis
+from fairway.pipeline.report.figures import TimeAxis, time_axis
+from fairway.pipeline.report.headline import Accounts, Sender, headline_of
 from fairway.pipeline.report.ranking import worst_first
-from fairway.pipeline.report.stores import StoreLacks, store_lacks
+from fairway.pipeline.report.rates import over_limit
+from fairway.pipeline.report.stores import store_lacks
+from fairway.pipeline.report.to_do import MOST_OF_A_KIND, Found, SenderLoss, StoreShare, to_do_of
 from fairway.pipeline.run.reading import RunTables
-from fairway.pipeline.stages.channel_log import DependencyStatus
 
 _Value = TypeVar("_Value")
+MOST_LACKS: Final = 100_000
+"""Pairs of a store and a content topic that are kept."""
+_NAMED_SENDERS: Final = MOST_OF_A_KIND * 10
+"""Senders that are looked at for what is to be done."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingCount:
-    """The SDS messages of a channel that a live participant could not deliver in order."""
+class Findings:
+    """What a report of a run needs, read from the tables once."""
 
-    channel_id: str
-    waiting: int
-    """Those that wait for missing messages, or for a circle of citations; directly or through others."""
-    unknown: int
-    """Those of which it was not computed."""
+    def __init__(self, tables: RunTables, limit: int = 20) -> None:
+        """Read the tables; lists of the report have at most ``limit`` entries."""
+        self.tables = tables
+        self.axis: TimeAxis | None = time_axis(tables)
+        self.accounts = Accounts(tables)
+        self.channel_rows = tables.all("channel_stats")
+        self.channels = {row["channel_id"]: self.accounts.of_channel(row) for row in self.channel_rows}
+        self.store_rows = stores_of(tables)
+        self.lacks = store_lacks(tables, [row["source"] for row in self.store_rows], MOST_LACKS, self.axis)
+        self.lost = Causes(tables)
+        self.causes: Counter[tuple[LossCause, str | None]] = Counter()
+        self.causes_of_senders: defaultdict[Sender, Counter[LossCause]] = defaultdict(Counter)
+        self._most_cited: list[LostMessage] = heapq.nsmallest(limit, self._counted(), key=_citations_first)
+        self.report = self._report(limit)
+
+    def _counted(self) -> Iterator[LostMessage]:
+        for message in self.lost:
+            self.causes[message.cause, message.status] += 1
+            self.causes_of_senders[message.channel_id, message.sender_id][message.cause] += 1
+            yield message
+
+    def _report(self, limit: int) -> ArchiveReport:
+        tables = self.tables
+        first_ns, last_ns = tables.range_of("waku_messages", "timestamp")
+        ordered = sorted(
+            self.channel_rows, key=lambda row: worst_first(self.channels[row["channel_id"]], row["channel_id"])
+        )
+        channels = tuple(_known(ChannelReport, row | {"messages": self.channels[row["channel_id"]]}) for row in ordered)
+        quarantined, unreadable_bytes = _quarantined(tables)
+        readable_bytes = sum(row["bytes"] for row in tables.all("bandwidth", ["bytes"]))
+        stores, senders = self._stores(), self._senders(max(limit, _NAMED_SENDERS))
+        headline, limited = headline_of(self.channels.values()), over_limit(tables)
+        causes = Counter[LossCause]()
+        for (cause, _), number in self.causes.items():
+            causes[cause] += number
+        uris = {source["label"]: source["uri"] for source in tables.manifest["sources"]}
+        found = Found(
+            adds_up=tables.balance.adds_up,
+            headline=headline,
+            stores=[
+                StoreShare(
+                    source=store.source,
+                    uri=uris.get(store.source),
+                    lacked=store.lacked,
+                    of=store.of,
+                    outages=store.outages,
+                )
+                for store in stores
+            ],
+            senders=[self._loss(sender) for sender in senders if sender.messages.lost],
+            over_limit=limited,
+            causes=causes,
+            quarantined={reason.status: reason.count for reason in quarantined},
+        )
+        return ArchiveReport(
+            headline=headline,
+            to_do=to_do_of(found),
+            causes=tuple(
+                CauseCount(cause=cause.value, meaning=CAUSES[cause], status=status, count=number)
+                for (cause, status), number in sorted(self.causes.items(), key=lambda told: (-told[1], str(told[0])))
+            ),
+            stores=stores,
+            stores_lacked=self.lacks.topics[:limit],
+            stores_lacked_in_all=self.lacks.total,
+            over_limit=limited,
+            acknowledgement=acknowledgement_basis(
+                tables, sum(row["content"] for row in ordered), sum(row["acknowledged"] for row in ordered)
+            ),
+            waiting=tuple(self.accounts.waiting),
+            archive=", ".join(source["label"] or source["uri"] for source in tables.manifest["sources"]),
+            messages=tables.rows("waku_messages"),
+            payload_bytes=readable_bytes + unreadable_bytes,
+            first_ns=first_ns,
+            last_ns=last_ns,
+            channels=channels,
+            senders=senders[:limit],
+            senders_in_all=tables.rows("sender_stats"),
+            delivered=_largest(tables, limit),
+            incomplete=_nearly_complete(tables, limit),
+            missing=tuple(self._most_cited),
+            quarantined=quarantined,
+        )
+
+    def _stores(self) -> tuple[StoreReport, ...]:
+        return tuple(
+            StoreReport(
+                source=row["source"],
+                had=row["messages"],
+                lacked=row["missing"],
+                of=row["of"],
+                alone=told.alone,
+                outages=told.outages,
+            )
+            for row, told in zip(self.store_rows, self.lacks.stores, strict=True)
+        )
+
+    def _senders(self, limit: int) -> tuple[SenderReport, ...]:
+        def told() -> Iterator[SenderReport]:
+            for batch in self.tables.batches("sender_stats", _SENDER_COLUMNS):
+                for row in batch.to_pylist():
+                    yield _known(SenderReport, row | {"messages": self.accounts.of_sender(row)})
+
+        worst = heapq.nsmallest(
+            limit, told(), key=lambda each: worst_first(each.messages, each.channel_id, each.sender_id)
+        )
+        return tuple(worst)
+
+    def _loss(self, sender: SenderReport) -> SenderLoss:
+        causes = self.causes_of_senders[sender.channel_id, sender.sender_id]
+        return SenderLoss(
+            channel_id=sender.channel_id,
+            sender_id=sender.sender_id,
+            lost=sender.messages.lost,
+            known=sender.messages.known,
+            cause=max(causes, key=lambda cause: causes[cause], default=LossCause.UNKNOWN),
+        )
 
 
 def report_of(tables: RunTables, limit: int = 20) -> ArchiveReport:
     """Return the report of a run; its lists have at most ``limit`` entries."""
-    first_ns, last_ns = tables.range_of("waku_messages", "timestamp")
-    channels = [_known(ChannelReport, row) for row in tables.all("channel_stats", _names(ChannelReport))]
-    quarantined, unreadable_bytes = _quarantined(tables)
-    readable_bytes = sum(row["bytes"] for row in tables.all("bandwidth", ["bytes"]))
-    return ArchiveReport(
-        archive=", ".join(source["label"] or source["uri"] for source in tables.manifest["sources"]),
-        messages=tables.rows("waku_messages"),
-        payload_bytes=readable_bytes + unreadable_bytes,
-        first_ns=first_ns,
-        last_ns=last_ns,
-        channels=tuple(sorted(channels, key=lambda told: worst_first(asdict(told)))),
-        senders=senders_of(tables, limit),
-        senders_in_all=tables.rows("sender_stats"),
-        delivered=_largest(tables, limit),
-        incomplete=_nearly_complete(tables, limit),
-        missing=_most_cited(tables, limit),
-        quarantined=quarantined,
-    )
+    return Findings(tables, limit).report
 
 
 def bandwidth_of(tables: RunTables) -> list[tuple[str, int, int]]:
@@ -69,37 +173,6 @@ def bandwidth_of(tables: RunTables) -> list[tuple[str, int, int]]:
     return [(part, size, messages[part]) for part, size in sizes.most_common()]
 
 
-def senders_of(tables: RunTables, limit: int) -> tuple[SenderReport, ...]:
-    """Return senders, those with the most lost messages first, and of equals the busiest."""
-    columns = {name: ds.field(name) for name in _names(SenderReport)}
-    columns["lost"] = ds.field("missing") + ds.field("incomplete")
-    order = [
-        ("lost", "descending"),
-        ("content", "descending"),
-        ("sync", "descending"),
-        ("channel_id", "ascending"),
-        ("sender_id", "ascending"),
-    ]
-    return tuple(_known(SenderReport, row) for row in tables.head("sender_stats", columns, order, limit))
-
-
-def waiting_of(tables: RunTables) -> list[WaitingCount]:
-    """Return the channels in which messages wait, or may wait, those with the most first."""
-    waiting: Counter[str] = Counter()
-    unknown: Counter[str] = Counter()
-    is_incomplete = ds.field("status") != DependencyStatus.COMPLETE.value
-    for batch in tables.batches("sds_ordered", ["channel_id", "status"], is_incomplete):
-        grouped = pa.Table.from_batches([batch]).group_by(["channel_id", "status"], use_threads=False)
-        for row in grouped.aggregate([([], "count_all")]).to_pylist():
-            counts = unknown if row["status"] == DependencyStatus.NOT_COMPUTED.value else waiting
-            counts[row["channel_id"]] += row["count_all"]
-    found = [
-        WaitingCount(channel_id=channel_id, waiting=waiting[channel_id], unknown=unknown[channel_id])
-        for channel_id in waiting.keys() | unknown.keys()
-    ]
-    return sorted(found, key=lambda told: (-told.waiting, -told.unknown, told.channel_id))
-
-
 def busiest_epochs(tables: RunTables, limit: int) -> list[dict[str, Any]]:
     """Return the senders and epochs of most transmissions, as rows of ``rate_utilisation``."""
     order = [("messages", "descending"), ("epoch_start_ms", "ascending"), ("sender_id", "ascending")]
@@ -110,12 +183,6 @@ def busiest_epochs(tables: RunTables, limit: int) -> list[dict[str, Any]]:
 def stores_of(tables: RunTables) -> list[dict[str, Any]]:
     """Return the rows of ``store_completeness``, the least complete store first."""
     return sorted(tables.all("store_completeness"), key=lambda row: (row["messages"], str(row["source"])))
-
-
-def lacks_of(tables: RunTables, limit: int) -> StoreLacks:
-    """Return what each of the stores lacked, by content topic, without its place in time."""
-    stores = [row["source"] for row in stores_of(tables)]
-    return store_lacks(tables, stores, limit, 0, lambda timestamps: timestamps)
 
 
 def _largest(tables: RunTables, limit: int) -> tuple[DeliveredMessage, ...]:
@@ -150,16 +217,8 @@ def _nearly_complete(tables: RunTables, limit: int) -> tuple[IncompleteMessage, 
     return tuple(_known(IncompleteMessage, row) for row in rows)
 
 
-def _most_cited(tables: RunTables, limit: int) -> tuple[MissingMessage, ...]:
-    columns = ["channel_id", "message_id", "sender_id", "retrieval_hint", "cited_by", "first_cited"]
-    order = [
-        ("cited_by", "descending"),
-        ("first_cited", "ascending"),
-        ("channel_id", "ascending"),
-        ("message_id", "ascending"),
-    ]
-    rows = tables.head("missing_messages", columns, order, limit)
-    return tuple(MissingMessage(first_cited_ns=row.pop("first_cited"), **row) for row in rows)
+def _citations_first(message: LostMessage) -> tuple[Any, ...]:
+    return (-message.cited_by, message.first_cited_ns or 0, message.channel_id, message.message_id)
 
 
 def _quarantined(tables: RunTables) -> tuple[tuple[Quarantined, ...], int]:
@@ -182,3 +241,6 @@ def _names(kind: type[Any]) -> list[str]:
 
 def _known(make: type[_Value], row: dict[str, Any]) -> _Value:
     return make(**{name: row[name] for name in _names(make)})
+
+
+_SENDER_COLUMNS: Final = [*(name for name in _names(SenderReport) if name != "messages"), "ephemeral"]

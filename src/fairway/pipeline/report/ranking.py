@@ -1,10 +1,14 @@
-"""Orders channels from the worst to the best: by the lost share that is certain, so that few messages weigh less."""
+"""Orders channels and senders from the worst to the best, by the lost share that is certain.
+
+Of few messages less is certain, so that they weigh less.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, Final
+
+from fairway.pipeline.report.headline import Headline
 
 _Z: Final = 1.96
 """Of 95 % certainty."""
@@ -19,8 +23,11 @@ def least_share(part: int, whole: int) -> float:
     return max((share + slack / 2 - spread) / (1 + slack), 0.0)
 
 
-def worst_first(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what orders rows of ``channel_stats`` from the worst channel to the best, the busiest first of equals."""
-    lost = least_share(row["missing"], row["content"] + row["missing"])
-    unreadable = least_share(row["incomplete"], row["delivered"] + row["incomplete"])
-    return (-max(lost, unreadable), -row["content"], -row["sync"], str(row["channel_id"]))
+def lost_share(told: Headline) -> float:
+    """Return the share of the messages known that is lost or incomplete, as far as it is certain."""
+    return least_share(told.lost + told.incomplete, told.known)
+
+
+def worst_first(told: Headline, *names: object) -> tuple[Any, ...]:
+    """Return what orders channels or senders from the worst to the best, the busiest first of equals."""
+    return (-lost_share(told), -told.known, *map(str, names))

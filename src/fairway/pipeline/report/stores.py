@@ -3,12 +3,15 @@
 One pass over the topics, timestamps and stores of ``waku_messages``, without payloads. Memory is bounded by the number
 of stores and time intervals, and by `MOST_TOPICS`: any sender can invent topics, so that further ones are counted
 together.
+
+A message that only one store had is lost with that store. So the stores that a participant asks decide whether it gets
+such a message. When it asked is in no archive.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,10 +20,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fairway.pipeline.report.figures import TimeAxis
+from fairway.pipeline.report.outages import Outage, outages
 from fairway.pipeline.run.reading import RunTables
 
 MOST_TOPICS: Final = 10_000
 OTHER_TOPICS: Final = "(all other topics)"
+_FINER: Final = 512
+"""Intervals, for each one that is drawn, in which outages are looked for: some 3 s each in a day."""
 
 _Ints = npt.NDArray[np.int64]
 
@@ -37,6 +44,19 @@ class TopicLack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOverTime:
+    """A store, and what it lacked of what other stores had, in equal stretches of time."""
+
+    source: str
+    alone: int
+    """Messages that no other store had, at any time."""
+    lacked: tuple[int, ...]
+    of: tuple[int, ...]
+    """Messages that any other store had."""
+    outages: tuple[Outage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLacks:
     """What stores lacked."""
 
@@ -44,42 +64,60 @@ class StoreLacks:
     """Those of which most is lacking first, at most the limit."""
     total: int
     """How many pairs of a store and a topic there are in which something is lacking."""
-    stretches: tuple[tuple[int, ...], ...]
-    """For each store how many messages it lacked in each stretch of time."""
+    stores: tuple[StoreOverTime, ...]
+    """In the order in which the stores were given."""
 
 
-def store_lacks(
-    tables: RunTables, stores: Sequence[str], limit: int, bins: int, bin_of: Callable[[_Ints], _Ints]
-) -> StoreLacks:
-    """Return what each of ``stores`` lacked.
-
-    ``bin_of`` tells the stretch of each timestamp, from 0 to ``bins``; what it puts outside is of no stretch.
-    """
+def store_lacks(tables: RunTables, stores: Sequence[str], limit: int, axis: TimeAxis | None) -> StoreLacks:
+    """Return what each of ``stores`` lacked; without an axis its place in time is left out."""
     places = pa.array(list(stores), type=pa.string())
     topics: set[str] = set()
     known: Counter[str] = Counter()
     lacking: list[Counter[str]] = [Counter() for _ in stores]
-    stretches = np.zeros((len(stores), bins + 2), dtype=np.int64)
+    alone = np.zeros(len(stores), dtype=np.int64)
+    fine = None if axis is None else axis.finer(_FINER)
+    shape = (len(stores), 0 if fine is None else fine.bins + 2)
+    lacked, of = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     for batch in tables.batches("waku_messages", ["content_topic", "timestamp", "sources"]):
         had = _had(batch.column("sources"), places)
+        owners = _plain(pc.fill_null(pc.list_value_length(batch.column("sources")), 0))
         named = [_counted_as(topic, topics) for topic in batch.column("content_topic").to_pylist()]
         known.update(named)
         times = np.asarray(batch.column("timestamp").to_numpy(zero_copy_only=False), dtype=np.int64)
-        stretch = np.clip(bin_of(times), -1, bins) + 1
+        stretch = None if fine is None else fine.bin_of(times) + 1
         for store, lack in enumerate(lacking):
-            absent = np.flatnonzero(~had[store])
-            lack.update(named[row] for row in absent.tolist())
-            np.add.at(stretches[store], stretch[absent], 1)
+            absent = ~had[store]
+            by_others = owners > had[store]
+            alone[store] += int(np.count_nonzero(had[store] & ~by_others))
+            lack.update(named[row] for row in np.flatnonzero(absent).tolist())
+            if stretch is not None:
+                of[store] += np.bincount(stretch[by_others], minlength=shape[1])
+                lacked[store] += np.bincount(stretch[absent & by_others], minlength=shape[1])
     found = [
-        TopicLack(source=source, content_topic=topic, lacked=lacked, of=known[topic])
+        TopicLack(source=source, content_topic=topic, lacked=lacked_of, of=known[topic])
         for source, lack in zip(stores, lacking, strict=True)
-        for topic, lacked in lack.items()
+        for topic, lacked_of in lack.items()
     ]
     found.sort(key=lambda told: (-told.lacked, told.source, told.content_topic))
     return StoreLacks(
         topics=tuple(found[:limit]),
         total=len(found),
-        stretches=tuple(tuple(lane) for lane in stretches[:, 1:-1].tolist()),
+        stores=tuple(
+            _over_time(source, int(alone[store]), lacked[store, 1:-1], of[store, 1:-1], fine)
+            for store, source in enumerate(stores)
+        ),
+    )
+
+
+def _over_time(source: str, alone: int, lacked: _Ints, of: _Ints, fine: TimeAxis | None) -> StoreOverTime:
+    if fine is None:
+        return StoreOverTime(source=source, alone=alone, lacked=(), of=(), outages=())
+    return StoreOverTime(
+        source=source,
+        alone=alone,
+        lacked=tuple(lacked.reshape(-1, _FINER).sum(axis=1).tolist()),
+        of=tuple(of.reshape(-1, _FINER).sum(axis=1).tolist()),
+        outages=outages(source, lacked, of, fine.begin_ns, fine.width_ns),
     )
 
 

@@ -9,24 +9,13 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from fairway.pipeline.report.findings import (
-    bandwidth_of,
-    busiest_epochs,
-    lacks_of,
-    report_of,
-    stores_of,
-    waiting_of,
-)
-from fairway.pipeline.report.html.figures import LATENCIES_MS, latencies, utilisation
-from fairway.pipeline.report.html.words import duration
-from fairway.pipeline.report.terminal_tables import (
-    new_table,
-    plain,
-    render_report,
-    render_summary,
-    share_text,
-    size_text,
-)
+from fairway.pipeline.report.archive_report import ArchiveReport
+from fairway.pipeline.report.evidence import meaning_of
+from fairway.pipeline.report.figures import LATENCIES_MS, latencies, utilisation
+from fairway.pipeline.report.findings import bandwidth_of, busiest_epochs, report_of
+from fairway.pipeline.report.terminal_tables import new_table, plain, render_report, render_summary
+from fairway.pipeline.report.to_do import outage_text
+from fairway.pipeline.report.words import duration, share_text, size_text
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.summary import Balance, RunSummary
 
@@ -50,12 +39,14 @@ def print_summary(summary: RunSummary, console: Console) -> None:
 
 def print_run_report(tables: RunTables, console: Console, limit: int) -> None:
     """Print the report of a finished run."""
-    parts: list[RenderableType] = [render_report(report_of(tables, limit), limit)]
+    report = report_of(tables, limit)
+    parts: list[RenderableType] = [render_report(report, limit)]
     sections = (
-        _waiting(tables, limit),
+        _waiting(report, limit),
+        _evidence(report),
         _latency(tables),
         _epochs(tables, limit),
-        *_stores(tables, limit),
+        *_stores(report, limit),
         _bandwidth(tables),
     )
     for section in sections:
@@ -99,16 +90,25 @@ def render_balance(balance: Balance) -> Table:
     return table
 
 
-def _waiting(tables: RunTables, limit: int) -> Table:
-    found = waiting_of(tables)
-    stats = {row["channel_id"]: row for row in tables.all("channel_stats", ["channel_id", "content", "missing"])}
-    table = new_table("Waiting for missing messages", ["channel"], ["SDS messages that wait", "of", "behind missing"])
-    for told in found[:limit]:
-        known = stats[told.channel_id]
+def _waiting(report: ArchiveReport, limit: int) -> Table:
+    known = {channel.channel_id: channel.messages for channel in report.channels}
+    table = new_table("Held up by lost messages", ["channel"], ["held up", "of", "behind lost"])
+    for told in report.waiting[:limit]:
+        messages = known[told.channel_id]
         waiting = f"{told.waiting:,}" if not told.unknown else "unknown"
-        table.add_row(plain(told.channel_id), waiting, f"{known['content']:,}", f"{known['missing']:,}")
-    if len(found) > limit:
-        table.caption = f"and {len(found) - limit:,} more of {len(found):,} channels"
+        table.add_row(plain(told.channel_id), waiting, f"{messages.known:,}", f"{messages.lost:,}")
+    if len(report.waiting) > limit:
+        table.caption = f"and {len(report.waiting) - limit:,} more of {len(report.waiting):,} channels"
+    return table
+
+
+def _evidence(report: ArchiveReport) -> Table:
+    told = report.acknowledgement
+    table = new_table("What acknowledgement rests on", ["evidence"], ["messages and participants"])
+    table.add_column("that is")
+    for evidence, number in told.evidence.items():
+        table.add_row(evidence, f"{number:,}", meaning_of(evidence))
+    table.caption = told.caution
     return table
 
 
@@ -134,21 +134,24 @@ def _latency(tables: RunTables) -> Table:
     return table
 
 
-def _stores(tables: RunTables, limit: int) -> tuple[Table, Table]:
-    rows = stores_of(tables)
-    table = new_table("Stores, least complete first", ["store"], ["had", "of all", "lacked"])
-    for row in rows:
-        share = share_text(row["messages"], row["of"]) if row["of"] else "-"
-        table.add_row(plain(row["source"]), f"{row['messages']:,}", share, f"{row['missing']:,}")
-    table.caption = f"of {tables.rows('waku_messages'):,} that any had"
+def _stores(report: ArchiveReport, limit: int) -> tuple[Table, Table, Table]:
+    table = new_table("Stores, least complete first", ["store"], ["had", "of all", "lacked", "alone had"])
+    out = new_table("Outages of stores", ["outage"], ["lacked", "of"])
+    for store in report.stores:
+        share = share_text(store.had, store.of) if store.of else "-"
+        table.add_row(plain(store.source), f"{store.had:,}", share, f"{store.lacked:,}", f"{store.alone:,}")
+        for outage in store.outages[:limit]:
+            out.add_row(plain(outage_text(outage)), f"{outage.lacked:,}", f"{outage.of:,}")
+    table.caption = f"of {report.messages:,} that any had; alone had: would be lost without this store"
+    out.caption = "of the messages that other stores had then"
     lacked = new_table("What stores lacked, most first", ["store", "content topic"], ["lacked", "of"])
-    if any(row["missing"] for row in rows):
-        lacks = lacks_of(tables, limit)
-        for told in lacks.topics:
-            lacked.add_row(plain(told.source), plain(told.content_topic), f"[red]{told.lacked:,}[/]", f"{told.of:,}")
-        if len(lacks.topics) < lacks.total:
-            lacked.caption = f"{len(lacks.topics):,} of {lacks.total:,} pairs of store and topic shown"
-    return table, lacked
+    for told in report.stores_lacked:
+        lacked.add_row(plain(told.source), plain(told.content_topic), f"{told.lacked:,}", f"{told.of:,}")
+    if len(report.stores_lacked) < report.stores_lacked_in_all:
+        lacked.caption = (
+            f"{len(report.stores_lacked):,} of {report.stores_lacked_in_all:,} pairs of store and topic shown"
+        )
+    return table, out, lacked
 
 
 def _epochs(tables: RunTables, limit: int) -> Table:

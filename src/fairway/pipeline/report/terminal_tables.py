@@ -6,19 +6,20 @@ in one line.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from fairway.pipeline.report.archive_report import ArchiveReport
-from fairway.units import MS_PER_S
+from fairway.pipeline.report.headline import Headline
+from fairway.pipeline.report.words import counted, duration_text, share_text, size_text
 from fairway.visible import visible
 
 _SHORT_ID: Final = 12
@@ -26,9 +27,7 @@ _NARROWEST: Final = 8
 _MOST_CHANNELS: Final = 50
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOSECONDS: Final = 1_000_000_000
-_KIB: Final = 1_024
-_LEAST_SHARE: Final = 0.001
-_SIZE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
+_COUNTS: Final = ("known", "lost", "incomplete", "held up")
 
 
 def print_report(report: ArchiveReport, console: Console | None = None) -> None:
@@ -48,57 +47,70 @@ def render_report(report: ArchiveReport, channels: int = _MOST_CHANNELS) -> Rend
 
 
 def render_summary(report: ArchiveReport) -> RenderableType:
-    """Return the counts at the head of a report."""
-    total = report.total
-    reassembled, recovered, missing = total("reassembled"), total("recovered"), total("missing")
-    lines = [f"{_count(report.messages, 'Waku message')}, {size_text(report.payload_bytes)}"]
-    if report.first_ns is not None and report.last_ns is not None:
-        lines.append(f"sent from {_time(report.first_ns)} to {_time(report.last_ns)} UTC")
-    lines.append(
-        f"[green]{_count(total('delivered'), 'message')}[/] can be read, {size_text(total('delivered_bytes'))}: "
-        f"{total('delivered') - reassembled:,} sent whole, {reassembled:,} in segments"
-    )
-    content, incomplete = total("content"), total("incomplete")
-    lines.append(
-        f"[green]{total('acknowledged'):,}[/] of {_count(content, 'SDS message')} acknowledged by others"
-        + (f" ({share_text(total('acknowledged'), content)})" if content else "")
-    )
-    if recovered:
-        lines.append(f"[cyan]{recovered:,}[/] of {reassembled:,} in segments saved by Reed-Solomon")
-    if missing:
-        known = content + missing
-        lines.append(f"[red]{missing:,}[/] of {known:,} SDS messages known of missing ({share_text(missing, known)})")
+    """Return the head of a report: what became of all messages, and what should be done."""
+    lines = _headline(report.headline)
+    if report.to_do:
+        lines += ["", "[bold]To do[/]"]
+        for each in report.to_do:
+            lines += [f"[red]•[/] {escape(each.what)}", f"  [dim]{escape(each.action)}[/]"]
+            lines += [f"  [cyan]{escape(command)}[/]" for command in each.commands]
     else:
-        lines.append("[green]nothing missing[/]")
-    if incomplete:
-        lines.append(f"[yellow]{incomplete:,}[/] of {reassembled + incomplete:,} segmented messages incomplete")
-    if report.quarantined:
-        unreadable = sum(reason.count for reason in report.quarantined)
+        lines += ["", "[green]Nothing to do.[/]"]
+    lines += ["", *_whole(report), *_acknowledged(report)]
+    return Panel("\n".join(lines), title=plain(report.archive), title_align="left", border_style="blue", expand=False)
+
+
+def _headline(told: Headline) -> list[str]:
+    if not told.known:
+        return ["No channel message is known."]
+    counts = [("readable", told.readable), ("lost", told.lost), ("held up", told.held_up)]
+    words = [f"[bold]{number:,} {name}[/] ({share_text(number, told.known)})" for name, number in counts]
+    lines = [f"Of [bold]{counted(told.known, 'message')} known[/], {words[0]}, {words[1]}, {words[2]}"]
+    if told.incomplete:
         lines.append(
-            f"[yellow]{unreadable:,}[/] of {_count(report.messages, 'Waku message')} in quarantine "
-            f"({share_text(unreadable, report.messages)})"
+            f"{told.incomplete:,} ({share_text(told.incomplete, told.known)}) are segments that lack the others"
         )
-    return Panel.fit("\n".join(lines), title=plain(report.archive), title_align="left", border_style="blue")
+    if told.held_up:
+        lines.append("Held up: there, and delivered only once a lost one before it comes or is given up")
+    if told.undetermined:
+        lines.append(f"Of {told.undetermined:,} it is not computed whether they are held up (--max-channel-bytes)")
+    return lines
+
+
+def _whole(report: ArchiveReport) -> list[str]:
+    lines = [f"{counted(report.messages, 'Waku message')}, {size_text(report.payload_bytes)}"]
+    if report.first_ns is not None and report.last_ns is not None:
+        lines[0] += f", sent from {_time(report.first_ns)} to {_time(report.last_ns)} UTC"
+    recovered, reassembled = report.total("recovered"), report.total("reassembled")
+    if recovered:
+        lines.append(f"{recovered:,} of {counted(reassembled, 'message')} in segments saved by Reed-Solomon")
+    return lines
+
+
+def _acknowledged(report: ArchiveReport) -> list[str]:
+    told = report.acknowledgement
+    if not told.content:
+        return []
+    share = share_text(told.acknowledged, told.content)
+    read = "bloom filters read" if told.filters_read else "bloom filters not read, see --blooms"
+    return [
+        f"{told.acknowledged:,} of {told.content:,} that are there acknowledged by others ({share}), at least: {read}"
+    ]
 
 
 def _channels(report: ArchiveReport, most: int) -> Table:
-    figures = ["senders", "content", "missing", "incomplete", "acknowledged", "p50", "p95"]
-    table = new_table("Channels, worst first", ["channel"], figures)
+    table = new_table("Channels, worst first", ["channel"], [*_COUNTS, "acknowledged", "p50", "p95"])
     for channel in report.channels[:most]:
         table.add_row(
             plain(channel.channel_id),
-            f"{channel.senders:,}",
-            f"{channel.content:,}",
-            _lost(channel.missing, channel.content),
-            _lost(channel.incomplete, channel.delivered),
+            *_counts(channel.messages),
             _share(channel.acknowledged, channel.content),
             duration_text(channel.latency_p50_ms),
             duration_text(channel.latency_p95_ms),
         )
     table.caption = (
-        "content: SDS messages that are there; missing: of these and itself;\n"
-        "incomplete: of messages, readable or not; acknowledged: of content,\n"
-        "by others; p50, p95: after how long, by the first of them"
+        "of all that are known of the channel; a message in segments is several;\n"
+        "acknowledged: at least, of those there; p50, p95: how soon, by the first"
     )
     if len(report.channels) > most:
         table.caption = f"{most:,} of {len(report.channels):,} shown\n{table.caption}"
@@ -106,18 +118,34 @@ def _channels(report: ArchiveReport, most: int) -> Table:
 
 
 def _senders(report: ArchiveReport) -> Table:
-    figures = ["content", "missing", "incomplete", "acknowledged"]
-    table = new_table("Senders, those of whom most was lost first", ["channel", "sender"], figures)
+    table = new_table("Senders, those of whom most was lost first", ["channel", "sender"], [*_COUNTS, "acknowledged"])
     for sender in report.senders:
         table.add_row(
             plain(sender.channel_id),
             plain("unknown" if sender.sender_id is None else sender.sender_id),
-            f"{sender.content:,}",
-            _lost(sender.missing, sender.content),
-            _lost(sender.incomplete, sender.delivered),
+            *_counts(sender.messages),
             _share(sender.acknowledged, sender.content),
         )
     return _cut(table, len(report.senders), report.senders_in_all)
+
+
+def _counts(told: Headline) -> tuple[str, ...]:
+    """Return the figures of the headline, each with its share of what is known."""
+    shares = (_share(number, told.known) if number else "0" for number in (told.lost, told.incomplete, told.held_up))
+    return (f"{told.known:,}", *shares)
+
+
+def _causes(report: ArchiveReport) -> Table:
+    table = new_table("Why messages are lost", ["cause"], ["messages"])
+    table.add_column("that is")
+    for each in report.causes:
+        cause = each.cause if each.status is None else f"{each.cause}: {each.status}"
+        table.add_row(plain(cause), _share(each.count, report.headline.lost), each.meaning)
+    table.caption = (
+        "of all that are lost. When a participant asked which store is in no archive,\n"
+        "so that a message which came to its store too late cannot be told from others"
+    )
+    return table
 
 
 def _delivered(report: ArchiveReport) -> Table:
@@ -155,8 +183,9 @@ def _incomplete(report: ArchiveReport) -> Table:
 
 def _missing(report: ArchiveReport) -> Table:
     table = new_table(
-        "Missing messages, most cited first", ["SDS id", "channel", "sender"], ["cited by", "first cited (UTC)"]
+        "Lost messages, most cited first", ["SDS id", "channel", "sender"], ["cited by", "first cited (UTC)"]
     )
+    table.add_column("cause")
     table.add_column("store hash")
     for message in report.missing:
         table.add_row(
@@ -165,9 +194,10 @@ def _missing(report: ArchiveReport) -> Table:
             plain(message.sender_id or "?"),
             f"{message.cited_by:,}",
             _time(message.first_cited_ns),
+            message.cause.value,
             "-" if message.retrieval_hint is None else _short(message.retrieval_hint.hex()),
         )
-    return _cut(table, len(report.missing), report.total("missing"))
+    return _cut(table, len(report.missing), report.headline.lost)
 
 
 def _quarantined(report: ArchiveReport) -> Table:
@@ -175,7 +205,7 @@ def _quarantined(report: ArchiveReport) -> Table:
     table.add_column("for example")
     for reason in report.quarantined:
         table.add_row(reason.status, _share(reason.count, report.messages), plain(reason.example))
-    table.caption = f"of {_count(report.messages, 'distinct Waku message')}"
+    table.caption = f"of {counted(report.messages, 'distinct Waku message')}"
     return table
 
 
@@ -203,41 +233,8 @@ def _cut(table: Table, shown: int, total: int) -> Table:
     return table
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _share(part: int, whole: int) -> str:
     return f"{part:,} ({share_text(part, whole)})" if whole else f"{part:,}"
-
-
-def _lost(part: int, rest: int) -> str:
-    return f"[red]{_share(part, part + rest)}[/]" if part else "0"
-
-
-def share_text(part: int, whole: int) -> str:
-    """Return a share of what is not 0; some is never shown as none, nor nearly all as all."""
-    share = part / whole
-    if 0 < share < _LEAST_SHARE:
-        return f"<{_LEAST_SHARE:.1%}"
-    if 1 - _LEAST_SHARE < share < 1:
-        return f">{1 - _LEAST_SHARE:.1%}"
-    return f"{share:.1%}"
-
-
-def size_text(size_bytes: int) -> str:
-    """Return a size in the unit that suits it."""
-    if size_bytes < _KIB:
-        return f"{size_bytes:,} B"
-    power = min(int(math.log(size_bytes, _KIB)), len(_SIZE_UNITS))
-    return f"{size_bytes / _KIB**power:,.1f} {_SIZE_UNITS[power - 1]}"
-
-
-def duration_text(milliseconds: int | None) -> str:
-    """Return a time in milliseconds or seconds; None, which is unknown, as a dash."""
-    if milliseconds is None:
-        return "-"
-    return f"{milliseconds} ms" if milliseconds < MS_PER_S else f"{milliseconds / MS_PER_S:,.1f} s"
 
 
 def _time(timestamp_ns: int) -> str:
@@ -254,6 +251,7 @@ def plain(text: str) -> Text:
 
 
 _SECTIONS: Final[tuple[tuple[Callable[[ArchiveReport], Table], Callable[[ArchiveReport], object]], ...]] = (
+    (_causes, lambda report: report.causes),
     (_senders, lambda report: report.senders),
     (_delivered, lambda report: report.delivered),
     (_incomplete, lambda report: report.incomplete),

@@ -12,6 +12,8 @@ from html import escape
 from itertools import count
 from typing import Final
 
+from fairway.pipeline.report.words import of
+
 _WIDTH: Final = 420
 _LEFT: Final = 4
 _RIGHT: Final = 416
@@ -21,7 +23,7 @@ _BOTTOM: Final = _TOP + _PLOT_HEIGHT
 _HEIGHT: Final = _BOTTOM + 22
 _BAR_PITCH: Final = 36
 _BAR_THICKNESS: Final = 12
-_FAINTEST: Final = 0.3
+_FAINTEST: Final = 0.12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,19 @@ class Tick:
     place: float
     """From 0, the left end, to 1."""
     label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """A row of a timeline: for each stretch of time a part of a whole."""
+
+    label: str
+    note: str
+    parts: Sequence[int]
+    wholes: Sequence[int]
+    """0 where there was nothing that could be lacking."""
+    bad: frozenset[int] = frozenset()
+    """Stretches in which something was wrong."""
 
 
 class Charts:
@@ -110,27 +125,25 @@ class Charts:
         )
         return self._figure(title, described, _HEIGHT, marks)
 
-    def lanes(
-        self, title: str, described: str, lanes: Sequence[tuple[str, str, Sequence[int]]], ticks: Sequence[Tick]
-    ) -> str:
-        """Return a timeline: for each lane its label, a note, and a count for each stretch of time, darker for more."""
-        most = max((number for _, _, numbers in lanes for number in numbers), default=0) or 1
+    def lanes(self, title: str, described: str, lanes: Sequence[Lane], ticks: Sequence[Tick]) -> str:
+        """Return a timeline: each stretch of a lane is darker the greater its part of its whole is."""
         marks = []
-        for row, (label, note, numbers) in enumerate(lanes):
+        for row, lane in enumerate(lanes):
             top = row * _BAR_PITCH
-            wide = (_RIGHT - _LEFT) / max(len(numbers), 1)
+            wide = (_RIGHT - _LEFT) / max(len(lane.wholes), 1)
             marks.append(
-                f'<text x="{_LEFT}" y="{top + 13}">{escape(label)}</text>'
-                f'<text x="{_RIGHT}" y="{top + 13}" text-anchor="end">{escape(note)}</text>'
+                f'<text x="{_LEFT}" y="{top + 13}">{escape(lane.label)}</text>'
+                f'<text x="{_RIGHT}" y="{top + 13}" text-anchor="end">{escape(lane.note)}</text>'
                 f'<rect class="track" x="{_LEFT}" y="{top + 18}" width="{_RIGHT - _LEFT}" height="{_BAR_THICKNESS}"/>'
             )
-            for place, number in enumerate(numbers):
-                if number:
-                    shade = _FAINTEST + (1 - _FAINTEST) * number / most
+            for place, (part, whole) in enumerate(zip(lane.parts, lane.wholes, strict=True)):
+                if part:
+                    share = min(part / max(whole, 1), 1.0)
                     marks.append(
-                        f'<rect class="bar bad" x="{_LEFT + place * wide:.1f}" y="{top + 18}" width="{wide:.1f}"'
-                        f' height="{_BAR_THICKNESS}" fill-opacity="{shade:.2f}"><title>{escape(label)}: {number:,}'
-                        "</title></rect>"
+                        f'<rect class="bar{" bad" if place in lane.bad else ""}" x="{_LEFT + place * wide:.1f}"'
+                        f' y="{top + 18}" width="{wide:.1f}" height="{_BAR_THICKNESS}"'
+                        f' fill-opacity="{_FAINTEST + (1 - _FAINTEST) * share:.2f}"><title>{escape(lane.label)}: '
+                        f"{of(part, whole)}</title></rect>"
                     )
         height = len(lanes) * _BAR_PITCH
         marks += [_tick_label(tick, height + 12) for tick in ticks]

@@ -1,27 +1,94 @@
-"""The last sections of an HTML report: bandwidth, the rate limit, quarantine, stores.
+"""The sections of an HTML report on traffic: over time, acknowledgement, the rate limit, quarantine, bandwidth.
 
 Each returns a lead, in HTML, and the charts and tables that stand below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from fairway.pipeline.report.findings import bandwidth_of, busiest_epochs, stores_of
-from fairway.pipeline.report.html import figures
+from fairway.pipeline.report import figures
+from fairway.pipeline.report.evidence import meaning_of
+from fairway.pipeline.report.figures import LATENCIES_MS
+from fairway.pipeline.report.findings import Findings, bandwidth_of, busiest_epochs
+from fairway.pipeline.report.html.axes import latency_place, latency_ticks, time_ticks
 from fairway.pipeline.report.html.charts import Bar, Charts
-from fairway.pipeline.report.html.figures import TrafficOverTime
-from fairway.pipeline.report.html.losses import CHART_ROWS, ROWS, label
-from fairway.pipeline.report.html.page import Column, name, table, text
-from fairway.pipeline.report.html.words import clock, duration, of, percent, size_of, time_ticks
-from fairway.pipeline.report.stores import store_lacks
-from fairway.pipeline.report.terminal_tables import size_text
+from fairway.pipeline.report.html.losses import CHART_ROWS, label
+from fairway.pipeline.report.html.page import Column, table, text
+from fairway.pipeline.report.words import clock, duration, of, percent, size_of, size_text
 from fairway.pipeline.run.reading import RunTables
-from fairway.units import NS_PER_MS
 
 _SHARES_PCT: Final = (0.0, 50.0, 80.0, 100.0)
 _SHARE_NAMES: Final = ("below 50 %", "from 50 %", "from 80 %", "at the limit or above it")
+_REASONS: Final = 15
+_BUSIEST: Final = 5
+
+
+def traffic(charts: Charts, found: Findings) -> tuple[str, ...]:
+    """Return messages and bytes over time."""
+    if found.axis is None:
+        return ("There are no messages.",)
+    told = figures.traffic(found.tables, found.axis)
+    axis = told.axis
+    begins = [axis.begin_ns + place * axis.width_ns for place in range(axis.bins)]
+    wide = duration(axis.width_ns // 1_000_000)
+    total, size = sum(told.messages) + told.outside, sum(told.bytes) + told.outside_bytes
+    lead = (
+        f"{total:,} distinct messages with {size_text(size)} of payload, quarantined ones included, from "
+        f"{clock(axis.begin_ns)} to {clock(axis.end_ns)} UTC in {axis.bins} stretches of {wide}."
+    )
+    if told.outside:
+        lead += f" {of(told.outside, total)} messages have timestamps far from all others and are not drawn."
+    counts = [
+        f"{clock(begin)}: {of(number, total)} messages" for begin, number in zip(begins, told.messages, strict=True)
+    ]
+    sizes = [f"{clock(begin)}: {size_of(part, size)}" for begin, part in zip(begins, told.bytes, strict=True)]
+    most, largest = f"{max(told.messages):,} messages per {wide}", f"{size_text(max(told.bytes))} per {wide}"
+    busiest = sorted(range(axis.bins), key=lambda place: -told.messages[place])[:_BUSIEST]
+    return (
+        lead,
+        charts.columns("Messages", f"{lead} At most {most}.", told.messages, counts, most, time_ticks(axis)),
+        charts.columns("Bytes of payload", f"{lead} At most {largest}.", told.bytes, sizes, largest, time_ticks(axis)),
+        table(
+            "Busiest stretches",
+            [Column(title="from (UTC)"), Column(title="messages", figure=True), Column(title="bytes", figure=True)],
+            [
+                (clock(begins[place]), of(told.messages[place], total), size_of(told.bytes[place], size))
+                for place in busiest
+                if told.messages[place]
+            ],
+            wide=True,
+        ),
+    )
+
+
+def latency(charts: Charts, found: Findings) -> tuple[str, ...]:
+    """Return how many messages were acknowledged, by which evidence, and how soon."""
+    told, basis = figures.latencies(found.tables), found.report.acknowledgement
+    if not told.total:
+        return ("There are no content messages.",)
+    lead = f"At least {of(told.acknowledged, told.total)} messages that are there were acknowledged by others."
+    half = next((limit for limit, number in told.within if 2 * number >= told.total), None)
+    if half is not None:
+        lead += f" Half of all {told.total:,} were within {duration(half)}."
+    points = [(latency_place(limit), number / told.total) for limit, number in told.within if limit <= LATENCIES_MS[-1]]
+    rows = [(duration(limit), of(told.share(limit), told.total)) for limit in LATENCIES_MS]
+    pairs = sum(basis.evidence.values())
+    evidence = [
+        (f"{text(name)}<small>{text(meaning_of(name))}</small>", of(number, pairs))
+        for name, number in basis.evidence.items()
+    ]
+    heads = [Column(title="evidence"), Column(title="messages and participants", figure=True)]
+    return (
+        f"{lead} {basis.caution}",
+        charts.curve("Acknowledged within (CDF)", lead, points, f"100 % of {told.total:,}", latency_ticks()),
+        table(
+            "Acknowledged within",
+            [Column(title="time since it was sent"), Column(title="content messages", figure=True)],
+            [*rows, ("at any time", of(told.acknowledged, told.total))],
+        ),
+        *((table("What acknowledgement rests on", heads, evidence),) if evidence else ()),
+    )
 
 
 def bandwidth(charts: Charts, tables: RunTables) -> tuple[str, ...]:
@@ -42,14 +109,15 @@ def bandwidth(charts: Charts, tables: RunTables) -> tuple[str, ...]:
     return (lead, charts.bars("Bytes by part", lead, bars), table("Bandwidth", columns, rows))
 
 
-def rate(charts: Charts, tables: RunTables) -> tuple[str, ...]:
+def rate(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     """Return who came nearest to the rate limit."""
+    tables = found.tables
     total = tables.rows("rate_utilisation")
     if not total:
         return ("Nobody sent anything.",)
     epoch = duration(tables.manifest["options"]["epoch_ms"])
     limit = tables.manifest["options"].get("rate_limit")
-    busiest = busiest_epochs(tables, ROWS)
+    busiest = busiest_epochs(tables, CHART_ROWS)
     lead = f"{total:,} pairs of a sender and an epoch of {epoch} in which it sent."
     tail: list[str] = []
     if limit is None:
@@ -58,51 +126,40 @@ def rate(charts: Charts, tables: RunTables) -> tuple[str, ...]:
         counts = figures.utilisation(tables, _SHARES_PCT)
         lead += (
             f" The limit is {limit:,} messages; {of(counts[-1], total)} of the pairs are at the limit or above it. "
-            "The mark across the bars is the limit."
+            "The mark across the bars is the limit, and what is above it is red."
         )
         spread = [(share, of(number, total)) for share, number in zip(_SHARE_NAMES, counts, strict=True)]
         columns = [Column(title="share of the limit"), Column(title="senders and epochs", figure=True)]
         tail.append(table("Utilisation", columns, reversed(spread)))
     most = max(row["messages"] for row in busiest)
-    notes = [f"{row['messages']:,}" if limit is None else of(row["messages"], limit) for row in busiest]
     bars = [
         Bar(
             label=label(row["sender_id"]),
             value=row["messages"],
             whole=limit or most,
-            note=note,
-            bad=limit is not None and row["messages"] >= limit,
+            note=f"{row['messages']:,}" if limit is None else of(row["messages"], limit),
+            bad=limit is not None and row["messages"] > limit,
         )
-        for row, note in zip(busiest[:CHART_ROWS], notes, strict=False)
+        for row in busiest
     ]
-    rows = [
-        (name(row["sender_id"]), clock(row["epoch_start_ms"] * NS_PER_MS), note)
-        for row, note in zip(busiest, notes, strict=True)
-    ]
-    figure = "messages" if limit is None else "messages of the limit"
-    heads = [Column(title="sender"), Column(title="epoch from (UTC)"), Column(title=figure, figure=True)]
-    return (
-        lead,
-        charts.bars("Busiest senders in one epoch", lead, bars, limit=limit),
-        *tail,
-        table("Busiest senders and epochs", heads, rows, of=total, what="senders and epochs", wide=True),
-    )
+    return (lead, charts.bars("Busiest senders in one epoch", lead, bars, limit=limit), *tail, rows)
 
 
-def quarantine(charts: Charts, tables: RunTables) -> tuple[str, ...]:
+def quarantine(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     """Return why messages are in quarantine."""
+    tables = found.tables
     reasons, total, whole = figures.quarantine(tables), tables.rows("quarantine"), tables.rows("waku_messages")
     size = sum(reason.bytes for reason in reasons)
-    lead = f"{of(total, whole)} distinct messages could not be decoded."
+    lead = f"{of(total, whole)} distinct messages could not be decoded, or are forged."
     if not reasons:
         return (lead,)
     bars = [
-        Bar(label=label(reason.status), value=reason.messages, whole=total, note=of(reason.messages, total), bad=True)
+        Bar(label=label(reason.status), value=reason.messages, whole=total, note=of(reason.messages, total))
         for reason in reasons[:CHART_ROWS]
     ]
-    rows = [
+    cells = [
         (text(reason.status), of(reason.messages, total), size_of(reason.bytes, size), text(reason.example))
-        for reason in reasons[:ROWS]
+        for reason in reasons[:_REASONS]
     ]
     columns = [
         Column(title="reason"),
@@ -113,58 +170,6 @@ def quarantine(charts: Charts, tables: RunTables) -> tuple[str, ...]:
     return (
         lead,
         charts.bars("Quarantined messages", lead, bars),
-        table("Reasons, the most frequent first", columns, rows, of=len(reasons), what="reasons", wide=True),
-    )
-
-
-def stores(charts: Charts, tables: RunTables, over_time: TrafficOverTime | None) -> tuple[str, ...]:
-    """Return how much each store had of what any of them had, and what it lacked."""
-    told = stores_of(tables)
-    if not told:
-        return ("No store was named: NAME=URI as the source of a run names it.",)
-    lead = (
-        f"{len(told):,} stores; together they had {told[0]['of']:,} distinct messages. The least complete come first."
-    )
-    bars = [
-        Bar(
-            label=label(row["source"]),
-            value=row["messages"],
-            whole=row["of"],
-            note=of(row["messages"], row["of"]),
-        )
-        for row in told[:CHART_ROWS]
-    ]
-    rows = [(name(row["source"]), of(row["messages"], row["of"]), f"{row['missing']:,}") for row in told[:ROWS]]
-    columns = [Column(title="store"), Column(title="had", figure=True), Column(title="lacked", figure=True)]
-    return (
-        lead,
-        charts.bars("Messages that a store had", lead, bars),
-        table("Stores, least complete first", columns, rows, of=len(told), what="stores"),
-        *_lacked(charts, tables, [row for row in told if row["missing"]][:CHART_ROWS], over_time),
-    )
-
-
-def _lacked(
-    charts: Charts, tables: RunTables, lacking: Sequence[dict[str, Any]], over_time: TrafficOverTime | None
-) -> tuple[str, ...]:
-    """Return what stores lacked, by content topic, and when that was sent."""
-    if over_time is None or not lacking:
-        return ()
-    axis = over_time.axis
-    found = store_lacks(tables, [row["source"] for row in lacking], ROWS, axis.bins, axis.bin_of)
-    lanes = [
-        (label(row["source"]), of(row["missing"], row["of"]), lane)
-        for row, lane in zip(lacking, found.stretches, strict=True)
-    ]
-    rows = [(name(each.source), name(each.content_topic), of(each.lacked, each.of)) for each in found.topics]
-    columns = [
-        Column(title="store"),
-        Column(title="content topic"),
-        Column(title="lacked, of the topic's", figure=True),
-    ]
-    title = "Messages that a store lacked, by the time they were sent"
-    described = "A stretch is darker the more of the messages sent in it a store lacked."
-    return (
-        charts.lanes(title, described, lanes, time_ticks(axis)),
-        table("What stores lacked, most first", columns, rows, of=found.total, what="stores and topics", wide=True),
+        table("Reasons, the most frequent first", columns, cells, of=len(reasons), what="reasons", wide=True),
+        rows,
     )

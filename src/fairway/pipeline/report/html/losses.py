@@ -1,4 +1,4 @@
-"""The first sections of an HTML report: what went through the channels, what was lost, how soon it was acknowledged.
+"""The sections of an HTML report on loss: channels, senders, lost messages, those in segments, those that are there.
 
 Each returns a lead, in HTML, and the charts and tables that stand below it.
 """
@@ -6,22 +6,17 @@ Each returns a lead, in HTML, and the charts and tables that stand below it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from fairway.pipeline.report.findings import waiting_of
-from fairway.pipeline.report.html import figures
-from fairway.pipeline.report.html.charts import Bar, Charts
-from fairway.pipeline.report.html.figures import LATENCIES_MS, TrafficOverTime
-from fairway.pipeline.report.html.page import Column, name, shortened, table
-from fairway.pipeline.report.html.words import clock, duration, latency_place, latency_ticks, of, size_of, time_ticks
-from fairway.pipeline.report.terminal_tables import size_text
-from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.report import figures
+from fairway.pipeline.report.findings import Findings
+from fairway.pipeline.report.html.axes import time_ticks
+from fairway.pipeline.report.html.charts import Bar, Charts, Lane
+from fairway.pipeline.report.html.page import Column, shortened, table, text
+from fairway.pipeline.report.words import counted, of
 
-ROWS: Final = 15
-"""Rows of a table."""
 CHART_ROWS: Final = 10
 """Bars of a chart."""
-_BUSIEST: Final = 5
 _LABEL_HEAD: Final = 14
 _LABEL_TAIL: Final = 6
 _FULL_BARS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -33,198 +28,109 @@ def label(told: object) -> str:
     return shortened(told, _LABEL_HEAD, _LABEL_TAIL) or "(empty)"
 
 
-def traffic(charts: Charts, told: TrafficOverTime | None) -> tuple[str, ...]:
-    """Return messages and bytes over time."""
-    if told is None:
-        return ("There are no messages.",)
-    axis = told.axis
-    begins = [axis.begin_ns + place * axis.width_ns for place in range(axis.bins)]
-    wide = duration(axis.width_ns // 1_000_000)
-    total, size = sum(told.messages) + told.outside, sum(told.bytes) + told.outside_bytes
-    lead = (
-        f"{total:,} distinct messages with {size_text(size)} of payload, quarantined ones included, from "
-        f"{clock(axis.begin_ns)} to {clock(axis.end_ns)} UTC in {axis.bins} stretches of {wide}."
-    )
-    if told.outside:
-        lead += f" {of(told.outside, total)} messages have timestamps far from all others and are not drawn."
-    counts = [
-        f"{clock(begin)}: {of(number, total)} messages" for begin, number in zip(begins, told.messages, strict=True)
-    ]
-    sizes = [f"{clock(begin)}: {size_of(part, size)}" for begin, part in zip(begins, told.bytes, strict=True)]
-    most, largest = f"{max(told.messages):,} messages per {wide}", f"{size_text(max(told.bytes))} per {wide}"
-    busiest = sorted(range(axis.bins), key=lambda place: -told.messages[place])[:_BUSIEST]
-    return (
-        lead,
-        charts.columns("Messages", f"{lead} At most {most}.", told.messages, counts, most, time_ticks(axis)),
-        charts.columns("Bytes of payload", f"{lead} At most {largest}.", told.bytes, sizes, largest, time_ticks(axis)),
-        table(
-            "Busiest stretches",
-            [Column(title="from (UTC)"), Column(title="messages", figure=True), Column(title="bytes", figure=True)],
-            [
-                (clock(begins[place]), of(told.messages[place], total), size_of(told.bytes[place], size))
-                for place in busiest
-                if told.messages[place]
-            ],
-            wide=True,
-        ),
-    )
-
-
-def channels(charts: Charts, stats: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """Return delivery and loss of the worst channels, of rows in the order of `ranking.worst_first`."""
-    if not stats:
+def channels(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
+    """Return what became of the messages of each channel."""
+    report = found.report
+    if not report.channels:
         return ("There are no channels.",)
-    content, missing, delivered, incomplete = (
-        sum(row[figure] for row in stats) for figure in ("content", "missing", "delivered", "incomplete")
-    )
+    told = report.headline
     lead = (
-        f"Over {len(stats):,} channels, {of(missing, content + missing)} SDS messages known of are missing, and "
-        f"{of(delivered, delivered + incomplete)} messages can be read. The worst channels come first: those with the "
-        "greatest share lost that is certain at 95 %, so that few messages weigh less than many."
+        f"Over {counted(len(report.channels), 'channel')}, {of(told.lost, told.known)} messages known are lost. The "
+        "worst channels come first: those with the greatest share lost that is certain at 95 %, so that few messages "
+        "weigh less than many. A channel's name follows it through all tables."
     )
-    worst = stats[:CHART_ROWS]
-    names = [row["channel_id"] for row in worst]
-    absent = [(row["missing"], row["content"] + row["missing"]) for row in worst]
-    unreadable = [(row["incomplete"], row["delivered"] + row["incomplete"]) for row in worst]
-    titles = (
-        "SDS messages missing",
-        "messages readable",
-        "acknowledged",
-        "half within",
-        "95 % within",
-        "sightings that repeat",
-        "senders",
-    )
-    rows = [
-        (
-            name(row["channel_id"]),
-            of(row["missing"], row["content"] + row["missing"]),
-            of(row["delivered"], row["delivered"] + row["incomplete"]),
-            of(row["acknowledged"], row["content"]),
-            _within(row["latency_p50_ms"]),
-            _within(row["latency_p95_ms"]),
-            of(row["repeats"], row["content"] + row["sync"] + row["ephemeral"] + row["repeats"]),
-            f"{row['senders']:,}",
-        )
-        for row in stats[:ROWS]
-    ]
-    columns = [Column(title="channel"), *(Column(title=title, figure=True) for title in titles)]
+    worst = report.channels[:CHART_ROWS]
+    names = [channel.channel_id for channel in worst]
+    lost = [(channel.messages.lost, channel.messages.known) for channel in worst]
+    held_up = [(channel.messages.held_up, channel.messages.known) for channel in worst]
     return (
-        f"{lead} Half within, 95 % within: of the messages that were acknowledged, by the first who did.",
-        _shares(charts, "SDS messages missing", lead, names, absent),
-        _shares(charts, "Messages that cannot be put together", lead, names, unreadable),
-        table("Channels, worst first", columns, rows, of=len(stats), what="channels", wide=True),
+        f"{lead} Half within, 95 % within: of those acknowledged, after how long by the first.",
+        _shares(charts, "Lost, of the messages known", lead, names, lost),
+        _shares(charts, "Held up, of the messages known", lead, names, held_up),
+        rows,
     )
 
 
 def _shares(charts: Charts, title: str, described: str, names: Sequence[str], shares: Sequence[tuple[int, int]]) -> str:
     """Return bars for parts of wholes, drawn so large that the greatest can be told from the others."""
     greatest = max((part / whole for part, whole in shares if whole), default=0)
-    full = next(share for share in _FULL_BARS if greatest <= share)
+    full = next((share for share in _FULL_BARS if greatest <= share), 1.0)
     bars = [
-        Bar(label=label(told), value=part / max(whole, 1), whole=full, note=of(part, whole), bad=True)
+        Bar(label=label(told), value=part / max(whole, 1), whole=full, note=of(part, whole))
         for told, (part, whole) in zip(names, shares, strict=True)
     ]
     return charts.bars(f"{title} (a full bar is {full:.0%})", described, bars)
 
 
-def _within(latency_ms: int | None) -> str:
-    return "-" if latency_ms is None else duration(latency_ms)
-
-
-def latency(charts: Charts, tables: RunTables) -> tuple[str, ...]:
-    """Return how soon messages were acknowledged."""
-    told = figures.latencies(tables)
-    if not told.total:
-        return ("There are no content messages.",)
-    lead = f"{of(told.acknowledged, told.total)} content messages were acknowledged by somebody else."
-    half = next((limit for limit, number in told.within if 2 * number >= told.total), None)
-    if half is not None:
-        lead += f" Half of all {told.total:,} were within {duration(half)}."
-    points = [(latency_place(limit), number / told.total) for limit, number in told.within if limit <= LATENCIES_MS[-1]]
-    rows = [(duration(limit), of(told.share(limit), told.total)) for limit in LATENCIES_MS]
-    return (
-        lead,
-        charts.curve("Acknowledged within (CDF)", lead, points, f"100 % of {told.total:,}", latency_ticks()),
-        table(
-            "Acknowledged within",
-            [Column(title="time since it was sent"), Column(title="content messages", figure=True)],
-            [*rows, ("at any time", of(told.acknowledged, told.total))],
-        ),
+def senders(found: Findings, rows: str) -> tuple[str, ...]:
+    """Return what became of the messages of each sender."""
+    total = found.report.senders_in_all
+    lead = (
+        f"{total:,} pairs of a channel and a sender; those come first of whom the greatest share is lost. The author "
+        "of a lost message is known only if a citation names it; the others are counted together as unknown."
     )
+    return lead, rows
 
 
-def gaps(
-    charts: Charts, tables: RunTables, stats: Sequence[dict[str, Any]], over_time: TrafficOverTime | None
-) -> tuple[str, ...]:
-    """Return when missing messages were cited, in the channels that miss most."""
-    total = tables.rows("missing_messages")
-    if not total or over_time is None:
-        return ("No message that others cite is missing.",)
-    gappy = sorted((row for row in stats if row["missing"]), key=lambda row: (-row["missing"], str(row["channel_id"])))
+def gaps(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
+    """Return what is lost, why, and when that was first cited."""
+    report, axis = found.report, found.axis
+    lost = report.headline.lost
+    if not lost or axis is None:
+        return ("No message that others cite is lost.",)
+    gappy = sorted(
+        (channel for channel in report.channels if channel.messages.lost),
+        key=lambda channel: (-channel.messages.lost, channel.channel_id),
+    )
     drawn = gappy[:CHART_ROWS]
-    open_gaps = figures.gaps(tables, [row["channel_id"] for row in drawn], over_time.axis)
+    when = figures.first_cited(found.tables, [channel.channel_id for channel in drawn], axis)
     lanes = [
-        (label(row["channel_id"]), of(row["missing"], total), lane) for row, lane in zip(drawn, open_gaps, strict=True)
+        Lane(label=label(channel.channel_id), note=of(channel.messages.lost, channel.messages.known), parts=a, wholes=b)
+        for channel, (a, b) in zip(drawn, when, strict=True)
     ]
     lead = (
-        f"{total:,} SDS messages in {len(gappy):,} of {len(stats):,} channels are cited and missing. A stretch is "
-        "darker the more of them are cited both before and after it, or in it."
+        f"{of(lost, report.headline.known)} messages known are lost, in {len(gappy):,} of "
+        f"{counted(len(report.channels), 'channel')}. They are placed at the time at which they were first cited."
     )
-    content = {row["channel_id"]: row["content"] for row in stats}
-    columns = ["channel_id", "message_id", "sender_id", "cited_by", "first_cited", "last_cited"]
-    order = [
-        ("cited_by", "descending"),
-        ("first_cited", "ascending"),
-        ("channel_id", "ascending"),
-        ("message_id", "ascending"),
-    ]
-    rows = [
+    causes = [
         (
-            name(row["channel_id"]),
-            name(row["message_id"]),
-            name(row["sender_id"]),
-            f"{row['cited_by']:,} of {content.get(row['channel_id'], 0):,}",
-            "unknown" if row["first_cited"] is None else clock(row["first_cited"]),
-            "unknown" if row["last_cited"] is None else clock(row["last_cited"]),
+            text(each.cause if each.status is None else f"{each.cause}: {each.status}"),
+            of(each.count, lost),
+            text(each.meaning),
         )
-        for row in tables.head("missing_messages", columns, order, ROWS)
+        for each in report.causes
     ]
-    heads = [Column(title=title) for title in ("channel", "message", "sender")]
-    titles = ("cited by, of the channel's", "first (UTC)", "last (UTC)")
-    heads += [Column(title=title, figure=True) for title in titles]
-    chart = charts.lanes(f"Of {total:,} missing messages, over time", lead, lanes, time_ticks(over_time.axis))
-    if len(gappy) > len(drawn):
-        lead += f" {len(gappy) - len(drawn):,} more of {len(gappy):,} channels are not drawn."
-    found = table("Missing messages, most cited first", heads, rows, of=total, what="missing messages", wide=True)
-    said, waits = _waiting(tables, stats)
-    return (lead + said, chart, waits, found)
+    columns = [Column(title="cause"), Column(title="lost messages", figure=True), Column(title="that is")]
+    described = f"{lead} A stretch is darker the greater the share of its messages that is lost."
+    untold = (
+        "An archive does not hold when a participant asked a store, nor when a message came to one. So it cannot be "
+        "told which message came to its store too late."
+    )
+    return (
+        f"{lead} {untold}",
+        table("Why they are lost", columns, causes, wide=True),
+        charts.lanes("Share lost, by the time of the first citation", described, lanes, time_ticks(axis)),
+        rows,
+    )
 
 
-def _waiting(tables: RunTables, stats: Sequence[dict[str, Any]]) -> tuple[str, str]:
-    """Return what the gaps hold up: a sentence, and the channels in which most waits."""
-    found = waiting_of(tables)
-    known = {row["channel_id"]: row for row in stats}
-    content = sum(row["content"] for row in stats)
-    said = (
-        f" {of(sum(told.waiting for told in found), content)} SDS messages that are there wait for missing ones, "
-        "directly or through others: a live participant delivers them only after giving those up."
+def incomplete(found: Findings, rows: str) -> tuple[str, ...]:
+    """Return the messages that lack segments."""
+    told = found.report.headline
+    if not told.incomplete:
+        return ("Every segment belongs to a message that can be read.",)
+    return (f"{of(told.incomplete, told.known)} messages known are segments that lack the others.", rows)
+
+
+def messages(found: Findings, rows: str) -> tuple[str, ...]:
+    """Return the messages that are there."""
+    told = found.report.headline
+    lead = (
+        f"{of(told.held_up, told.known)} messages known are held up: a live participant delivers them only after "
+        "it has given up the lost one named beside them."
     )
-    unknown = sum(told.unknown for told in found)
-    if unknown:
-        said += f" Of {of(unknown, content)} it is not known, since their channels are too large for one worker."
-    rows = [
-        (
-            name(told.channel_id),
-            "unknown" if told.unknown else of(told.waiting, known[told.channel_id]["content"]),
-            f"{known[told.channel_id]['missing']:,}",
+    if told.undetermined:
+        lead += (
+            f" Of {of(told.undetermined, told.known)} it is not computed: their channels are too large for one worker."
         )
-        for told in found[:ROWS]
-        if told.channel_id in known
-    ]
-    columns = [
-        Column(title="channel"),
-        *(Column(title=title, figure=True) for title in ("that wait", "behind missing")),
-    ]
-    waits = table("SDS messages that wait behind gaps", columns, rows, of=len(found), what="channels") if rows else ""
-    return said, waits
+    return lead, rows

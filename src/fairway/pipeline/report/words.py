@@ -1,23 +1,18 @@
-"""Figures of a report in words: parts of wholes, times, and what stands at the marks of an axis."""
+"""Figures of a report in words: parts of wholes, sizes and times."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from fairway.pipeline.report.html.charts import Tick
-from fairway.pipeline.report.html.figures import LATENCIES_MS, TimeAxis
-from fairway.pipeline.report.terminal_tables import size_text
+from fairway.units import MS_PER_S
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOSECONDS_PER_MICROSECOND: Final = 1_000
-_HOUR_NS: Final = 3_600_000_000_000
-_DAY_NS: Final = 24 * _HOUR_NS
-_YEAR_NS: Final = 365 * _DAY_NS
 _UNITS_MS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
-_TICKS: Final = (0.0, 0.33, 0.66, 1.0)
+_KIB: Final = 1_024
+_SIZE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _LEAST_SHARE: Final = 0.001
 
 
@@ -55,21 +50,31 @@ def duration(milliseconds: int) -> str:
     return f"{milliseconds} ms"
 
 
-def time_ticks(axis: TimeAxis) -> list[Tick]:
-    """Return the marks of an axis of time, with as much of date and time as its length needs."""
-    span = axis.end_ns - axis.begin_ns
-    form = "%Y-%m" if span > _YEAR_NS else "%m-%d" if span > 4 * _DAY_NS else "%m-%d %H:%M"
-    if axis.begin_ns // _DAY_NS == axis.end_ns // _DAY_NS:
-        form = "%H:%M:%S" if span < _HOUR_NS else "%H:%M"
-    return [Tick(place=place, label=clock(axis.begin_ns + int(span * place), form)) for place in _TICKS]
+def share_text(part: int, whole: int) -> str:
+    """Return a share of what is not 0, in few letters; some is never shown as none, nor nearly all as all."""
+    share = part / whole
+    if 0 < share < _LEAST_SHARE:
+        return f"<{_LEAST_SHARE:.1%}"
+    if 1 - _LEAST_SHARE < share < 1:
+        return f">{1 - _LEAST_SHARE:.1%}"
+    return f"{share:.1%}"
 
 
-def latency_place(latency_ms: int) -> float:
-    """Return where a latency stands on a logarithmic axis from 1 ms to the greatest of `LATENCIES_MS`."""
-    return min(math.log10(max(latency_ms, 1)) / math.log10(LATENCIES_MS[-1]), 1.0)
+def size_text(size_bytes: int) -> str:
+    """Return a size in the unit that suits it."""
+    if size_bytes < _KIB:
+        return f"{size_bytes:,} B"
+    power = min(int(math.log(size_bytes, _KIB)), len(_SIZE_UNITS))
+    return f"{size_bytes / _KIB**power:,.1f} {_SIZE_UNITS[power - 1]}"
 
 
-def latency_ticks() -> list[Tick]:
-    """Return the marks of that axis."""
-    marks: Sequence[int] = (1, 1_000, 60_000, 3_600_000, LATENCIES_MS[-1])
-    return [Tick(place=latency_place(mark), label=duration(mark)) for mark in marks]
+def duration_text(milliseconds: int | None) -> str:
+    """Return a time in milliseconds or seconds; None, which is unknown, as a dash."""
+    if milliseconds is None:
+        return "-"
+    return f"{milliseconds} ms" if milliseconds < MS_PER_S else f"{milliseconds / MS_PER_S:,.1f} s"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things, such as "1 message" or "2 messages"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

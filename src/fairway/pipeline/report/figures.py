@@ -1,4 +1,4 @@
-"""The figures of an HTML report that need a pass over a large table: counted batch by batch, with Arrow and numpy.
+"""The figures of a report that need a pass over a large table: counted batch by batch, with Arrow and numpy.
 
 Memory is bounded by the number of bins, lanes and reasons, not by the input. Only timestamps, sizes and latencies are
 read, never a payload.
@@ -49,6 +49,11 @@ class TimeAxis:
         """Return the first moment that is past the axis."""
         return self.begin_ns + self.width_ns * self.bins
 
+    def finer(self, times: int) -> TimeAxis:
+        """Return an axis of the same stretch of time, or hardly more, with ``times`` as many bins."""
+        width_us = -(-self.width_ns // (times * _MICROSECOND_NS))
+        return TimeAxis(begin_ns=self.begin_ns, width_ns=width_us * _MICROSECOND_NS, bins=self.bins * times)
+
     def bin_of(self, timestamps: _Ints) -> _Ints:
         """Return the bin of each timestamp: -1 before the axis, ``bins`` after it."""
         # In microseconds: between nanoseconds of strangers the difference may have no room in 64 bits.
@@ -93,12 +98,14 @@ class Reason:
     example: str | None
 
 
-def traffic(tables: RunTables) -> TrafficOverTime | None:
-    """Return messages and bytes over time; None when there is no message."""
+def time_axis(tables: RunTables) -> TimeAxis | None:
+    """Return the axis that holds the messages, but for those that are far from all others; None without any."""
     sample = _sample(tables)
-    if not sample.size:
-        return None
-    axis = _axis(sample, tables.range_of("waku_messages", "timestamp"))
+    return _axis(sample, tables.range_of("waku_messages", "timestamp")) if sample.size else None
+
+
+def traffic(tables: RunTables, axis: TimeAxis) -> TrafficOverTime:
+    """Return messages and bytes over time."""
     messages, sizes = np.zeros(axis.bins + 2, dtype=np.int64), np.zeros(axis.bins + 2, dtype=np.int64)
     for timestamps, payload_bytes in _timed(tables):
         places = axis.bin_of(timestamps) + 1
@@ -128,20 +135,25 @@ def latencies(tables: RunTables) -> Latencies:
     return Latencies(total=tables.rows("ack_latency"), acknowledged=acknowledged, within=tuple(within))
 
 
-def gaps(tables: RunTables, channels: Sequence[str], axis: TimeAxis) -> list[tuple[int, ...]]:
-    """Return for each channel how many missing messages were cited before and after, or in, each stretch of time."""
+def first_cited(
+    tables: RunTables, channels: Sequence[str], axis: TimeAxis
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return for each channel, for each stretch of time, how many messages are lost and how many are known.
+
+    A lost message counts where it was first cited, another one where it was sent.
+    """
     known = pa.array(list(channels), type=pa.string())
-    changes = np.zeros((len(channels), axis.bins + 1), dtype=np.int64)
-    for batch in tables.batches("missing_messages", ["channel_id", "first_cited", "last_cited"]):
-        rows = pa.Table.from_batches([batch]).append_column("lane", pc.index_in(batch.column(0), value_set=known))
-        rows = rows.drop_columns(["channel_id"]).drop_null()
-        lanes = _ints(rows["lane"])
-        first, last = (
-            np.clip(axis.bin_of(_ints(rows[name])), 0, axis.bins - 1) for name in ("first_cited", "last_cited")
-        )
-        np.add.at(changes, (lanes, np.minimum(first, last)), 1)
-        np.add.at(changes, (lanes, np.maximum(first, last) + 1), -1)
-    return [tuple(lane) for lane in np.cumsum(changes, axis=1)[:, :-1].tolist()]
+    lost, there = (np.zeros((len(channels), axis.bins + 2), dtype=np.int64) for _ in range(2))
+    for counts, table, time in ((lost, "missing_messages", "first_cited"), (there, "sds_ordered", "timestamp")):
+        for batch in tables.batches(table, ["channel_id", time]):
+            rows = pa.table(
+                {"lane": pc.index_in(batch.column(0), value_set=known), "time": batch.column(1)}
+            ).drop_null()
+            np.add.at(counts, (_ints(rows["lane"]), axis.bin_of(_ints(rows["time"])) + 1), 1)
+    return [
+        (tuple(gone[1:-1].tolist()), tuple((gone + here)[1:-1].tolist()))
+        for gone, here in zip(lost, there, strict=True)
+    ]
 
 
 def quarantine(tables: RunTables) -> list[Reason]:

@@ -1,0 +1,186 @@
+"""`losses_of`: why lost messages are lost, as far as an archive proves it.
+
+An archive holds what was sent and who cites it. It does not hold when a store got a message or when a participant asked
+a store. So these causes can be told, in this order:
+
+* ``quarantined``: a citation names the hash of the lost message, and a message with this hash is in quarantine. A store
+  has it, but as something that cannot be used.
+* ``no-store``: a participant that is not its author cites it, so it left its author and arrived. No store that was read
+  has it. Where citations do not name the author, two participants that cite it prove the same.
+* ``sender-only``: nobody but its author ever cites it, although others wrote later. It probably never left.
+* ``unknown``: only one participant cites it, and that is its author while nobody else wrote later, or the author is not
+  named.
+
+What one participant alone cites may also be invented by that participant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from fairway.pipeline.run.reading import RunTables
+
+_COLUMNS: Final = (
+    "channel_id",
+    "message_id",
+    "sender_id",
+    "retrieval_hint",
+    "cited_by",
+    "first_cited",
+    "last_cited",
+    "first_cited_by",
+    "last_cited_by",
+)
+_TOLD_BY_ENDS: Final = 2
+"""Of so many citations the first and the last are all."""
+
+
+class LossCause(Enum):
+    """Why a message is lost."""
+
+    QUARANTINED = "quarantined"
+    NO_STORE = "no-store"
+    SENDER_ONLY = "sender-only"
+    UNKNOWN = "unknown"
+
+
+CAUSES: Final = {
+    LossCause.QUARANTINED: "a store has it in quarantine: it cannot be used as it is",
+    LossCause.NO_STORE: "other participants had it, and no store that was read has it",
+    LossCause.SENDER_ONLY: "only its sender ever cites it, though others wrote later: it probably never left",
+    LossCause.UNKNOWN: "cannot be told: one participant cites it, and may be its author",
+}
+"""What each cause means, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostMessage:
+    """A message that others cite and the archive does not hold."""
+
+    channel_id: str
+    message_id: str
+    sender_id: str | None
+    """Its author, if a citation names it."""
+    retrieval_hint: bytes | None
+    """Its message hash for a query of another store, if a citation has it."""
+    cited_by: int
+    """Messages that cite it."""
+    first_cited_ns: int
+    last_cited_ns: int
+    cause: LossCause
+    status: str | None
+    """Why it is in quarantine; None if it is not."""
+
+
+class Causes:
+    """Tells the cause of each lost message.
+
+    Memory grows with the number of channels, and of lost messages with a hint or with many citations.
+    """
+
+    def __init__(self, tables: RunTables) -> None:
+        """Read what the causes depend on."""
+        self._tables = tables
+        self._quarantined = self._in_quarantine()
+        self._spoke = self._last_words()
+        self._cited_by_others = self._with_other_citations()
+
+    def __iter__(self) -> Iterator[LostMessage]:
+        """Yield all lost messages, in the order of their table."""
+        for batch in self._tables.batches("missing_messages", _COLUMNS):
+            for row in batch.to_pylist():
+                yield self._told(row)
+
+    def _told(self, row: dict[str, Any]) -> LostMessage:
+        status = self._quarantined.get(row["retrieval_hint"])
+        return LostMessage(
+            channel_id=row["channel_id"],
+            message_id=row["message_id"],
+            sender_id=row["sender_id"],
+            retrieval_hint=row["retrieval_hint"],
+            cited_by=row["cited_by"],
+            first_cited_ns=row["first_cited"],
+            last_cited_ns=row["last_cited"],
+            cause=LossCause.QUARANTINED if status is not None else self._cause(row),
+            status=status,
+        )
+
+    def _cause(self, row: dict[str, Any]) -> LossCause:
+        author, first, last = row["sender_id"], row["first_cited_by"], row["last_cited_by"]
+        if first != last or (author is not None and first != author):
+            return LossCause.NO_STORE
+        if (row["channel_id"], row["message_id"]) in self._cited_by_others:
+            return LossCause.NO_STORE
+        if author is not None and self._others_spoke_after(row["channel_id"], author, row["first_cited"]):
+            return LossCause.SENDER_ONLY
+        return LossCause.UNKNOWN
+
+    def _others_spoke_after(self, channel_id: str, author: str, at_ns: int | None) -> bool:
+        return at_ns is not None and any(
+            sender_id != author and last_seen > at_ns for last_seen, sender_id in self._spoke.get(channel_id, ())
+        )
+
+    def _in_quarantine(self) -> dict[bytes | None, str]:
+        """Return the state of each message in quarantine that a citation of a lost message names by its hash."""
+        hints = [batch.column(0).drop_null() for batch in self._tables.batches("missing_messages", ["retrieval_hint"])]
+        wanted = pa.chunked_array(hints, type=pa.binary()).combine_chunks()
+        found: dict[bytes | None, str] = {}
+        if len(wanted):
+            for batch in self._tables.batches("quarantine", ["message_hash", "status"]):
+                hit = batch.filter(pc.is_in(batch.column("message_hash"), value_set=wanted))
+                found |= dict(
+                    zip(hit.column("message_hash").to_pylist(), hit.column("status").to_pylist(), strict=True)
+                )
+        return found
+
+    def _last_words(self) -> dict[str, tuple[tuple[int, str], ...]]:
+        """Return for each channel the two participants that wrote last, and when."""
+        last: dict[str, tuple[tuple[int, str], ...]] = {}
+        is_known = ds.field("last_seen").is_valid()
+        for batch in self._tables.batches("sender_stats", ["channel_id", "sender_id", "last_seen"], is_known):
+            for row in batch.to_pylist():
+                newest = (*last.get(row["channel_id"], ()), (row["last_seen"], row["sender_id"]))
+                last[row["channel_id"]] = tuple(sorted(newest, reverse=True)[:2])
+        return last
+
+    def _with_other_citations(self) -> set[tuple[str, str]]:
+        """Return the lost messages that another participant cites between their first and their last citation."""
+        asked: dict[tuple[str, str], str] = {}
+        where = (
+            (ds.field("cited_by") > _TOLD_BY_ENDS)
+            & (ds.field("first_cited_by") == ds.field("last_cited_by"))
+            & (ds.field("sender_id").is_null() | (ds.field("sender_id") == ds.field("first_cited_by")))
+        )
+        columns = ["channel_id", "message_id", "first_cited_by"]
+        for batch in self._tables.batches("missing_messages", columns, where):
+            for row in batch.to_pylist():
+                asked[row["channel_id"], row["message_id"]] = row["first_cited_by"]
+        if not asked:
+            return set()
+        wanted = pa.array([message_id for _, message_id in asked], type=pa.string())
+        found = set()
+        is_citing = (ds.field("sighting") == 1) & (ds.field("kind") != "ephemeral")
+        for batch in self._tables.batches("sds_messages", ["channel_id", "sender_id", "causal_history"], is_citing):
+            for channel_id, citing, cited in _citations(batch, wanted):
+                known = asked.get((channel_id, cited))
+                if known is not None and known != citing:
+                    found.add((channel_id, cited))
+        return found
+
+
+def _citations(batch: pa.RecordBatch, wanted: pa.Array) -> Iterator[tuple[str, str, str]]:
+    """Yield channel, sender and cited id for each citation of a wanted id."""
+    history = batch.column("causal_history")
+    cited = pc.struct_field(pc.list_flatten(history), "message_id")
+    rows = pc.list_parent_indices(history)
+    hit = pc.is_in(cited, value_set=wanted)
+    rows = rows.filter(hit)
+    columns: Sequence[Any] = (batch.column("channel_id").take(rows), batch.column("sender_id").take(rows))
+    yield from zip(*(column.to_pylist() for column in columns), cited.filter(hit).to_pylist(), strict=True)

@@ -1,0 +1,125 @@
+"""`Headline`: what became of all messages known, and the same for each channel and each sender.
+
+A message is here an SDS message that carries something, content or ephemeral; one that is sent in segments is several.
+Known are those in the archive and those that others cite. Each of them is one of three:
+
+* readable: it is there, and what it carried can be read;
+* incomplete: it is a segment of a message that cannot be put together;
+* lost: it is cited, is in no store that was read, and could not be computed from parity.
+
+Held up are the messages that are there and that a live participant would park: they cite a lost one, directly or
+through others. Most of these can be read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.stages.channel_log import DependencyStatus
+
+Sender = tuple[str, str | None]
+"""Channel and sender id; None for lost messages of which no citation names the author."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """The counts of messages, of an archive or of a part of it. ``known`` = readable + lost + incomplete."""
+
+    known: int
+    readable: int
+    lost: int
+    incomplete: int
+    held_up: int
+    """Of all known, those that wait for a lost one."""
+    undetermined: int
+    """Of all known, those of which it is not computed whether they wait: their channels are too large."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingCount:
+    """The messages of a channel that a live participant could not deliver in order."""
+
+    channel_id: str
+    waiting: int
+    """Those that wait for lost messages, or for a circle of citations; directly or through others."""
+    unknown: int
+    """Those of which it was not computed."""
+
+
+class Accounts:
+    """What became of the messages of each channel and of each sender. Memory grows with those that lost something."""
+
+    def __init__(self, tables: RunTables) -> None:
+        """Read ``incomplete`` and the states in ``sds_ordered``."""
+        self._incomplete: Counter[Sender] = Counter()
+        self._waiting: Counter[Sender] = Counter()
+        self._unknown: Counter[Sender] = Counter()
+        for batch in tables.batches("incomplete", ["channel_id", "sender_id", "held"]):
+            for row in batch.to_pylist():
+                self._incomplete[row["channel_id"], row["sender_id"]] += row["held"]
+        is_held_up = ds.field("status") != DependencyStatus.COMPLETE.value
+        keys = ["channel_id", "sender_id", "status"]
+        for batch in tables.batches("sds_ordered", keys, is_held_up):
+            grouped = pa.Table.from_batches([batch]).group_by(keys, use_threads=False)
+            for row in grouped.aggregate([([], "count_all")]).to_pylist():
+                is_unknown = row["status"] == DependencyStatus.NOT_COMPUTED.value
+                counts = self._unknown if is_unknown else self._waiting
+                counts[row["channel_id"], row["sender_id"]] += row["count_all"]
+        self._of_channels = tuple(_by_channel(counts) for counts in (self._incomplete, self._waiting, self._unknown))
+
+    def of_channel(self, row: Mapping[str, Any]) -> Headline:
+        """Return the counts of a channel, from its row of ``channel_stats``."""
+        return _headline(row, *(counts[row["channel_id"]] for counts in self._of_channels))
+
+    def of_sender(self, row: Mapping[str, Any]) -> Headline:
+        """Return the counts of a sender, from its row of ``sender_stats``."""
+        sender = (row["channel_id"], row["sender_id"])
+        return _headline(row, *(counts[sender] for counts in (self._incomplete, self._waiting, self._unknown)))
+
+    @property
+    def waiting(self) -> list[WaitingCount]:
+        """Return the channels in which messages wait, or may wait, those with the most first."""
+        _, waiting, unknown = self._of_channels
+        found = [
+            WaitingCount(channel_id=channel_id, waiting=waiting[channel_id], unknown=unknown[channel_id])
+            for channel_id in waiting.keys() | unknown.keys()
+        ]
+        return sorted(found, key=lambda told: (-told.waiting, -told.unknown, told.channel_id))
+
+
+def headline_of(parts: Iterable[Headline]) -> Headline:
+    """Return the sums over parts."""
+    sums = dict.fromkeys(_COUNTS, 0)
+    for part in parts:
+        for name in _COUNTS:
+            sums[name] += getattr(part, name)
+    return Headline(**sums)
+
+
+def _headline(row: Mapping[str, Any], incomplete: int, held_up: int, undetermined: int) -> Headline:
+    known = row["content"] + row["ephemeral"] + row["missing"]
+    return Headline(
+        known=known,
+        readable=known - row["missing"] - incomplete,
+        lost=row["missing"],
+        incomplete=incomplete,
+        held_up=held_up,
+        undetermined=undetermined,
+    )
+
+
+def _by_channel(counts: Counter[Sender]) -> Counter[str]:
+    sums: Counter[str] = Counter()
+    for (channel_id, _), number in counts.items():
+        sums[channel_id] += number
+    return sums
+
+
+_COUNTS: Final = tuple(field.name for field in fields(Headline))

@@ -1,0 +1,113 @@
+"""The section of an HTML report on stores: what each had, when it was out, and what it lacked."""
+
+from __future__ import annotations
+
+from fairway.pipeline.report.archive_report import StoreReport
+from fairway.pipeline.report.figures import TimeAxis
+from fairway.pipeline.report.findings import Findings
+from fairway.pipeline.report.html.axes import time_ticks
+from fairway.pipeline.report.html.charts import Bar, Charts, Lane
+from fairway.pipeline.report.html.losses import CHART_ROWS, label
+from fairway.pipeline.report.html.page import Column, name, table
+from fairway.pipeline.report.stores import StoreOverTime
+from fairway.pipeline.report.words import clock, counted, of
+
+_MOST_OUTAGES = 50
+
+
+def stores(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
+    """Return how much each store had of what any of them had, when it was out, and what it lacked."""
+    told = found.report.stores
+    if not told:
+        return ("No store was named: NAME=URI as the source of a run names it.",)
+    lead = (
+        f"{counted(len(told), 'store')}; together they had {counted(told[0].of, 'distinct message')}. The "
+        "least complete come first."
+    )
+    if len(told) == 1:
+        return (f"{lead} What one store lacked shows only beside another one.", _shares(charts, lead, told))
+    alone = (
+        "What one store alone had would be lost without it, and a participant that did not ask this store did not get "
+        "it from another."
+    )
+    return (
+        f"{lead} {alone}",
+        _shares(charts, lead, told),
+        _had(told),
+        *_lanes(charts, found),
+        _outages(told),
+        rows,
+    )
+
+
+def _shares(charts: Charts, lead: str, told: tuple[StoreReport, ...]) -> str:
+    bars = [
+        Bar(label=label(store.source), value=store.had, whole=store.of, note=of(store.had, store.of))
+        for store in told[:CHART_ROWS]
+    ]
+    return charts.bars("Messages that a store had", lead, bars)
+
+
+def _had(told: tuple[StoreReport, ...]) -> str:
+    rows = [
+        (name(store.source), of(store.had, store.of), f"{store.lacked:,}", of(store.alone, store.of)) for store in told
+    ]
+    titles = ("had", "lacked", "alone had")
+    columns = [Column(title="store"), *(Column(title=title, figure=True) for title in titles)]
+    return table("Stores, least complete first", columns, rows)
+
+
+def _lanes(charts: Charts, found: Findings) -> tuple[str, ...]:
+    """Return which share of the messages of each stretch of time a store lacked."""
+    if found.axis is None:
+        return ()
+    title = "Share that a store lacked, by the time at which messages were sent"
+    described = (
+        "A stretch is darker the greater the share that the store lacked of what other stores had; it is red during an "
+        "outage, and empty where no other store had anything."
+    )
+    pairs = list(zip(found.report.stores, found.lacks.stores, strict=True))[:CHART_ROWS]
+    lanes = [
+        Lane(
+            label=label(store.source),
+            note=of(store.lacked, store.of),
+            parts=over_time.lacked,
+            wholes=over_time.of,
+            bad=_during_outages(over_time, found.axis),
+        )
+        for store, over_time in pairs
+    ]
+    return (charts.lanes(title, described, lanes, time_ticks(found.axis)),)
+
+
+def _during_outages(store: StoreOverTime, axis: TimeAxis) -> frozenset[int]:
+    return frozenset(
+        place
+        for outage in store.outages
+        for place in range(
+            (outage.begin_ns - axis.begin_ns) // axis.width_ns,
+            min((outage.end_ns - 1 - axis.begin_ns) // axis.width_ns, axis.bins - 1) + 1,
+        )
+    )
+
+
+def _outages(told: tuple[StoreReport, ...]) -> str:
+    found = sorted((outage for store in told for outage in store.outages), key=lambda outage: -outage.lacked)
+    if not found:
+        return '<p class="note">No store was out for a time.</p>'
+    rows = [
+        (
+            name(outage.source),
+            clock(outage.begin_ns),
+            clock(outage.last_ns),
+            f'<span class="bad">{of(outage.lacked, outage.of)}</span>',
+        )
+        for outage in found[:_MOST_OUTAGES]
+    ]
+    columns = [
+        Column(title="store"),
+        Column(title="from (UTC)"),
+        Column(title="to (UTC)"),
+        Column(title="lacked, of what other stores had then", figure=True),
+    ]
+    return table("Outages", columns, rows, of=len(found), what="outages", wide=True)

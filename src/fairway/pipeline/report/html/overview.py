@@ -1,0 +1,155 @@
+"""The top of an HTML report: the headline, what should be done, and the figures that lead to the sections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from html import escape
+from typing import Final
+
+from fairway.pipeline.report.archive_report import ArchiveReport
+from fairway.pipeline.report.findings import Findings
+from fairway.pipeline.report.headline import Headline
+from fairway.pipeline.report.html.page import Column, KeyFigure, key_figures, name, table, text
+from fairway.pipeline.report.words import clock, counted, of, percent, size_text
+from fairway.pipeline.run.reading import RunTables
+
+_CLASSES: Final = {
+    "delivered": "carried a message that can be read",
+    "incomplete": "segments of a message that cannot be put together",
+    "sync": "sync messages",
+    "retransmissions": "an SDS message again",
+    "duplicates": "the same message again",
+    "quarantined": "not decoded, or forged",
+}
+_SECONDS: Final = len("2026-01-01T00:00:00")
+
+
+def overview(found: Findings) -> str:
+    """Return what stands above the sections."""
+    report = found.report
+    return (
+        f'<p class="headline">{_headline(report.headline)}</p>'
+        + _to_do(report)
+        + key_figures(_figures(found))
+        + f"<p>{_read(report)}</p>"
+    )
+
+
+def _headline(told: Headline) -> str:
+    if not told.known:
+        return "No channel message is known."
+    parts = [("readable", told.readable), ("lost", told.lost), ("held up", told.held_up)]
+    words = ", ".join(f"<strong>{number:,} {word}</strong> ({percent(number, told.known)})" for word, number in parts)
+    sentence = f"Of <strong>{counted(told.known, 'message')} known</strong>, {words}."
+    if told.incomplete:
+        sentence += f" {of(told.incomplete, told.known)} are segments that lack the others."
+    return sentence
+
+
+def _to_do(report: ArchiveReport) -> str:
+    if not report.to_do:
+        return '<div class="todo none"><h2>Nothing to do</h2></div>'
+    items = "".join(
+        f'<li><strong>{escape(each.what)}</strong> <a href="#{each.section}">Details</a>'
+        f"<span>{escape(each.action)}</span>{_commands(each.commands)}</li>"
+        for each in report.to_do
+    )
+    return f'<div class="todo"><h2>To do</h2><ul>{items}</ul></div>'
+
+
+def _commands(commands: tuple[str, ...]) -> str:
+    """Return commands, each of which can be copied, folded as most of them are long."""
+    if not commands:
+        return ""
+    lines = "".join(f'<code class="command">{escape(command)}</code>' for command in commands)
+    return f"<details><summary>{'Command' if len(commands) == 1 else 'Commands'}</summary>{lines}</details>"
+
+
+def _figures(found: Findings) -> Iterator[KeyFigure]:
+    """Yield the figures; one is red if something should be done about it."""
+    report, told = found.report, found.report.headline
+    urgent = {each.section for each in report.to_do}
+    known = "known"
+    yield _part("Readable", told.readable, told.known, known, "channels")
+    yield _part("Lost", told.lost, told.known, known, "gaps", bad=bool(urgent & {"gaps", "senders"}))
+    yield _part("Held up", told.held_up, told.known, known, "gaps")
+    basis = report.acknowledgement
+    yield _part("Acknowledged, at least", basis.acknowledged, basis.content, "that are there", "latency")
+    refused = found.tables.rows("quarantine")
+    yield _part("Quarantined", refused, report.messages, "Waku messages", "quarantine", bad="quarantine" in urgent)
+    if found.tables.manifest["options"].get("rate_limit") is None:
+        yield KeyFigure(title="Over the rate limit", figure="-", note="no limit was given to the run", place="rate")
+    else:
+        over = len(report.over_limit)
+        yield KeyFigure(
+            title="Over the rate limit",
+            figure=f"{over:,}",
+            note="sender" if over == 1 else "senders",
+            place="rate",
+            bad=over > 0,
+        )
+    if report.stores:
+        least = report.stores[0]
+        yield KeyFigure(
+            title="Least complete store",
+            figure=percent(least.had, least.of) if least.of else "-",
+            note=f"{name(least.source)} had {least.had:,} of {least.of:,}",
+            place="stores",
+            bad=least.lacked > 0,
+        )
+
+
+def _part(title: str, part: int, whole: int, what: str, place: str, *, bad: bool = False) -> KeyFigure:
+    share = percent(part, whole) if whole else "-"
+    return KeyFigure(title=title, figure=share, note=f"{part:,} of {whole:,} {what}", place=place, bad=bad)
+
+
+def _read(report: ArchiveReport) -> str:
+    span = ""
+    if report.first_ns is not None and report.last_ns is not None:
+        span = f", with timestamps from {clock(report.first_ns)} to {clock(report.last_ns)} UTC"
+    return (
+        f"Read: {text(report.archive)}. {counted(report.messages, 'distinct Waku message')}, "
+        f"{size_text(report.payload_bytes)} of payload{span}, {counted(len(report.channels), 'channel')}. "
+        "A message is here an SDS message that carries something; one in segments is several. Readable, lost and "
+        "incomplete ones are all that are known. Held up: there, but a live participant delivers it only once a lost "
+        "one before it comes or is given up."
+    )
+
+
+def rows(tables: RunTables) -> tuple[str, ...]:
+    """Return what became of the rows of the input."""
+    balance = tables.balance
+    lead = (
+        f'<span class="good">All {balance.rows_in:,} rows are accounted for.</span>'
+        if balance.adds_up
+        else f'<span class="bad">This does not add up: {balance.accounted_for:,} rows are accounted for.</span>'
+    )
+    counts = asdict(balance)
+    classes = [
+        (f"{title}<small>{meaning}</small>", of(counts[title], balance.rows_in)) for title, meaning in _CLASSES.items()
+    ]
+    columns = [Column(title="class"), Column(title="rows", figure=True)]
+    return (
+        lead,
+        table(f"What became of {balance.rows_in:,} rows", columns, classes),
+        f'<div><p class="note">{_made(tables)}</p></div>',
+    )
+
+
+def _made(tables: RunTables) -> str:
+    """Return how the run was made and where its tables are."""
+    told = tables.manifest
+    options = ", ".join(
+        text(name if value is True else f"{name} {value}")
+        for name, value in told["options"].items()
+        if value is not None and value is not False
+    )
+    finished, version = str(told.get("finished", ""))[:_SECONDS].replace("T", " "), told.get("fairway", "")
+    ended = f"Run ended {text(finished)} UTC, fairway {text(version)}. " if finished and version else ""
+    return (
+        f"{ended}Options: {options}. Every figure is from the tables of the run, Parquet files in "
+        f"<code>{text(tables.place / 'tables')}</code>; each section names its own. The rows of these classes are "
+        "disjoint, and together they are all rows of the input."
+    )

@@ -1,0 +1,252 @@
+"""`to_do_of`: what an operator should do, each with its reason, the most urgent first.
+
+Only what can be acted on is here: a channel in which nothing can be brought back is in the tables, and not here.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.pipeline.report.causes import LossCause
+from fairway.pipeline.report.headline import Headline
+from fairway.pipeline.report.outages import Outage
+from fairway.pipeline.report.ranking import least_share
+from fairway.pipeline.report.rates import OverLimit
+from fairway.pipeline.report.words import clock, percent
+from fairway.pipeline.stages.decoding import Status
+from fairway.units import NS_PER_MS
+from fairway.visible import visible
+
+MOST_OF_A_KIND: Final = 3
+"""Things of one kind that are named one by one."""
+_LOST_SENDER: Final = 0.2
+"""A sender is named if at least this share of its messages is lost, with 95 % certainty."""
+_NAME: Final = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToDo:
+    """Something to be done."""
+
+    what: str
+    """What was found; with names as they are shown, not escaped for HTML."""
+    action: str
+    commands: tuple[str, ...] = ()
+    """Commands that do it."""
+    section: str
+    """Id of the section of the page that tells more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderLoss:
+    """A sender of whom messages are lost."""
+
+    channel_id: str
+    sender_id: str | None
+    lost: int
+    known: int
+    cause: LossCause
+    """The most frequent one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreShare:
+    """A store, and how many of the messages that any store had it lacked."""
+
+    source: str
+    uri: str | None
+    """Its source of a run; None if the run does not tell."""
+    lacked: int
+    of: int
+    outages: tuple[Outage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the to-dos are made from."""
+
+    adds_up: bool
+    headline: Headline
+    stores: Sequence[StoreShare]
+    """All of them, the least complete first."""
+    senders: Sequence[SenderLoss]
+    """The worst first."""
+    over_limit: Sequence[OverLimit]
+    causes: dict[LossCause, int]
+    quarantined: dict[str, int]
+
+
+def to_do_of(found: Found) -> tuple[ToDo, ...]:
+    """Return what should be done."""
+    return (
+        *_balance(found),
+        *_outages(found.stores),
+        *_senders(found.senders),
+        *_over_limit(found.over_limit),
+        *_losses(found),
+        *_lacking(found.stores),
+        *_quarantine(found.quarantined),
+    )
+
+
+def is_lost_sender(sender: SenderLoss) -> bool:
+    """Return whether so much of a sender is lost that it is named."""
+    return least_share(sender.lost, sender.known) >= _LOST_SENDER
+
+
+def outage_text(outage: Outage) -> str:
+    """Return an outage as a sentence without its end."""
+    return f"{_name(outage.source)} lacked {_window(outage)}"
+
+
+def _window(outage: Outage) -> str:
+    amount = "everything" if outage.is_total else f"{percent(outage.lacked, outage.of)} of everything"
+    return f"{amount} from {_between(outage)} UTC"
+
+
+def _between(outage: Outage) -> str:
+    first, last = clock(outage.begin_ns), clock(outage.last_ns)
+    day = len("2026-01-01")
+    return f"{first} to {last[day + 1 :] if first[:day] == last[:day] else last}"
+
+
+def _name(told: str | None) -> str:
+    whole = "unknown" if told is None else visible(told)
+    return whole if len(whole) <= _NAME else f"{whole[: _NAME - 1]}…"
+
+
+def _balance(found: Found) -> Iterator[ToDo]:
+    if not found.adds_up:
+        yield ToDo(
+            what="Not every row of the input is accounted for.",
+            action="Report this: it is a fault of fairway, and no figure here can be relied on.",
+            section="rows",
+        )
+
+
+def _outages(stores: Sequence[StoreShare]) -> Iterator[ToDo]:
+    for store in stores:
+        if store.outages:
+            found = sorted(store.outages, key=lambda told: -told.lacked)
+            windows = [f"{_window(told)} ({told.lacked:,} that other stores had)" for told in found[:MOST_OF_A_KIND]]
+            yield ToDo(
+                what=f"{_name(store.source)} lacked {_listed(windows, len(found), 'outages')}.",
+                action=f"Fill {_name(store.source)} from another store, and see why it was out.",
+                commands=tuple(
+                    command for told in found[:MOST_OF_A_KIND] for command in _backfill(store, stores, told)
+                ),
+                section="stores",
+            )
+
+
+def _senders(senders: Sequence[SenderLoss]) -> Iterator[ToDo]:
+    named = [sender for sender in senders if is_lost_sender(sender)]
+    told = [
+        f"{'an unnamed author' if sender.sender_id is None else _name(sender.sender_id)} in "
+        f"{_name(sender.channel_id)} ({sender.lost:,} of {sender.known:,} lost, {_OF_SENDERS[sender.cause]})"
+        for sender in named[:MOST_OF_A_KIND]
+    ]
+    if told:
+        yield ToDo(
+            what=f"Much is lost of {_listed(told, len(named), 'senders')}.",
+            action="See whether they reach the network. What others had, another store may have (--source).",
+            section="senders",
+        )
+
+
+def _over_limit(senders: Sequence[OverLimit]) -> Iterator[ToDo]:
+    told = [
+        f"{_name(sender.sender_id)} ({sender.messages:,} in the epoch from "
+        f"{clock(sender.epoch_start_ms * NS_PER_MS, '%Y-%m-%d %H:%M')} UTC)"
+        for sender in senders[:MOST_OF_A_KIND]
+    ]
+    if told:
+        yield ToDo(
+            what=f"Over the rate limit of {senders[0].limit:,}: {_listed(told, len(senders), 'senders')}.",
+            action="Slow them down: relays drop what is over the limit.",
+            section="rate",
+        )
+
+
+def _listed(told: Sequence[str], total: int, what: str) -> str:
+    """Return a list in words, with how many more there are."""
+    if total > len(told):
+        return f"{', '.join(told)} and {total - len(told):,} more {what}"
+    return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
+
+
+def _losses(found: Found) -> Iterator[ToDo]:
+    lost = found.headline.lost
+    for cause, action in _FOR_LOSSES.items():
+        number = found.causes.get(cause, 0)
+        if number:
+            yield ToDo(what=f"{number:,} of {lost:,} lost messages: {_LOST[cause]}.", action=action, section="gaps")
+
+
+def _lacking(stores: Sequence[StoreShare]) -> Iterator[ToDo]:
+    lacking = [store for store in stores if _rest(store)]
+    told = [f"{_name(store.source)} lacked {_rest(store):,} of {store.of:,}" for store in lacking]
+    if told:
+        yield ToDo(
+            what=f"Spread over time, {_listed(told[:MOST_OF_A_KIND], len(told), 'stores lacked some')}.",
+            action="Fill each store from the others.",
+            commands=tuple(command for store in lacking[:MOST_OF_A_KIND] for command in _backfill(store, stores)),
+            section="stores",
+        )
+
+
+def _rest(store: StoreShare) -> int:
+    """Return how many messages a store lacked outside of its outages."""
+    return store.lacked - sum(outage.lacked for outage in store.outages)
+
+
+def _backfill(store: StoreShare, stores: Sequence[StoreShare], outage: Outage | None = None) -> Iterator[str]:
+    """Yield the command that writes into a store what the most complete other store has, if there is another."""
+    donor = next((other for other in reversed(stores) if other is not store), None)
+    if donor is None:
+        return
+    words = ["fairway pipeline backfill --from", _uri(donor), "--to", _uri(store)]
+    if outage is not None:
+        words += ["--since", _iso(outage.begin_ns), "--until", _iso(outage.last_ns)]
+    yield " ".join(words)
+
+
+def _uri(store: StoreShare) -> str:
+    return shlex.quote(visible(store.uri or store.source))
+
+
+def _iso(timestamp_ns: int) -> str:
+    return clock(timestamp_ns, "%Y-%m-%dT%H:%M:%SZ")
+
+
+def _quarantine(counts: dict[str, int]) -> Iterator[ToDo]:
+    for status, action in _FOR_QUARANTINE.items():
+        if counts.get(status):
+            yield ToDo(
+                what=f"{counts[status]:,} messages are in quarantine as {status}.", action=action, section="quarantine"
+            )
+
+
+_LOST: Final = {
+    LossCause.QUARANTINED: "they are in quarantine",
+    LossCause.NO_STORE: "other participants had them, no store has them",
+    LossCause.SENDER_ONLY: "only their sender cites them",
+}
+_FOR_LOSSES: Final = {
+    LossCause.NO_STORE: "Read another store as well (--source), or let a participant send them again.",
+    LossCause.SENDER_ONLY: "Let their senders send them again: they probably never left.",
+    LossCause.QUARANTINED: "Take them from another store, or give the keys they need (--keys).",
+}
+_OF_SENDERS: Final = {
+    LossCause.QUARANTINED: "in quarantine",
+    LossCause.NO_STORE: "though others had them",
+    LossCause.SENDER_ONLY: "nobody else cites them",
+    LossCause.UNKNOWN: "of unknown cause",
+}
+_FOR_QUARANTINE: Final = {
+    Status.NOT_FOR_US.value: "Give the keys of their channels (--keys), if they are yours.",
+    "forged": "See who sent them: two messages have one id, and the other one was taken.",
+}
