@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.options import SdsConfig
-from fairway.pipeline.stages.channel_log import ROW_BYTES, ChannelPart, channel_logs
+from fairway.pipeline.stages.channel_log import ROW_BYTES, ChannelPart, channel_logs, log_bytes
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
@@ -283,7 +283,7 @@ def test_the_order_respects_causality_but_in_circles(made):
 
 
 def rows_in(name, messages, size=0):
-    return [(name, one, "alice", lamport, 7, b"h", None, size, parents) for one, lamport, parents in messages]
+    return [(name, one, "alice", lamport, 7, b"h", None, size or None, parents) for one, lamport, parents in messages]
 
 
 def absent_from(name, missing, rebuilt):
@@ -315,6 +315,11 @@ def test_the_logs_of_many_channels_are_those_of_each_alone(data, made):
         table(data.draw(st.permutations(rows)), MESSAGES), table(data.draw(st.permutations(absent)), ABSENT)
     )
     assert together.to_pylist() == sorted(alone, key=lambda row: (row["channel_id"], row["position"]))
+
+
+def test_a_message_takes_its_id_and_what_it_cites_of_the_limit():
+    rows = [*rows_in("team", [("m", 1, []), ("é", 2, [])]), *rows_in("team", [("n", 3, ["m"])], size=40)]
+    assert log_bytes(table(rows, MESSAGES)).tolist() == [160 + 1, 160 + 2, 160 + 1 + 40]
 
 
 def test_a_channel_above_the_limit_goes_by_timestamp_and_only_if_it_is_in_trouble():

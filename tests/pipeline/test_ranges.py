@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from fairway.pipeline.run import ranges
 from fairway.pipeline.run.ranges import FIRST_CLOCK, NO_CLOCK, bounds_of, range_of, sample_of
-from fairway.pipeline.stages.channel_sizes import added_channel_sizes, channel_sizes
 
 channels = st.sampled_from(["", "a", "b", "bb", "é", "\U0001f600"])
 clocks = st.none() | st.integers(0, 5) | st.integers(0, 2**63 - 1)
@@ -86,17 +85,3 @@ def test_sync_messages_have_no_place_and_ephemeral_ones_come_first():
     sample = sample_of(table)
     assert {tuple(place) for place in sample["places"]} == {("c", NO_CLOCK), ("c", 9)}
     assert len(sample["places"]) * sample["stands_for"] >= 1_000
-
-
-def test_the_log_of_a_channel_is_its_content_messages_with_what_they_cite():
-    table = pa.table(
-        {
-            "channel_id": ["a", "a", "b", "a"],
-            "kind": ["content", "content", "sync", "ephemeral"],
-            "message_id": ["m", "é", "x", "y"],
-            "history_bytes": pa.array([None, 40, 7, 7], pa.int32()),
-        }
-    )
-    sizes = channel_sizes(table)
-    assert sizes.to_pylist() == [{"channel_id": "a", "messages": 2, "log_bytes": 160 + 1 + 160 + 2 + 40}]
-    assert added_channel_sizes(pa.concat_tables([sizes, sizes]))["messages"].to_pylist() == [4]

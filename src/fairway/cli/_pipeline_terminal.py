@@ -37,14 +37,11 @@ _WIDTH_OF_A_FILE: Final = 160
 """Columns of tables where no terminal says how many there are."""
 _SHARES: Final = {
     "read": 38.0,
-    "reassembled": 9.0,
-    "delivered": 6.0,
-    "missing_messages": 8.0,
-    "sds_ordered": 16.0,
+    "reassemble": 16.0,
     "bloom_evidence": 30.0,
-    "acknowledgements": 9.0,
-    "ack_latency": 5.0,
-    "sender_stats": 4.0,
+    "hear": 12.0,
+    "order": 15.0,
+    "statistics": 4.0,
 }
 _OTHER_SHARE: Final = 1.0
 """How long steps take, of all together about 100; those that are not named take little."""

@@ -76,6 +76,26 @@ def pieces(table: pa.Table, size_bytes: int) -> Iterator[pa.Table]:
         yield table
 
 
+def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """Return some rows of a table in the order given; unlike Arrow's ``take`` it copies no others.
+
+    Arrow puts all chunks of a column together first, which may be a bucket that does not fit in memory.
+    """
+    batches = table.to_batches()
+    ends = np.cumsum([batch.num_rows for batch in batches])
+    chunks = np.searchsorted(ends, rows, side="right")
+    order = np.argsort(chunks, kind="stable")
+    found = np.split(order, np.cumsum(np.bincount(chunks, minlength=len(batches)))[:-1])
+    parts = [
+        batch.take(pa.array(rows[places] - (end - batch.num_rows)))
+        for batch, end, places in zip(batches, ends.tolist(), found, strict=True)
+        if len(places)
+    ]
+    back = np.empty(len(rows), np.int64)
+    back[order] = np.arange(len(rows))
+    return pa.Table.from_batches(parts, table.schema).combine_chunks().take(pa.array(back))
+
+
 def cut(table: pa.Table, buckets: NDArray[np.uint16], count: int, kind: str) -> Batches:
     """Yield the rows of a table as rows of `BLOBS`, those of a bucket together and in the order of the table.
 

@@ -39,21 +39,19 @@ from fairway.pipeline.exchange import (
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.ranges import SAMPLE_INPUT, sample_of
 from fairway.pipeline.run.table_files import TableFiles, schema_of
-from fairway.pipeline.stages.channel_sizes import SIZES_INPUT, channel_sizes
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
 from fairway.pipeline.stages.deduplicated import as_one_copy, each_once
 from fairway.pipeline.stages.quarantine import FORGED_INPUT, forged
 from fairway.pipeline.stages.unique_messages import honest_messages, sightings_of
 from fairway.wire.segment import MAX_SEGMENTS
 
-WRITTEN: Final = ("waku_messages", "sds_messages", "quarantine", "channel_sizes")
+WRITTEN: Final = ("waku_messages", "sds_messages", "quarantine")
 """The tables that the job writes."""
 
 _SIGHTED: Final = ("sightings", "sighting")
 _QUARANTINE: Final = tuple(schema_of("quarantine").names)
 _CARRIED: Final = (*(name for name in schema_of("sds_messages").names if name not in _SIGHTED), "sources")
 """What the second exchange carries: ``sources`` too, for what turns out to be forged."""
-_MEASURED: Final = tuple(dict.fromkeys([*SIZES_INPUT, *SAMPLE_INPUT]))
 
 Source = Callable[[BatchMapper, str], DataFrame]
 """Runs a function over the batches of ``waku_messages`` of a source, where they are read, and returns its rows, which
@@ -134,8 +132,7 @@ class Ingesting:
             for table in _whole_and_segments(piece):
                 yield self.files.write("sds_messages", bucket.number, table, part)
                 part += 1
-        unique = decoded.select(_MEASURED).filter(pa.array(seen.honest & (seen.number == 1)))
-        yield self.files.write("channel_sizes", bucket.number, channel_sizes(unique))
+        unique = decoded.select(SAMPLE_INPUT).filter(pa.array(seen.honest & (seen.number == 1)))
         yield note(sample=sample_of(unique))
 
 

@@ -16,14 +16,18 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from fairway.options import SdsConfig
 from fairway.pipeline import stages
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import BLOBS, Batches
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
-from fairway.pipeline.run.layout import by_lamport, by_position
+from fairway.pipeline.run import hearing, ingesting, ordering, reassembling
+from fairway.pipeline.run.hearing import Hearing, SplitChannel, split_facts
+from fairway.pipeline.run.ingesting import Ingesting
 from fairway.pipeline.run.options import RunOptions
-from fairway.pipeline.run.ranges import bounds_of
+from fairway.pipeline.run.ordering import Ordering
+from fairway.pipeline.run.ranges import Place, bounds_of
+from fairway.pipeline.run.reassembling import Reassembling
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summing import SUMMED, Summing, balance_terms
 from fairway.pipeline.run.table_files import TableFiles, schema_of
@@ -106,7 +110,7 @@ def written(frame: DataFrame, name: str, files: TableFiles) -> DataFrame:
 
 
 def _ingest(run: Materials) -> DataFrame:
-    ingesting = Ingesting(
+    job = Ingesting(
         files=run.files,
         keys=run.bucket_keys,
         buckets=run.buckets,
@@ -114,41 +118,22 @@ def _ingest(run: Materials) -> DataFrame:
         channel_keys=run.keys,
     )
     sources = [partial(map_source, run.spark, source.uri, label=source.label) for source in run.sources]
-    return ingesting.frame(sources, unique=len(sources) == 1 and run.sources[0].has_unique_hashes)
+    return job.frame(sources, unique=len(sources) == 1 and run.sources[0].has_unique_hashes)
 
 
-def _bounds(run: Materials, notes: Notes) -> Facts:
+def _sampled_bounds(run: Materials, notes: Notes) -> Facts:
     return {"bounds": bounds_of((told["sample"] for told in notes if "sample" in told), run.buckets)}
 
 
-def _unique(run: Materials) -> DataFrame:
-    return stages.unique_messages(run.table("sds_messages"))
-
-
-def _reassembled(run: Materials) -> DataFrame:
-    config = replace(ARCHIVE_SEGMENTATION, parity_rate=run.options.parity_rate)
-    return stages.reassembled(_unique(run), run.options.profile, config=config)
-
-
-def _delivered(run: Materials) -> DataFrame:
-    table = stages.delivered(_unique(run), run.table("reassembled"))
-    messages = _unique(run).where("kind <> 'sync'").select("channel_id", "lamport", "content_bytes")
-    return by_lamport(table, messages).sortWithinPartitions("channel_id", "lamport", "sds_ids")
-
-
-def _missing_messages(run: Materials) -> DataFrame:
-    return stages.without_rebuilt(stages.missing_messages(_unique(run)), run.table("reassembled"))
-
-
-def _sds_ordered(run: Materials) -> DataFrame:
-    table = stages.sds_ordered(
-        _unique(run),
-        run.table("missing_messages"),
-        run.table("reassembled"),
-        max_channel_bytes=run.options.max_channel_bytes,
+def _reassemble(run: Materials) -> DataFrame:
+    job = Reassembling(
+        files=run.files,
+        keys=run.bucket_keys,
+        buckets=run.buckets,
+        profile=run.options.profile,
+        config=replace(ARCHIVE_SEGMENTATION, parity_rate=run.options.parity_rate),
     )
-    messages = _unique(run).where("kind = 'content'").select("channel_id")
-    return by_position(table, messages).sortWithinPartitions("channel_id", "position")
+    return job.frame(run.spark, run.names("sds_messages"), run.buckets)
 
 
 def _bloom_evidence(run: Materials) -> DataFrame:
@@ -156,8 +141,31 @@ def _bloom_evidence(run: Materials) -> DataFrame:
     return written(evidence, "bloom_evidence", run.files)
 
 
-def _of_stage(name: str, make: Callable[[Materials], DataFrame], *reads: str) -> Job:
-    return Job(name=name, writes=(name,), reads=reads, frame=lambda run: written(make(run), name, run.files))
+def _hear(run: Materials) -> DataFrame:
+    job = Hearing(
+        files=run.files,
+        keys=run.bucket_keys,
+        buckets=run.buckets,
+        bounds=_bounds(run),
+        possible_acks_threshold=SdsConfig().possible_acks_threshold,
+    )
+    tables = ["sds_messages", "reassembled", *([_BLOOMS] if run.options.blooms else [])]
+    return job.frame(run.spark, {name: run.names(name) for name in tables}, run.buckets)
+
+
+def _order(run: Materials) -> DataFrame:
+    job = Ordering(
+        files=run.files,
+        bounds=_bounds(run),
+        split={name: SplitChannel.from_json(told) for name, told in run.told(_HEAR)["split"].items()},
+        max_channel_bytes=run.options.max_channel_bytes,
+    )
+    tables = ("sds_messages", "reassembled", "missing_messages")
+    return job.frame(run.spark, {name: run.names(name) for name in tables}, run.buckets)
+
+
+def _bounds(run: Materials) -> list[Place]:
+    return [(channel, clock) for channel, clock in run.told(_READ)["bounds"]]
 
 
 def _statistics(run: Materials) -> DataFrame:
@@ -176,31 +184,26 @@ _BUCKETS_FOR_SUMS: Final = 8
 """Sums have a fraction of the rows that they count."""
 
 
-def _acknowledgements(run: Materials) -> DataFrame:
-    return stages.acknowledgements(_unique(run), run.table("bloom_evidence") if run.options.blooms else None)
-
-
+_READ: Final = "read"
+_HEAR: Final = "hear"
 _BLOOMS: Final = "bloom_evidence"
 
 _JOBS: Final = (
-    Job(name="read", writes=WRITTEN, frame=_ingest, facts=_bounds),
-    _of_stage("reassembled", _reassembled, "sds_messages"),
-    _of_stage("delivered", _delivered, "sds_messages", "reassembled"),
-    _of_stage("incomplete", lambda run: stages.incomplete(run.table("reassembled")), "reassembled"),
-    _of_stage("missing_messages", _missing_messages, "sds_messages", "reassembled"),
-    _of_stage("sds_ordered", _sds_ordered, "sds_messages", "reassembled", "missing_messages"),
-    Job(name="bloom_evidence", writes=("bloom_evidence",), reads=("waku_messages",), frame=_bloom_evidence),
-    _of_stage(
-        "acknowledgements",
-        _acknowledgements,
-        "sds_messages",
-        "bloom_evidence",
+    Job(name=_READ, writes=ingesting.WRITTEN, frame=_ingest, facts=_sampled_bounds),
+    Job(name="reassemble", writes=reassembling.WRITTEN, reads=("sds_messages",), frame=_reassemble),
+    Job(name=_BLOOMS, writes=(_BLOOMS,), reads=("waku_messages",), frame=_bloom_evidence),
+    Job(
+        name=_HEAR,
+        writes=hearing.WRITTEN,
+        reads=("sds_messages", "reassembled", _BLOOMS),
+        frame=_hear,
+        facts=lambda _, notes: {"split": split_facts(notes)},
     ),
-    _of_stage(
-        "ack_latency",
-        lambda run: stages.ack_latency(_unique(run), run.table("acknowledgements")),
-        "sds_messages",
-        "acknowledgements",
+    Job(
+        name="order",
+        writes=ordering.WRITTEN,
+        reads=("sds_messages", "reassembled", "missing_messages"),
+        frame=_order,
     ),
     Job(
         name="statistics",

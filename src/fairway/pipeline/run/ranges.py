@@ -76,6 +76,11 @@ def bounds_of(samples: Iterable[Mapping[str, Any]], least_ranges: int) -> list[P
     return bounds
 
 
+def split_channels(bounds: Sequence[Place]) -> list[str]:
+    """Return the channels that a bound is in the middle of."""
+    return sorted({channel for channel, clock in bounds if clock != FIRST_CLOCK})
+
+
 def range_of(bounds: Sequence[Place], channel_id: pa.ChunkedArray, lamport: pa.ChunkedArray) -> NDArray[np.uint16]:
     """Return the number of the range of each row, from 0."""
     encoded = channel_id.combine_chunks().dictionary_encode()

@@ -15,7 +15,7 @@ The names of a table's files sort as its rows do: first by the number of the buc
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
@@ -29,13 +29,12 @@ from fairway.pipeline.exchange import note
 from fairway.pipeline.location import has_folders
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
-from fairway.pipeline.stages.channel_sizes import CHANNEL_SIZES
 from fairway.pipeline.stages.reassembled import REASSEMBLED
 from fairway.pipeline.tables import TABLES, table_named
 
 TABLES_FOLDER: Final = "tables"
 WORK_FOLDER: Final = "work"
-WORK_TABLES: Final = {"reassembled": REASSEMBLED, "bloom_evidence": BLOOM_EVIDENCE, "channel_sizes": CHANNEL_SIZES}
+WORK_TABLES: Final = {"reassembled": REASSEMBLED, "bloom_evidence": BLOOM_EVIDENCE}
 """By name: the schemas, as Spark's DDL, of tables that only later jobs of a run need."""
 
 GROUP_BYTES: Final = 32 * 1_048_576
@@ -88,6 +87,26 @@ class TableFile:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group, as the footer of its file describes it."""
+
+    metadata: pq.RowGroupMetaData
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows it has."""
+        return int(self.metadata.num_rows)
+
+    def nulls(self, column: str) -> int:
+        """Return in how many rows a column is null; raise `KeyError` if the footer does not tell."""
+        for place in range(self.metadata.num_columns):
+            found = self.metadata.column(place)
+            if found.path_in_schema == column and found.statistics is not None:
+                return int(found.statistics.null_count)
+        raise KeyError(column)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
     """The files of a run's tables. It can be pickled, so that tasks can have it."""
@@ -130,21 +149,30 @@ class TableFiles:
             size = sink.tell()
         return note(table=name, file=file, rows=table.num_rows, bytes=size)
 
-    def read(self, name: str, files: Iterable[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    def read(
+        self,
+        name: str,
+        files: Iterable[str],
+        columns: Sequence[str] | None = None,
+        *,
+        wanted: Callable[[RowGroup], bool] | None = None,
+    ) -> Iterator[pa.Table]:
         """Yield the rows of some files of a table, a row group at a time, with all or some columns in the order given.
 
-        Raises `KeyError` for a name or a column that there is not, and `OSError` for a file that cannot be read.
+        ``wanted`` tells by their footers which row groups are read, by default all. Raises `KeyError` for a name or a
+        column that there is not, and `OSError` for a file that cannot be read.
         """
         schema = schema_of(name)
-        wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
+        shape = schema if columns is None else pa.schema([schema.field(column) for column in columns])
         for file in files:
             with (
                 self.filesystem.open_input_file(posixpath.join(self.folder_of(name), file)) as source,
                 pq.ParquetFile(source) as parquet,
             ):
                 for group in range(parquet.num_row_groups):
-                    table = parquet.read_row_group(group, columns=wanted.names, use_threads=False)
-                    yield table.select(wanted.names).cast(wanted)
+                    if wanted is None or wanted(RowGroup(parquet.metadata.row_group(group))):
+                        table = parquet.read_row_group(group, columns=shape.names, use_threads=False)
+                        yield table.select(shape.names).cast(shape)
 
     def frame(self, spark: SparkSession, name: str, files: Sequence[str]) -> DataFrame:
         """Return some files of a table as a DataFrame, a file for each partition, read by the tasks with Arrow."""

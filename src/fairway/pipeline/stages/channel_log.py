@@ -110,7 +110,7 @@ def channel_logs(
     missing = _by_first_citation(absent, is_missing)
     citations = _citations(log, messages, channels, absent, of_absent, missing)
 
-    sizes = np.bincount(channels, _log_bytes(messages), len(names))
+    sizes = np.bincount(channels, log_bytes(messages), len(names))
     troubled = citations.channels_out_of_order(log, len(names))
     troubled[of_absent[is_missing]] = True
     fits = troubled & (sizes <= max_channel_bytes)
@@ -185,7 +185,7 @@ class _Citations:
         return wrong
 
 
-def _log_bytes(messages: pa.Table) -> Numbers:
+def log_bytes(messages: pa.Table) -> Numbers:
     """Return what each message takes of `MAX_CHANNEL_BYTES`."""
     ids = pc.binary_length(messages.column("message_id")).to_numpy()
     sizes: Numbers = ids.astype(np.int64) + messages.column("history_bytes").fill_null(0).to_numpy() + ROW_BYTES

@@ -7,6 +7,7 @@ messages that no participant waits for are left out: of the message itself, of a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -39,8 +40,11 @@ def citations(unique_messages: DataFrame) -> DataFrame:
     return mapped(unique_messages.select(*CITING_COLUMNS), citations_in, CITATIONS)
 
 
-def citations_in(unique_messages: pa.Table) -> pa.Table:
-    """Return the citations (`CITATIONS`) of some messages, in their order; of these, `CITING_COLUMNS` are read."""
+def citations_in(unique_messages: pa.Table, further: Sequence[str] = ()) -> pa.Table:
+    """Return the citations (`CITATIONS`) of some messages, in their order; of these, `CITING_COLUMNS` are read.
+
+    A citation also has the columns ``further`` of the message that cites.
+    """
     citing = unique_messages.filter(pc.not_equal(unique_messages.column("kind"), "ephemeral"))
     owners, entries = _counted_entries(citing)
     by = pa.array(owners)
@@ -53,7 +57,10 @@ def citations_in(unique_messages: pa.Table) -> pa.Table:
         "citing_sender_id": citing.column("sender_id").take(by),
         "cited_at": citing.column("timestamp").take(by),
     }
-    return pa.table(columns, schema=_SCHEMA)
+    found = pa.table(columns, schema=_SCHEMA)
+    for name in further:
+        found = found.append_column(citing.schema.field(name), citing.column(name).take(by))
+    return found
 
 
 def parents_in(messages: pa.Table) -> pa.ListArray:

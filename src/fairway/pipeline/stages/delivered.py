@@ -8,6 +8,8 @@ delivered twice.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -15,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from fairway.pipeline.exchange import mapped
+from fairway.pipeline.codes import starts_of_runs
+from fairway.pipeline.exchange import PIECE_BYTES, mapped, taken
 from fairway.pipeline.schema import arrow_schema
 
 DELIVERED: Final = (
@@ -96,8 +99,11 @@ def joined_messages(reassembled: pa.Table) -> pa.Table:
     return _delivered(columns, joined.column("payload"))
 
 
-def in_order(delivered: pa.Table) -> pa.Table:
-    """Return delivered messages sorted by (channel_id, lamport, sds_ids), ephemeral ones first in their channel."""
+def in_order(delivered: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:
+    """Yield delivered messages sorted by (channel_id, lamport, sds_ids), ephemeral ones first in their channel.
+
+    The tables have about ``piece_bytes`` of payloads each.
+    """
     # An SDS message carries one message only, so that the first id decides.
     keys = pa.table(
         {
@@ -105,7 +111,11 @@ def in_order(delivered: pa.Table) -> pa.Table:
             "first_id": pc.list_element(delivered.column("sds_ids"), 0),
         }
     )
-    return delivered.take(pc.sort_indices(keys, [(name, "ascending", "at_start") for name in keys.schema.names]))
+    by_place = [(name, "ascending", "at_start") for name in keys.schema.names]
+    order = pc.sort_indices(keys, by_place).to_numpy().astype(np.int64)
+    behind = np.cumsum(delivered.column("size_bytes").fill_null(0).to_numpy()[order])
+    for start, end in pairwise([*starts_of_runs(behind // piece_bytes).tolist(), len(order)]):
+        yield taken(delivered, order[start:end])
 
 
 def incomplete_sets(reassembled: pa.Table) -> pa.Table:

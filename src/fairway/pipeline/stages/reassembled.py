@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.codes import codes_of, starts_of_runs
-from fairway.pipeline.exchange import Bucket, Cut, bucketed
+from fairway.pipeline.exchange import Bucket, Cut, bucketed, taken
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED, Cited, LackingSegments, Seen, Whole, lost_segments
 from fairway.protocol.segmentation.outcomes import (
@@ -162,7 +162,7 @@ class _Group(NamedTuple):
 def _reassembled_groups(
     segments: pa.Table, groups: Sequence[_Group], profile: Profile | None, config: SegmentationConfig
 ) -> pa.Table:
-    read = _rows_of(segments.take(pa.array(np.concatenate([group.rows for group in groups]))))
+    read = _rows_of(taken(segments, np.concatenate([group.rows for group in groups])))
     rows: list[dict[str, Any]] = []
     for group in groups:
         rows += _reassembled_group(list(islice(read, len(group.rows))), group.excess, profile, config)

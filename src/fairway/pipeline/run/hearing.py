@@ -1,0 +1,197 @@
+"""The job that looks messages up: ``missing_messages``, ``acknowledgements`` and ``ack_latency``.
+
+::
+
+    tasks over files of sds_messages: citations, content messages -+
+    tasks over files of reassembled: computed segments             +-> by (channel_id, message_id): the tables
+    tasks over files of bloom_evidence: evidence of filters        |
+                                                                   v
+                                                             notes of split channels
+
+It reads ids and causal histories, but no content. Beside files its notes tell of the channels that are split among
+ranges: `split_facts` makes of these what the next job has to know. Of all other channels that job finds out by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from fairway.pipeline.bucket_keys import BucketKeys
+from fairway.pipeline.codes import NOTHING, ranked
+from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, gathered, note
+from fairway.pipeline.run.ranges import Place, range_of, split_channels
+from fairway.pipeline.run.shares import shared_out
+from fairway.pipeline.run.table_files import TableFiles
+from fairway.pipeline.stages.acknowledgements import EVIDENCE, SENT, acknowledgement_rows, latency_rows
+from fairway.pipeline.stages.channel_log import log_bytes
+from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
+from fairway.pipeline.stages.keyed import Keyed, keyed
+from fairway.pipeline.stages.missing_messages import MESSAGE_KEYS, missing_rows, rebuilt_in
+
+WRITTEN: Final = ("missing_messages", "acknowledgements", "ack_latency")
+"""The tables that the job writes."""
+
+_READ: Final = {
+    "sds_messages": (*CITING_COLUMNS, "lamport", "history_bytes", "sighting"),
+    "reassembled": ("channel_id", "rebuilt_ids"),
+    "bloom_evidence": tuple(EVIDENCE.names),
+}
+"""The columns of each table that are read."""
+
+_CLOCK: Final = pa.field("clock", pa.int64())
+"""The Lamport timestamp of a content message, in a channel that is split; else null."""
+_SENT: Final = SENT.append(_CLOCK)
+_CITED: Final = CITED.append(_CLOCK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitChannel:
+    """What is known of a channel whose messages are in several ranges."""
+
+    counts: Mapping[int, int]
+    """By the number of a range, how many content messages of the channel are in it."""
+    log_bytes: int
+    """The size of their ids and citations."""
+    is_troubled: bool
+    """Whether the channel has gaps or broken clocks."""
+
+    def before(self, number: int) -> int:
+        """Return how many content messages are in the ranges before the one of this number."""
+        return sum(count for other, count in self.counts.items() if other < number)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON knows it."""
+        return asdict(self) | {"counts": sorted(self.counts.items())}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> SplitChannel:
+        """Return what `as_json` made."""
+        return cls(counts=dict(told["counts"]), log_bytes=told["log_bytes"], is_troubled=told["is_troubled"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hearing:
+    """What the tasks of the job know."""
+
+    files: TableFiles
+    keys: BucketKeys
+    buckets: int
+    bounds: Sequence[Place]
+    """Where the ranges end that the next job will make."""
+    possible_acks_threshold: int
+
+    def frame(self, spark: SparkSession, names: Mapping[str, Sequence[str]], tasks: int) -> DataFrame:
+        """Return the notes of the job as rows of `BLOBS`.
+
+        ``names`` has the files of ``sds_messages``, ``reassembled`` and, if filters were read, ``bloom_evidence``.
+        """
+        places = [(table, name) for table in _READ for name in names.get(table, ())]
+        rows = shared_out(spark, places, tasks, self._cut)
+        return exchanged(rows, self.buckets).mapInArrow(self._hear, BLOBS)
+
+    def _cut(self, places: Sequence[tuple[str, str]]) -> Batches:
+        cutters = {kind: Cutter(kind, self.buckets) for kind in ("sent", "cited", "rebuilt", "evidence")}
+        messages: Counter[tuple[str, int]] = Counter()
+        sizes: Counter[tuple[str, int]] = Counter()
+        for table, name in places:
+            for rows in self.files.read(table, [name], _READ[table]):
+                if table == "sds_messages":
+                    unique = rows.filter(pc.equal(rows.column("sighting"), 1))
+                    found = self._sent_and_cited(unique)
+                    counted = self._in_ranges(unique)
+                    messages.update({place: count for place, (count, _) in counted.items()})
+                    sizes.update({place: size for place, (_, size) in counted.items()})
+                elif table == "reassembled":
+                    found = {"rebuilt": rebuilt_in(rows)}
+                else:
+                    found = {"evidence": rows}
+                for kind, part in found.items():
+                    by = self.keys.by_key(part.column("channel_id"), part.column("message_id"), self.buckets)
+                    yield from cutters[kind].add(part, by)
+        for cutter in cutters.values():
+            yield from cutter.close()
+        yield note(split=[[*place, count, sizes[place]] for place, count in messages.items()])
+
+    def _sent_and_cited(self, unique_messages: pa.Table) -> dict[str, pa.Table]:
+        is_content = pc.equal(unique_messages.column("kind"), "content")
+        clocked = pc.and_(is_content, self._are_split(unique_messages))
+        clocks = pc.if_else(clocked, pc.fill_null(unique_messages.column("lamport"), 0), pa.scalar(None, pa.int64()))
+        messages = unique_messages.append_column(_CLOCK, clocks)
+        return {
+            "sent": messages.filter(is_content).select(_SENT.names),
+            "cited": citations_in(messages, (_CLOCK.name,)).select(_CITED.names),
+        }
+
+    def _are_split(self, messages: pa.Table) -> pa.ChunkedArray:
+        return pc.is_in(messages.column("channel_id"), value_set=pa.array(split_channels(self.bounds), pa.string()))
+
+    def _in_ranges(self, unique_messages: pa.Table) -> dict[tuple[str, int], tuple[int, int]]:
+        """Return of each split channel and range how many content messages are there, and the size of their logs."""
+        chosen = pc.and_(pc.equal(unique_messages.column("kind"), "content"), self._are_split(unique_messages))
+        messages = unique_messages.filter(chosen)
+        (channels,), names = ranked(messages.column("channel_id"))
+        places = channels * (len(self.bounds) + 1) + range_of(self.bounds, messages["channel_id"], messages["lamport"])
+        counts, sizes = np.bincount(places), np.bincount(places, log_bytes(messages))
+        found = {}
+        for place in np.flatnonzero(counts).tolist():
+            channel, number = divmod(place, len(self.bounds) + 1)
+            found[names[channel].as_py(), number] = int(counts[place]), int(sizes[place])
+        return found
+
+    def _hear(self, batches: Batches) -> Batches:
+        pa.set_cpu_count(1)
+        bucket = gathered(batches)
+        yield from bucket.notes
+        if not bucket.tables:
+            return
+        tables = [bucket.table("sent", _SENT), bucket.table("cited", _CITED), bucket.table("rebuilt", MESSAGE_KEYS)]
+        if "evidence" in bucket.tables:
+            tables.append(bucket.tables["evidence"])
+        sent, cited, rebuilt, *evidence = keyed(*tables)
+        missing = missing_rows(sent, cited, rebuilt)
+        acknowledged = acknowledgement_rows(
+            sent, cited, *evidence, possible_acks_threshold=self.possible_acks_threshold
+        )
+        made = {
+            "missing_messages": missing,
+            "acknowledgements": acknowledged.table,
+            "ack_latency": latency_rows(sent, acknowledged),
+        }
+        for name, table in made.items():
+            if table.num_rows:
+                yield self.files.write(name, bucket.number, table)
+        gappy = missing.column("channel_id").filter(self._are_split(missing))
+        yield note(troubled=pa.chunked_array([*gappy.chunks, *_out_of_order(sent, cited).chunks]).unique().to_pylist())
+
+
+def split_facts(notes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the notes of the job tell of split channels (`SplitChannel`), by their names, as JSON knows it."""
+    counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    sizes: Counter[str] = Counter()
+    troubled: set[str] = set()
+    for told in notes:
+        troubled.update(told.get("troubled", ()))
+        for channel, number, messages, size in told.get("split", ()):
+            counts[channel][number] += messages
+            sizes[channel] += size
+    return {
+        channel: SplitChannel(counts=own, log_bytes=sizes[channel], is_troubled=channel in troubled).as_json()
+        for channel, own in counts.items()
+    }
+
+
+def _out_of_order(sent: Keyed, cited: Keyed) -> pa.ChunkedArray:
+    """Return the split channels in which a message cites another whose timestamp is not below its own."""
+    rows = sent.rows()[cited.keys]
+    known = np.flatnonzero((rows != NOTHING) & pc.is_valid(cited.table.column("clock")).to_numpy())
+    own = pc.fill_null(sent.table.column("clock"), 0).to_numpy()[rows[known]]
+    citing = cited.table.column("clock").take(pa.array(known)).to_numpy()
+    return sent.table.column("channel_id").take(pa.array(rows[known][own >= citing]))

@@ -1,0 +1,27 @@
+"""Spreads what a job reads over its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from fairway.pipeline.exchange import BLOBS, Batches
+
+Item = TypeVar("Item")
+
+
+def shared_out(
+    spark: SparkSession, items: Sequence[Item], tasks: int, work: Callable[[Sequence[Item]], Batches]
+) -> DataFrame:
+    """Return what ``work`` makes of items in that many tasks, as rows of `BLOBS`; each task has about as many items."""
+
+    def work_on(numbers: Batches) -> Batches:
+        pa.set_cpu_count(1)
+        for batch in numbers:
+            for number in batch.column("id").to_pylist():
+                yield from work(items[number::tasks])
+
+    return spark.range(0, tasks, 1, tasks).mapInArrow(work_on, BLOBS)

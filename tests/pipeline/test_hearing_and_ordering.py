@@ -1,0 +1,225 @@
+"""The jobs that reassemble, look messages up and order them: what they spread over tasks comes out as of one piece."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+
+from fairway.options import SegmentationConfig
+from fairway.pipeline.bucket_keys import BucketKeys
+from fairway.pipeline.exchange import notes_of
+from fairway.pipeline.run import hearing, ordering, reassembling
+from fairway.pipeline.run.hearing import Hearing, SplitChannel, split_facts
+from fairway.pipeline.run.ordering import Ordering
+from fairway.pipeline.run.ranges import FIRST_CLOCK
+from fairway.pipeline.run.reassembling import Reassembling
+from fairway.pipeline.run.table_files import TableFiles, schema_of
+from fairway.pipeline.stages.acknowledgements import acknowledgement_rows, latency_rows, sent_in
+from fairway.pipeline.stages.channel_log import channel_logs
+from fairway.pipeline.stages.citations import CITED, citations_in
+from fairway.pipeline.stages.delivered import are_whole, in_order, incomplete_sets, joined_messages, whole_messages
+from fairway.pipeline.stages.keyed import keyed
+from fairway.pipeline.stages.missing_messages import missing_rows, rebuilt_in
+from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION, reassembled_rows, segments_in
+from fairway.pipeline.stages.sds_ordered import absent_of, computed_in, logged_in
+from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.wire.segment import WAKU_SEGMENTS
+
+pytestmark = pytest.mark.spark
+
+SDS = schema_of("sds_messages")
+BUCKETS, TASKS = 3, 2
+SEGMENT_SIZES = SegmentationConfig(segment_size_bytes=128, parity_rate=0.5)
+# Channels that bounds split: one in order, one with gaps, one with broken clocks, and one with gaps and too large.
+SPLIT = ("clean", "gappy", "broken", "large")
+BOUNDS = [
+    ("broken", 40),
+    ("broken", 90),
+    ("clean", FIRST_CLOCK),
+    ("clean", 60),
+    ("gappy", 30),
+    ("gappy", 30 + 2**40),
+    ("large", 50),
+    ("large", 100),
+    ("small", FIRST_CLOCK),
+]
+LIMIT = 60_000
+
+
+def sds_row(channel_id, message_id, **fields):
+    defaults = {
+        "message_hash": f"{channel_id} {message_id} {fields.get('sighting', 1)}".encode(),
+        "timestamp": fields.get("lamport") or 5,
+        "content_topic": "/t",
+        "payload_bytes": 10,
+        "profile": "waku",
+        "kind": "content",
+        "sender_id": "alice",
+        "channel_id": channel_id,
+        "message_id": message_id,
+        "causal_history": [],
+        "repair_request": [],
+        "history_bytes": 200,
+        "content": b"content of " + message_id.encode(),
+        "sightings": 1,
+        "sighting": 1,
+    }
+    return dict.fromkeys(SDS.names) | defaults | fields
+
+
+def cites(*ids):
+    return [{"message_id": one, "retrieval_hint": None, "sender_id": None} for one in ids]
+
+
+def segments(channel_id, sender_id, lamport, lost=()):
+    """Return the segments of a message, of which some are lost."""
+    rows = []
+    for part in Segmenter(SEGMENT_SIZES, WAKU_SEGMENTS).split(f"{channel_id} {lamport}".encode() * 40).segments:
+        header = WAKU_SEGMENTS.decode(part.content)
+        rows.append(
+            sds_row(
+                channel_id,
+                f"segment-{lamport}-{part.order}",
+                sender_id=sender_id,
+                lamport=lamport + part.order,
+                content=part.content,
+                segment_hash=header.payload_hash,
+                segment_index=header.index,
+                is_parity=header.is_parity,
+                causal_history=cites(*(row["message_id"] for row in rows[-2:])),
+            )
+        )
+    return [row for place, row in enumerate(rows) if place not in lost]
+
+
+def archive(rng):
+    """Return messages of each kind of channel: 120 and more where bounds split them."""
+    rows = []
+    for channel_id, count in (*((name, 120) for name in SPLIT), ("small", 8), ("tiny", 3)):
+        for number in range(count):
+            history = [f"m{earlier:03}" for earlier in range(max(0, number - 3), number)]
+            if channel_id in {"gappy", "large", "tiny"} and number % 17 == 2:
+                history.append(f"gone{number}")
+            rows.append(
+                sds_row(
+                    channel_id,
+                    f"m{number:03}",
+                    # The clock of one sender is far behind.
+                    lamport=3 if channel_id == "broken" and number == 70 else number + 1,
+                    sender_id=("alice", "bob", "carol")[number % 3],
+                    causal_history=cites(*history),
+                    history_bytes=400 if channel_id == "large" else 200,
+                )
+            )
+    again = dict(rows[10]) | {"message_hash": b"again", "sighting": 2, "timestamp": 10**6}
+    rows += [again, sds_row("gappy", "sync-1", kind="sync", content=None, causal_history=cites("unheard"))]
+    rows += [sds_row("clean", f"e{number}", kind="ephemeral", lamport=None) for number in range(3)]
+    for place, lost in enumerate([(), (1,), (0, 4), (0, 1, 2)]):
+        rows += segments("gappy", f"sender {place}", 20 + 25 * place, lost)
+    rows += segments("large", "eve", 60, (1,))
+    rng.shuffle(rows)
+    return rows
+
+
+@dataclass
+class Folder:
+    """The tables of a run, and the names of their files."""
+
+    files: TableFiles
+    names: dict[str, list[str]]
+
+    def write(self, name, number, table):
+        self.take(self.files.write(name, number, table)["blob"].to_pylist())
+
+    def take(self, blobs):
+        """Take the notes of a job; return those that are of no file."""
+        notes = notes_of(blobs)
+        for told in notes:
+            if "table" in told:
+                self.names.setdefault(told["table"], []).append(told["file"])
+        return [told for told in notes if "table" not in told]
+
+    def rows(self, name):
+        """Return the rows of a table, in the order of its files."""
+        files = sorted(self.names.get(name, []))
+        return [row for table in self.files.read(name, files) for row in table.to_pylist()]
+
+
+@pytest.fixture
+def folder(tmp_path, rng):
+    """Return a run folder with ``sds_messages``: of three buckets, whole messages and segments apart."""
+    folder = Folder(TableFiles(root=str(tmp_path)), {})
+    rows = archive(rng)
+    for bucket in range(3):
+        for is_segment in (False, True):
+            own = [row for row in rows[bucket::3] if (row["segment_hash"] is not None) == is_segment]
+            folder.write("sds_messages", bucket, pa.Table.from_pylist(own, SDS))
+    return folder
+
+
+def collected(frame):
+    return [row.blob for row in frame.select("blob").collect()]
+
+
+def unordered(rows):
+    return sorted(rows, key=repr)
+
+
+def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder):
+    keys = BucketKeys(random.Random(1).randbytes(32))
+    read = pa.concat_tables(folder.files.read("sds_messages", folder.names["sds_messages"]))
+    unique = read.filter(pa.compute.equal(read["sighting"], 1))
+
+    reassemble = Reassembling(files=folder.files, keys=keys, buckets=BUCKETS, profile=None, config=ARCHIVE_SEGMENTATION)
+    assert folder.take(collected(reassemble.frame(spark, folder.names["sds_messages"], TASKS))) == []
+    sets = pa.concat_tables(reassembled_rows(segments_in(unique), None, ARCHIVE_SEGMENTATION))
+    assert set(folder.names) == {"sds_messages", *reassembling.WRITTEN}
+    assert unordered(folder.rows("reassembled")) == unordered(sets.to_pylist())
+    assert unordered(folder.rows("incomplete")) == unordered(incomplete_sets(sets).to_pylist())
+    assert {row["outcome"] for row in sets.to_pylist()} == {"complete", "incomplete"}
+
+    evidence = [
+        {"channel_id": "clean", "message_id": "m003", "acknowledged_by": name, "how": "bloom", "at": 4}
+        for name in ("dave", "eve")
+    ]
+    folder.write("bloom_evidence", 0, pa.Table.from_pylist(evidence, schema_of("bloom_evidence")))
+    hear = Hearing(files=folder.files, keys=keys, buckets=BUCKETS, bounds=BOUNDS, possible_acks_threshold=2)
+    facts = split_facts(folder.take(collected(hear.frame(spark, folder.names, TASKS))))
+    sent, cited, rebuilt, filters = keyed(
+        sent_in(unique),
+        citations_in(unique).select(CITED.names),
+        rebuilt_in(sets),
+        pa.Table.from_pylist(evidence, schema_of("bloom_evidence")),
+    )
+    missing = missing_rows(sent, cited, rebuilt)
+    acknowledged = acknowledgement_rows(sent, cited, filters, possible_acks_threshold=2)
+    told = (missing, acknowledged.table, latency_rows(sent, acknowledged))
+    for name, table in zip(hearing.WRITTEN, told, strict=True):
+        assert unordered(folder.rows(name)) == unordered(table.to_pylist()), name
+    assert sum(row["how"] == "bloom" for row in folder.rows("acknowledgements")) == 2
+    split = {name: SplitChannel.from_json(channel) for name, channel in facts.items()}
+    assert {name: channel.is_troubled for name, channel in split.items()} == {
+        "clean": False,
+        "gappy": True,
+        "broken": True,
+        "large": True,
+    }
+    assert sum(split["clean"].counts.values()) == 120
+    assert split["gappy"].log_bytes < LIMIT < split["large"].log_bytes
+
+    order = Ordering(files=folder.files, bounds=BOUNDS, split=split, max_channel_bytes=LIMIT)
+    assert folder.take(collected(order.frame(spark, folder.names, TASKS))) == []
+    assert set(folder.names) > set(ordering.WRITTEN)
+    absent = pa.concat_tables([absent_of(missing), computed_in(sets)])
+    assert folder.rows("sds_ordered") == channel_logs(logged_in(unique), absent, max_channel_bytes=LIMIT).to_pylist()
+    messages = pa.concat_tables([whole_messages(unique.filter(are_whole(unique))), joined_messages(sets)])
+    (expected,) = in_order(messages)
+    assert folder.rows("delivered") == expected.to_pylist()
+    statuses = {(row["channel_id"], row["status"]) for row in folder.rows("sds_ordered")}
+    assert {("clean", "complete"), ("gappy", "waiting"), ("large", "not-computed")} <= statuses
