@@ -91,7 +91,7 @@ $(BIN)/python:
 $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
 	$(BIN)/python -m pip install --constraint constraints.txt --build-constraint constraints.txt \
-	  --editable '.[cli,node,spark,postgresql,connect,dev,bench]'
+	  --editable '.[cli,node,spark,hdfs,postgresql,connect,dev,bench]'
 	@touch $@
 
 $(DOCS_READY): $(READY)

@@ -50,6 +50,7 @@ EXTRAS_OF = {
     "simulation/render": {"cli"},
     "service/rest": {"node"},
     "pipeline": {"spark"},
+    "pipeline/hdfs": {"spark", "hdfs"},
     "pipeline/report/terminal": {"spark", "cli"},
     "cli/_pipeline": {"spark", "cli"},
     "storage/postgres": {"postgresql"},

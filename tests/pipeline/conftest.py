@@ -138,3 +138,16 @@ def s3() -> Iterator[S3Server]:
 @pytest.fixture
 def bucket(s3: S3Server) -> Bucket:
     return s3.new_bucket()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory) -> Iterator[str]:
+    """The URI of HDFS on this machine; skips the test where its jars cannot be had."""
+    pytest.importorskip("hdfs_native")
+    from hdfs_cluster import hdfs_cluster, jars
+
+    classes = jars()
+    if not classes:
+        pytest.skip("the jars of HDFS need Maven")
+    with hdfs_cluster(tmp_path_factory.mktemp("hdfs"), classes) as uri:
+        yield uri

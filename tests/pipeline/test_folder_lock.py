@@ -26,9 +26,11 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(params=["here", "s3"])
-def uri(request, tmp_path, bucket):
-    return str(tmp_path) if request.param == "here" else bucket.uri("run")
+@pytest.fixture(params=["here", "s3", pytest.param("hdfs", marks=pytest.mark.full)])
+def uri(request, tmp_path):
+    if request.param == "hdfs":
+        return f"{request.getfixturevalue('hdfs')}/{request.node.name}"
+    return str(tmp_path) if request.param == "here" else request.getfixturevalue("bucket").uri("run")
 
 
 def locked(uri: str):

@@ -136,12 +136,15 @@ def test_a_location_of_this_machine_is_a_path(nowhere):
     assert Location.of(f"file://{nowhere}/run", "--out").local == nowhere / "run"
 
 
-@pytest.fixture(params=["here", "s3", "s3a"])
-def folder(request, nowhere, bucket):
+@pytest.fixture(params=["here", "s3", "s3a", pytest.param("hdfs", marks=pytest.mark.full)])
+def folder(request, nowhere):
     """An empty folder on each kind of storage."""
-    if request.param == "here":
-        (nowhere / "run").mkdir()
-        return Location.of("run", "--out")
+    if request.param in {"here", "hdfs"}:
+        above = "" if request.param == "here" else f"{request.getfixturevalue('hdfs')}/{request.node.name}/"
+        place = Location.of(f"{above}run", "--out")
+        place.make_folder()
+        return place
+    bucket = request.getfixturevalue("bucket")
     return Location.of(bucket.uri("run", request.param), "--out")
 
 
@@ -161,9 +164,8 @@ def test_a_file_is_put_read_replaced_listed_and_removed(folder):
 
 
 def test_a_folder_is_removed_with_all_that_is_in_it(folder):
+    (folder / "tables").make_folder()
     for name in ("b", "a"):
-        if folder.is_local:
-            (folder / "tables").local.mkdir(exist_ok=True)
         (folder / f"tables/{name}.parquet").put(name.encode())
     assert [folder.beneath(found) for found in folder.files(recursive=True)] == ["tables/a.parquet", "tables/b.parquet"]
     assert [folder.beneath(found) for found in folder.children()] == ["tables"]
@@ -204,6 +206,12 @@ def test_a_path_that_was_made_of_a_uri_is_that_uri(bucket):
 
 def test_a_path_made_of_a_uri_without_a_host_has_none_either():
     assert uri_of(Path("hdfs:///shared/run")) == "hdfs:///shared/run"
+
+
+def test_hdfs_takes_its_user_and_options_from_elsewhere():
+    pytest.importorskip("hdfs_native")
+    with pytest.raises(ConfigurationError, match=r"hdfs://node/run has a user or options: set HADOOP_USER_NAME"):
+        Location.of("hdfs://secret@node/run", "--out")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Runs whose folder is in a bucket: the same tables as on a disk, also if they are killed and started again."""
+"""Runs whose folder is in a bucket or in HDFS: the same tables as on a disk, also if they are killed and go on."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from fairway.errors import ConfigurationError, StorageError
 from fairway.options import SegmentationConfig
 from fairway.pipeline.export import export
 from fairway.pipeline.jobs import report as report_job
+from fairway.pipeline.location import Location
 from fairway.pipeline.report.findings import report_of
 from fairway.pipeline.restore import restore
 from fairway.pipeline.run import run
@@ -181,17 +182,30 @@ def test_a_folder_in_a_bucket_that_cannot_be_used_is_refused(made, stored, spark
     assert bucket.keys() == ["other/notes.txt", "run/manifest.json.claims/c1"]
 
 
+@pytest.fixture(params=["s3", "hdfs"])
+def storage(request):
+    """A folder on each storage: its URIs, and the environment in which they need no secret."""
+    if request.param == "hdfs":
+        root = f"{request.getfixturevalue('hdfs')}/{request.node.originalname}"
+        return SimpleNamespace(uri=lambda key: f"{root}/{key}", short=lambda key: f"{root}/{key}", environment={})
+    bucket = request.getfixturevalue("bucket")
+    return SimpleNamespace(uri=bucket.uri, short=lambda key: bucket.short(key, "s3a"), environment=bucket.environment)
+
+
 @pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="finds processes in /proc")
-def test_a_run_into_a_bucket_that_is_killed_again_and_again_ends_in_the_same_tables(made, bucket, spark):
-    """The archive is in the bucket too, and the environment says where that is."""
+def test_a_run_that_is_killed_again_and_again_ends_in_the_same_tables(made, storage, spark):
+    """The archive is there too."""
     for name in "ab":
         table = open_source(spark, f"sqlite:{made.folder / name}.db", label=name).toArrow()
-        key = f"{bucket.name}/stores/{name}/part-0.parquet"
-        pq.write_table(table, key, filesystem=bucket.filesystem)
-    words = [f"{name}=parquet:{bucket.short(f'stores/{name}', 's3a')}" for name in "ab"]
-    words = ["--source", *words, "--out", bucket.short("run")]
-    environment = {**os.environ, **bucket.environment}
+        place = Location.of(storage.uri(f"stores/{name}"), "the archive")
+        place.make_folder()
+        with (place / "part-0.parquet").opened() as file:
+            pq.write_table(table, file)
+    words = [f"{name}=parquet:{storage.short(f'stores/{name}')}" for name in "ab"]
+    words = ["--source", *words, "--out", storage.short("run")]
+    environment = {**os.environ, **storage.environment}
+    out = Location.of(storage.uri("run"), "--out")
     for attempt, (moment, job) in enumerate((("before", JOBS[0]), ("after", JOBS[0]), ("before", JOBS[-1])), 1):
         ended = subprocess.run(
             [sys.executable, "-c", DRIVER, moment, job, *words],
@@ -201,9 +215,9 @@ def test_a_run_into_a_bucket_that_is_killed_again_and_again_ends_in_the_same_tab
             check=False,
         )
         assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
-        manifest = json.loads(bucket.read("run/manifest.json"))
+        manifest = json.loads((out / "manifest.json").read())
         assert (manifest["state"], manifest["attempts"]) == ("running", attempt)
-        there = set(bucket.keys("run"))
+        there = files_in(out)
         for name, told in manifest["tables"].items():
             folder = "work" if told["work"] else "tables"
             assert there >= {f"{folder}/{name}/{file}" for file in told["names"]}
@@ -211,8 +225,28 @@ def test_a_run_into_a_bucket_that_is_killed_again_and_again_ends_in_the_same_tab
     command = [sys.executable, "-m", "fairway.pipeline.jobs.run", *words]
     ended = subprocess.run(command, env=environment, capture_output=True, timeout=WAIT_S, check=False)
     assert ended.returncode == 0, ended.stderr.decode()
-    assert json.loads(bucket.read("run/manifest.json"))["attempts"] == 4
-    assert_same(bucket.uri("run"), made)
-    manifest = json.loads(bucket.read("run/manifest.json"))
+    manifest = json.loads((out / "manifest.json").read())
+    assert manifest["attempts"] == 4
+    assert_same(storage.uri("run"), made)
     named = {f"tables/{name}/{file}" for name, told in manifest["tables"].items() for file in told["names"]}
-    assert set(bucket.keys("run")) == {"manifest.json", *named}
+    assert files_in(out) == {"manifest.json", *named}
+
+
+def files_in(folder: Location) -> set[str]:
+    return {folder.beneath(found) for found in folder.files(recursive=True)}
+
+
+@pytest.mark.full
+def test_reports_exports_and_dataframes_are_made_of_a_run_in_hdfs(made, hdfs, spark, tmp_path, capsys):
+    out = f"{hdfs}/whole/run"
+    summary = run(made.sources, out, spark=spark)
+    assert summary.balance == made.summary.balance
+    assert_same(out, made)
+    tables = RunTables(out)
+    assert report_job.main(["--out", out, "--html", f"{hdfs}/whole/report.html"]) == 0
+    assert capsys.readouterr().out
+    assert out.encode() in Location.of(f"{hdfs}/whole/report.html", "--html").read()
+    for form in ("files", "parquet"):
+        assert export(tables, f"{hdfs}/whole/{form}", format=form).messages == tables.rows("delivered")
+    assert tables.dataframe(spark, "delivered").count() == tables.rows("delivered")
+    assert run(made.sources, out, spark=spark).resumed == len(TABLES)

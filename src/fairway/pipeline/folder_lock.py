@@ -85,6 +85,7 @@ class ClaimLock:
         self._ended = threading.Event()
         _HELD.add(self._name)
         try:
+            claims.make_folder()
             self._claim.put(self._content)
             self._refuse_another(stale_s)
         except BaseException:
@@ -125,7 +126,8 @@ class ClaimLock:
 
     def _refuse_another(self, stale_s: float) -> None:
         """Raise `StoreLockedError` if there is a claim of a process that may live; remove those of others."""
-        found = {each.base_name: each for each in self._claims.files()}
+        claims = self._claims.files()
+        found = {each.base_name: each for each in claims if not each.base_name.startswith(".")}
         now_ns = found[self._name].mtime_ns
         for name, each in found.items():
             if name == self._name:

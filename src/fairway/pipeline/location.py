@@ -5,7 +5,7 @@
     run                                                       a path on this machine; file:///shared/run is one as well
     s3://bucket/run                                           AWS_ENDPOINT_URL, AWS_REGION and keys from the environment
     s3://KEY:SECRET@bucket/run?endpoint_override=HOST:PORT&scheme=http&region=eu-west-1
-    hdfs://namenode:8020/run                                  with Hadoop's libhdfs on this machine
+    hdfs://namenode:8020/run                                  with the extra [hdfs]
     gs://bucket/run, abfss://container@account.dfs.core.windows.net/run
 
 The options behind ``?`` are those of `pyarrow.fs.FileSystem.from_uri`. ``s3a`` and ``s3n`` are Hadoop's names for S3.
@@ -32,8 +32,9 @@ import pyarrow as pa
 from pyarrow import NativeFile
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
-from fairway.errors import ConfigurationError, StorageError
+from fairway.errors import ConfigurationError, FairwayError, StorageError
 from fairway.pipeline.durable import write_bytes
+from fairway.pipeline.hdfs import HDFS, hdfs_of
 
 _FILE: Final = "file"
 _ARROW_NAMES: Final = {
@@ -58,13 +59,15 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """At least two letters, so that a drive letter is a path."""
 _ONE_REQUEST: Final = "allow_delayed_open=true"
 """Lets S3 take a small file in one request, and not in three."""
-_FOLDERS_FIRST: Final = frozenset({"local", "hdfs", "viewfs", "mock", "subtree"})
+_IN_PYTHON: Final = "py::"
+"""What Arrow puts before the names of file systems that are made in Python."""
+_FOLDERS_FIRST: Final = frozenset({"local", HDFS, "mock", "subtree"})
 _NOT_THERE: Final = FileType.NotFound
 
 
 def has_folders(filesystem: FileSystem) -> bool:
     """Return whether a folder must be made before there can be files in it; object stores only have names."""
-    return filesystem.type_name in _FOLDERS_FIRST
+    return filesystem.type_name.removeprefix(_IN_PYTHON) in _FOLDERS_FIRST
 
 
 def uri_of(place: str | PathLike[str]) -> str:
@@ -143,13 +146,14 @@ class Location:
         """Return the location of a path or a URI; ``use`` names the argument in errors, such as ``--out``.
 
         Raises `ConfigurationError` for a scheme that is not supported, and for a URI that Arrow does not understand or
-        whose file system cannot be had: wrong options, no libhdfs, no such bucket.
+        whose file system cannot be had: wrong options, no such bucket. Raises `MissingExtraError` for HDFS without
+        the extra.
         """
         given = uri_of(place)
         scheme = scheme_of(given)
         if scheme is None or scheme == _FILE:
-            path = local_path(given, use)
-            return cls(LocalFileSystem(), str(path.absolute()), str(path))
+            here = local_path(given, use)
+            return cls(LocalFileSystem(), str(here.absolute()), str(here))
         shown = without_secrets(given)
         name = _ARROW_NAMES.get(scheme)
         if name is None:
@@ -161,7 +165,9 @@ class Location:
         if name == "s3" and _ONE_REQUEST.partition("=")[0] not in uri:
             uri += f"{'&' if '?' in uri else '?'}{_ONE_REQUEST}"
         try:
-            filesystem, path = FileSystem.from_uri(uri)
+            filesystem, path = hdfs_of(uri) if name in _OF_HADOOP else FileSystem.from_uri(uri)
+        except FairwayError:
+            raise
         except (OSError, pa.ArrowException, ValueError) as error:
             told = str(error).partition("\n")[0]
             raise ConfigurationError(f"{use} is {shown!r}, which cannot be used: {told}") from error
@@ -228,9 +234,16 @@ class Location:
         """Create or replace a file in one step, durably; the folder must be there if the file system has folders."""
         if self.is_local:
             write_bytes(self.local, content)
-            return
-        with self.opened() as file:
-            file.write(content)
+        elif has_folders(self.filesystem):
+            # Others would see the file while it is written.
+            beside = replace(self, path=posixpath.join(posixpath.dirname(self.path), f".{self.name}.new"))
+            with beside.opened() as file:
+                file.write(content)
+            with self._named_errors():
+                self.filesystem.move(beside.path, self.path)
+        else:
+            with self.opened() as file:
+                file.write(content)
 
     @contextmanager
     def opened(self) -> Iterator[NativeFile]:

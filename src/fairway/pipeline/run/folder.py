@@ -113,6 +113,8 @@ class RunFolder:
             if place.is_local:
                 place = Location.of(place.local, "--out")
                 make_folder(place.local, keys)
+            else:
+                place.make_folder()
             lock = lock_folder(place, MANIFEST)
             try:
                 plan = {"schema_version": SCHEMA_VERSION, "sources": described_sources, "options": dict(options)}

@@ -1,0 +1,58 @@
+"""HDFS as a file system of Arrow, by a client that speaks its protocol, so that no Hadoop need be on the machine.
+
+The client is hdfs-native, the extra ``[hdfs]``. It reads the configuration of Hadoop (``HADOOP_CONF_DIR``) if there is
+one, and takes the user from ``HADOOP_USER_NAME`` or from Kerberos. Arrow's own HDFS needs ``libhdfs``, a JVM and
+Hadoop's classes in every process.
+
+A rename replaces what is there, in one step, which HDFS does and Arrow does not ask for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pyarrow.fs import FileInfo, FileSystem, FSSpecHandler, PyFileSystem
+
+from fairway.errors import ConfigurationError
+from fairway.extras import needing
+
+HDFS: Final = "hdfs"
+"""Arrow's name for the type of these file systems."""
+_NS_PER_MS: Final = 1_000_000
+
+
+def hdfs_of(uri: str) -> tuple[FileSystem, str]:
+    """Return the file system of a URI such as ``hdfs://namenode:8020/run`` or ``viewfs:///run``, and the path on it.
+
+    Raises `MissingExtraError` without hdfs-native, `ConfigurationError` for a URI with a user or options, and the
+    errors of the client for a configuration that it does not understand.
+    """
+    with needing("hdfs", "HDFS"):
+        from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem  # noqa: PLC0415 - needs the [hdfs] extra
+    parts = urlsplit(uri)
+    if parts.username or parts.query:
+        raise ConfigurationError(
+            f"{parts.scheme}://{parts.hostname or ''}{parts.path} has a user or options: set HADOOP_USER_NAME, and "
+            "options in the configuration of Hadoop"
+        )
+    kind = HdfsFileSystem if parts.scheme == HDFS else ViewfsFileSystem
+    return PyFileSystem(_Handler(kind(host=parts.hostname, port=parts.port))), parts.path or "/"
+
+
+class _Handler(FSSpecHandler):  # type: ignore[misc] # pyarrow has no types
+    """The client as Arrow calls it."""
+
+    def get_type_name(self) -> str:
+        """Return the name by which `FileSystem.type_name` knows it."""
+        return HDFS
+
+    @staticmethod
+    def _create_file_info(path: str, info: dict[str, Any]) -> FileInfo:
+        found = FSSpecHandler._create_file_info(path, info)  # noqa: SLF001 - what it leaves out is the time
+        time_ns = info["modification_time"] * _NS_PER_MS
+        return FileInfo(path, found.type, size=found.size, mtime_ns=time_ns)
+
+    def move(self, src: str, dest: str) -> None:
+        """Rename a file, in one step, also where another is."""
+        self.fs.mv(src, dest, overwrite=True)
