@@ -369,6 +369,27 @@ def test_why_messages_are_lost_is_said_as_far_as_an_archive_proves_it(tmp_path):
     }
 
 
+def test_what_was_wrong_when_a_lost_message_was_first_cited_is_said_beside_its_cause(tmp_path):
+    epoch_ms = BEGIN // 1_000_000 // 600_000 * 600_000
+    out_at = BEGIN + 80 * SECOND  # the second store lacked the second half
+    rows = [
+        gap("tiny", number) | {"sender_id": sender_id, "first_cited": at}
+        for number, (sender_id, at) in enumerate(
+            [("loud", BEGIN + SECOND), ("calm", BEGIN + SECOND), ("calm", out_at), ("loud", out_at), (None, out_at)]
+        )
+    ]
+    over = {"sender_id": "loud", "epoch_start_ms": epoch_ms, "messages": 120, "limit": 100, "pct": 120.0}
+    tables = contents() | {"missing_messages": rows, "rate_utilisation": [over], "channel_stats": [stats("tiny", 9, 5)]}
+    folder = run_folder(tmp_path / "run", tables)
+    assert report_json(RunTables(folder))["circumstances"] == {
+        f"{HOSTILE} was out": 3,
+        "its sender was over the rate limit": 2,
+    }
+    told = {row["message"]: row["meanwhile"] for row in rows_in(page_of_folder(folder, tmp_path / "r.html"))["lost"]}
+    both = f"{visible(HOSTILE)} was out, its sender was over the rate limit"
+    assert (told["gone-0"], told["gone-1"], told["gone-3"]) == ("its sender was over the rate limit", "", both)
+
+
 def test_causes_are_counted_and_say_what_to_do(tmp_path):
     rows = [gap("tiny", number) | {"first_cited_by": "alice", "last_cited_by": "bob"} for number in range(3)]
     tables = contents() | {"missing_messages": rows, "channel_stats": [stats("tiny", 10, 3)]}

@@ -30,6 +30,7 @@ EMPTY = ArchiveReport(
     headline=NOTHING,
     to_do=(),
     causes=(),
+    circumstances={},
     stores=(),
     stores_lacked=(),
     stores_lacked_in_all=0,

@@ -144,6 +144,8 @@ class ArchiveReport:
     """What should be done, the most urgent first."""
     causes: tuple[CauseCount, ...]
     """Why messages are lost, the most frequent cause first; all of them."""
+    circumstances: dict[str, int]
+    """What was wrong when lost messages were first cited, and how many messages these are."""
     stores: tuple[StoreReport, ...]
     """The least complete first."""
     stores_lacked: tuple[TopicLack, ...]

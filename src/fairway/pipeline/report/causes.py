@@ -12,6 +12,9 @@ a store. So these causes can be told, in this order:
   named.
 
 What one participant alone cites may also be invented by that participant.
+
+Beside its cause a lost message may have circumstances: while it was first cited a store was out, or its sender was
+above the rate limit. That they explain the loss is likely, and not proven.
 """
 
 from __future__ import annotations
@@ -25,7 +28,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from fairway.pipeline.report.outages import Outage
+from fairway.pipeline.report.rates import epochs_over_limit
 from fairway.pipeline.run.reading import RunTables
+from fairway.units import NS_PER_MS
 
 _COLUMNS: Final = (
     "channel_id",
@@ -77,17 +83,23 @@ class LostMessage:
     cause: LossCause
     status: str | None
     """Why it is in quarantine; None if it is not."""
+    meanwhile: tuple[str, ...] = ()
+    """What was wrong when it was first cited, in words."""
 
 
 class Causes:
-    """Tells the cause of each lost message.
+    """Tells the cause and the circumstances of each lost message.
 
-    Memory grows with the number of channels, and of lost messages with a hint or with many citations.
+    Memory grows with the number of channels, of lost messages with a hint or with many citations, and of epochs in
+    which a sender was above the rate limit.
     """
 
-    def __init__(self, tables: RunTables) -> None:
-        """Read what the causes depend on."""
+    def __init__(self, tables: RunTables, outages: Sequence[Outage] = ()) -> None:
+        """Read what the causes depend on; ``outages`` are those of all stores."""
         self._tables = tables
+        self._outages = outages
+        self._epoch_ms = tables.manifest["options"].get("epoch_ms")
+        self._over_limit = epochs_over_limit(tables)
         self._quarantined = self._in_quarantine()
         self._spoke = self._last_words()
         self._cited_by_others = self._with_other_citations()
@@ -110,7 +122,19 @@ class Causes:
             last_cited_ns=row["last_cited"],
             cause=LossCause.QUARANTINED if status is not None else self._cause(row),
             status=status,
+            meanwhile=tuple(self._meanwhile(row["sender_id"], row["first_cited"])),
         )
+
+    def _meanwhile(self, author: str | None, at_ns: int | None) -> Iterator[str]:
+        if at_ns is None:
+            return
+        out = (outage.source for outage in self._outages if outage.begin_ns <= at_ns < outage.end_ns)
+        yield from (f"{source} was out" for source in dict.fromkeys(out))
+        if self._over_limit and author is not None:
+            epoch = at_ns // NS_PER_MS // self._epoch_ms * self._epoch_ms
+            # It was sent before it was first cited, in the same epoch or in the one before.
+            if {(author, epoch), (author, epoch - self._epoch_ms)} & self._over_limit:
+                yield "its sender was over the rate limit"
 
     def _cause(self, row: dict[str, Any]) -> LossCause:
         author, first, last = row["sender_id"], row["first_cited_by"], row["last_cited_by"]

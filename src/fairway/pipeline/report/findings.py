@@ -49,7 +49,8 @@ class Findings:
         self.channels = {row["channel_id"]: self.accounts.of_channel(row) for row in self.channel_rows}
         self.store_rows = stores_of(tables)
         self.lacks = store_lacks(tables, [row["source"] for row in self.store_rows], MOST_LACKS, self.axis)
-        self.lost = Causes(tables)
+        self.lost = Causes(tables, [outage for store in self.lacks.stores for outage in store.outages])
+        self.circumstances: Counter[str] = Counter()
         self.causes: Counter[tuple[LossCause, str | None]] = Counter()
         self.causes_of_senders: defaultdict[Sender, Counter[LossCause]] = defaultdict(Counter)
         self._most_cited: list[LostMessage] = heapq.nsmallest(limit, self._counted(), key=_citations_first)
@@ -58,6 +59,7 @@ class Findings:
     def _counted(self) -> Iterator[LostMessage]:
         for message in self.lost:
             self.causes[message.cause, message.status] += 1
+            self.circumstances.update(message.meanwhile)
             self.causes_of_senders[message.channel_id, message.sender_id][message.cause] += 1
             yield message
 
@@ -101,6 +103,7 @@ class Findings:
                 CauseCount(cause=cause.value, meaning=CAUSES[cause], status=status, count=number)
                 for (cause, status), number in sorted(self.causes.items(), key=lambda told: (-told[1], str(told[0])))
             ),
+            circumstances=dict(self.circumstances.most_common()),
             stores=stores,
             stores_lacked=self.lacks.topics[:limit],
             stores_lacked_in_all=self.lacks.total,

@@ -25,6 +25,16 @@ class OverLimit:
     limit: int
 
 
+def epochs_over_limit(tables: RunTables) -> frozenset[tuple[str, int]]:
+    """Return sender and beginning of each epoch in which a sender was above the limit."""
+    columns = ["sender_id", "epoch_start_ms"]
+    return frozenset(
+        (row["sender_id"], row["epoch_start_ms"])
+        for batch in tables.batches("rate_utilisation", columns, ds.field("pct") > _FULL_PCT)
+        for row in batch.to_pylist()
+    )
+
+
 def over_limit(tables: RunTables) -> tuple[OverLimit, ...]:
     """Return the senders above the limit, the furthest first; none if the run was not given a limit."""
     epochs: Counter[str] = Counter()

@@ -141,6 +141,8 @@ def _causes(report: ArchiveReport) -> Table:
     for each in report.causes:
         cause = each.cause if each.status is None else f"{each.cause}: {each.status}"
         table.add_row(plain(cause), _share(each.count, report.headline.lost), each.meaning)
+    for circumstance, count in report.circumstances.items():
+        table.add_row(plain("meanwhile"), _share(count, report.headline.lost), plain(circumstance))
     table.caption = (
         "of all that are lost. When a participant asked which store is in no archive,\n"
         "so that a message which came to its store too late cannot be told from others"

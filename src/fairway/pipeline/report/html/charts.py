@@ -24,6 +24,7 @@ _HEIGHT: Final = _BOTTOM + 22
 _BAR_PITCH: Final = 36
 _BAR_THICKNESS: Final = 12
 _FAINTEST: Final = 0.12
+_FULL_SHARES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +128,8 @@ class Charts:
 
     def lanes(self, title: str, described: str, lanes: Sequence[Lane], ticks: Sequence[Tick]) -> str:
         """Return a timeline: each stretch of a lane is darker the greater its part of its whole is."""
+        shares = [[_share(part, whole) for part, whole in zip(lane.parts, lane.wholes, strict=True)] for lane in lanes]
+        full = full_share(max((max(told, default=0.0) for told in shares), default=0.0))
         marks = []
         for row, lane in enumerate(lanes):
             top = row * _BAR_PITCH
@@ -138,16 +141,16 @@ class Charts:
             )
             for place, (part, whole) in enumerate(zip(lane.parts, lane.wholes, strict=True)):
                 if part:
-                    share = min(part / max(whole, 1), 1.0)
+                    shade = _FAINTEST + (1 - _FAINTEST) * min(shares[row][place] / full, 1.0)
                     marks.append(
                         f'<rect class="bar{" bad" if place in lane.bad else ""}" x="{_LEFT + place * wide:.1f}"'
                         f' y="{top + 18}" width="{wide:.1f}" height="{_BAR_THICKNESS}"'
-                        f' fill-opacity="{_FAINTEST + (1 - _FAINTEST) * share:.2f}"><title>{escape(lane.label)}: '
+                        f' fill-opacity="{shade:.2f}"><title>{escape(lane.label)}: '
                         f"{of(part, whole)}</title></rect>"
                     )
         height = len(lanes) * _BAR_PITCH
         marks += [_tick_label(tick, height + 12) for tick in ticks]
-        return self._figure(title, described, height + 18, "".join(marks))
+        return self._figure(f"{title} (darkest: {full:.0%})", described, height + 18, "".join(marks))
 
     def _axis(self, top: str, ticks: Sequence[Tick]) -> str:
         lines = "".join(
@@ -167,6 +170,15 @@ class Charts:
             f'<title id="{own}-title">{escape(title)}</title><desc id="{own}-desc">{escape(described)}</desc>'
             f"{marks}</svg></figure>"
         )
+
+
+def full_share(greatest: float) -> float:
+    """Return the share that a full bar or the darkest shade stands for: the least in which all of a chart fit."""
+    return next((share for share in _FULL_SHARES if greatest <= share), 1.0)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
 
 
 def _along(share: float) -> float:

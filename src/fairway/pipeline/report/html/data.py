@@ -176,4 +176,6 @@ def _cell(column: DataColumn, value: Any, row: Sequence[Any], places: dict[str, 
 
 
 def _side(column: DataColumn) -> str:
-    return ' class="figure"' if column.kind in _FIGURES else ""
+    if column.kind not in _FIGURES:
+        return ""
+    return ' class="figure time"' if column.kind is ColumnKind.TIME else ' class="figure"'

@@ -11,7 +11,7 @@ from typing import Final
 from fairway.pipeline.report import figures
 from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.html.axes import time_ticks
-from fairway.pipeline.report.html.charts import Bar, Charts, Lane
+from fairway.pipeline.report.html.charts import Bar, Charts, Lane, full_share
 from fairway.pipeline.report.html.page import Column, shortened, table, text
 from fairway.pipeline.report.words import counted, of
 
@@ -19,8 +19,6 @@ CHART_ROWS: Final = 10
 """Bars of a chart."""
 _LABEL_HEAD: Final = 14
 _LABEL_TAIL: Final = 6
-_FULL_BARS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Shares that a bar over its whole length may stand for: the least that all bars of a chart fit in."""
 
 
 def label(told: object) -> str:
@@ -53,8 +51,7 @@ def channels(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
 
 def _shares(charts: Charts, title: str, described: str, names: Sequence[str], shares: Sequence[tuple[int, int]]) -> str:
     """Return bars for parts of wholes, drawn so large that the greatest can be told from the others."""
-    greatest = max((part / whole for part, whole in shares if whole), default=0)
-    full = next((share for share in _FULL_BARS if greatest <= share), 1.0)
+    full = full_share(max((part / whole for part, whole in shares if whole), default=0))
     bars = [
         Bar(label=label(told), value=part / max(whole, 1), whole=full, note=of(part, whole))
         for told, (part, whole) in zip(names, shares, strict=True)
@@ -100,7 +97,15 @@ def gaps(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
         )
         for each in report.causes
     ]
-    columns = [Column(title="cause"), Column(title="lost messages", figure=True), Column(title="that is")]
+    causes += [
+        (text(each), of(number, lost), "when it was first cited; that explains it, perhaps")
+        for each, number in report.circumstances.items()
+    ]
+    columns = [
+        Column(title="cause, or circumstance"),
+        Column(title="lost messages", figure=True),
+        Column(title="that is"),
+    ]
     described = f"{lead} A stretch is darker the greater the share of its messages that is lost."
     untold = (
         "An archive does not hold when a participant asked a store, nor when a message came to one. So it cannot be "

@@ -91,6 +91,7 @@
     const bar = document.getElementById("focus");
     bar.replaceChildren();
     bar.hidden = focus.size === 0;
+    document.documentElement.style.scrollPaddingTop = "";
     if (bar.hidden) return;
     const what = [...focus].map(([name, value]) => name + " " + shortened(value)).join(", ");
     bar.append(make("strong", {}, make("bdi", { text: what, title: [...focus.values()].join(" ") })));
@@ -107,7 +108,9 @@
     }
     const back = make("button", { type: "button", text: "Show everything" });
     back.addEventListener("click", () => { location.hash = ""; });
-    bar.append(list, back);
+    bar.append(back, list);
+    /* The bar stays in sight, and must not cover what a link leads to. */
+    document.documentElement.style.scrollPaddingTop = bar.offsetHeight + 8 + "px";
   }
 
   async function follow() {
@@ -173,7 +176,7 @@
         make("label", { for: id, text: "Search" }), search);
       this.columns.forEach((column, place) => {
         if (column.kind !== "word") return;
-        const words = [...new Set(this.values[place])].filter((word) => word !== null).sort();
+        const words = [...new Set(this.values[place])].filter(Boolean).sort();
         if (words.length < 2 || words.length > FEW_WORDS) return;
         const choice = make("select", { id: "only-" + this.name + "-" + place });
         choice.append(make("option", { value: "", text: "any" }));
@@ -253,7 +256,8 @@
 
     row(number) {
       return make("tr", {}, ...this.columns.map((column, place) => {
-        const cell = make("td", { class: FIGURES.has(column.kind) ? "figure" : null, "data-title": column.title });
+        const side = FIGURES.has(column.kind) ? (column.kind === "time" ? "figure time" : "figure") : null;
+        const cell = make("td", { class: side, "data-title": column.title });
         cell.append(this.cell(column, this.values[place][number], number));
         return cell;
       }));
