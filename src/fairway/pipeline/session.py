@@ -134,6 +134,8 @@ def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
         # whatever the size of the input.
         "spark.sql.adaptive.coalescePartitions.initialPartitionNum": str(MAX_SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(MAX_RECORDS_PER_BATCH),
+        # It tells why a shuffle's file was damaged on its way to another machine.
+        "spark.shuffle.checksum.enabled": "false",
         **{f"spark.executorEnv.{name}": value for name, value in _WORKER_MEMORY.items()},
     }
 

@@ -181,8 +181,7 @@ class Checks:
             yield self._violation(Invariant.SENT, at_ms, name, None, text)
 
     def _order(self) -> Iterator[Violation]:
-        options = self._world.options
-        if options.delivery is Delivery.ARRIVAL or options.sds.gap_timeout_ms:
+        if self._world.options.delivery is Delivery.ARRIVAL:
             return
         for at_ms, name, number in self._ledger.unmet:
             message = self._ledger.sent[number]

@@ -30,6 +30,7 @@ _LIP76: Final = "lip76"
 _FILE_SCHEMES: Final = frozenset({_SQLITE, _PARQUET, _LIP76})
 _ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]+:")
 """A file system of Spark, such as ``hdfs:`` or ``s3a:``; at least two letters, so that a drive letter is a path."""
+_UNCHANGED_SCHEMES: Final = frozenset({_PARQUET, _LIP76})
 _KEYED_SCHEMES: Final = frozenset({_SQLITE})
 """Schemes of archives in which the message hash is a primary key, so that no row comes twice."""
 
@@ -73,6 +74,11 @@ class RunSource:
     def has_unique_hashes(self) -> bool:
         """Return whether the source has each message hash once."""
         return self.scheme in _KEYED_SCHEMES
+
+    @property
+    def stays_the_same(self) -> bool:
+        """Return whether it has the same rows each time it is read, which one that somebody writes to has not."""
+        return self.scheme in _UNCHANGED_SCHEMES
 
     def fingerprint(self) -> list[list[Any]]:
         """Return name, size and modification time of each file, as values for JSON."""
