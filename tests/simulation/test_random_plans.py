@@ -32,7 +32,7 @@ IN_TOURS_ALONE = {"tiny_quotas"}
 
 SPECIAL = (
     *("store_cuts", "restamped", "blips_per_hour", "repairs", "reassembly_timeout_ms", "bloom_error_rate"),
-    *("burst_repeats", "haste"),
+    *("burst_repeats", "haste", "impatience"),
 )
 """Kinds of trouble that fewer worlds have."""
 

@@ -26,7 +26,7 @@ _PANELS: Final = {
     "answer_loss silence node_rate slow_uplinks node_deaths_per_hour deaf_per_hour hostile haste",
     "The store of the network": "store_gaps store_lag_ms store_page store_lies store_cuts restamped",
     "What participants do": "messages_per_hour long_share ephemeral_share repeat_share ask_all_share ask_some_share "
-    "ask_more_share bursts "
+    "ask_more_share impatience bursts "
     "burst_messages burst_repeats joins leaves slow_readers direct_readers handler_failures",
     "The channel": "profile delivery rate_limit segment_size_bytes parity_rate bloom_capacity "
     "bloom_error_rate max_history repairs reassembly_timeout_ms lost_timeout_ms "

@@ -33,6 +33,7 @@ _SHARES: Final = (
     "ask_all_share",
     "ask_some_share",
     "ask_more_share",
+    "impatience",
     "refusals",
     "answer_loss",
     "silence",
@@ -111,6 +112,8 @@ class SimulationPlan:
     """Share of the others that ask for two or three acknowledgements; the rest ask for one."""
     ask_more_share: float = 0.0
     """Share of sends that ask for a further participant later, before or after they count as delivered."""
+    impatience: float = 0.0
+    """Share of sends that an application makes twice at once, with the same request id."""
     crashes_per_hour: float = 0.5
     """Crashes of a participant; it starts again at once from its store."""
     cuts_per_hour: float = 0.0

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fairway.channel.creation import create_reliable_channel
@@ -63,6 +64,8 @@ class Habits:
     raises: float = 0.0
     """Share of messages on which its handlers raise, each time that they are called; a program that reads in a loop
     fails amid a third as many, for it has to be started again each time."""
+    impatience: float = 0.0
+    """Share of sends that it makes a second time before the first one is accepted."""
     is_direct: bool = False
     """Whether its handlers are plain functions, which take no time; and whether a program that reads in a loop says
     itself that it has finished with a message."""
@@ -255,7 +258,11 @@ class Program:
     async def _receipt(self, channel: ReliableChannel, request_id: str, wish: Wish) -> Receipt:
         if wish.is_accepted and not wish.has_asked_more:
             return channel.receipt(request_id)
-        receipt = await channel.send(wish.payload, request_id=request_id, count=wish.count, by=wish.by)
+        send = partial(channel.send, wish.payload, request_id=request_id, count=wish.count, by=wish.by)
+        if self._habits.impatience and not wish.is_accepted and self._dice.random() < self._habits.impatience:
+            receipt, _ = await asyncio.gather(send(), send())
+        else:
+            receipt = await send()
         if not wish.is_accepted:
             wish.is_accepted = True
             self._watcher.accepted(self.name, request_id)

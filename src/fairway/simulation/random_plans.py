@@ -440,6 +440,10 @@ def _haste(_: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     return {"haste": True} if plan.get("hostile") and not plan.get("encrypted") else {}
 
 
+def _impatient_senders(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"impatience": rng.choice((0.1, 0.5, 1.0))}
+
+
 def _careless_blooms(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
     return {"bloom_error_rate": rng.choice((0.01, 0.1, 0.3))}
 
@@ -574,6 +578,7 @@ _SPECIAL_TROUBLES: Final[tuple[_Draw, ...]] = (
     _no_repairs,
     _short_waits_for_segments,
     _careless_blooms,
+    _impatient_senders,
 )
 """What fewer worlds have, so that worlds with a few of the common troubles stay as they are."""
 _PARTS_OF_OTHERS: Final[tuple[_Draw, ...]] = (_repeats_in_bursts, _haste)

@@ -426,6 +426,7 @@ class Run:
             reading=reading,
             slow_ms=slow_ms,
             raises=self.plan.handler_failures,
+            impatience=self.plan.impatience,
             is_direct=self.plan.direct_readers and bool(self._dice.randrange(2)),
         )
 

@@ -312,9 +312,10 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
     {
         "repairs": False,
         "store_gaps": 1.0,
-        "refusals": 0.5,
+        "refusals": 0.6,
         "loss": 0.1,
-        "messages_per_hour": 400.0,
+        "duration_ms": 6 * _MINUTE_MS,
+        "messages_per_hour": 500.0,
         "ask_all_share": 1.0,
         "ask_more_share": 0.0,
     },
@@ -336,6 +337,14 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "duration_ms": 12 * _MINUTE_MS,
         "messages_per_hour": 30.0,
         "lost_timeout_ms": 20 * _MINUTE_MS,
+    },
+    {
+        "tiny_quotas": True,
+        "impatience": 1.0,
+        "bursts": 3,
+        "burst_messages": 12,
+        "duration_ms": 2 * _MINUTE_MS,
+        "messages_per_hour": 60.0,
     },
 )
 """What is otherwise in each."""
