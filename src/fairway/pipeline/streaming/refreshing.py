@@ -64,3 +64,4 @@ def _add_empty_stores(folder: StreamFolder, manifest: dict[str, Any], sources: t
     told = manifest["tables"][_STORES]
     told["rows"] += len(rows)
     told["files"] += 1
+    told["names"].append(added.name)
