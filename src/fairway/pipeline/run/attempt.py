@@ -39,9 +39,6 @@ _MOST_BUCKETS: Final = 2_048
 _SETTINGS: Final = {
     # A row may be a blob of many megabytes. With rows as the only limit a batch could have more than Arrow allows.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BUCKET_BYTES),
-    # Spark hashes every byte that it shuffles, to begin a stage again if a task that is tried again gives other rows.
-    # Here it gives the same rows in another order, or files of other names, of which either will do.
-    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     # Rows that the reader of Parquet holds at once: by default 4,096, which of segments would be 600 MB a task.
     "spark.sql.parquet.columnarReaderBatchSize": "256",
 }
