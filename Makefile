@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: help setup demo test test-all coverage docs wheel mutants mutants-few lint types format conformance bench proto clean
+.PHONY: help setup demo test test-all coverage docs notebook wheel mutants mutants-few lint types format conformance bench proto clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ coverage: $(READY) ## Run the tests and say which lines none of them reached (PY
 docs: $(DOCS_READY) ## Build the site in build/site; a warning is an error
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
 	@echo "build/site/index.html"
+
+notebook: $(READY) ## Execute docs/notebook.ipynb anew, and keep its outputs in it
+	$(BIN)/python docs/execute_notebook.py
 
 wheel: $(READY) ## Build dist/fairway-VERSION-py3-none-any.whl
 	rm -rf dist

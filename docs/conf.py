@@ -18,14 +18,16 @@ copyright = "the fairway authors, MIT or Apache 2.0"
 release = version = fairway.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.intersphinx",
     "sphinx.ext.viewcode",
     "sphinxcontrib.mermaid",
 ]
 exclude_patterns = ["build"]
-source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
+# The notebook has its outputs in it: a test executes it and compares them.
+nb_execution_mode = "off"
 
 myst_enable_extensions = ["attrs_inline"]
 myst_heading_anchors = 4

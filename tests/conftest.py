@@ -26,7 +26,8 @@ GROUPS = {
 """By fixture, the group of tests that one process runs: what they share costs more to make twice than it gains."""
 LONGEST = (
     *("test_against_worlds", "test_generated_tables", "test_killed_runs", "test_streaming", "test_other_sparks"),
-    *("test_poisoned", "test_hostile_bytes", "test_run_every_source", "test_run_failures", "test_go_waku"),
+    *("test_poisoned", "test_hostile_bytes", "test_run_every_source", "test_run_failures", "test_notebook"),
+    "test_go_waku",
 )
 """Files that a process begins with in a full run, so that none is left with one of them when the others have ended."""
 MAX_NAME = 100

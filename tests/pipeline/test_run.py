@@ -208,7 +208,7 @@ def test_the_job_tells_what_the_report_tells(finished, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["sds_messages", "delivered"])
 def test_a_table_is_a_dataframe_of_spark(name, spark, finished):
-    tables = RunTables(finished.out)
+    tables = RunTables(finished.summary.folder)
     frame = tables.dataframe(spark, name)
     assert frame.columns == list(table_named(name).columns)
     assert sorted(repr(row.asDict(recursive=True)) for row in frame.collect()) == sorted(map(repr, tables.all(name)))

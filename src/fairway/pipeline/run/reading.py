@@ -32,9 +32,12 @@ Columns = Sequence[str] | Mapping[str, ds.Expression]
 class RunTables:
     """A run folder, for reading, on any storage (`Location`)."""
 
-    def __init__(self, path: str | PathLike[str]) -> None:
-        """Open a folder; raise `ConfigurationError` if it holds no finished run, or tables that need Spark."""
-        self.place = Location.of(path, "the run folder")
+    def __init__(self, path: str | PathLike[str] | Location) -> None:
+        """Open a folder, as it was given to a run or as `RunSummary` names it.
+
+        Raises `ConfigurationError` if it holds no finished run, or tables that need Spark.
+        """
+        self.place = path if isinstance(path, Location) else Location.of(path, "the run folder")
         self.manifest = read_manifest(self.place)
         if (kind := kind_of(self.manifest)) != "run":
             raise ConfigurationError(
