@@ -10,6 +10,7 @@ from typing import Final
 from fairway.options import Profile
 from fuzz import seeds
 from fuzz.ciphers import check_ciphers
+from fuzz.columns import check_columns
 from fuzz.decoders import check_decoders
 from fuzz.reassembly import check_reassembly
 from fuzz.stacks import check_logos_stack, check_waku_stack
@@ -31,6 +32,7 @@ class Target:
 
 TARGETS: Final = {
     "decoders": Target(check=check_decoders, seeds=seeds.message_seeds, max_input_bytes=4_096, is_script=True),
+    "columns": Target(check=check_columns, seeds=seeds.message_seeds, max_input_bytes=4_096, is_script=True),
     "ciphers": Target(check=check_ciphers, seeds=seeds.cipher_seeds, max_input_bytes=1_024, is_script=False),
     "reassembly": Target(check=check_reassembly, seeds=seeds.reassembly_seeds, max_input_bytes=16_384, is_script=True),
     "stack-waku": Target(
