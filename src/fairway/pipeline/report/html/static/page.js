@@ -99,7 +99,8 @@
     for (const table of tables) {
       if (!table.follows()) continue;
       const link = make("a", { href: "#" + table.section, 
-        text: table.what[0].toUpperCase() + table.what.slice(1) + ": " + numbers.format(table.found.length) });
+        text: table.what[0].toUpperCase() + table.what.slice(1) + ": " + numbers.format(table.found.length)
+          + (table.count < table.total ? " in this page" : "") });
       link.addEventListener("click", (event) => {
         event.preventDefault(); /* the hash stays what is followed */
         table.reveal();
