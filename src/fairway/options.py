@@ -208,6 +208,10 @@ class SdsConfig:
     counts over restarts, but only while the node is connected and no store is being read. If the dependency arrives and
     is refused for want of room, the time begins again, up to four times as long since anything that it waits for last
     came in."""
+    gap_timeout_ms: int = 0
+    """A received message that waited this long for dependencies is delivered without them, with ``dependencies_met``
+    False; 0 = never. The dependencies are still asked for, and delivered if they come before lost_timeout_ms. Time
+    counts as for that."""
     lamport_tolerance_ms: int = 3_600_000
     """A received Lamport timestamp sets the own one to at most now plus this; 0 = no bound."""
     max_causal_history: int = 1_000
@@ -232,6 +236,7 @@ class SdsConfig:
         _require(self.causal_history_size >= 0, "causal_history_size must not be negative")
         _require(self.bloom_capacity >= 1, "bloom_capacity must be at least 1")
         _require(0 < self.bloom_error_rate < 1, "bloom_error_rate must lie between 0 and 1")
+        _require(self.gap_timeout_ms >= 0, f"gap_timeout_ms must not be negative, not {self.gap_timeout_ms}")
         _require(self.possible_acks_threshold >= 1, "possible_acks_threshold must be at least 1")
         _require(
             self.max_history > self.causal_history_size,

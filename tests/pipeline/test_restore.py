@@ -31,7 +31,7 @@ from fairway.simulation import World
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.waku.local import LocalNetwork, NetworkFaults
-from fairway.wire.sds import WAKU_SDS, SdsMessage
+from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
 
@@ -76,7 +76,12 @@ def run_folder(path, messages):
         types = {"timestamp": pa.int64(), "meta": pa.binary(), "version": pa.int32()}
         arrays = {column: pa.array([row[column] for row in rows], types.get(column)) for column in columns}
         pq.write_table(pa.table(arrays), place / "part-0.parquet")
-    manifest = {"schema_version": SCHEMA_VERSION, "tables": {}, "options": {"format": "parquet"}, "sources": []}
+    manifest = {
+        "schema_version": SCHEMA_VERSION,
+        "tables": {"waku_messages": {}, "sds_messages": {}},
+        "options": {"format": "parquet"},
+        "sources": [],
+    }
     (path / "manifest.json").write_text(json.dumps({**manifest, "state": "complete"}), encoding="utf-8")
     return RunTables(path)
 
@@ -220,6 +225,74 @@ def test_what_waits_for_a_gap_that_nobody_fills_is_delivered_when_that_is_given_
             assert dave.statistics().protocol.parked == 0
 
     live(tmp_path, scenario)
+
+
+def test_around_gaps_everything_else_is_there_at_once_and_what_is_left_out_is_said(talk, tmp_path):
+    _, (lost_hash, lost) = with_a_gap(talk, tmp_path)
+    lost_id = WAKU_SDS.decode(lost.payload).message_id
+    words = ["restore", str(tmp_path / "run"), "--channel", "harbour", "--sender", "erin", "--around-gaps"]
+    told = CliRunner().invoke(app, [*words, "--store", str(tmp_path / "erin.db")])
+    assert told.exit_code == 0, told.output
+    assert "23 messages of others to read" in told.output
+    assert "1 are left out" in told.output
+    assert told.output.splitlines()[-1] == f"  {lost_id} by bob"
+    words[words.index("erin")] = "frank"
+    told = CliRunner().invoke(app, [*words, "--store", str(tmp_path / "frank.db"), "--json"])
+    done = json.loads(told.stdout)
+    assert done["left_out"] == [{"message_id": lost_id, "sender_id": "bob"}]
+    assert (done["parked"], done["missing"], done["delivered"], done["no_room"]) == (0, 1, 23, 0)
+    with closing(SqliteStore(tmp_path / "frank.db")) as store:
+        inbox = [message for _, message in store.open("harbour", "frank", TOPIC).inbox]
+    unmet = [message for message in inbox if not message.dependencies_met]
+    assert len(unmet) == done["around_gaps"] > 0
+    assert all(lost_id not in message.sds_ids for message in inbox)
+    assert [m.payload for m in inbox if m.sender_id == "alice"][1:] == [f"alice {n}".encode() for n in range(1, 8)]
+
+    async def scenario(network):
+        options = ReliableChannelOptions(retrieve_frequency_ms=100)
+        async with await create_reliable_channel(
+            network.node(), "harbour", "erin", TOPIC, store=tmp_path / "erin.db", options=options
+        ) as erin:
+            stream = erin.messages()
+            got = [(await anext(stream)).payload for _ in range(24)]
+            assert got[-1] == b"bob 1", "what was left out is still asked for, and comes last"
+            assert erin.statistics().protocol.missing == 0
+
+    live(tmp_path, scenario, [(lost_hash, lost)])
+
+
+def test_around_gaps_nothing_is_left_out_of_a_whole_archive(talk, tmp_path):
+    run_folder(tmp_path / "run", archived(talk))
+    words = ["restore", str(tmp_path / "run"), "--channel", "harbour", "--sender", "erin", "--around-gaps"]
+    told = CliRunner().invoke(app, [*words, "--store", str(tmp_path / "erin.db")])
+    assert told.output.splitlines()[-1] == "nothing is left out: the archive has all messages that others cite"
+
+
+def test_a_gap_at_the_beginning_of_a_long_channel_leaves_no_message_without_room(tmp_path):
+    """Without going around it, most of the channel would have to wait, and the buffer of a participant is bounded."""
+    said, newest = [], HistoryEntry("0" * 64, None, "alice")
+    for number in range(2_500):
+        time_ns = (1_700_000_000_000 + 1_000 * number) * 1_000_000
+        sds = SdsMessage(
+            message_id=f"{number:064x}",
+            sender_id="alice",
+            channel_id="harbour",
+            lamport_timestamp=time_ns // 1_000_000,
+            causal_history=(newest,) if number else (),
+            content=b"%d" % number,
+        )
+        newest = HistoryEntry(sds.message_id, None, "alice")
+        message = WakuMessage(payload=WAKU_SDS.encode(sds), content_topic=TOPIC, timestamp_ns=time_ns)
+        said.append((message_hash(SHARD, message), message))
+    tables = run_folder(tmp_path / "run", said[1:])
+    options = ReliableChannelOptions(sds=SdsConfig(max_incoming_buffer=2_200))
+    named = {"channel_id": "harbour", "options": options}
+    done = restore(tables, tmp_path / "a.db", sender_id="bob", around_gaps=True, **named)
+    assert (done.delivered, done.around_gaps, done.no_room, done.parked) == (2_499, 1, 0, 0)
+    waits = restore(tables, tmp_path / "b.db", sender_id="bob", **named)
+    assert (waits.delivered, waits.around_gaps, waits.left_out) == (0, 0, ())
+    assert waits.parked + waits.no_room == 2_499
+    assert waits.no_room > 0
 
 
 def test_a_encrypted_channel_is_opened_with_the_key_file(sealed_talk, tmp_path):

@@ -26,7 +26,7 @@ TALK = {
     "ask_more_share",
 }
 ALWAYS_THE_SAME = {"settle_ms", "min_delay_ms"}
-IN_TOURS_ALONE = {"tiny_quotas"}
+IN_TOURS_ALONE = {"tiny_quotas", "gap_timeout_ms"}
 """What no plan has yet that is drawn from all: circumstances of small worlds that were made for them."""
 
 

@@ -6,7 +6,7 @@ import json
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -22,9 +22,14 @@ from fairway.cli._pipeline_terminal import (
 from fairway.extras import needing
 from fairway.options import Profile, SdsConfig
 from fairway.units import HOUR_MS
+from fairway.visible import visible
+
+if TYPE_CHECKING:
+    from fairway.pipeline.restore import Restored
 
 _DEFAULT_EPOCH_MS: Final = 600_000
 _DEFAULT_CHANNEL_BYTES: Final = 536_870_912
+_SHOWN_LEFT_OUT: Final = 20
 
 app = typer.Typer(
     name="pipeline", no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
@@ -198,6 +203,10 @@ def restore(
     as_read: Annotated[
         bool, typer.Option("--as-read", help="Mark all messages as read: only later ones are shown.")
     ] = False,
+    around_gaps: Annotated[
+        bool,
+        typer.Option("--around-gaps", help="Deliver also what waits for messages that the archive lacks, and mark it."),
+    ] = False,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Make a channel's store from an archive: a participant that was offline reads it all, and continues from there.
@@ -219,6 +228,7 @@ def restore(
         content_topic=topic,
         keys=channel_keys,
         as_read=as_read,
+        around_gaps=around_gaps,
     )
     if machine:
         typer.echo(json.dumps({"store": store, **asdict(done)}))
@@ -229,13 +239,36 @@ def restore(
     )
     if done.refused:
         typer.echo(f"{done.refused:,} of these were refused: the channel's keys do not open them")
-    if done.parked or done.missing:
+    if done.no_room:
+        typer.echo(
+            f"{done.no_room:,} were not taken in, because too many others wait: with --around-gaps none has to wait"
+        )
+    if around_gaps:
+        _print_left_out(done)
+    elif done.parked or done.missing:
         hours = SdsConfig().lost_timeout_ms / HOUR_MS
         typer.echo(
             f"{done.parked:,} messages wait for {done.missing:,} that the archive lacks: the channel asks store nodes "
             f"and participants for these when it is started, and delivers what waits when they come, or when it has "
             f"given them up after {hours:g} h online"
         )
+
+
+def _print_left_out(done: Restored) -> None:
+    """Say what a restore went around."""
+    if not done.left_out:
+        typer.echo("nothing is left out: the archive has all messages that others cite")
+        return
+    typer.echo(
+        f"{done.around_gaps:,} messages were delivered without a message that they cite, and are marked "
+        f"(dependencies_met is false); {len(done.left_out):,} are left out, for which the channel asks store nodes and "
+        "participants when it is started:"
+    )
+    for each in done.left_out[:_SHOWN_LEFT_OUT]:
+        author = "" if each.sender_id is None else f" by {visible(each.sender_id)}"
+        typer.echo(f"  {visible(each.message_id)}{author}")
+    if len(done.left_out) > _SHOWN_LEFT_OUT:
+        typer.echo(f"  and {len(done.left_out) - _SHOWN_LEFT_OUT:,} more; --json has all")
 
 
 @app.command()

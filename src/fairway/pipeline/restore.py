@@ -4,7 +4,8 @@ After months away, or the loss of a disk, a participant would have to query stor
 Here the messages of a run folder go through the protocol core of a live channel, in the order of their timestamps, each
 at its own time. The result is a store that `create_reliable_channel` opens. Delivered messages are in the inbox, so
 that the application reads them as new ones. Missing messages are known as missing, and are queried when the channel
-starts; the time up to the last message needs no query.
+starts; the time up to the last message needs no query. What waits for a missing message is delivered then, or already
+here, around the gap.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -39,7 +40,22 @@ _WINDOW_MESSAGES: Final = 20_000
 _WRITE_MESSAGES: Final = 256
 _WRITE_BYTES: Final = 8_388_608
 """Delivered messages that are made durable together."""
+_MOST_PARKED: Final = 2_000
+"""Messages that may wait where gaps are gone around. Messages of an archive come in the order of their timestamps, so
+that what has not come after so many others is missing, and no late one."""
+_MOST_PARKED_BYTES: Final = 33_554_432
+"""The same in bytes."""
 _COLUMNS: Final = ("message_hash", "payload", "version", "timestamp", "meta")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A message that others cite and that is not in the archive."""
+
+    message_id: str
+    """Of the SDS message."""
+    sender_id: str | None
+    """Its author, if a citation names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +70,16 @@ class Restored:
     """Messages of others that were delivered; the application finds them unread, except with ``as_read``."""
     history: int
     """Messages in the channel's log."""
+    around_gaps: int
+    """Messages of these that were delivered without a message that they cite (``dependencies_met`` is False)."""
     parked: int
     """Messages that wait for missing ones."""
+    no_room: int
+    """Messages that were not taken in, because too many others waited; a store has to give them again."""
     missing: int
     """Messages that are cited and not in the archive."""
+    left_out: tuple[LeftOut, ...]
+    """These, with ``around_gaps`` those that were gone around; else empty."""
     caught_up_to_ns: int
     """Timestamp of the last message that was not refused; now, if that is in the future."""
 
@@ -72,14 +94,17 @@ def restore(
     options: ReliableChannelOptions | None = None,
     keys: ChannelKeys | None = None,
     as_read: bool = False,
+    around_gaps: bool = False,
 ) -> Restored:
     """Make the store of one participant in one channel out of a run's tables.
 
     ``content_topic`` is needed only if the channel was on several. With ``keys`` what the channel's own do not open is
     refused and counted, what is in clear too, as the live channel does. With ``as_read`` the messages count as finished
-    by the application. The store must not be there yet; it appears whole or not at all. Raises `ConfigurationError` for
-    a channel that is not in the tables, a topic that is not plain, keys that are not this channel's or open nothing, or
-    a store that is there already, and a `StorageError` if it cannot be written.
+    by the application. With ``around_gaps`` no message waits for one that the archive lacks: it is delivered with
+    ``dependencies_met`` False, and what is missing is still asked for when the channel starts, and delivered if it
+    comes. The store must not be there yet; it appears whole or not at all. Raises `ConfigurationError` for a channel
+    that is not in the tables, a topic that is not plain, keys that are not this channel's or open nothing, or a store
+    that is there already, and a `StorageError` if it cannot be written.
     """
     path = local_path(store, "--store")
     if path.exists():
@@ -108,8 +133,8 @@ def restore(
     file = SqliteStore(beside)
     try:
         file.open(channel_id, sender_id, topic)
-        received = (stack.receive_stored([(message, None)], opened.now_ms) for message in chain([first], messages))
-        delivered = _keep_delivered(received, file, as_read=as_read)
+        received = _received(stack, chain([first], messages), opened, around_gaps=around_gaps)
+        delivered, unmet = _keep_delivered(received, file, as_read=as_read)
         stack.caught_up(opened.latest_ns, opened.now_ms)
         _submit(file, Write(changes=stack.snapshot()))
         file.close()
@@ -124,8 +149,11 @@ def restore(
         refused=opened.refused,
         delivered=delivered,
         history=figures.history,
+        around_gaps=unmet,
         parked=figures.parked,
+        no_room=figures.no_room + figures.not_kept,
         missing=figures.missing,
+        left_out=_left_out(stack) if around_gaps else (),
         caught_up_to_ns=opened.latest_ns,
     )
 
@@ -171,20 +199,42 @@ class _Opened:
         return self._plaintext
 
 
-def _keep_delivered(received: Iterator[tuple[Effect, ...]], store: ChannelStore, *, as_read: bool) -> int:
-    """Store the messages that the core delivers, and return their number."""
-    number = 0
+def _received(
+    stack: Stack, messages: Iterable[WakuMessage], opened: _Opened, *, around_gaps: bool
+) -> Iterator[tuple[Effect, ...]]:
+    """Yield what the core does with each message, and around gaps when too many messages wait, or none follows."""
+    for message in messages:
+        yield stack.receive_stored([(message, None)], opened.now_ms)
+        figures = stack.sds.statistics()
+        if around_gaps and (figures.parked > _MOST_PARKED or figures.parked_bytes > _MOST_PARKED_BYTES):
+            # Half of them goes on waiting: a message that is dated late may still come.
+            yield stack.deliver_around_gaps(opened.now_ms, keep=figures.parked // 2)
+    if around_gaps:
+        yield stack.deliver_around_gaps(opened.now_ms)
+
+
+def _left_out(stack: Stack) -> tuple[LeftOut, ...]:
+    return tuple(
+        LeftOut(message_id=missing.entry.message_id, sender_id=missing.entry.sender_id)
+        for missing in stack.sds.missing.values()
+    )
+
+
+def _keep_delivered(received: Iterator[tuple[Effect, ...]], store: ChannelStore, *, as_read: bool) -> tuple[int, int]:
+    """Store the messages that the core delivers; return their number, and that of those that lack dependencies."""
+    number = unmet = 0
     unread: list[tuple[int, MessageReceived]] = []
     for effects in received:
         for event in _delivered(effects):
             number += 1
+            unmet += not event.dependencies_met
             if not as_read:
                 unread.append((number, event))
         if sum(len(event.payload) for _, event in unread) >= _WRITE_BYTES or len(unread) >= _WRITE_MESSAGES:
             _submit(store, Write(delivered=tuple(unread)))
             unread.clear()
     _submit(store, Write(delivered=tuple(unread)))
-    return number
+    return number, unmet
 
 
 def _delivered(effects: tuple[Effect, ...]) -> list[MessageReceived]:

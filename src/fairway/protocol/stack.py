@@ -285,6 +285,14 @@ class Stack:
                 effects += self._sending.answered(token, _NO_ANSWER, now_ms)
         return self._finish(effects + self._leave(now_ms), now_ms)
 
+    def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> tuple[Effect, ...]:
+        """Deliver messages that wait for others without these, the oldest first, until at most ``keep`` wait.
+
+        They are marked (`MessageReceived.dependencies_met`). What is missing is still asked for, and delivered if it
+        comes before `SdsConfig.lost_timeout_ms`.
+        """
+        return self._finish(self._receiving.process(self.sds.deliver_around_gaps(now_ms, keep=keep), now_ms), now_ms)
+
     def set_connected(self, connected: bool, now_ms: int) -> tuple[Effect, ...]:
         """Hold everything while the node is offline, and go on when it is back.
 

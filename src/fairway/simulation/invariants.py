@@ -181,7 +181,8 @@ class Checks:
             yield self._violation(Invariant.SENT, at_ms, name, None, text)
 
     def _order(self) -> Iterator[Violation]:
-        if self._world.options.delivery is Delivery.ARRIVAL:
+        options = self._world.options
+        if options.delivery is Delivery.ARRIVAL or options.sds.gap_timeout_ms:
             return
         for at_ms, name, number in self._ledger.unmet:
             message = self._ledger.sent[number]

@@ -218,6 +218,8 @@ class SimulationPlan:
     """Messages in the local history."""
     lost_timeout_ms: int = SdsConfig().lost_timeout_ms
     """Time after which a missing cited message is declared lost; 0 = never."""
+    gap_timeout_ms: int = SdsConfig().gap_timeout_ms
+    """Time after which a message is delivered without the missing ones that it cites; 0 = never."""
     settle_ms: int = 3 * HOUR_MS
     """Time without a delivery after which the world is quiet; with forged messages at least lost_timeout_ms."""
 
@@ -249,6 +251,7 @@ class SimulationPlan:
         _require(self.absence_ms >= 1, self, "absence_ms", "at least 1 ms")
         _require(self.partition_ms >= 1, self, "partition_ms", "at least 1 ms")
         _require(self.lost_timeout_ms >= 0, self, "lost_timeout_ms", "0 or more")
+        _require(self.gap_timeout_ms >= 0, self, "gap_timeout_ms", "0 or more")
         _require(self.node_rate is None or self.node_rate > 0, self, "node_rate", "more than 0 messages a second")
         _require(self.settle_ms >= 0, self, "settle_ms", "0 or more")
         _require(self.rate_limit is None or self.rate_limit >= 1, self, "rate_limit", "at least 1 transmission")
@@ -303,6 +306,7 @@ class SimulationPlan:
                 bloom_error_rate=self.bloom_error_rate,
                 max_history=self.max_history,
                 lost_timeout_ms=self.lost_timeout_ms,
+                gap_timeout_ms=self.gap_timeout_ms,
                 repair=replace(base.sds.repair, enabled=base.sds.repair.enabled and self.repairs),
             ),
             rate_limit=limit,

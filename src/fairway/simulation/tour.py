@@ -339,6 +339,15 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "lost_timeout_ms": 20 * _MINUTE_MS,
     },
     {
+        "gap_timeout_ms": 5_000,
+        "loss": 0.3,
+        "long_share": 0.3,
+        "store_gaps": 0.3,
+        "absences_per_hour": 10.0,
+        "absence_ms": _MINUTE_MS,
+        "crashes_per_hour": 20.0,
+    },
+    {
         "tiny_quotas": True,
         "impatience": 1.0,
         "bursts": 3,

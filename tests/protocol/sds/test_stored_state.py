@@ -61,13 +61,19 @@ class Rows(RuleBasedStateMachine):
         self.twin = None
         self.own = []
 
-    @initialize(tight=st.booleans(), repairs=st.booleans(), profile=st.sampled_from([Profile.WAKU, Profile.LOGOS]))
-    def begin(self, tight, repairs, profile):
+    @initialize(
+        tight=st.booleans(),
+        repairs=st.booleans(),
+        profile=st.sampled_from([Profile.WAKU, Profile.LOGOS]),
+        gap_timeout_ms=st.sampled_from([0, 2_000]),
+    )
+    def begin(self, tight, repairs, profile, gap_timeout_ms):
         self.tight, self.profile = tight, profile
         limits = {"retained_messages": 4, "retained_bytes": 2_000, "max_tracked": 3} if tight else {}
         self.config = SdsConfig(
             bloom_capacity=20 if tight else 500,
             lost_timeout_ms=5_000,
+            gap_timeout_ms=gap_timeout_ms,
             max_incoming_buffer=4 if tight else 30,
             max_causal_history=3,
             # Without repairs a restarted channel knows less of what descends from its messages, and may say less.
@@ -179,6 +185,10 @@ class Rows(RuleBasedStateMachine):
         self.both(lambda c: c.sweep_incoming(self.now_ms))
         self.both(lambda c: c.sweep_repair(self.now_ms))
 
+    @rule(keep=st.integers(0, 3))
+    def deliver_around_gaps(self, keep):
+        self.both(lambda c: c.deliver_around_gaps(self.now_ms, keep=keep))
+
     @rule(possible=st.booleans())
     def go_or_come_back(self, possible):
         self.both(lambda c: c.can_come(possible, self.now_ms))
@@ -228,10 +238,13 @@ class Rows(RuleBasedStateMachine):
             assert parked.waiting_for
             assert all(i in incoming.missing or i in incoming for i in parked.waiting_for)
         assert not any(i in history for i in incoming.parked)
-        assert not any(i in settled or i in incoming for i in incoming.missing)
+        assert not any(i in incoming for i in incoming.missing)
+        # What was gone around is still missing, and asked for.
+        known = {i for i, around in settled.items() if not around}
+        assert known.isdisjoint(incoming.missing)
         assert not any(i in history for i in settled)
         asked = {scheduled.message_id for scheduled in self.channel.repair.requests}
-        assert not any(i in history or i in incoming or i in settled for i in asked)
+        assert not any(i in history or i in incoming or i in known for i in asked)
 
 
 TestRows = Rows.TestCase

@@ -160,6 +160,7 @@ class Delivering:
     def deliver(self, message: SdsMessage, *, met: bool) -> list[Event]:
         """Deliver what SDS has delivered: a message of one segment, or one that is complete, with its first segment."""
         message_id = message.message_id
+        met = met and not self._undelivered.lacks_any(self._sds.cited_by(message))
         arrival = self._undelivered.get(message_id)
         if arrival is None:
             complete = self._undelivered.release(message_id, met=met)

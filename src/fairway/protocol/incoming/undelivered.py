@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from fairway.protocol.incoming.message_life import LIFE, MessageState, MessageStep
 from fairway.protocol.journal import Journal, Row
+from fairway.wire.sds import HistoryEntry
 
 ARRIVALS: Final = "arrivals"
 AWAITING: Final = "awaiting"
@@ -105,6 +106,16 @@ class Undelivered:
         else:
             self._journal.created(ARRIVALS, sds_id)
         self._arrivals[sds_id] = arrival
+
+    def lacks_any(self, cited: Iterable[HistoryEntry]) -> bool:
+        """Return whether a cited message is a segment that SDS delivered without all that it cites.
+
+        The message that it is a part of is not delivered then, because the other parts of it are missing.
+        """
+        arrivals = self._arrivals
+        if not arrivals:
+            return False
+        return any(not arrival.met for entry in cited if (arrival := arrivals.get(entry.message_id)) is not None)
 
     def mark(self, sds_id: str, *, met: bool) -> None:
         """Note that SDS delivered a segment whose message is not complete yet."""

@@ -463,6 +463,10 @@ class MessageChannel:
         self._entered_history(message_id, sender_id)
         return self.dependencies.release_waiters(message_id, now_ms)
 
+    def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> list[SdsOutcome]:
+        """Deliver parked messages without what they wait for, the oldest first, until at most ``keep`` are parked."""
+        return self.dependencies.deliver_around_gaps(now_ms, keep=keep)
+
     def sweep_incoming(self, now_ms: int) -> list[SdsOutcome]:
         """Give up messages that are missing for too long, and report the other missing ones.
 

@@ -3,7 +3,8 @@
 SDS, "Receive Message" and "Periodic Incoming Buffer Sweep". A message is delivered when all messages that it cites are
 in the local history. Until then it is parked, and the cited messages that are not here are missing: they are asked for.
 After the lost timeout they are announced as lost, and the parked messages are delivered
-(docs/decisions/specifications.md, "Lost dependencies"; js-waku drops them, nim-sds waits without end).
+(docs/decisions/specifications.md, "Lost dependencies"; js-waku drops them, nim-sds waits without end). With a gap
+timeout a parked message is delivered earlier, around the missing ones, which are still asked for.
 
 The incoming buffer and the missing messages are bounded. A message that comes and would exceed a bound is turned away:
 it is neither received nor acknowledged, and has to come again. It is asked for again once it would find room. It would
@@ -74,8 +75,8 @@ class Dependencies:
         self.segments_wait: Callable[[], bool] = lambda: False
         """Whether incomplete segment sets wait for segments; set by the layer above."""
         self.settled: OrderedDict[str, bool] = OrderedDict()
-        """Ids that no message waits for although they never came: true if they were declared lost, false if their
-        content is known otherwise."""
+        """Ids that no message waits for although they never came: true if they were declared lost or messages that cite
+        them were delivered around them, false if their content is known otherwise."""
         self._config = config
         self._max_missing = max_missing
         self._max_planned = _FEW_CITATIONS
@@ -107,7 +108,7 @@ class Dependencies:
         return [e for i, e in waited_for.items() if i not in hopeless and not i.startswith(SYNC_PREFIX)]
 
     def has_lost(self, cited: tuple[HistoryEntry, ...]) -> bool:
-        """Return whether a cited message was declared lost and has not arrived since."""
+        """Return whether a cited message was declared lost, or gone around, and has not arrived since."""
         settled = self.settled
         return bool(settled) and any(settled.get(entry[0], False) for entry in cited)
 
@@ -291,12 +292,7 @@ class Dependencies:
         """Let no message wait for these ids any more, and deliver those that waited for nothing else."""
         outcomes: list[SdsOutcome] = []
         for message_id in message_ids:
-            if message_id not in self._history and message_id not in self.settled:
-                self.settled[message_id] = lost
-                self._journal.touch(SETTLED, message_id)
-                if len(self.settled) > _MAX_SETTLED:
-                    forgotten, _ = self.settled.popitem(last=False)
-                    self._journal.touch(SETTLED, forgotten)
+            self._note_settled(message_id, lost=lost)
             self._repair.forget(message_id)
             outcomes += self.release_waiters(message_id, now_ms)
         return outcomes
@@ -311,15 +307,52 @@ class Dependencies:
             return []
         return self.settle([message.message_id], now_ms, lost=True)
 
+    def _note_settled(self, message_id: str, *, lost: bool) -> None:
+        # What was gone around, or lost, may become known after all.
+        is_news = message_id not in self.settled or (self.settled[message_id] and not lost)
+        if message_id not in self._history and is_news:
+            self.settled[message_id] = lost
+            self._journal.touch(SETTLED, message_id)
+            if len(self.settled) > _MAX_SETTLED:
+                forgotten, _ = self.settled.popitem(last=False)
+                self._journal.touch(SETTLED, forgotten)
+
+    def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> list[SdsOutcome]:
+        """Deliver parked messages without what they wait for, the oldest first, until at most ``keep`` are parked.
+
+        What is missing is still asked for, and is delivered if it comes before its lost timeout.
+        """
+        outcomes: list[SdsOutcome] = []
+        while len(self.incoming) > keep:
+            outcomes += self._deliver_around_gaps(next(iter(self.incoming.parked.values())), now_ms)
+        return outcomes
+
+    def _deliver_around_gaps(self, parked: Parked, now_ms: int) -> list[SdsOutcome]:
+        outcomes: list[SdsOutcome] = []
+        for message_id in self.incoming.missing_behind(parked):
+            outcomes += self._go_around(message_id, now_ms)
+        # Whatever it still waits for is parked and waits for it in turn.
+        for message_id in list(parked.waiting_for):
+            outcomes += self._go_around(message_id, now_ms)
+        return outcomes
+
+    def _go_around(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
+        self._note_settled(message_id, lost=True)
+        return self._release(message_id, now_ms, is_still_missing=True)
+
     def release_waiters(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
         """Deliver, in the order of arrival, what waited for this id alone, and then what waited for those messages."""
+        return self._release(message_id, now_ms)
+
+    def _release(self, message_id: str, now_ms: int, *, is_still_missing: bool = False) -> list[SdsOutcome]:
         outcomes: list[SdsOutcome] = []
         met = deque([message_id])
         while met:
             next_id = met.popleft()
             if next_id in self.incoming.missing:
                 self._journal.touch(MISSING, next_id)
-            for parked in self.incoming.settle(next_id):
+            stays_missing = is_still_missing and next_id == message_id
+            for parked in self.incoming.let_go(next_id) if stays_missing else self.incoming.settle(next_id):
                 self.incoming.take(parked)
                 message = parked.message
                 self._journal.touch(PARKED, message.message_id)
@@ -329,7 +362,7 @@ class Dependencies:
         return outcomes
 
     def sweep(self, now_ms: int) -> list[SdsOutcome]:
-        """Declare messages lost that have been missing for too long, and report those that still are missing."""
+        """Deliver around what is missing, or declare it lost, after its time; and report what still is missing."""
         outcomes: list[SdsOutcome] = []
         self.let_time_pass(now_ms)
         waited_ms = self.clock.waited_ms
@@ -337,6 +370,10 @@ class Dependencies:
         for message_id in [i for i in self.incoming.missing if i in self._history]:
             outcomes += self.release_waiters(message_id, now_ms)
         self._ask_again(now_ms)
+        gap_timeout = self._config.gap_timeout_ms
+        overdue_at = waited_ms - gap_timeout if gap_timeout else 0
+        while (oldest := next(iter(self.incoming.parked.values()), None)) and oldest.since_waited_ms < overdue_at:
+            outcomes += self._deliver_around_gaps(oldest, now_ms)
         timeout = self._config.lost_timeout_ms
         if timeout:
             known = [(i, m) for i, m in self.incoming.missing.items() if m.lacks is None or self._waited_longest(m)]
@@ -445,6 +482,15 @@ class Dependencies:
 
     def next_loss_at(self) -> int | None:
         """Return the time of the next sweep, in Unix milliseconds; None if none is due."""
+        times = (self._next_around_at(), self._next_lost_at())
+        return min((at for at in times if at is not None), default=None)
+
+    def _next_around_at(self) -> int | None:
+        timeout = self._config.gap_timeout_ms
+        oldest = next(iter(self.incoming.parked.values()), None) if timeout else None
+        return None if oldest is None else self.clock.reaches_at(oldest.since_waited_ms + timeout + 1)
+
+    def _next_lost_at(self) -> int | None:
         timeout = self._config.lost_timeout_ms
         if not timeout:
             return None
@@ -486,7 +532,7 @@ class Dependencies:
             return HistoryEntry(message_id, parked.retrieval_hint, parked.message.sender_id)
         return HistoryEntry(message_id)
 
-    def _release(self, parked: Parked, now_ms: int) -> list[SdsOutcome]:
+    def _give_up_behind(self, parked: Parked, now_ms: int) -> list[SdsOutcome]:
         """Deliver a parked message after giving up all missing messages that it waits for, itself or through others."""
         outcomes = self._declare_lost(self.incoming.missing_behind(parked), now_ms)
         # Whatever it still waits for is parked and waits for it in turn.
@@ -503,7 +549,7 @@ class Dependencies:
             return outcomes
         for parked in self.incoming.waits_in_vain():
             if parked.message.message_id in self.incoming and parked.since_waited_ms < not_since_ms:
-                outcomes += self._release(parked, now_ms)
+                outcomes += self._give_up_behind(parked, now_ms)
         return outcomes
 
 

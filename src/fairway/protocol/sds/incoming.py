@@ -124,11 +124,15 @@ class IncomingBuffer:
         self.missing[message_id] = self.missing.pop(message_id)
 
     def settle(self, message_id: str) -> list[Parked]:
-        """Let no message wait for an id any more; return the parked messages that now wait for nothing.
+        """Let no message wait for an id any more, which is not missing any more; return what `let_go` returns."""
+        self.missing.pop(message_id, None)
+        return self.let_go(message_id)
+
+    def let_go(self, message_id: str) -> list[Parked]:
+        """Let no parked message wait for an id any more; return the parked messages that now wait for nothing.
 
         They are returned in the order in which they were parked, and stay parked until `take`.
         """
-        self.missing.pop(message_id, None)
         released: list[Parked] = []
         for waiter_id in self._waiters.pop(message_id, ()):
             parked = self.parked[waiter_id]

@@ -45,11 +45,11 @@ class MessageArrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReady:
-    """A content message is in the history now: each of its dependencies is, too, or was declared lost."""
+    """A content message is in the history now: each of its dependencies is, too, was declared lost, or gone around."""
 
     message: SdsMessage
     dependencies_met: bool
-    """False if a dependency was declared lost."""
+    """False if a dependency was declared lost, or the message was delivered around it."""
 
     @property
     def message_id(self) -> str:
