@@ -10,16 +10,18 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairway.options import SegmentationConfig
 from fairway.pipeline.bucket_keys import BucketKeys
-from fairway.pipeline.exchange import BLOBS, notes_of
+from fairway.pipeline.exchange import BLOBS, cut, notes_of
 from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
 from fairway.pipeline.run.ranges import bounds_of
-from fairway.pipeline.run.table_files import TableFiles
+from fairway.pipeline.run.table_files import TableFiles, schema_of
 from fairway.pipeline.sources.open_source import map_source
+from fairway.pipeline.stages import sds_mapper
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import WAKU_SDS
 
@@ -99,3 +101,50 @@ def test_a_store_alone_gives_the_same_without_the_exchange_by_hash(spark, archiv
 
     assert rows(straight) == rows(cut)
     assert pa.Table.from_pylist(straight["waku_messages"])["copies"].unique().to_pylist() == [1]
+
+
+def test_a_message_that_is_nearly_all_of_an_archive_takes_no_more_memory_than_others(log, tmp_path):
+    """30,000 copies of 1 KB each: the bucket is in a file, and a megabyte of it is worked on at once."""
+    channel = log("team")
+    channel.message("alice", bytes(1_000))
+    (_, waku) = channel.sent[0]
+    rows = pa.RecordBatch.from_pylist(
+        [{"payload": waku.payload, "content_topic": waku.content_topic, "timestamp": 0, "message_hash": b""}] * 100,
+        schema=pa.schema([field for field in schema_of("waku_messages") if field.name != "copies"]),
+    )
+    (decoded,) = sds_mapper()(iter([rows]))
+    copies = pa.Table.from_batches([decoded]).drop_columns(["status", "error"])
+    place = copies.column_names.index
+
+    def blobs():
+        for number in range(300):
+            table = copies.set_column(place("timestamp"), "timestamp", pa.array([number % 7] * 100, pa.int64()))
+            hashes = pa.array([b"%05d" % (number * 100 + each) for each in range(100)], pa.binary())
+            table = table.set_column(place("message_hash"), "message_hash", hashes)
+            yield from cut(table, np.zeros(100, np.uint16), 1, "sds")
+
+    files = TableFiles(root=str(tmp_path))
+    job = Ingesting(
+        files=files,
+        keys=BucketKeys(bytes(32)),
+        buckets=1,
+        profile=None,
+        channel_keys=None,
+        spill_bytes=1 << 20,
+        piece_bytes=1 << 20,
+    )
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        notes = notes_of(batch.column("blob")[0].as_py() for batch in job.sight(blobs()))
+    finally:
+        pa.set_memory_pool(before)
+    assert 0 < pool.max_memory() < 16 << 20
+    names = [told["file"] for told in notes if told.get("table") == "sds_messages"]
+    found = pa.concat_tables(files.read("sds_messages", names, ["sightings", "sighting", "timestamp", "message_hash"]))
+    assert found["sightings"].unique().to_pylist() == [30_000]
+    ordered = found.sort_by([("timestamp", "ascending"), ("message_hash", "ascending")])
+    assert ordered["sighting"].to_pylist() == list(range(1, 30_001))
+    (sample,) = (told["sample"] for told in notes if "sample" in told)
+    assert {tuple(place) for place in sample["places"]} == {("team", channel.lamport)}

@@ -29,6 +29,7 @@ from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import (
     BLOBS,
     PIECE_BYTES,
+    SPILL_BYTES,
     Batches,
     BatchMapper,
     Cutter,
@@ -67,16 +68,21 @@ class Ingesting:
     buckets: int
     profile: Profile | None
     channel_keys: ChannelKeys | None
+    spill_bytes: int = SPILL_BYTES
+    """A bucket of more is in a file."""
+    piece_bytes: int = PIECE_BYTES
+    """So much of a bucket is worked on at once."""
 
     def frame(self, sources: Sequence[Source], *, unique: bool) -> DataFrame:
         """Return the notes of the job as rows of `BLOBS`. With ``unique`` no hash comes twice."""
-        work = self._decode_alone if unique else self._cut_by_hash
+        work = self.decode_alone if unique else self.cut_by_hash
         found = reduce(DataFrame.unionAll, [source(work, BLOBS) for source in sources])
         if not unique:
-            found = exchanged(found, self.buckets).mapInArrow(self._decode_bucket, BLOBS)
-        return exchanged(found, self.buckets).mapInArrow(self._sight, BLOBS)
+            found = exchanged(found, self.buckets).mapInArrow(self.decode_bucket, BLOBS)
+        return exchanged(found, self.buckets).mapInArrow(self.sight, BLOBS)
 
-    def _cut_by_hash(self, batches: Batches) -> Batches:
+    def cut_by_hash(self, batches: Batches) -> Batches:
+        """Cut messages as sources give them (``waku_messages``) by their hash, into blobs of the kind ``waku``."""
         pa.set_cpu_count(1)
         cutter = Cutter("waku", self.buckets)
         for batch in batches:
@@ -84,13 +90,15 @@ class Ingesting:
             yield from cutter.add(table, self.keys.by_hash(table["message_hash"], self.buckets))
         yield from cutter.close()
 
-    def _decode_bucket(self, batches: Batches) -> Batches:
+    def decode_bucket(self, batches: Batches) -> Batches:
+        """Write the messages of a bucket, each once; yield those of SDS as blobs of the kind ``sds``."""
         pa.set_cpu_count(1)
-        bucket = gathered(batches)
+        bucket = gathered(batches, spill_bytes=self.spill_bytes)
         if bucket.tables:
-            yield from self._decode(bucket.number, each_once(bucket.tables["waku"]))
+            yield from self._decode(bucket.number, each_once(bucket.tables["waku"], piece_bytes=self.piece_bytes))
 
-    def _decode_alone(self, batches: Batches) -> Batches:
+    def decode_alone(self, batches: Batches) -> Batches:
+        """Do the same with messages as a source gives them, of which none comes twice."""
         pa.set_cpu_count(1)
         context = TaskContext.get()
         yield from self._decode(0 if context is None else context.partitionId(), map(as_one_copy, _together(batches)))
@@ -116,19 +124,20 @@ class Ingesting:
         if refused:
             yield self.files.write("quarantine", number, pa.concat_tables(refused))
 
-    def _sight(self, batches: Batches) -> Batches:
+    def sight(self, batches: Batches) -> Batches:
+        """Write the SDS messages of a bucket with the numbers of their copies, and what is forged."""
         pa.set_cpu_count(1)
-        bucket = gathered(batches)
+        bucket = gathered(batches, spill_bytes=self.spill_bytes)
         yield from bucket.notes
         if not bucket.tables:
             return
         decoded = bucket.tables["sds"]
-        seen = sightings_of(decoded)
+        seen = sightings_of(decoded, piece_bytes=self.piece_bytes)
         if not seen.honest.all():
             left_out = decoded.select(FORGED_INPUT).filter(pa.array(~seen.honest))
             yield self.files.write("quarantine", bucket.number, forged(left_out))
         part = 0
-        for piece in honest_messages(decoded, seen):
+        for piece in honest_messages(decoded, seen, piece_bytes=self.piece_bytes):
             for table in _whole_and_segments(piece):
                 yield self.files.write("sds_messages", bucket.number, table, part)
                 part += 1
