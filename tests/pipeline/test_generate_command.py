@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import signal
+import subprocess
+import sys
+import time
 from itertools import pairwise
 
 import pytest
@@ -12,11 +17,17 @@ from typer.testing import CliRunner
 pytest.importorskip("pyspark")
 
 from fairway.cli import pipeline
+from fairway.errors import ConfigurationError
+from fairway.pipeline import session
+from fairway.pipeline.generator import WRITTEN, GeneratorPlan, write_generated
 from fairway.pipeline.run.sources import open_run_source, parse_sources
+from patience import PATIENCE_S
 
-pytestmark = [pytest.mark.spark, pytest.mark.full]
+SMALL = GeneratorPlan(messages=300, channels=3)
 
 
+@pytest.mark.spark
+@pytest.mark.full
 def test_it_writes_what_is_asked_for_and_prints_the_sources_of_a_run(spark, tmp_path):
     folder = tmp_path / "big"
     words = ["--messages", "300", "--stores", "2", "--channels", "3", "--corruption", "0.01", "--duplication", "0.02"]
@@ -25,9 +36,60 @@ def test_it_writes_what_is_asked_for_and_prints_the_sources_of_a_run(spark, tmp_
     plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     assert (plan["messages"], plan["stores"], plan["channels"]) == (300, 2, 3)
     assert (plan["corruption"], plan["duplication"]) == (0.01, 0.02)
-    words = shlex.split(result.output)
+    words = shlex.split(result.stdout)
     assert words[:4] == ["next:", "fairway", "pipeline", "run"]
     sources = parse_sources([word for before, word in pairwise(words) if before == "--source"])
     assert [source.label for source in sources] == ["store-0", "store-1"]
     for source in sources:
         assert open_run_source(spark, source).count() > 150
+
+
+@pytest.mark.parametrize(
+    ("place", "why"), [("there", "there exists; give a new name"), ("nowhere/new", "there is no folder .*nowhere")]
+)
+def test_a_folder_that_cannot_be_made_is_refused_before_spark_starts(tmp_path, monkeypatch, place, why):
+    def start(*_, **__):
+        pytest.fail("Spark was started")
+
+    monkeypatch.setattr(session, "create_session", start)
+    (tmp_path / "there").mkdir()
+    result = CliRunner().invoke(pipeline.app, ["generate", str(tmp_path / place)])
+    assert isinstance(result.exception, ConfigurationError)
+    assert re.search(why, str(result.exception))
+
+
+@pytest.mark.spark
+@pytest.mark.full
+@pytest.mark.parametrize("stops_at", WRITTEN)
+def test_what_fails_in_its_midst_leaves_nothing(spark, tmp_path, stops_at):
+    begun = []
+
+    def progress(name):
+        begun.append(name)
+        if name == stops_at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_generated(spark, SMALL, tmp_path / "made", progress=progress)
+    assert begun == list(WRITTEN[: WRITTEN.index(stops_at) + 1])
+    assert list(tmp_path.iterdir()) == []
+    write_generated(spark, SMALL, tmp_path / "made")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made"]
+
+
+@pytest.mark.full
+def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path):
+    command = "from fairway.cli import main; main()"
+    words = ["pipeline", "generate", str(tmp_path / "made"), "--messages", "2000000"]
+    with subprocess.Popen([sys.executable, "-c", command, *words], stderr=subprocess.PIPE, text=True) as process:
+        ends_s = time.monotonic() + PATIENCE_S
+        while not list(tmp_path.glob(".made.*.part/waku_messages/_temporary/0/*/*/*")):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < ends_s, "nothing is written"
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait(PATIENCE_S) == 130, said
+    assert "broken off; nothing of it is left" in said
+    assert "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []

@@ -94,6 +94,35 @@ class StepsShown:
             self.bar.console.print(_line(progress), style="dim" if progress.resumed else "")
 
 
+class TablesShown:
+    """Tables that are written one after the other, on stderr: a bar for the one that is written, a line after it."""
+
+    def __init__(self, bar: Progress, at_first: str, total: int) -> None:
+        """Show ``total`` tables."""
+        self._bar = bar
+        self._task = bar.add_task(at_first, total=total)
+        self._number = 0
+        self._name: str | None = None
+        self._began_s = 0.0
+        self._total = total
+
+    def begins(self, name: str) -> None:
+        """Show that a table begins, and that the one before it ended."""
+        self.end()
+        self._number += 1
+        self._name, self._began_s = name, time.monotonic()
+        self._bar.update(self._task, description=f"writing {name}", tracker=_tracker(), began_s=self._began_s)
+
+    def end(self) -> None:
+        """Show that the table ended that began last."""
+        if self._name is None:
+            return
+        self._bar.update(self._task, completed=self._number)
+        seconds = time.monotonic() - self._began_s
+        self._bar.console.print(f"\\[{self._number}/{self._total}] {self._name:<18} {seconds:>8.1f} s")
+        self._name = None
+
+
 class TimeLeft:
     """Estimates the remaining time of a run from the times of its finished steps."""
 

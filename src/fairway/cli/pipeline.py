@@ -15,6 +15,7 @@ from fairway.cli._pipeline_terminal import (
     DEFAULT_PARITY_RATE,
     MoreSources,
     StepsShown,
+    TablesShown,
     broken_off,
     console,
     progress_bar,
@@ -294,7 +295,7 @@ def generate(
     Example: [bold]fairway pipeline generate big --messages 1000000 --stores 2[/bold]
     """
     with needing("spark", "the pipeline"):
-        from fairway.pipeline.generator import write_generated, written_sources  # noqa: PLC0415 - needs the extra
+        from fairway.pipeline.generator import check_new, write_generated, written_sources  # noqa: PLC0415 - the same
         from fairway.pipeline.generator.plan import GeneratorPlan  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra
     plan = GeneratorPlan(
@@ -307,10 +308,12 @@ def generate(
         corruption=corruption,
         duplication=duplication,
     )
-    with progress_bar() as bar:
-        bar.add_task(f"making about {messages:,} messages, and the truth about them")
+    check_new(folder)
+    with progress_bar() as bar, broken_off("nothing of it is left"):
+        shown = TablesShown(bar, "starting Spark", 2)
         with session_or_own(None) as spark:
-            write_generated(spark, plan, folder)
+            write_generated(spark, plan, folder, progress=shown.begins)
+        shown.end()
     sources = list(written_sources(plan, folder))
     if machine:
         typer.echo(json.dumps({"folder": folder, "sources": sources}))

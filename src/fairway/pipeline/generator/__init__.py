@@ -5,7 +5,8 @@
     plan -> units -> block -> tables: waku_messages, and the facts that check holds the tables of a run against
 
 `plan` describes an archive, `units` draws the messages and their losses, `block` encodes a range of units, `tables`
-makes all blocks on Spark, `figures` computes tables of figures from the facts, and `check` compares.
+makes all blocks on Spark, `writing` writes them, `figures` computes tables of figures from the facts, and `check`
+compares.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from fairway.pipeline.generator.tables import (
     generate,
     rows_mapper,
     truth,
-    write_generated,
-    written_sources,
 )
+from fairway.pipeline.generator.writing import WRITTEN, check_new, write_generated, written_sources
 
 __all__ = [
     "FACTS",
+    "WRITTEN",
     "GeneratorPlan",
+    "check_new",
     "facts_mapper",
     "generate",
     "rows_mapper",

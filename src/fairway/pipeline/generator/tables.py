@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.errors import ConfigurationError
 from fairway.pipeline.exchange import BatchMapper
-from fairway.pipeline.generator.block import GeneratedRow, MadeBlock, make_block, store_name
+from fairway.pipeline.generator.block import GeneratedRow, MadeBlock, make_block
 from fairway.pipeline.generator.plan import GeneratorPlan, layout_of
-from fairway.pipeline.location import local_path
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES
 
@@ -55,8 +52,6 @@ _MESSAGES_PER_TASK: Final = 25_000
 """About a second or two of work."""
 
 _BLOCKS: Final = "id"
-_MESSAGES: Final = "waku_messages"
-_FOLDER: Final = "the folder of the archive"
 _FACT_SCHEMA: Final = arrow_schema(FACTS)
 
 
@@ -74,27 +69,6 @@ def truth(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
     It is computed again at each use, like `generate`.
     """
     return _stripes(spark, plan).mapInArrow(facts_mapper(plan, _task_count(plan)), FACTS)
-
-
-def write_generated(spark: SparkSession, plan: GeneratorPlan, folder: Path | str) -> None:
-    """Write a generated archive as Parquet: ``waku_messages``, ``truth`` (partitioned by fact) and ``plan.json``.
-
-    The messages of each store are in a folder of their own, so that a run can be given them as sources
-    (`written_sources`). ``folder`` is a path of the driver and of all executors. Raises `ConfigurationError` if it
-    exists, or is not on this machine.
-    """
-    target = local_path(folder, _FOLDER)
-    if target.exists():
-        raise ConfigurationError(f"{target} exists; give a new name")
-    generate(spark, plan).write.partitionBy("source").parquet(str(target / _MESSAGES))
-    truth(spark, plan).write.partitionBy("fact").parquet(str(target / "truth"))
-    (target / "plan.json").write_text(plan.as_json() + "\n", encoding="utf-8")
-
-
-def written_sources(plan: GeneratorPlan, folder: Path | str) -> list[str]:
-    """Return the URIs of the stores of a written archive, as a run takes them: ``store-0=parquet:...``."""
-    names = map(store_name, range(plan.stores))
-    return [f"{name}=parquet:{local_path(folder, _FOLDER) / _MESSAGES / f'source={name}'}" for name in names]
 
 
 def rows_mapper(plan: GeneratorPlan, stripes: int = 1) -> BatchMapper:
