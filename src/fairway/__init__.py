@@ -132,6 +132,9 @@ if TYPE_CHECKING:
     from fairway.protocol.ratelimit import (
         RlnProofProvider,
     )
+    from fairway.protocol.statistics import (
+        Gap,
+    )
     from fairway.service.node import (
         ServiceNode,
     )
@@ -187,6 +190,7 @@ __all__ = [
     "Event",
     "EventStream",
     "FairwayError",
+    "Gap",
     "HandlerFailed",
     "IdRule",
     "IrretrievableMessage",
@@ -267,6 +271,7 @@ _LAZY: Final = {
     "fairway.channel.receipt": ("Acknowledgement", "EphemeralReceipt", "Progress", "Receipt"),
     "fairway.channel.reliable_channel": ("ReliableChannel",),
     "fairway.channel.statistics": ("ChannelStatistics",),
+    "fairway.protocol.statistics": ("Gap",),
     "fairway.options": (
         "Delivery",
         "IdRule",

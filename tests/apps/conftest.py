@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def make_settings() -> MakeSettings:
     """Return what makes settings of one participant; all of one test share a network."""
     address = f"local:{uuid.uuid4()}"
 
-    def make(sender: str, store: Path | None = None, **changed: int) -> ChannelSettings:
+    def make(sender: str, store: Path | None = None, **changed: Any) -> ChannelSettings:
         return ChannelSettings(
             node=address, channel_id="team", sender_id=sender, store=store, options=replace(QUICK, **changed)
         )

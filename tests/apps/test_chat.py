@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Self
@@ -13,6 +14,12 @@ from rich.text import Text
 from fairway.apps.chat import chat
 from fairway.apps.screen import Screen
 from fairway.apps.settings import ChannelSettings
+from fairway.options import SdsConfig
+from fairway.waku.connect import connect
+from fairway.waku.node import RoutedMessage
+from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
+from fairway.wire.topics import autoshard
+from fairway.wire.waku_message import WakuMessage
 from patience import run
 
 MakeSettings = Callable[..., ChannelSettings]
@@ -106,6 +113,66 @@ def test_a_file_is_sent_and_saved(make_settings: MakeSettings, tmp_path: Path):
             await talk.bob.see("a file of 200,000 bytes")
         (saved,) = (tmp_path / "in").iterdir()
         assert saved.read_bytes() == b"\x00" * 200_000
+
+    run(work())
+
+
+async def say_as(settings: ChannelSettings, sender: str, message_id: str, text: str, *cited: HistoryEntry) -> None:
+    """Put a message of somebody into the network, with what it cites."""
+    now_ms = time.time_ns() // 1_000_000
+    said = SdsMessage(
+        message_id=message_id,
+        sender_id=sender,
+        channel_id="team",
+        lamport_timestamp=now_ms,
+        causal_history=cited,
+        content=text.encode(),
+    )
+    topic = "/fairway/1/team/proto"
+    message = WakuMessage(payload=WAKU_SDS.encode(said), content_topic=topic, timestamp_ns=time.time_ns())
+    async with connect(settings.node) as node:
+        assert (await node.send(RoutedMessage.of(autoshard(topic, 1, 8), message))).accepted
+
+
+def test_it_shows_what_waits_for_what_and_that_it_is_delivered_when_that_comes(make_settings: MakeSettings):
+    async def work() -> None:
+        async with Conversation(make_settings) as talk:
+            talk.alice.type("/waiting")
+            await talk.alice.see("nothing waits: all that others cite is here")
+            settings = make_settings("carol")
+            question = HistoryEntry("0123456789abcdef", None, "dave")
+            await say_as(settings, "carol", "c1", "yes, at eight", question)
+            await say_as(settings, "erin", "e1", "me too", HistoryEntry("c1", None, "carol"))
+            await talk.alice.see("syncing: something is missing; /waiting says what")
+            line = ""
+            while "2 wait" not in line:
+                talk.alice.shown.clear()
+                talk.alice.type("/waiting")
+                line = await talk.alice.see("has been missing for")
+            assert line.startswith("  a message of dave (01234567) has been missing for ")
+            assert line.endswith(" s; 2 wait for it: 1 of carol, 1 of erin")
+            await say_as(settings, "dave", question.message_id, "when?")
+            for name, text in (("dave", "when?"), ("carol", "yes, at eight"), ("erin", "me too")):
+                assert (await talk.alice.see(f"{name}  ")).endswith(f"{name}  {text}")
+            await talk.alice.see("synced")
+
+    run(work())
+
+
+def test_what_comes_without_what_it_cites_is_marked(make_settings: MakeSettings):
+    async def work() -> None:
+        alice = Keyboard()
+        settings = make_settings("alice", sds=SdsConfig(gap_timeout_ms=50), sweep_in_buf_interval_ms=20)
+        talking = asyncio.ensure_future(chat(settings, alice))
+        await alice.see("you are alice in team")
+        await say_as(settings, "carol", "c1", "yes, at eight", HistoryEntry("0123456789abcdef", None, None))
+        assert (await alice.see("carol  ")).endswith("yes, at eight  [something before it is missing]")
+        alice.type("/waiting")
+        line = await alice.see("has been missing for")
+        assert line.startswith("  a message, nobody says whose, (01234567) has been missing for ")
+        assert line.endswith("; nothing waits for it")
+        alice.type("/quit")
+        await talking
 
     run(work())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from pathlib import Path
 
 from rich.text import Text
@@ -22,20 +23,28 @@ from fairway.channel.receipt import Receipt
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import FairwayError
 from fairway.events import (
+    ChannelStatus,
     DeliveryError,
     Event,
     MessageDelivered,
     MessageReceived,
     StatusChanged,
 )
-from fairway.units import NS_PER_S
+from fairway.protocol.statistics import Gap
+from fairway.units import MS_PER_S, NS_PER_S
 from fairway.visible import visible
 
 _LAST_WORDS_S = 10.0
 """How long the end waits for the network to take what was sent last."""
 _SHOWN_OF_A_LINE = 40
 _KEPT_RECEIPTS = 1_000
-COMMANDS = "/file PATH to send a file, /who to see who has your last message, /quit"
+_SHOWN_GAPS = 10
+_SHORT_ID = 8
+_MINUTE_S = 60
+_HOUR_S = 3_600
+COMMANDS = (
+    "/file PATH to send a file, /who to see who has your last message, /waiting to see what waits for what, /quit"
+)
 
 
 async def chat(settings: ChannelSettings, screen: Screen, *, save: Path | None = None) -> None:
@@ -96,6 +105,8 @@ class Conversation:
             await self._send(payload, f"{name} ({len(payload):,} bytes)")
         elif command == "/who":
             self._who()
+        elif command == "/waiting":
+            self._waiting()
         elif command.startswith("/") and not command.startswith("//"):
             self._note(
                 f"there is no {command}; there are {COMMANDS}; to send a line that begins with / begin it with //",
@@ -127,6 +138,16 @@ class Conversation:
         else:
             self._note(f"nobody acknowledged {_quoted(shown)} yet")
 
+    def _waiting(self) -> None:
+        gaps = self._channel.gaps(_SHOWN_GAPS)
+        if not gaps:
+            self._note("nothing waits: all that others cite is here")
+        for gap in gaps:
+            self._note(_as_note(gap, time.time()))
+        more = self._channel.statistics().protocol.missing - len(gaps)
+        if more > 0:
+            self._note(f"and {more:,} more that are missing")
+
     async def _listen(self, stream: EventStream) -> None:
         async for event in stream:
             if isinstance(event, MessageReceived):
@@ -142,6 +163,8 @@ class Conversation:
                 path = await asyncio.to_thread(save_payload, self._save, message.message_id, message.payload)
                 text += f", saved as {path}"
         at_s = message.timestamp_ns / NS_PER_S or time.time()
+        if not message.dependencies_met:
+            text += "  [something before it is missing]"
         self._screen.show(_line(at_s, message.sender_id, text, "bold cyan"))
         if not message.ephemeral:
             self._channel.finish(message)
@@ -154,7 +177,8 @@ class Conversation:
             case DeliveryError(detail=detail):
                 self._note(f"✗ {self._name(event.request_id)}: {detail}", "red")
             case StatusChanged(status=status):
-                self._note(status.value)
+                is_held_up = status is ChannelStatus.SYNCING and self._channel.gaps(1)
+                self._note(f"{status.value}: something is missing; /waiting says what" if is_held_up else status.value)
             case _:
                 note = self._notes.of(event)
                 if note is not None:
@@ -185,6 +209,25 @@ def _read_file(given: str, limit_bytes: int) -> tuple[str, bytes]:
 def _line(at_s: float, sender: str, text: str, style: str) -> Text:
     return Text.assemble(
         (time.strftime("%H:%M ", time.localtime(at_s)), "dim"), (f"{visible(sender)}  ", style), indented(text)
+    )
+
+
+def _as_note(gap: Gap, now_s: float) -> str:
+    author = f"a message of {gap.sender_id}" if gap.sender_id else "a message, nobody says whose,"
+    missing = f"{author} ({gap.message_id[:_SHORT_ID]}) has been missing for {_ago(now_s - gap.since_ms / MS_PER_S)}"
+    if not gap.waiting:
+        return f"{missing}; nothing waits for it"
+    counts = Counter(sender for sender, _ in gap.waiting)
+    whose = ", ".join(f"{count:,} of {sender}" for sender, count in counts.items())
+    return f"{missing}; {len(gap.waiting):,} wait for it: {whose}"
+
+
+def _ago(seconds: float) -> str:
+    whole = max(0, round(seconds))
+    if whole < _MINUTE_S:
+        return f"{whole} s"
+    return (
+        f"{whole // _MINUTE_S} min" if whole < _HOUR_S else f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S} min"
     )
 
 

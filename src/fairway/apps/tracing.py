@@ -179,7 +179,7 @@ def _remarks(message: MessageReceived) -> list[str]:
     if message.recovered:
         remarks.append("recovered by Reed-Solomon")
     if not message.dependencies_met:
-        remarks.append("something before it is lost")
+        remarks.append("something before it is missing")
     return remarks
 
 

@@ -45,6 +45,7 @@ from fairway.protocol.incoming.delivering import logical_message_id
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.stack import Stack
+from fairway.protocol.statistics import Gap
 from fairway.storage.channel_store import ChannelStore, StoredRequest, Write
 from fairway.waku.node import WakuNode
 
@@ -323,6 +324,14 @@ class ReliableChannel:
         """
         self._open()
         return self._listeners.on(event, handler)
+
+    def gaps(self, limit: int = 100) -> tuple[Gap, ...]:
+        """Return messages that others cite and that are not here, the longest missing first, and what waits for each.
+
+        The channel asks for them. What waits is delivered when they come, or after `SdsConfig.gap_timeout_ms` or
+        `SdsConfig.lost_timeout_ms`.
+        """
+        return self._started().stack.gaps(limit)
 
     def statistics(self) -> ChannelStatistics:
         """Return counts since the start, and sizes of buffers now."""

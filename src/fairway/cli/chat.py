@@ -27,7 +27,8 @@ def command(
     """Chat in a channel: each line that you type is sent, and received messages are shown.
 
     A line with a check mark says who has a message of yours. /file PATH sends a file, /who shows who acknowledged
-    your last message, /quit or Ctrl-D ends. Works with a pipe in place of a keyboard, too.
+    your last message, /waiting what waits for which missing message, /quit or Ctrl-D ends. Works with a pipe in place
+    of a keyboard, too.
 
     Example: [bold]fairway chat --node /ip4/127.0.0.1/tcp/60000 --channel team --sender alice --store alice.db[/bold]
     """

@@ -99,7 +99,7 @@ def message_text(message: MessageReceived, saved: Path | None) -> Text:
             ("ephemeral", message.ephemeral),
             ("redelivered", message.redelivered),
             ("recovered by Reed-Solomon", message.recovered),
-            ("something before it is lost", not message.dependencies_met),
+            ("something before it is missing", not message.dependencies_met),
             (f"saved as {saved}", saved is not None),
         )
         if holds

@@ -46,7 +46,7 @@ from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.outcomes import Refused
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.stack_state import StackState
-from fairway.protocol.statistics import StackStatistics, Tally
+from fairway.protocol.statistics import Gap, StackStatistics, Tally
 from fairway.wire.waku_message import WakuMessage
 
 _NO_ANSWER: Final = NodeAnswer(accepted=False, detail="the node did not answer")
@@ -384,6 +384,22 @@ class Stack:
     def backlog(self) -> int:
         """Segments that were accepted and cannot leave yet although the node is there; 0 while it is not."""
         return len(self._sending.outbox) if self._sending.outbound.connected else 0
+
+    def gaps(self, limit: int) -> tuple[Gap, ...]:
+        """Return the ``limit`` messages that have been missing for longest, each with what waits for it."""
+        oldest = sorted(self.sds.missing.values(), key=lambda missing: missing.since_ms)[:limit]
+        return tuple(
+            Gap(
+                message_id=missing.entry.message_id,
+                sender_id=missing.entry.sender_id,
+                since_ms=missing.since_ms,
+                waiting=tuple(
+                    (message.sender_id, message.message_id)
+                    for message in self.sds.waits_behind(missing.entry.message_id)
+                ),
+            )
+            for missing in oldest
+        )
 
     def statistics(self) -> StackStatistics:
         """Return what went in and out so far, and what is held."""

@@ -12,6 +12,21 @@ from fairway.protocol.segmentation.outcomes import ReassemblyStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A message that others cite and that is not here, and what waits for it."""
+
+    message_id: str
+    """SDS message id."""
+    sender_id: str | None
+    """Its author, if a citation names it."""
+    since_ms: int
+    """When it was first noticed to be missing, in Unix milliseconds."""
+    waiting: tuple[tuple[str, str], ...]
+    """Sender id and SDS message id of each received message that is not delivered before it comes, or is given up;
+    first those that cite it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StackStatistics:
     """Counts since the stack was made, and what it holds now."""
 

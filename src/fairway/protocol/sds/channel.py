@@ -166,6 +166,10 @@ class MessageChannel:
         """The waiting clock (`fairway.protocol.sds.waiting`)."""
         return self.dependencies.clock.waited_ms
 
+    def waits_behind(self, message_id: str) -> list[SdsMessage]:
+        """Return the parked messages that wait for a missing one, themselves or through others, the nearest first."""
+        return [parked.message for parked in self.dependencies.incoming.waits_behind(message_id)]
+
     def statistics(self) -> SdsStatistics:
         """Return how many messages are held."""
         return SdsStatistics(

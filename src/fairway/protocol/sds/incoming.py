@@ -149,6 +149,17 @@ class IncomingBuffer:
         """Return the ids of the parked messages that wait for this one."""
         return list(self._waiters.get(message_id, ()))
 
+    def waits_behind(self, message_id: str) -> list[Parked]:
+        """Return the parked messages that wait for an id, themselves or through others, the nearest first."""
+        behind: dict[str, Parked] = {}
+        line = [message_id]
+        for reached in line:
+            for waiter_id in self._waiters.get(reached, ()):
+                if waiter_id not in behind:
+                    behind[waiter_id] = self.parked[waiter_id]
+                    line.append(waiter_id)
+        return list(behind.values())
+
     def take(self, parked: Parked) -> None:
         """Take a message that waits for nothing out of the buffer."""
         del self.parked[parked.message.message_id]
