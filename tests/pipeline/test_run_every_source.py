@@ -262,7 +262,7 @@ def test_several_stores_at_once_are_one_archive_that_remembers_who_had_what(
     assert {tuple(row["sources"]) for row in RunTables(tmp_path / "run").all("waku_messages")} == {tuple(uris)}
 
 
-def test_every_option_of_the_format_selects_what_it_says(spark, sqlite, messages, folder):
+def test_every_option_of_the_format_selects_what_it_says(spark, sqlite, parquet, messages, folder):
     pipeline.register(spark)
 
     def read(**options):
@@ -294,6 +294,9 @@ def test_every_option_of_the_format_selects_what_it_says(spark, sqlite, messages
         )
         == of_team
     )
+    for uri in (sqlite, parquet):
+        found = open_source(spark, uri, channels=["team", "none"]).select("timestamp", "message_hash").collect()
+        assert sorted((row.timestamp, bytes(row.message_hash)) for row in found) == of_team
     gone = json.dumps({"timestamp": 1, "hash": "ab" * 32})
     assert read(startingOffsets=gone, failOnDataLoss="false") == places
     with pytest.raises(Exception, match="dropped unread"):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 
 import pytest
 
 pytest.importorskip("pyspark")
+
+from pyspark.sql.types import StructType
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.sources import WakuDataSource
@@ -87,3 +90,18 @@ def test_wrong_options_are_named(path):
         read()
     with pytest.raises(ConfigurationError, match="startingTimestamp is a time such as"):
         read(path=path, startingTimestamp="yesterday")
+
+
+def test_what_spark_shows_of_an_error_is_its_sentence_and_not_how_it_came_to_that(tmp_path):
+    asked = [
+        ({"path": "a.db", "startingTimestamp": "yesterday"}, "startingTimestamp is a time such as"),
+        ({"path": "nope:x"}, "the scheme 'nope' names no archive"),
+        ({"path": str(tmp_path / "a.db")}, "there is no such file"),
+    ]
+    for options, sentence in asked:
+        with pytest.raises(ConfigurationError, match=sentence) as caught:
+            WakuDataSource(options).reader(StructType()).partitions()
+        frames = traceback.extract_tb(caught.value.__traceback__)
+        assert [frame.name for frame in frames[1:]] == ["wrapper"]
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__

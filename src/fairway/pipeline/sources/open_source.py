@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import coalesce, col, explode_outer, lit, sha2, unhex
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import coalesce, col, contains, explode_outer, lit, sha2, unhex
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.exchange import BatchMapper
@@ -46,9 +47,12 @@ def open_source(
     start_ns: int | None = None,
     end_ns: int | None = None,
     content_topics: Collection[str] = (),
+    channels: Collection[str] = (),
     partitions: int | None = None,
 ) -> DataFrame:
     """Return ``waku_messages`` of an archive: all of it, or a range of time (both ends included) and some topics.
+
+    ``channels`` keeps the messages that contain one of these channel ids in clear (`Selection.channels`).
 
     ``uri`` is one of
 
@@ -64,10 +68,12 @@ def open_source(
     when the frame is used, by the executors: all of them must see a file under the same path. Raises
     `ConfigurationError` for an invalid URI, and the errors of an archive that cannot be opened.
     """
+    selection = Selection(
+        start_ns=start_ns, end_ns=end_ns, content_topics=tuple(content_topics), channels=tuple(channels)
+    )
     if uri.startswith(PARQUET) and not is_in_object_store(place := uri.removeprefix(PARQUET)):
         table = conformed(parquet_by_spark(spark, place), without_secrets(place), label)
-        return _selected(table, start_ns, end_ns, content_topics)
-    selection = Selection(start_ns=start_ns, end_ns=end_ns, content_topics=tuple(content_topics))
+        return _selected(table, selection)
     return frame_of(spark, scan_of(uri, selection, label), partitions)
 
 
@@ -162,9 +168,13 @@ def conformed(table: DataFrame, place: str, label: str | None) -> DataFrame:
     return table.select(*(column.alias(name) for name, column in columns.items()))
 
 
-def _selected(table: DataFrame, start_ns: int | None, end_ns: int | None, content_topics: Collection[str]) -> DataFrame:
-    if start_ns is not None:
-        table = table.where(col("timestamp") >= start_ns)
-    if end_ns is not None:
-        table = table.where(col("timestamp") <= end_ns)
-    return table.where(col("content_topic").isin(list(content_topics))) if content_topics else table
+def _selected(table: DataFrame, selection: Selection) -> DataFrame:
+    if selection.start_ns is not None:
+        table = table.where(col("timestamp") >= selection.start_ns)
+    if selection.end_ns is not None:
+        table = table.where(col("timestamp") <= selection.end_ns)
+    if selection.content_topics:
+        table = table.where(col("content_topic").isin(list(selection.content_topics)))
+    if marks := selection.channel_marks:
+        table = table.where(reduce(Column.__or__, (contains(col("payload"), lit(mark)) for mark in marks)))
+    return table

@@ -24,6 +24,7 @@ from fairway.errors import ConfigurationError
 from fairway.pipeline.sources.data_loss import check_for_data_loss
 from fairway.pipeline.sources.options import EARLIEST, SourceOptions, offset_of, place_of
 from fairway.pipeline.sources.places import scan_of
+from fairway.pipeline.sources.short_errors import short_errors
 from fairway.pipeline.sources.waku_messages import ArchiveScan
 from fairway.storage.archive import LARGEST_HASH, ArchiveCursor, ArchiveSlice
 
@@ -63,6 +64,7 @@ class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
+    @short_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
         """Return the end of the next micro-batch: the cursor of a message, or ``start`` if there is none."""
         reached = place_of(start)
@@ -82,6 +84,7 @@ class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Fix the end of the stream at what is available now."""
         self._target = self._end()
 
+    @short_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the parts of a micro-batch."""
         part = ArchiveSlice(place_of(start), place_of(end))

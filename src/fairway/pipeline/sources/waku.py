@@ -66,6 +66,7 @@ from fairway.pipeline.sources.data_loss import check_for_data_loss
 from fairway.pipeline.sources.filters import push_filters
 from fairway.pipeline.sources.options import LATEST, SourceOptions
 from fairway.pipeline.sources.places import scan_of
+from fairway.pipeline.sources.short_errors import short_errors
 from fairway.pipeline.sources.stream import WakuStreamReader
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan, MessageScan
 from fairway.storage.archive import ArchiveCursor
@@ -92,18 +93,22 @@ class WakuDataSource(DataSource):
         """Return the columns, which are always all of them."""
         return WAKU_MESSAGES
 
+    @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - a source has one schema
         """Return the reader of one query."""
         return WakuReader(self.options)
 
+    @short_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - as Spark calls it
         """Return the reader of one stream."""
         return WakuStreamReader(SourceOptions.parse(self.options))
 
+    @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return the writer of one table: it sends each row as a message (`fairway.pipeline.sinks`)."""
         return WakuWriter(self.options, schema.fieldNames(), overwrite=overwrite)
 
+    @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
         """Return the writer of one stream."""
         return WakuStreamWriter(self.options, schema.fieldNames(), overwrite=overwrite)
@@ -112,6 +117,7 @@ class WakuDataSource(DataSource):
 class PushdownWakuDataSource(WakuDataSource):
     """The data source for sessions in which Spark pushes conditions down to sources in Python."""
 
+    @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - a source has one schema
         """Return the reader of one query."""
         return PushdownWakuReader(self.options)
@@ -127,6 +133,7 @@ class WakuReader(DataSourceReader):
         after = self._options.starting if isinstance(self._options.starting, ArchiveCursor) else None
         self._selection = replace(self._options.selection, after=after)
 
+    @short_errors
     def partitions(self) -> list[InputPartition]:
         """Return the parts of the archive; an empty archive is one empty part."""
         scan = self._scan()

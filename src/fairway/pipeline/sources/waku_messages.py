@@ -77,6 +77,11 @@ class Selection:
         """Yield the messages whose payload may belong to the wanted channels."""
         return (message for message in messages if self.may_carry(message.payload))
 
+    @property
+    def channel_marks(self) -> tuple[bytes, ...]:
+        """What the payloads of the wanted channels contain, one of these; empty if all channels are wanted."""
+        return _marks(self.channels)
+
     def may_carry(self, payload: bytes | None) -> bool:
         """Return whether a payload may belong to the wanted channels."""
         return not self.channels or any(mark in (payload or b"") for mark in _marks(self.channels))
