@@ -45,7 +45,7 @@ def tell(spark: SparkSession, sources: list[str]) -> None:
         print(f"{row.channel_id}: {row.lost} of {row.there + row.lost} messages are in none of {len(sources)} archives")
     hints = missing.where("retrieval_hint IS NOT NULL").orderBy("first_cited").limit(3)
     for row in hints.collect():
-        print(f"ask another store for {row.retrieval_hint.hex()}, which {row.cited_by} messages cite")
+        print(f"ask another store for {row.retrieval_hint.hex()}, cited by {row.cited_by}")
 
 
 def main() -> None:
