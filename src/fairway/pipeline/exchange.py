@@ -23,6 +23,7 @@ from typing import IO, Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -74,6 +75,12 @@ def pieces(table: pa.Table, size_bytes: int) -> Iterator[pa.Table]:
         yield from pieces(table.slice(half), size_bytes)
     elif table.num_rows:
         yield table
+
+
+def filtered(table: pa.Table, chosen: pa.ChunkedArray | pa.Array | NDArray[np.bool_]) -> pa.Table:
+    """Return the rows that are chosen; where these are all, the very table, which Arrow would copy."""
+    chosen = pa.array(chosen) if isinstance(chosen, np.ndarray) else chosen
+    return table if pc.all(chosen, skip_nulls=False).as_py() else table.filter(chosen)
 
 
 def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.codes import NOTHING, ranked
-from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, gathered, note
+from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, filtered, gathered, note
 from fairway.pipeline.run.ranges import Place, range_of, split_channels
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.table_files import TableFiles
@@ -50,6 +50,7 @@ _CLOCK: Final = pa.field("clock", pa.int64())
 """The Lamport timestamp of a content message, in a channel that is split; else null."""
 _SENT: Final = SENT.append(_CLOCK)
 _CITED: Final = CITED.append(_CLOCK)
+_COUNTED: Final = ("channel_id", "message_id", "lamport", "history_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,7 @@ class Hearing:
         for table, name in places:
             for rows in self.files.read(table, [name], _READ[table]):
                 if table == "sds_messages":
-                    unique = rows.filter(pc.equal(rows.column("sighting"), 1))
+                    unique = filtered(rows, pc.equal(rows.column("sighting"), 1))
                     found = self._sent_and_cited(unique)
                     counted = self._in_ranges(unique)
                     messages.update({place: count for place, (count, _) in counted.items()})
@@ -126,7 +127,7 @@ class Hearing:
         clocks = pc.if_else(clocked, pc.fill_null(unique_messages.column("lamport"), 0), pa.scalar(None, pa.int64()))
         messages = unique_messages.append_column(_CLOCK, clocks)
         return {
-            "sent": messages.filter(is_content).select(_SENT.names),
+            "sent": filtered(messages.select(_SENT.names), is_content),
             "cited": citations_in(messages, (_CLOCK.name,)).select(_CITED.names),
         }
 
@@ -136,7 +137,7 @@ class Hearing:
     def _in_ranges(self, unique_messages: pa.Table) -> dict[tuple[str, int], tuple[int, int]]:
         """Return of each split channel and range how many content messages are there, and the size of their logs."""
         chosen = pc.and_(pc.equal(unique_messages.column("kind"), "content"), self._are_split(unique_messages))
-        messages = unique_messages.filter(chosen)
+        messages = unique_messages.select(_COUNTED).filter(chosen)
         (channels,), names = ranked(messages.column("channel_id"))
         places = channels * (len(self.bounds) + 1) + range_of(self.bounds, messages["channel_id"], messages["lamport"])
         counts, sizes = np.bincount(places), np.bincount(places, log_bytes(messages))

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, gathered
+from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, filtered, gathered
 from fairway.pipeline.run.hearing import SplitChannel
 from fairway.pipeline.run.ranges import FIRST_CLOCK, Place, range_of
 from fairway.pipeline.run.shares import shared_out
@@ -90,12 +90,12 @@ class Ordering:
         if table == "sds_messages":
             # Of files of segments no contents are read.
             for rows in self.files.read(table, [name], _READ[table], wanted=_has_whole):
-                unique = rows.filter(pc.equal(rows.column("sighting"), 1))
-                whole = unique.filter(are_whole(unique)).select(_WHOLE.names)
+                chosen = pc.and_(are_whole(rows), pc.equal(rows.column("sighting"), 1))
+                whole = filtered(rows.select(_WHOLE.names), chosen)
                 yield "whole", whole, self._range_of(whole)
-                yield from self._logged(unique)
+                yield from self._logged(rows)
             for rows in self.files.read(table, [name], _NARROW, wanted=lambda group: not _has_whole(group)):
-                yield from self._logged(rows.filter(pc.equal(rows.column("sighting"), 1)))
+                yield from self._logged(rows)
         elif table == "reassembled":
             for rows in self.files.read(table, [name], _READ[table]):
                 complete = rows.filter(pc.equal(rows.column("outcome"), "complete"))
@@ -105,16 +105,17 @@ class Ordering:
             for rows in self.files.read(table, [name], _READ[table]):
                 yield from self._absent(absent_of(rows))
 
-    def _logged(self, unique_messages: pa.Table) -> Iterator[_Cut]:
-        logged = logged_in(unique_messages)
+    def _logged(self, sds_messages: pa.Table) -> Iterator[_Cut]:
+        chosen = pc.and_(pc.equal(sds_messages.column("kind"), "content"), pc.equal(sds_messages.column("sighting"), 1))
+        logged = logged_in(filtered(sds_messages.select(LOGGED_COLUMNS), chosen))
         ranges = self._range_of(logged)
         is_gathered = self._are_in(logged, self._gathered)
-        ranges[is_gathered] = self._first_range_of(logged.filter(pa.array(is_gathered)))
+        ranges[is_gathered] = self._first_range_of(logged.select(["channel_id"]).filter(pa.array(is_gathered)))
         # Where nothing is wrong, a part of a channel needs no more than the number of its first message.
         is_in_order = self._are_in(logged, [name for name, channel in self.split.items() if not channel.is_troubled])
         place = LOGGED.get_field_index("parents")
         for chosen in (is_in_order, ~is_in_order):
-            some = logged.filter(pa.array(chosen))
+            some = filtered(logged, chosen)
             if chosen is is_in_order:
                 some = some.set_column(place, LOGGED.field(place), pa.nulls(some.num_rows, LOGGED.field(place).type))
             yield "logged", some, ranges[chosen]

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.bucket_keys import BucketKeys
-from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, gathered
+from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, filtered, gathered
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.table_files import RowGroup, TableFiles
 from fairway.pipeline.stages.delivered import incomplete_sets
@@ -51,7 +51,7 @@ class Reassembling:
         cutter = Cutter("segments", self.buckets)
         columns = [*SEGMENTS.names, "sighting"]
         for rows in self.files.read("sds_messages", names, columns, wanted=_has_segments):
-            segments = segments_in(rows.filter(pc.equal(rows.column("sighting"), 1)))
+            segments = segments_in(filtered(rows, pc.equal(rows.column("sighting"), 1)))
             by = self.keys.by_columns([segments.column(name) for name in _GROUP], self.buckets)
             yield from cutter.add(segments, by)
         yield from cutter.close()

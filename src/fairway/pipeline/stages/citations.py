@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
-from fairway.pipeline.exchange import mapped
+from fairway.pipeline.exchange import filtered, mapped
 from fairway.pipeline.schema import arrow_schema
 from fairway.protocol.sds.message_id import SYNC_PREFIX
 
@@ -45,7 +45,7 @@ def citations_in(unique_messages: pa.Table, further: Sequence[str] = ()) -> pa.T
 
     A citation also has the columns ``further`` of the message that cites.
     """
-    citing = unique_messages.filter(pc.not_equal(unique_messages.column("kind"), "ephemeral"))
+    citing = filtered(unique_messages, pc.not_equal(unique_messages.column("kind"), "ephemeral"))
     owners, entries = _counted_entries(citing)
     by = pa.array(owners)
     columns = {
@@ -82,5 +82,4 @@ def _counted_entries(messages: pa.Table) -> tuple[NDArray[np.int64], pa.StructAr
     counts = pc.and_not(pc.not_equal(cited, citing), is_empty).fill_null(False)
     if pc.all(counts).as_py():
         return owners, entries
-    places = np.flatnonzero(counts)
-    return owners[places], entries.take(pa.array(places))
+    return owners[counts.to_numpy(zero_copy_only=False)], entries.filter(counts)

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.codes import codes_of, starts_of_runs
-from fairway.pipeline.exchange import Bucket, Cut, bucketed, taken
+from fairway.pipeline.exchange import Bucket, Cut, bucketed, filtered, taken
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED, Cited, LackingSegments, Seen, Whole, lost_segments
 from fairway.protocol.segmentation.outcomes import (
@@ -108,7 +108,7 @@ def reassembled(
 
 def segments_in(unique_messages: pa.Table) -> pa.Table:
     """Return the segments (`SEGMENTS`) among some messages."""
-    segments = unique_messages.filter(pc.is_valid(unique_messages.column("segment_hash"))).select(SEGMENTS.names)
+    segments = filtered(unique_messages.select(SEGMENTS.names), pc.is_valid(unique_messages.column("segment_hash")))
     place = segments.schema.get_field_index("causal_history")
     return segments.set_column(place, "causal_history", _newest(segments.column(place))).cast(SEGMENTS)
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.exchange import Bucket, Cut, bucketed
+from fairway.pipeline.exchange import Bucket, Cut, bucketed, filtered
 from fairway.pipeline.stages.channel_log import ABSENT, LOGGED, MAX_CHANNEL_BYTES, SDS_ORDERED, channel_logs
 from fairway.pipeline.stages.citations import parents_in
 
@@ -75,7 +75,7 @@ def sds_ordered(
 
 def logged_in(unique_messages: pa.Table) -> pa.Table:
     """Return the content messages (`LOGGED`) among some messages, of which `LOGGED_COLUMNS` are read."""
-    content = unique_messages.filter(pc.equal(unique_messages.column("kind"), "content"))
+    content = filtered(unique_messages, pc.equal(unique_messages.column("kind"), "content"))
     columns = {name: content.column(name) for name in LOGGED.names if name != "parents"}
     return pa.table({**columns, "parents": parents_in(content)}, schema=LOGGED)
 
