@@ -24,10 +24,12 @@ from fairway.pipeline.exchange import (
     Cutter,
     bucketed,
     cut,
+    filtered,
     gathered,
     note,
     notes_of,
     pieces,
+    taken,
 )
 
 SCHEMA = pa.schema(
@@ -187,6 +189,29 @@ def test_codes_are_equal_exactly_where_all_columns_are(pairs, chunks):
     packed, count = dense(codes)
     assert count == len(by_value)
     assert list(dict.fromkeys(packed.tolist())) == list(range(count))
+
+
+@examples(1)
+@given(rows, st.integers(1, 5), st.data())
+def test_rows_that_are_taken_are_those_asked_for_in_their_order(given_rows, chunks, data):
+    table = table_of(given_rows, chunks)
+    places = st.lists(st.integers(0, len(given_rows) - 1), max_size=20) if given_rows else st.just([])
+    wanted = data.draw(places)
+    found = taken(table, np.array(wanted, np.int64))
+    assert found.schema == table.schema
+    assert found.to_pylist() == [given_rows[place] for place in wanted]
+
+
+@examples(0.5)
+@given(rows, st.data())
+def test_what_is_filtered_is_copied_only_if_something_goes(given_rows, data):
+    table = table_of(given_rows, 2)
+    count = len(given_rows)
+    chosen = data.draw(st.lists(st.sampled_from([True, True, True, False, None]), min_size=count, max_size=count))
+    found = filtered(table, pa.array(chosen, pa.bool_()))
+    assert found.to_pylist() == [row for row, is_chosen in zip(given_rows, chosen, strict=True) if is_chosen]
+    assert (found is table) == all(chosen)
+    assert filtered(table, np.ones(count, np.bool_)) is table
 
 
 @examples(0.5)

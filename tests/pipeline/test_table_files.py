@@ -93,6 +93,25 @@ def test_a_large_table_has_row_groups_that_a_reader_can_hold(tmp_path, monkeypat
     assert max(parts) < 100
 
 
+def test_row_groups_are_chosen_by_what_their_footers_tell(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_files, "GROUP_ROWS", 2)
+    files = TableFiles(root=str(tmp_path))
+    latencies = schema_of("ack_latency")
+    first_by = ["alice", None, None, None, "bob"]
+    rows = [dict.fromkeys(latencies.names) | {"sent_at": at, "first_by": name} for at, name in enumerate(first_by)]
+    name = told(files.write("ack_latency", 0, pa.Table.from_pylist(rows, latencies)))["file"]
+
+    def read(wanted):
+        groups = files.read("ack_latency", [name], ["sent_at"], wanted=wanted)
+        return [group.column("sent_at").to_pylist() for group in groups]
+
+    assert read(None) == [[0, 1], [2, 3], [4]]
+    assert read(lambda group: group.nulls("first_by") < group.rows) == [[0, 1], [4]]
+    assert read(lambda group: group.nulls("first_by") > 0) == [[0, 1], [2, 3]]
+    with pytest.raises(KeyError, match="no such column"):
+        read(lambda group: group.nulls("no such column") > 0)
+
+
 def test_what_no_note_names_is_removed(tmp_path):
     place = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
     files = TableFiles(root="a/run", filesystem=place, tables_folder="work")

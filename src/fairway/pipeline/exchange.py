@@ -80,7 +80,7 @@ def pieces(table: pa.Table, size_bytes: int) -> Iterator[pa.Table]:
 def filtered(table: pa.Table, chosen: pa.ChunkedArray | pa.Array | NDArray[np.bool_]) -> pa.Table:
     """Return the rows that are chosen; where these are all, the very table, which Arrow would copy."""
     chosen = pa.array(chosen) if isinstance(chosen, np.ndarray) else chosen
-    return table if pc.all(chosen, skip_nulls=False).as_py() else table.filter(chosen)
+    return table if pc.all(chosen, skip_nulls=False, min_count=0).as_py() else table.filter(chosen)
 
 
 def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
@@ -88,6 +88,8 @@ def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
 
     Arrow puts all chunks of a column together first, which may be a bucket that does not fit in memory.
     """
+    if not len(rows):
+        return table.slice(0, 0)
     batches = table.to_batches()
     ends = np.cumsum([batch.num_rows for batch in batches])
     chunks = np.searchsorted(ends, rows, side="right")
