@@ -74,6 +74,7 @@ def tree(pid):
     return found
 
 def kill():
+    state.update(named=False, going=False)  # what this does with files calls the hook again
     below = tree(os.getpid())
     os.write(1, ("killed " + " ".join(map(str, below)) + chr(10)).encode())
     for pid in below if victims == "all" else below[:1] if victims == "java" else []:

@@ -34,6 +34,8 @@ _LONG_BYTES: Final = 256
 _WORDS: Final = _LONG_BYTES // 8
 _LOW: Final = np.uint64(0xFFFF_FFFF)
 _HALF: Final = np.uint64(32)
+_MIXER: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
+"""2^64 by the golden ratio: neighbours times this are far apart (Knuth, "The Art of Computer Programming", 6.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,9 @@ class BucketKeys:
             if hashes is None:
                 hashes = _of_each_value(column, multipliers, self.seed)
             total += hashes * multipliers[-1]
+        # Ids that count up have sums that lie in rows: mixed, these too are spread evenly.
+        total ^= total >> _HALF
+        total *= _MIXER
         # The upper half of a product of 32 bits and the count, which takes no division.
         buckets: Buckets = (((total >> _HALF) * np.uint64(count)) >> _HALF).astype(np.uint16)
         return buckets
