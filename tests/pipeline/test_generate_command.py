@@ -20,7 +20,8 @@ from fairway.cli import pipeline
 from fairway.errors import ConfigurationError
 from fairway.pipeline import session
 from fairway.pipeline.generator import WRITTEN, GeneratorPlan, write_generated
-from fairway.pipeline.run.sources import open_run_source, parse_sources
+from fairway.pipeline.run.sources import parse_sources
+from fairway.pipeline.sources import open_source
 from patience import PATIENCE_S
 
 SMALL = GeneratorPlan(messages=300, channels=3)
@@ -41,7 +42,7 @@ def test_it_writes_what_is_asked_for_and_prints_the_sources_of_a_run(spark, tmp_
     sources = parse_sources([word for before, word in pairwise(words) if before == "--source"])
     assert [source.label for source in sources] == ["store-0", "store-1"]
     for source in sources:
-        assert open_run_source(spark, source).count() > 150
+        assert open_source(spark, source.uri, label=source.label).count() > 150
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pyspark.sql import DataFrame, SparkSession
-
 from fairway.errors import ConfigurationError
 from fairway.pipeline.location import Location, is_in_object_store, local_path, without_secrets
-from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.sources.places import check_scheme
 from fairway.storage.nwaku_archive import file_at
 
@@ -139,11 +136,6 @@ def parse_sources(uris: Sequence[str]) -> tuple[RunSource, ...]:
     if twice:
         raise ConfigurationError(f"two sources have the name {twice[0]!r}; name them: a=sqlite:one.db b=sqlite:two.db")
     return parsed
-
-
-def open_run_source(spark: SparkSession, source: RunSource) -> DataFrame:
-    """Return ``waku_messages`` of a source, with its label in the column ``source``."""
-    return open_source(spark, source.uri, label=source.label)
 
 
 def _states_at(place: Location) -> list[list[Any]]:
