@@ -139,6 +139,7 @@ def test_the_report_tells_what_was_said_and_what_was_lost(spark, made, tmp_path)
     by_id = {message.message_id: message for message in report.missing}
     assert by_id.keys() == {made.lost.message_id, made.broken[1].message_id}
     hint = next(entry.retrieval_hint for entry in made.team.history if entry.message_id == made.lost.message_id)
+    ordered = RunTables(tmp_path / "run").all("sds_ordered", ["waits_for"])
     assert by_id[made.lost.message_id] == LostMessage(
         channel_id="team",
         message_id=made.lost.message_id,
@@ -147,6 +148,7 @@ def test_the_report_tells_what_was_said_and_what_was_lost(spark, made, tmp_path)
         cited_by=2,
         first_cited_ns=made.team.sent[5][1].timestamp_ns,
         last_cited_ns=made.team.sent[6][1].timestamp_ns,
+        holds_up=sum(row["waits_for"] == made.lost.message_id for row in ordered),
         cause=LossCause.NO_STORE,
         status=None,
     )

@@ -390,6 +390,21 @@ def test_what_was_wrong_when_a_lost_message_was_first_cited_is_said_beside_its_c
     assert (told["gone-0"], told["gone-1"], told["gone-3"]) == ("its sender was over the rate limit", "", both)
 
 
+def test_a_lost_message_says_how_many_it_holds_up(tmp_path):
+    waits: dict[str, str | None] = {"channel_id": "tiny", "sender_id": "a", "status": "waiting"}
+    tables = contents() | {
+        "missing_messages": [gap("tiny", 1), gap("tiny", 2), gap("other", 1)],
+        "sds_ordered": [waits | {"waits_for": name} for name in ("gone-1", "gone-1", "gone-2", None)],
+    }
+    folder = run_folder(tmp_path / "run", tables)
+    told = {
+        (each["channel_id"], each["message_id"]): each["holds_up"] for each in report_json(RunTables(folder))["missing"]
+    }
+    assert told == {("tiny", "gone-1"): 2, ("tiny", "gone-2"): 1, ("other", "gone-1"): 0}
+    rows = rows_in(page_of_folder(folder, tmp_path / "r.html"))["lost"]
+    assert {(row["channel"], row["message"]): row["holds up"] for row in rows} == told
+
+
 def test_causes_are_counted_and_say_what_to_do(tmp_path):
     rows = [gap("tiny", number) | {"first_cited_by": "alice", "last_cited_by": "bob"} for number in range(3)]
     tables = contents() | {"missing_messages": rows, "channel_stats": [stats("tiny", 10, 3)]}

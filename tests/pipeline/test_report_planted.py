@@ -105,6 +105,9 @@ def test_the_page_names_them_on_its_first_screen(planted, screen):
                 .filter((each) => each.getBoundingClientRect().bottom <= innerHeight)
                 .map((each) => each.innerText).join(' ')"""
         )
+        page.locator(".todo summary").first.click()
+        page.locator(".todo").get_by_role("button", name="Copy fairway pipeline backfill").click()
+        assert page.evaluate("navigator.clipboard.readText()").startswith("fairway pipeline backfill --from")
     names_what_was_planted(visible)
 
 

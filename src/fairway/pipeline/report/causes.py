@@ -19,7 +19,7 @@ above the rate limit. That they explain the loss is likely, and not proven.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from fairway.pipeline.report.headline import Message
 from fairway.pipeline.report.outages import Outage
 from fairway.pipeline.report.rates import epochs_over_limit
 from fairway.pipeline.run.reading import RunTables
@@ -80,6 +81,8 @@ class LostMessage:
     """Messages that cite it."""
     first_cited_ns: int
     last_cited_ns: int
+    holds_up: int
+    """Messages that wait for it, and for no lost message that is given up later."""
     cause: LossCause
     status: str | None
     """Why it is in quarantine; None if it is not."""
@@ -94,9 +97,15 @@ class Causes:
     which a sender was above the rate limit.
     """
 
-    def __init__(self, tables: RunTables, outages: Sequence[Outage] = ()) -> None:
-        """Read what the causes depend on; ``outages`` are those of all stores."""
+    def __init__(
+        self, tables: RunTables, outages: Sequence[Outage] = (), held_up_by: Mapping[Message, int] | None = None
+    ) -> None:
+        """Read what the causes depend on.
+
+        ``outages`` are those of all stores, ``held_up_by`` says how many messages each lost message holds up.
+        """
         self._tables = tables
+        self._held_up_by = held_up_by or {}
         self._outages = outages
         self._epoch_ms = tables.manifest["options"].get("epoch_ms")
         self._over_limit = epochs_over_limit(tables)
@@ -120,6 +129,7 @@ class Causes:
             cited_by=row["cited_by"],
             first_cited_ns=row["first_cited"],
             last_cited_ns=row["last_cited"],
+            holds_up=self._held_up_by.get((row["channel_id"], row["message_id"]), 0),
             cause=LossCause.QUARANTINED if status is not None else self._cause(row),
             status=status,
             meanwhile=tuple(self._meanwhile(row["sender_id"], row["first_cited"])),

@@ -49,7 +49,8 @@ class Findings:
         self.channels = {row["channel_id"]: self.accounts.of_channel(row) for row in self.channel_rows}
         self.store_rows = stores_of(tables)
         self.lacks = store_lacks(tables, [row["source"] for row in self.store_rows], MOST_LACKS, self.axis)
-        self.lost = Causes(tables, [outage for store in self.lacks.stores for outage in store.outages])
+        outages = [outage for store in self.lacks.stores for outage in store.outages]
+        self.lost = Causes(tables, outages, self.accounts.held_up_by)
         self.circumstances: Counter[str] = Counter()
         self.causes: Counter[tuple[LossCause, str | None]] = Counter()
         self.causes_of_senders: defaultdict[Sender, Counter[LossCause]] = defaultdict(Counter)

@@ -26,6 +26,8 @@ from fairway.pipeline.stages.channel_log import DependencyStatus
 
 Sender = tuple[str, str | None]
 """Channel and sender id; None for lost messages of which no citation names the author."""
+Message = tuple[str, str]
+"""Channel and message id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +63,19 @@ class Accounts:
         self._incomplete: Counter[Sender] = Counter()
         self._waiting: Counter[Sender] = Counter()
         self._unknown: Counter[Sender] = Counter()
+        self.held_up_by: Counter[Message] = Counter()
+        """How many messages each lost message holds up, by channel and id, as the last one that is given up."""
         for batch in tables.batches("incomplete", ["channel_id", "sender_id", "held"]):
             for row in batch.to_pylist():
                 self._incomplete[row["channel_id"], row["sender_id"]] += row["held"]
         is_held_up = ds.field("status") != DependencyStatus.COMPLETE.value
         keys = ["channel_id", "sender_id", "status"]
-        for batch in tables.batches("sds_ordered", keys, is_held_up):
-            grouped = pa.Table.from_batches([batch]).group_by(keys, use_threads=False)
-            for row in grouped.aggregate([([], "count_all")]).to_pylist():
+        for batch in tables.batches("sds_ordered", [*keys, "waits_for"], is_held_up):
+            rows = pa.Table.from_batches([batch])
+            for row in _counted(rows, ["channel_id", "waits_for"]):
+                if row["waits_for"] is not None:
+                    self.held_up_by[row["channel_id"], row["waits_for"]] += row["count_all"]
+            for row in _counted(rows, keys):
                 is_unknown = row["status"] == DependencyStatus.NOT_COMPUTED.value
                 counts = self._unknown if is_unknown else self._waiting
                 counts[row["channel_id"], row["sender_id"]] += row["count_all"]
@@ -92,6 +99,11 @@ class Accounts:
             for channel_id in waiting.keys() | unknown.keys()
         ]
         return sorted(found, key=lambda told: (-told.waiting, -told.unknown, told.channel_id))
+
+
+def _counted(rows: pa.Table, keys: list[str]) -> list[dict[str, Any]]:
+    counted: list[dict[str, Any]] = rows.group_by(keys, use_threads=False).aggregate([([], "count_all")]).to_pylist()
+    return counted
 
 
 def headline_of(parts: Iterable[Headline]) -> Headline:

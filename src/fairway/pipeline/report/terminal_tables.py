@@ -185,7 +185,9 @@ def _incomplete(report: ArchiveReport) -> Table:
 
 def _missing(report: ArchiveReport) -> Table:
     table = new_table(
-        "Lost messages, most cited first", ["SDS id", "channel", "sender"], ["cited by", "first cited (UTC)"]
+        "Lost messages, most cited first",
+        ["SDS id", "channel", "sender"],
+        ["cited by", "holds up", "first cited (UTC)"],
     )
     table.add_column("cause")
     table.add_column("store hash")
@@ -195,6 +197,7 @@ def _missing(report: ArchiveReport) -> Table:
             plain(message.channel_id),
             plain(message.sender_id or "?"),
             f"{message.cited_by:,}",
+            f"{message.holds_up:,}",
             _time(message.first_cited_ns),
             message.cause.value,
             "-" if message.retrieval_hint is None else _short(message.retrieval_hint.hex()),

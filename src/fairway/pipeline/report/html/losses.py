@@ -112,7 +112,7 @@ def gaps(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
         "told which message came to its store too late."
     )
     return (
-        f"{lead} {untold}",
+        f"{lead} {untold} Holds up: messages that wait for it, and for none that is given up later.",
         table("Why they are lost", columns, causes, wide=True),
         charts.lanes("Share lost, by the time of the first citation", described, lanes, time_ticks(axis)),
         rows,

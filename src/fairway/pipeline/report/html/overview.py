@@ -51,7 +51,8 @@ def _to_do(report: ArchiveReport) -> str:
     if not report.to_do:
         return '<div class="todo none"><h2>Nothing to do</h2></div>'
     items = "".join(
-        f'<li><strong>{escape(each.what)}</strong> <a href="#{each.section}">Details</a>'
+        f"<li><strong>{escape(each.what)}</strong> "
+        f'<a href="#{each.section}" aria-label="Details of: {escape(each.what)}">Details</a>'
         f"<span>{escape(each.action)}</span>{_commands(each.commands)}</li>"
         for each in report.to_do
     )

@@ -57,6 +57,23 @@
     return whole.length <= head + tail + 2 ? whole : whole.slice(0, head) + "…" + whole.slice(-tail);
   }
 
+  async function copied(value, button) {
+    try {
+      await navigator.clipboard.writeText(value);
+    } catch {
+      /* Pages from a file have no clipboard in some browsers: take it from a field that is selected. */
+      const field = make("textarea", { class: "unseen" });
+      field.value = value;
+      document.body.append(field);
+      field.select();
+      document.execCommand("copy");
+      field.remove();
+    }
+    button.textContent = "Copied";
+    say("Copied " + value);
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  }
+
   /* ---- the data in the page ---- */
 
   async function unpacked(name) {
@@ -273,7 +290,7 @@
         }
         case "id": {
           const copy = make("button", { type: "button", class: "copy", text: "Copy", "aria-label": `Copy ${column.title} ${value}` });
-          copy.addEventListener("click", () => this.copy(value, copy));
+          copy.addEventListener("click", () => copied(value, copy));
           return make("span", { class: "copied" }, 
             make("bdi", { class: "id", text: shortened(value, ID_HEAD, ID_TAIL), title: value }), copy);
         }
@@ -287,23 +304,6 @@
         case "count": return numbers.format(value);
         default: return make("bdi", { text: value });
       }
-    }
-
-    async copy(value, button) {
-      try {
-        await navigator.clipboard.writeText(value);
-      } catch {
-        /* Pages from a file have no clipboard in some browsers: take it from a field that is selected. */
-        const field = make("textarea", { class: "unseen" });
-        field.value = value;
-        document.body.append(field);
-        field.select();
-        document.execCommand("copy");
-        field.remove();
-      }
-      button.textContent = "Copied";
-      say("Copied " + value);
-      setTimeout(() => { button.textContent = "Copy"; }, 1500);
     }
 
     /* What is shown, in the order in which it is shown, with full ids and times as ISO 8601. */
@@ -358,6 +358,12 @@
   for (const table of tables) seen.observe(table.holder);
   if (matchMedia("(max-width: 44rem)").matches) {
     for (const details of document.querySelectorAll("main details")) details.open = false;
+  }
+  for (const command of document.querySelectorAll(".command")) {
+    const value = command.textContent;
+    const button = make("button", { type: "button", class: "copy", text: "Copy", "aria-label": "Copy " + value });
+    button.addEventListener("click", () => copied(value, button));
+    command.after(button);
   }
   /* A link to a section opens it. */
   document.addEventListener("click", (event) => {
