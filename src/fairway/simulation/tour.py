@@ -355,15 +355,6 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "duration_ms": 2 * _MINUTE_MS,
         "messages_per_hour": 60.0,
     },
-    {
-        "gap_timeout_ms": 5_000,
-        "loss": 0.3,
-        "long_share": 0.3,
-        "store_gaps": 0.3,
-        "absences_per_hour": 10.0,
-        "absence_ms": _MINUTE_MS,
-        "crashes_per_hour": 20.0,
-    },
 )
 """What is otherwise in each."""
 
