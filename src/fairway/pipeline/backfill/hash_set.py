@@ -24,16 +24,14 @@ class HashSet:
 
     def add(self, hashes: Iterable[bytes]) -> None:
         """Add hashes of 32 bytes."""
-        run = np.unique(np.fromiter(hashes, dtype=_HASH))
-        run = run[[message_hash not in self for message_hash in run]] if self._runs else run
+        new = list(hashes)
+        known = self.found(new)
+        run = np.unique(np.array([each for each in new if each not in known], dtype=_HASH))
         while self._runs and len(self._runs[-1]) <= 2 * len(run):
             run = np.concatenate([self._runs.pop(), run])
             run.sort(kind="stable")
         if len(run):
             self._runs.append(run)
-
-    def __contains__(self, message_hash: bytes) -> bool:
-        return bool(self.found([message_hash]))
 
     def found(self, hashes: Sequence[bytes]) -> set[bytes]:
         """Return those of some hashes that the set has."""
