@@ -15,6 +15,7 @@ from fairway.errors import StorageError, StoreLockedError
 from fairway.pipeline.folder_lock import ClaimLock, lock_folder
 from fairway.pipeline.location import Location
 from patience import PATIENCE_S
+from s3_server import s3_server
 
 HOLDER = """
 import sys, time
@@ -123,4 +124,12 @@ def test_a_process_that_lost_the_folder_puts_no_new_claim(bucket):
     bucket.remove(f"run/{key}")
     assert not lock.beat()
     assert bucket.keys("run") == []
+    lock.release()
+
+
+def test_a_lock_in_a_store_that_answers_no_more_is_released_without_an_error():
+    with s3_server() as server:
+        lock = ClaimLock(claims_of(server.new_bucket()))
+    with pytest.raises(StorageError):
+        lock.check()
     lock.release()

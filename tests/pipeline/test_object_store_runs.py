@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow.parquet as pq
 
-from fairway.errors import ConfigurationError, StorageError
+from fairway.errors import ConfigurationError, PipelineError, StorageError
 from fairway.options import SegmentationConfig
 from fairway.pipeline.export import export
 from fairway.pipeline.jobs import report as report_job
@@ -31,6 +32,7 @@ from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.tables import TABLES
 from fairway.storage.nwaku_archive import NwakuArchive
+from s3_server import s3_server
 
 pytestmark = pytest.mark.spark
 
@@ -180,6 +182,21 @@ def test_a_folder_in_a_bucket_that_cannot_be_used_is_refused(made, stored, spark
     with pytest.raises(ConfigurationError, match=r"another run works on s3://.*process 1 on db7"):
         run(made.sources, bucket.uri("run"), spark=spark)
     assert bucket.keys() == ["other/notes.txt", "run/manifest.json.claims/c1"]
+
+
+@pytest.mark.full
+def test_a_store_that_answers_no_more_ends_the_run_in_one_sentence(made, spark):
+    with ExitStack() as running:
+        bucket = running.enter_context(s3_server()).new_bucket()
+
+        def stop_the_server(progress):
+            if progress.number == 2 and progress.results is None:
+                running.close()
+
+        with pytest.raises((PipelineError, StorageError), match=bucket.name) as ended:
+            run(made.sources, bucket.uri("run"), spark=spark, progress=stop_the_server)
+    assert "\n" not in str(ended.value)
+    assert "not-a-secret" not in str(ended.value)
 
 
 @pytest.fixture(params=["s3", "hdfs"])

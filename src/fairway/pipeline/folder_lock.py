@@ -24,6 +24,7 @@ import secrets
 import sys
 import threading
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -122,7 +123,9 @@ class ClaimLock:
 
     def _withdraw(self) -> None:
         _HELD.discard(self._name)
-        self._claim.remove()
+        # A store that does not answer any more ended the work: that is what the user is told, and the claim gets stale.
+        with suppress(StorageError):
+            self._claim.remove()
 
     def _refuse_another(self, stale_s: float) -> None:
         """Raise `StoreLockedError` if there is a claim of a process that may live; remove those of others."""
