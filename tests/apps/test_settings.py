@@ -81,6 +81,7 @@ def test_single_knobs_win_over_the_file(tmp_path: Path):
     assert (options.retry_interval_ms, options.sync_min_interval_ms) == (10, 2)
     assert options.segmentation.max_message_size_bytes == 20
     assert load_options(sync_interval_ms=30).sync_min_interval_ms == 30
+    assert load_options(file=file, gap_timeout_ms=40).sds.gap_timeout_ms == 40
 
 
 @pytest.mark.parametrize(

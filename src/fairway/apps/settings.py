@@ -136,6 +136,7 @@ def load_options(
     retry_interval_ms: int | None = None,
     sync_interval_ms: int | None = None,
     max_message_bytes: int | None = None,
+    gap_timeout_ms: int | None = None,
     node: str | None = None,
 ) -> ReliableChannelOptions:
     """Return a profile's defaults, overlaid with a JSON file of options and then with the single knobs.
@@ -164,6 +165,8 @@ def load_options(
         options = replace(options, sync_min_interval_ms=sync_interval_ms)
     if max_message_bytes is not None:
         options = replace(options, segmentation=replace(options.segmentation, max_message_size_bytes=max_message_bytes))
+    if gap_timeout_ms is not None:
+        options = replace(options, sds=replace(options.sds, gap_timeout_ms=gap_timeout_ms))
     return options
 
 

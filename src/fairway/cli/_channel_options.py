@@ -115,6 +115,16 @@ _SyncInterval = Annotated[
         rich_help_panel=_TUNING,
     ),
 ]
+_GapTimeout = Annotated[
+    int | None,
+    typer.Option(
+        "--gap-timeout-ms",
+        metavar="MS",
+        min=0,
+        help="Show what waits for missing messages after this, marked; 0: only after they came or are given up.",
+        rich_help_panel=_TUNING,
+    ),
+]
 _MaxMessage = Annotated[
     int | None,
     typer.Option("--max-message-bytes", metavar="BYTES", help="Larger messages are refused.", rich_help_panel=_TUNING),
@@ -134,6 +144,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     "retry_interval_ms": _RetryInterval,
     "sync_interval_ms": _SyncInterval,
     "max_message_bytes": _MaxMessage,
+    "gap_timeout_ms": _GapTimeout,
 }
 
 
@@ -172,6 +183,7 @@ def _settings_of(
     retry_interval_ms: int | None,
     sync_interval_ms: int | None,
     max_message_bytes: int | None,
+    gap_timeout_ms: int | None,
 ) -> ChannelSettings:
     """Return the settings of the options; raise `ConfigurationError` if one is missing or cannot work."""
     return ChannelSettings(
@@ -187,6 +199,7 @@ def _settings_of(
             retry_interval_ms=retry_interval_ms,
             sync_interval_ms=sync_interval_ms,
             max_message_bytes=max_message_bytes,
+            gap_timeout_ms=gap_timeout_ms,
         ),
         encryption=_cipher(key, key_file),
     )
