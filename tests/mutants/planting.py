@@ -62,7 +62,7 @@ _TOURS: Final = 2
 class Effort:
     """How hard each bug is looked for."""
 
-    worlds: int = 60
+    worlds: int = 72
     """Worlds that are run without a bug, to choose from: two tours of all kinds of trouble first, then drawn ones."""
     first_seed: int = 1
     budget_s: float = 30.0

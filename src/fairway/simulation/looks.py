@@ -134,6 +134,8 @@ class Looks:
         """What each participant lacks and never asked a store for, and when that was seen first."""
         self._ever_sought: defaultdict[str, set[str]] = defaultdict(set)
         """SDS ids of what each participant asked a store for, by any hint."""
+        self._full_ms: dict[str, int] = {}
+        """When each participant was last seen to have no room for what it hears."""
         self._looks = 0
         self._left_alone: set[str] = set()
         self._queued_ms: dict[str, int] = {}
@@ -238,8 +240,8 @@ class Looks:
     def _miscounted(self, participant: Participant, told: ChannelStatistics) -> Iterator[Violation]:
         """Yield what a channel says of itself and is not so, and bounds that it does not keep to without a word."""
         name, options, kept = participant.name, participant.options, participant.kept
-        unread_bytes = sum(len(message.payload) for message in kept.inbox.values())
-        is_full = told.unfinished >= options.max_unread_messages or unread_bytes >= options.max_unread_bytes
+        unread_bytes = _unread_bytes(participant)
+        is_full = self._is_full(participant)
         # What cannot be this channel's, by its carrier alone, is counted apart.
         turned_away = told.protocol.unmarked + told.protocol.oversized + told.protocol.foreign_topic
         taken_in = told.protocol.received + turned_away - told.retrieved + told.dropped
@@ -266,6 +268,13 @@ class Looks:
             self._told[name].add(what)
             yield self._kept_violation(name, found[what])
 
+    @staticmethod
+    def _is_full(participant: Participant) -> bool:
+        """Return whether a channel takes nothing more in until its application has finished with something."""
+        channel, options = participant.channel, participant.options
+        unfinished = 0 if channel is None else channel.statistics().unfinished
+        return unfinished >= options.max_unread_messages or _unread_bytes(participant) >= options.max_unread_bytes
+
     def _kept_violation(self, name: str, sentence: str) -> Violation:
         return self.violation(Invariant.KEPT, name, sentence)
 
@@ -283,11 +292,15 @@ class Looks:
         ever |= {sds_id for sds_id, hint in hints.items() if (name, hint) in sought}
         since = {sds_id: before.get(sds_id, now_ms) for sds_id in hints if sds_id not in ever}
         self._unsought_since[name] = since
+        if self._is_full(participant):
+            self._full_ms[name] = now_ms
         # What is asked by each query waits for the one before.
         overdue_ms = now_ms - 2 * options.retrieve_frequency_ms - _SOUGHT_WITHIN_MS
         is_able = not (self._plan.silence or self._plan.clock_jumps_per_hour or self._plan.hostile)
         is_able = is_able and Limit.STORE_QUERIES not in self._ledger.limits_told[name]
-        if not is_able or self._ledger.troubled_ms.get(name, 0) > overdue_ms:
+        # What a store brings waits for room at the application, and the next query for that.
+        hindered_ms = max(self._ledger.troubled_ms.get(name, 0), self._full_ms.get(name, 0))
+        if not is_able or hindered_ms > overdue_ms:
             return
         for sds_id, since_ms in since.items():
             if since_ms < overdue_ms and sds_id not in self._told[name]:
@@ -392,3 +405,7 @@ class Looks:
     def waits_for(held: StackStatistics) -> int:
         """Return of how many things that a participant waits for there are any, or 0 if it waits for nothing."""
         return held.open_requests or held.missing or held.parked or held.queued
+
+
+def _unread_bytes(participant: Participant) -> int:
+    return sum(len(message.payload) for message in participant.kept.inbox.values())

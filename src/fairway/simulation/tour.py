@@ -355,6 +355,17 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "duration_ms": 2 * _MINUTE_MS,
         "messages_per_hour": 60.0,
     },
+    {
+        "participants": 2,
+        "slow_readers": 1,
+        "tight_quotas": True,
+        "bursts": 6,
+        "burst_messages": 30,
+        "duration_ms": _MINUTE_MS,
+        "messages_per_hour": 100.0,
+        "long_share": 0.0,
+        "ask_more_share": 0.0,
+    },
 )
 """What is otherwise in each."""
 
