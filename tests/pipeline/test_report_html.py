@@ -405,6 +405,22 @@ def test_a_lost_message_says_how_many_it_holds_up(tmp_path):
     assert {(row["channel"], row["message"]): row["holds up"] for row in rows} == told
 
 
+@pytest.mark.parametrize(
+    ("uri", "commands"),
+    [
+        ("sqlite:b c.db", ["--from sqlite:a.db --to 'sqlite:b c.db' --since 2023-11-14T22:14:10Z"]),
+        ("lip76:folder", []),
+    ],
+)
+def test_the_command_that_fills_a_store_is_named_if_it_can_be_written_to(tmp_path, uri, commands):
+    sources = [{"label": HOSTILE, "uri": uri}, {"label": "a", "uri": "sqlite:a.db"}]
+    told = report_json(RunTables(run_folder(tmp_path / "run", contents(), sources=sources)))
+    (outage,) = (each for each in told["to_do"] if "lacked everything" in each["what"])
+    assert [command.partition(" --until")[0] for command in outage["commands"]] == [
+        f"fairway pipeline backfill {command}" for command in commands
+    ]
+
+
 def test_causes_are_counted_and_say_what_to_do(tmp_path):
     rows = [gap("tiny", number) | {"first_cited_by": "alice", "last_cited_by": "bob"} for number in range(3)]
     tables = contents() | {"missing_messages": rows, "channel_stats": [stats("tiny", 10, 3)]}

@@ -25,6 +25,8 @@ MOST_OF_A_KIND: Final = 3
 _LOST_SENDER: Final = 0.2
 """A sender is named if at least this share of its messages is lost, with 95 % certainty."""
 _NAME: Final = 40
+_READ_ONLY: Final = "lip76:"
+"""Sources that nothing is written into."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +208,7 @@ def _rest(store: StoreShare) -> int:
 def _backfill(store: StoreShare, stores: Sequence[StoreShare], outage: Outage | None = None) -> Iterator[str]:
     """Yield the command that writes into a store what the most complete other store has, if there is another."""
     donor = next((other for other in reversed(stores) if other is not store), None)
-    if donor is None:
+    if donor is None or (store.uri or "").startswith(_READ_ONLY):
         return
     words = ["fairway pipeline backfill --from", _uri(donor), "--to", _uri(store)]
     if outage is not None:
