@@ -43,9 +43,11 @@ _SETTINGS: Final = {
     "spark.sql.parquet.columnarReaderBatchSize": "256",
 }
 _UNCHANGED_SETTINGS: Final = {
-    # A checksum of every row by which Spark notices that a task, tried again, made others. It costs a tenth of Java's
-    # work. With the same input a task makes the same rows; only the names in its notes differ.
-    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    # Spark hashes every byte that it shuffles, to begin a stage again if a task that is tried again gives other rows.
+    # That is half of what Java computes. With the same input a task gives the same rows in another order, or files of
+    # other names, of which either will do. Spark hashes as long as one of these is set.
+    f"spark.sql.shuffle.orderIndependentChecksum.{name}": "false"
+    for name in ("enabled", "enableFullRetryOnMismatch", "enableQueryLevelRollbackOnMismatch")
 }
 _COPY_SETTINGS: Final = {
     # Whole messages have a megabyte and more: their reader takes one row at a time.
