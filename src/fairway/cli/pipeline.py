@@ -62,7 +62,10 @@ def run(
             help="An archive: sqlite:PATH and others; NAME=URI names the store. Repeatable.",
         ),
     ],
-    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for the tables; created if missing.")],
+    out: Annotated[
+        str,
+        typer.Option("--out", metavar="DIR", help="Folder for the tables, created if missing, or s3://BUCKET/PATH."),
+    ],
     keys: Annotated[
         Path | None,
         typer.Option("--keys", metavar="FILE", help="Keys of encrypted channels, as JSON; see docs/pipeline.md."),

@@ -27,7 +27,12 @@ def exit_code_of(work: Callable[[], int]) -> int:
 
 def add_places(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of every job: the folder and the keys."""
-    parser.add_argument("--out", required=True, metavar="DIR", help="a path that driver and executors share")
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="DIR",
+        help="a path that driver and executors share, or for runs s3://BUCKET/PATH",
+    )
     parser.add_argument("--keys", metavar="FILE", help="keys of encrypted channels, as JSON; read by the driver")
 
 
