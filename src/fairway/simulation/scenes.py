@@ -204,9 +204,16 @@ class Scenes:
         called = []
         for name in some:
             sent = self._say(name, f"{name} is here", frozenset(some) - {name}, is_staged=False)
-            called.append(sent.request_id)
+            if self._is_patient(name, frozenset(some) - {name}):
+                called.append(sent.request_id)
         # Where the rate limit holds acknowledgements back for an epoch, retries may be over before.
         return called if self._plan.rate_limit is None else []
+
+    def _is_patient(self, name: str, others: Collection[str]) -> bool:
+        """Return whether a sender repeats for as long as others, with their own options, take to acknowledge a copy."""
+        options = self._world.participants[name].options
+        longest_ms = max((self._world.participants[other].options.sync_min_interval_ms for other in others), default=0)
+        return options.max_retry_attempts * options.retry_interval_ms > longest_ms // 2 + _ANSWERED_LATE_MS
 
     def part(self) -> Iterator[Violation]:
         """Let somebody end its program in order, right after it read a message: its goodbye acknowledges that."""
