@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.pipeline.bucket_keys import MAX_BUCKETS, BucketKeys
-from fairway.pipeline.codes import NOTHING, codes_of, dense, ranked
+from fairway.pipeline.codes import NOTHING, codes_of, codes_of_pairs, dense, ranked
 from fairway.pipeline.exchange import (
     NOTE,
     Bucket,
@@ -222,6 +222,21 @@ def test_ranks_sort_as_the_values_of_all_columns_do(columns, is_encoded):
     values = values.to_pylist()
     assert values == sorted({one for column in columns for one in column} - {None}, key=str.encode)
     assert [[None if rank == NOTHING else values[rank] for rank in own.tolist()] for own in ranks] == columns
+
+
+@examples(1)
+@given(
+    st.lists(st.tuples(st.none() | st.sampled_from("ab"), st.none() | st.text("xyz", max_size=2)), max_size=40),
+    st.integers(1, 4),
+)
+def test_codes_of_pairs_are_equal_exactly_where_both_are_and_have_no_holes(pairs, chunks):
+    few, many = ([pair[side] for pair in pairs] for side in (0, 1))
+    size = -(-len(pairs) // chunks) or 1
+    parts = [pa.array(many[start : start + size], pa.string()) for start in range(0, len(pairs), size)]
+    codes, count = codes_of_pairs(pa.array(few, pa.string()), pa.chunked_array(parts, pa.string()))
+    by_value = dict(zip(pairs, codes.tolist(), strict=True))
+    assert [by_value[pair] for pair in pairs] == codes.tolist()
+    assert sorted(by_value.values()) == list(range(count))
 
 
 def test_codes_of_many_columns_do_not_run_over():

@@ -44,6 +44,25 @@ def dense(codes: Codes) -> tuple[Codes, int]:
     return np.asarray(encoded.indices).astype(np.int64), len(encoded.dictionary)
 
 
+def codes_of_pairs(few: pa.Array | pa.ChunkedArray, many: pa.Array | pa.ChunkedArray) -> tuple[Codes, int]:
+    """Return the codes of rows of two columns without holes, from 0, and how many there are.
+
+    They are the same where both columns are equal. It is quick where nearly every value of ``many`` comes with one
+    value of ``few`` alone, as the id of a message does with its channel; null equals null only.
+    """
+    codes, bound = _of_one(many)
+    others, _ = _of_one(few)
+    usual = np.full(bound, NOTHING, np.int64)
+    usual[codes] = others
+    count = int(np.count_nonzero(usual != NOTHING))  # the highest code is that of null, which no row may have
+    further = np.flatnonzero(others != usual[codes])
+    if len(further):
+        own, added = dense(codes_of(pa.array(others[further]), pa.array(codes[further])))
+        codes[further] = count + own
+        count += added
+    return codes, count
+
+
 def starts_of_runs(codes: Codes) -> NDArray[np.intp]:
     """Return where the runs of equal codes start."""
     return np.flatnonzero(np.diff(codes, prepend=NOTHING))

@@ -56,11 +56,12 @@ class _Children:
     """The children of each message, as one flat column."""
 
     def __init__(self, count: int, edges: Edges) -> None:
-        self._flat = _view(edges.child[np.argsort(edges.parent, kind="stable")])
-        self._ends = _view(np.cumsum(np.bincount(edges.parent, minlength=count)))
+        self.flat = _view(edges.child[np.argsort(edges.parent, kind="stable")])
+        counts = np.bincount(edges.parent, minlength=count)
+        self.starts = _view(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]))
 
     def of(self, number: int) -> Any:
-        return self._flat[self._ends[number - 1] if number else 0 : self._ends[number]]
+        return self.flat[self.starts[number] : self.starts[number + 1]]
 
 
 def causal_order(count: int, edges: Edges) -> Order:
@@ -92,6 +93,7 @@ def latest_ahead(count: int, edges: Edges, seeds: Numbers) -> Numbers:
     if not seeded.size:
         return found
     children, marks = _Children(count, edges), _view(found)
+    flat, starts = children.flat, children.starts  # a call for each message would be a third of the work
     # The greatest first: a message that is reached again has a greater one already, so that each is visited once.
     for start in seeded[np.argsort(-seeds[seeded], kind="stable")].tolist():
         if marks[start] != NOTHING:
@@ -99,7 +101,8 @@ def latest_ahead(count: int, edges: Edges, seeds: Numbers) -> Numbers:
         seed = marks[start] = int(seeds[start])
         reached = [start]
         while reached:
-            for child in children.of(reached.pop()):
+            number = reached.pop()
+            for child in flat[starts[number] : starts[number + 1]]:
                 if marks[child] == NOTHING:
                     marks[child] = seed
                     reached.append(child)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fairway.pipeline.codes import NOTHING, Codes, codes_of, dense, ranked
+from fairway.pipeline.codes import NOTHING, Codes, codes_of_pairs, ranked
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.causal_order import Edges, Numbers, causal_order, latest_ahead
 
@@ -208,7 +208,7 @@ def _citations(
     citing = np.repeat(np.arange(len(channels)), pc.list_value_length(parents).fill_null(0).to_numpy())
     ids = (messages.column("message_id"), pc.list_flatten(parents), absent.column("message_id"), absent["told_by"])
     both = pa.array(np.concatenate([channels, channels[citing], of_absent, of_absent]))
-    keys, count = dense(codes_of(both, pa.chunked_array([chunk for column in ids for chunk in column.chunks])))
+    keys, count = codes_of_pairs(both, pa.chunked_array([chunk for column in ids for chunk in column.chunks]))
     own, cited, gone, tellers = np.split(keys, np.cumsum([len(column) for column in ids])[:-1])
 
     numbers = np.empty(len(own), np.int64)

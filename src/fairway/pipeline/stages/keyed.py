@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from fairway.pipeline.codes import NOTHING, Codes, codes_of, dense
+from fairway.pipeline.codes import NOTHING, Codes, codes_of_pairs
 
 KEY: Final = ("channel_id", "message_id")
 """The columns that identify an SDS message."""
@@ -43,7 +43,7 @@ def keyed(*tables: pa.Table) -> Iterator[Keyed]:
         pa.chunked_array([chunk for table in tables for chunk in table.column(name).chunks], pa.string())
         for name in KEY
     )
-    codes, count = dense(codes_of(*columns))
+    codes, count = codes_of_pairs(*columns)
     ends = np.cumsum([0, *(table.num_rows for table in tables)])
     for table, (start, end) in zip(tables, pairwise(ends.tolist()), strict=True):
         yield Keyed(table, codes[start:end], count)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
-from fairway.pipeline.codes import Codes, codes_of, dense, starts_of_runs
+from fairway.pipeline.codes import Codes, codes_of_pairs, starts_of_runs
 from fairway.pipeline.exchange import PIECE_BYTES, Cut, bucketed, pieces
 from fairway.protocol.sds.message_id import fingerprint, follows_a_rule
 from fairway.wire.sds import Kind, SdsMessage
@@ -70,7 +70,7 @@ def sightings_of(decoded: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Sighti
     Needed are all rows of each (channel_id, message_id) that is there. Of nearly all ids there is one row, of which
     nothing else has to be known; the content of other rows is read in pieces of ``piece_bytes``.
     """
-    messages, count = dense(codes_of(*(decoded[name] for name in _KEY)))
+    messages, count = codes_of_pairs(*(decoded[name] for name in _KEY))
     several = np.flatnonzero(np.bincount(messages, minlength=count)[messages] > 1)
     honest = np.ones(len(messages), np.bool_)
     number = np.ones(len(messages), np.int32)
