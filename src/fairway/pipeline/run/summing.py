@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import BLOBS, Batches, Bucket, Cutter, exchanged, gathered, note
+from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.stages.bandwidth import BANDWIDTH_INPUT, added_bytes, bytes_by_part
 from fairway.pipeline.stages.rate_utilisation import RATE_INPUT, added_transmissions, transmissions, utilisation
@@ -78,22 +79,12 @@ class Summing:
     def frame(self, spark: SparkSession, names: Mapping[str, Sequence[str]], tasks: int) -> DataFrame:
         """Return the notes of the job as rows of `BLOBS`; ``names`` has the files of each table that is read."""
         places = [(table, name) for table in _READ for name in names[table]]
-        sums = spark.range(0, tasks, 1, tasks).mapInArrow(self._reader(places, tasks), BLOBS)
+        sums = shared_out(spark, places, tasks, self._sums)
         by_sender = exchanged(sums, self.buckets).mapInArrow(self._by_sender, BLOBS)
         return exchanged(by_sender, self.buckets).mapInArrow(self._by_channel, BLOBS)
 
-    def _reader(self, places: Sequence[tuple[str, str]], tasks: int) -> Callable[[Batches], Batches]:
-        def read(batches: Batches) -> Batches:
-            for batch in batches:
-                for number in batch.column("id").to_pylist():
-                    yield from self._sums(places[number::tasks], is_first=number == 0)
-
-        return read
-
-    def _sums(self, places: Sequence[tuple[str, str]], *, is_first: bool) -> Batches:
-        held: defaultdict[str, list[pa.Table]] = defaultdict(list)
-        if is_first:
-            held["held"].append(named_stores(self.stores))
+    def _sums(self, places: Sequence[tuple[str, str]]) -> Batches:
+        held = defaultdict[str, list[pa.Table]](list, {"held": [named_stores(self.stores)]})
         counted: Counter[str] = Counter()
         for table, name in places:
             if table == "delivered":
@@ -130,6 +121,7 @@ class Summing:
         yield from cutter.close()
 
     def _by_sender(self, batches: Batches) -> Batches:
+        pa.set_cpu_count(1)
         bucket = gathered(batches)
         yield from bucket.notes
         sums, latencies = added_sums(bucket.table("sums", SUMS)), bucket.table("latencies", LATENCIES)
@@ -150,6 +142,7 @@ class Summing:
             yield "store_completeness", completeness(bucket.tables["held"])
 
     def _by_channel(self, batches: Batches) -> Batches:
+        pa.set_cpu_count(1)
         bucket = gathered(batches)
         yield from bucket.notes
         if bucket.tables:

@@ -1,0 +1,97 @@
+"""An attempt at a run takes the jobs that are left, and copies tables into formats that Spark writes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from fairway.options import SegmentationConfig
+from fairway.pipeline.run import options, run
+from fairway.pipeline.run.attempt import BUCKET_BYTES, buckets_for
+from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.tables import TABLES
+from fairway.storage.nwaku_archive import NwakuArchive
+
+pytestmark = pytest.mark.spark
+
+SHARD = "/waku/2/rs/1/0"
+
+
+@pytest.fixture(scope="module")
+def made(log, spark, tmp_path_factory):
+    """A run over one store, with a message in segments of which one is lost."""
+    folder = tmp_path_factory.mktemp("attempts")
+    channel = log("team")
+    for number in range(6):
+        channel.message(("alice", "bob")[number % 2], b"message %d" % number)
+    pieces = channel.file("bob", bytes(range(256)) * 4, SegmentationConfig(segment_size_bytes=384))
+    with NwakuArchive(folder / "store.db") as archive:
+        for message, waku in channel.sent:
+            if message is not pieces[1]:
+                archive.append(SHARD, waku)
+    source = f"a=sqlite:{folder / 'store.db'}"
+    return SimpleNamespace(source=source, out=folder / "run", summary=run([source], folder / "run", spark=spark))
+
+
+def rows(out, name):
+    return sorted(map(repr, RunTables(out).all(name)))
+
+
+def test_a_table_that_somebody_removed_is_made_again_with_those_of_its_job_alone(made, spark, tmp_path):
+    out = shutil.copytree(made.out, tmp_path / "run")
+    shutil.rmtree(out / "tables" / "delivered")
+    told = []
+    summary = run([made.source], out, spark=spark, progress=told.append)
+    again = {step.step for step in told if not step.resumed}
+    # It needs the messages in segments, which were removed when the run had ended.
+    assert again == {"reassemble", "order"}
+    assert summary.balance == made.summary.balance
+    for table in TABLES:
+        assert rows(out, table.name) == rows(made.out, table.name), table.name
+
+
+def test_the_manifest_names_the_files_and_nothing_else_is_there(made):
+    tables = json.loads((made.out / "manifest.json").read_text())["tables"]
+    assert set(tables) == {table.name for table in TABLES}
+    for name, told in tables.items():
+        there = {file.name for file in (made.out / "tables" / name).iterdir()}
+        assert there == set(told["names"])
+        assert len(there) == told["files"] > 0
+
+
+def test_tables_are_copied_into_another_format_when_all_are_there(made, spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(options, "FORMATS", (*options.FORMATS, "orc"))
+    out = tmp_path / "run"
+    told = []
+    summary = run([made.source], out, format="orc", spark=spark, progress=told.append)
+    assert told[-1].step == "copy"
+    assert summary.balance == made.summary.balance
+    assert {child.name for child in out.iterdir()} == {"manifest.json", "manifest.json.lock", "tables"}
+    for table in TABLES:
+        place = str(out / "tables" / table.name)
+        copied = sorted(map(repr, spark.read.schema(table.schema).orc(place).collect()))
+        original = RunTables(made.out).dataframe(spark, table.name)
+        assert copied == sorted(map(repr, original.collect())), table.name
+    assert run([made.source], out, format="orc", spark=spark).resumed == len(TABLES)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "buckets"),
+    [
+        ([100], 1),
+        ([BUCKET_BYTES // 4], 4),
+        ([BUCKET_BYTES], 16),
+        ([20 * BUCKET_BYTES, 20 * BUCKET_BYTES], 40),
+        ([10**15], 2_048),
+        ([0, BUCKET_BYTES], 64),
+    ],
+)
+def test_there_are_as_many_buckets_as_the_sources_are_large(sizes, buckets):
+    sources: list[Any] = [SimpleNamespace(size_bytes=lambda size=size: size) for size in sizes]
+    assert buckets_for(sources) == buckets
