@@ -133,6 +133,7 @@ class Attempt:
         for place, job in enumerate(planned):
             if job not in left:
                 steps.keep(job.name, job.writes)
+                self._drop_work(planned[place + 1 :])  # an attempt may have ended before it did so
                 continue
             self.folder.forget_job(job.name, job.writes)
             steps.begin(job.name)
