@@ -100,6 +100,8 @@ class RowGroup:
 
     def nulls(self, column: str) -> int:
         """Return in how many rows a column is null; raise `KeyError` if the footer does not tell."""
+        if not self.rows:  # of which a footer has no statistics
+            return 0
         for place in range(self.metadata.num_columns):
             found = self.metadata.column(place)
             if found.path_in_schema == column and found.statistics is not None:

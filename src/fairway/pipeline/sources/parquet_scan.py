@@ -129,7 +129,9 @@ class ParquetScan(MessageScan):
         return dataset
 
     def _unreadable(self, error: Exception) -> ConfigurationError:
-        return ConfigurationError(f"{self.place}: cannot be read as Parquet: {error}")
+        # Arrow says the path twice; what is wrong stands behind it.
+        detail = str(error).rpartition("': ")[2]
+        return ConfigurationError(f"{self.place}: cannot be read as Parquet: {detail}")
 
     def _times(self, schema: pa.Schema) -> ds.Expression | None:
         """Return the wanted times as a condition on the statistics; row groups without statistics are read."""
