@@ -54,8 +54,8 @@ _SILENT_MS: Final = 45 * 60_000
 _HEARD_ALONE_MS: Final = 20_000
 _LEARNT_MS: Final = 150_000
 """Within this time of the first sync message after a silence, which got lost, the next one comes."""
-_INHERITED_MS: Final = 330_000
-"""Within this time a participant that lacks a message has asked for it, and another one has answered."""
+_SPOKEN_MS: Final = 90_000
+"""Within this time a participant has said something in which it can ask, and another one something that answers."""
 _HEARD_MS: Final = 500
 """Within this time what is said in a healed world is heard."""
 _LATE_MS: Final = 60_000
@@ -277,7 +277,15 @@ class Scenes:
         plan, timeout_ms = self._plan, self._plan.lost_timeout_ms
         amiss = plan.rate_limit or plan.hostile or plan.encrypted or plan.clock_skew_ms or plan.clock_jumps_per_hour
         is_sound = all(each.channel is not None for each in self._world.participants.values())
-        return not amiss and plan.repairs and is_sound and 2 * _INHERITED_MS > timeout_ms > _INHERITED_MS
+        return not amiss and plan.repairs and is_sound and 2 * self._inherited_ms > timeout_ms > self._inherited_ms
+
+    @property
+    def _inherited_ms(self) -> int:
+        """Within this time a participant that lacks a message has asked for it, and another one has answered.
+
+        SDS-R: either waits at most T_max.
+        """
+        return 2 * self._plan.options().sds.repair.t_max_ms + _SPOKEN_MS
 
     def inherit(self) -> Iterator[Violation]:
         """Let somebody speak and leave, of whom each other one heard a part: they must have it from one another.
@@ -303,10 +311,10 @@ class Scenes:
         def is_inherited() -> bool:
             return all(self._holds(other, sds_id) for sds_id in said[1].sds_ids)
 
-        if said[1].sds_ids and not world.run(_INHERITED_MS, is_inherited):
-            text = f"{other} lacks for {_INHERITED_MS // 1_000} s what {one} has, whose sender has left"
+        if said[1].sds_ids and not world.run(self._inherited_ms, is_inherited):
+            text = f"{other} lacks for {self._inherited_ms // 1_000} s what {one} has, whose sender has left"
             yield self._looks.violation(Invariant.HEALED, other, text)
-        self._run(plan.lost_timeout_ms + _INHERITED_MS)
+        self._run(plan.lost_timeout_ms + self._inherited_ms)
 
     def break_silence(self) -> Iterator[Violation]:
         """Let somebody speak after a long silence and leave: who alone heard it must not wait long to tell the others.
@@ -336,7 +344,7 @@ class Scenes:
         if sent.sds_ids and not world.run(_LEARNT_MS, is_known):
             text = f"after a silence {one} heard something and did not tell of it again for {_LEARNT_MS // 1_000} s"
             yield self._looks.violation(Invariant.HEALED, one, text)
-        self._run(_INHERITED_MS)
+        self._run(self._inherited_ms)
         world.network.faults = _HEALED
 
     def come_back_late(self) -> None:
