@@ -162,6 +162,8 @@ class WireRules:
         """What each participant handed to its node, by the epoch that it is stamped with."""
         self.is_limited = False
         """Whether a rate limit holds."""
+        self.under_way = 0
+        """How many messages a participant hands to its node side by side."""
         self._contents: dict[str, bytes] = {}
         """Digest of each content message, as its author first handed it over."""
         self._authors: dict[str, str] = {}
@@ -328,9 +330,11 @@ class WireRules:
         # What waits for a slow disk was decided before something was to be repeated.
         is_kept_waiting = min(queue.to_repeat.values(), default=at_ms + 1) + _COMMITS * self.disk_ms <= at_ms
         queue.in_a_row = queue.in_a_row + 1 if is_first and is_kept_waiting else 0
-        if queue.in_a_row == _IN_A_ROW and self.order_is_checked and not self.is_limited:
+        # What was under way when something was to be repeated leaves before it.
+        most = self.under_way + _IN_A_ROW
+        if queue.in_a_row == most and self.order_is_checked and not self.is_limited:
             waiting = next(iter(queue.to_repeat))
-            yield f"it is the {_IN_A_ROW}th new one in a row, while {waiting[:12]} waits to be sent again"
+            yield f"it is the {most}th new one in a row, while {waiting[:12]} waits to be sent again"
 
     def _overdraft(self, name: str, epoch: int) -> Iterator[str]:
         self.epochs[name, epoch] += 1
