@@ -15,6 +15,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+import made_messages
 from examples import examples
 from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys
@@ -25,6 +26,7 @@ from fairway.protocol.encryption import AesGcm
 from fairway.protocol.encryption.hook import encrypt_at_once
 from fairway.wire.sds import MAX_SDS_BYTES, HistoryEntry, SdsMessage
 from fairway.wire.segment import LIP_243, MAX_SEGMENTS, WAKU_SEGMENTS, Segment
+from made_messages import message
 
 TOPIC = "/app/1/team/proto"
 LOGOS = Profile.LOGOS.marker
@@ -65,31 +67,8 @@ def read_in_columns(profile, *payloads):
     return canonical.tolist()
 
 
-def message(**changes):
-    fields = {
-        "message_id": "m1",
-        "sender_id": "alice",
-        "channel_id": "team",
-        "lamport_timestamp": 7,
-        "causal_history": (HistoryEntry("m0", b"hint", "bob"), HistoryEntry("m-1")),
-        "bloom_filter": bytes(100),
-        "repair_request": (HistoryEntry("lost"),),
-        "content": b"hello",
-    }
-    return SdsMessage(**(fields | changes))
-
-
 def segment(**changes):
-    fields = {
-        "payload_hash": b"k" * 32,
-        "index": 1,
-        "data_count": 3,
-        "parity_count": 0,
-        "is_parity": False,
-        "payload": b"piece",
-        "payload_length": 12,
-    }
-    return Segment(**(fields | changes))
+    return made_messages.segment(**({"payload_length": 12} | changes))
 
 
 def wire(profile, **changes):

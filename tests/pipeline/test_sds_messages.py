@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from examples import examples
 from fairway.options import Profile
 from fairway.pipeline.stages import Status, sds_mapper
-from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
-from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
+from fairway.wire.sds import NIM_SDS, WAKU_SDS
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
+from made_messages import message, segment
 
 
 def batch(payloads: list[bytes | None]) -> pa.RecordBatch:
@@ -33,33 +34,6 @@ def batch(payloads: list[bytes | None]) -> pa.RecordBatch:
 def decoded(*payloads: bytes | None, profile: Profile = Profile.WAKU, encryption=None) -> list[dict]:
     (result,) = sds_mapper(profile, encryption=encryption)(iter([batch(list(payloads))]))
     return result.to_pylist()
-
-
-def message(**changes) -> SdsMessage:
-    fields = {
-        "message_id": "m1",
-        "sender_id": "alice",
-        "channel_id": "team",
-        "lamport_timestamp": 7,
-        "causal_history": (HistoryEntry("m0", b"hint", "bob"), HistoryEntry("m-1")),
-        "bloom_filter": bytes(100),
-        "repair_request": (HistoryEntry("lost"),),
-        "content": b"hello",
-    }
-    return SdsMessage(**(fields | changes))
-
-
-def segment(**changes) -> Segment:
-    fields = {
-        "payload_hash": b"k" * 32,
-        "index": 1,
-        "data_count": 3,
-        "parity_count": 0,
-        "is_parity": False,
-        "payload": b"piece",
-        "payload_length": None,
-    }
-    return Segment(**(fields | changes))
 
 
 def test_a_message_becomes_a_row_with_everything_but_its_bloom_filter():
