@@ -262,6 +262,29 @@ def test_several_stores_at_once_are_one_archive_that_remembers_who_had_what(
     assert {tuple(row["sources"]) for row in RunTables(tmp_path / "run").all("waku_messages")} == {tuple(uris)}
 
 
+@pytest.mark.parametrize("kind", ["sqlite", *KINDS])
+def test_every_kind_of_source_is_a_stream_that_gives_each_message_once(request, spark, messages, tmp_path, kind):
+    pipeline.register(spark)
+
+    def follow(most: int) -> list[int]:
+        rows = spark.readStream.format("waku").option("maxOffsetsPerTrigger", most).load(request.getfixturevalue(kind))
+        query = (
+            rows.writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        assert query.awaitTermination(PATIENCE_S), "the query did not end"
+        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    taken = follow(30)
+    assert sum(taken) == len(messages)
+    assert max(taken) <= 30
+    assert follow(30) == []
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted(bytes(row.message_hash) for row in found) == sorted(kept.message_hash for kept in messages)
+
+
 def test_every_option_of_the_format_selects_what_it_says(spark, sqlite, parquet, messages, folder):
     pipeline.register(spark)
 

@@ -182,6 +182,42 @@ def test_a_stream_goes_on_where_its_checkpoint_ended(spark, tmp_path):
     assert numbers(spark.read.parquet(str(tmp_path / "out"))) == list(range(13))
 
 
+def test_a_stream_of_files_goes_on_within_the_file_where_its_checkpoint_ended(spark, tmp_path):
+    pipeline.register(spark)
+    rows = open_source(spark, fill(tmp_path / "a.db", range(10)), partitions=1)
+    rows.coalesce(1).write.parquet(str(tmp_path / "rows"))
+
+    def follow(batches: int | None) -> list[int]:
+        """Take some micro-batches, or all."""
+        stream = spark.readStream.format("waku").option("maxOffsetsPerTrigger", 4).load(f"parquet:{tmp_path}/rows")
+        sizes = []
+
+        def write(batch, number) -> None:
+            if batches is not None and number >= batches:
+                raise InterruptedError
+            batch.write.mode("overwrite").parquet(str(tmp_path / f"out/{number}"))
+            sizes.append(batch.count())
+
+        query = (
+            stream.writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        if batches is None:
+            assert query.awaitTermination(PATIENCE_S), "the query did not end"
+        else:
+            with pytest.raises(Exception, match="InterruptedError"):
+                query.awaitTermination(PATIENCE_S)
+        return sizes
+
+    assert follow(2) == [4, 4]
+    late = open_source(spark, fill(tmp_path / "b.db", range(10, 13)), partitions=1)
+    late.coalesce(1).write.mode("append").parquet(str(tmp_path / "rows"))
+    assert follow(None) == [2, 3]
+    assert numbers(spark.read.parquet(str(tmp_path / "out/*"))) == list(range(13))
+
+
 @pytest.mark.full
 def test_tables_and_streams_are_sent_once_with_a_receipt_for_each_row(spark, tmp_path):
     pipeline.register(spark)

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from examples import examples
-from fairway.errors import ConfigurationError, StoreQueryError
+from fairway.errors import StoreQueryError
 from fairway.pipeline.sources.options import SourceOptions
 from fairway.pipeline.sources.stream import WakuStreamReader
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage
 from iso_times import iso
-from lip76_writing import write_lip76
 
 SHARD = "/waku/2/rs/1/0"
 NOW_NS = 1_760_000_000_000_000_000
@@ -178,13 +177,6 @@ def test_or_warn_if_that_is_asked_for(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         assert batches(reader(tmp_path / "a.db", failOnDataLoss="false"), offset)[0] == [[6, 7, 8, 9]]
     assert "may have been dropped unread" in caplog.text
-
-
-@pytest.mark.parametrize("scheme", ["lip76", "parquet"])
-def test_what_grows_by_whole_files_has_no_stream(tmp_path, scheme):
-    write_lip76(tmp_path / "a", [])
-    with pytest.raises(ConfigurationError, match="read it as a table"):
-        reader(f"{scheme}:{tmp_path}/a")
 
 
 @examples(0.3)

@@ -297,7 +297,7 @@ def test_the_folder_of_a_run_or_of_somebody_is_refused(streamed, tmp_path):
 
 def test_what_cannot_be_followed_is_refused(tmp_path):
     for sources, what in (
-        (["lip76:folder"], "no stream of it"),
+        (["lip76:folder"], "has no file"),
         ([f"sqlite:{tmp_path / 'none.db'}"], "none.db"),
         ([], "at least one source"),
     ):
@@ -313,10 +313,11 @@ def test_a_folder_of_files_that_hold_something_else_is_refused(spark, tmp_path):
     times = pa.array([1], pa.timestamp("us"))
     rows = {"message_hash": [b"h"], "content_topic": ["/a/1/b/proto"], "payload": [b"x"], "timestamp": times}
     pq.write_table(pa.table(rows), folder / "rows.parquet")
-    with pytest.raises(ConfigurationError, match="does not say which store it is of"):
-        stream([f"parquet:{folder}"], tmp_path / "out", spark=spark)
     with pytest.raises(ConfigurationError, match="its column timestamp is timestamp"):
         stream([f"a=parquet:{folder}"], tmp_path / "other", spark=spark)
+    pq.write_table(pa.table(rows | {"timestamp": [1]}), folder / "rows.parquet")
+    with pytest.raises(ConfigurationError, match="does not say which store it is of"):
+        stream([f"parquet:{folder}"], tmp_path / "out", spark=spark)
 
 
 def test_options_that_cannot_be_are_refused():

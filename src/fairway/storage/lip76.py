@@ -122,6 +122,14 @@ class Lip76Archive:
         Bytes that are no WakuMessage become a message with these bytes as payload, their SHA-256 as hash, no topics,
         and the archive's lowest timestamp. Raises `DecodeError` if the file ends too early or is damaged.
         """
+        for encoded in self._encoded(archive):
+            yield self._message(encoded, archive)
+
+    def count(self, archive: StoredArchive) -> int:
+        """Return how many messages one archive has, without decoding them; raises what `messages` raises."""
+        return sum(1 for _ in self._encoded(archive))
+
+    def _encoded(self, archive: StoredArchive) -> Iterator[bytes]:
         if archive.end <= archive.offset:
             return
         with self._data_path.open("rb") as file:
@@ -130,8 +138,7 @@ class Lip76Archive:
         if archive.end > len(data):
             raise DecodeError(f"{self._data_path}: ends at {len(data)}, an archive is said to end at {archive.end}")
         try:
-            for encoded in archive_messages(memoryview(data)[archive.offset : archive.end]):
-                yield self._message(encoded, archive)
+            yield from archive_messages(memoryview(data)[archive.offset : archive.end])
         except DecodeError as error:
             raise DecodeError(f"{self._data_path}, archive at {archive.offset}: {error}") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,8 +34,9 @@ class Lip76Scan(MessageScan):
 
     def read(self, part: tuple[StoredArchive, ...]) -> Iterator[pa.RecordBatch]:
         """Yield the wanted messages of some archives."""
-        return arrow_batches(self.selection.chosen(self._messages(part)), self.source)
-
-    def _messages(self, part: tuple[StoredArchive, ...]) -> Iterator[ArchivedMessage]:
         for archive in part:
-            yield from filter(self.selection.wants, self.archive.messages(archive))
+            yield from self.batches(self.archive.messages(archive))
+
+    def batches(self, messages: Iterable[ArchivedMessage]) -> Iterator[pa.RecordBatch]:
+        """Yield those of some messages that are wanted."""
+        return arrow_batches(self.selection.chosen(filter(self.selection.wants, messages)), self.source)

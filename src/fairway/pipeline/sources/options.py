@@ -37,6 +37,8 @@ OPTION_NAMES: Final = (
     "settleMs",
 )
 """All options, in the order of the documentation."""
+_OF_FILES: Final = frozenset({"files", "position"})
+"""What an offset of a stream of files has, and one of an archive has not."""
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
@@ -49,8 +51,8 @@ class SourceOptions:
     label: str | None
     selection: Selection
     """The wanted messages, apart from the starting offset."""
-    starting: ArchiveCursor | str
-    """The starting offset: a cursor, or `EARLIEST` or `LATEST`."""
+    starting: ArchiveCursor | dict[str, Any] | str
+    """The starting offset: a cursor, the offset of a stream of files, or `EARLIEST` or `LATEST`."""
     min_partitions: int | None
     max_offsets_per_trigger: int | None
     fail_on_data_loss: bool
@@ -70,8 +72,8 @@ class SourceOptions:
             raise ConfigurationError("the source 'waku' needs a path or a URI: .load('sqlite:store.sqlite3')")
         starting = _offset(given, "startingOffsets", EARLIEST)
         ending = _offset(given, "endingOffsets", LATEST)
-        if ending == EARLIEST:
-            raise ConfigurationError("option endingOffsets is 'latest' or an offset, not 'earliest'")
+        if ending == EARLIEST or isinstance(ending, dict):
+            raise ConfigurationError(f"option endingOffsets is 'latest' or an offset of an archive, not {ending!r}")
         settle_ms = _integer(given, "settleMs", at_least=0)
         return cls(
             uri=uri,
@@ -137,12 +139,13 @@ def place_of(offset: Any) -> ArchiveCursor:
     )
 
 
-def _offset(given: Mapping[str, str], name: str, default: str) -> ArchiveCursor | str:
+def _offset(given: Mapping[str, str], name: str, default: str) -> ArchiveCursor | dict[str, Any] | str:
     text = given.get(name.lower(), default)
     if text.lower() in {EARLIEST, LATEST}:
         return text.lower()
     try:
-        return place_of(json.loads(text))
+        offset: Any = json.loads(text)
+        return offset if isinstance(offset, dict) and not _OF_FILES.isdisjoint(offset) else place_of(offset)
     except ValueError as error:
         raise ConfigurationError(f"option {name}: {error}") from error
 

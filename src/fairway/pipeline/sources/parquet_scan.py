@@ -8,7 +8,8 @@ Invariant: both give the same rows and names (`fairway.pipeline.sources.open_sou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import posixpath
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -17,6 +18,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow.fs import FileType
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline import machine
@@ -32,7 +35,7 @@ _BATCH_ROWS: Final = 4_000
 _BATCH_BYTES: Final = 8_388_608
 _BATCHES_AHEAD: Final = 2
 """Arrow would read 16 batches ahead."""
-_FOOTERS_AT_ONCE: Final = 16
+FOOTERS_AT_ONCE: Final = 16
 """Files whose footers are read at a time: from an object store each is a request or two."""
 NEEDED_COLUMNS: Final = ("message_hash", "content_topic", "payload", "timestamp")
 _BYTES: Final = ("binary", "large_binary", "fixed_size_binary", "null")
@@ -55,7 +58,32 @@ class _Part:
 
     schema: pa.Schema
     """Of all files together."""
-    groups: tuple[ds.ParquetFileFragment, ...]
+    pieces: tuple[_Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows of one or several row groups of a file."""
+
+    groups: ds.ParquetFileFragment
+    first: int = 0
+    end: int | None = None
+    """The first row that is not meant; None for the rest."""
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.first and self.end is None
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """Rows of a file that follow each other."""
+
+    name: str
+    """Its path in the folder."""
+    first: int
+    end: int | None
+    """The first row that is not meant; None for the rest of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,44 +108,137 @@ class ParquetScan(MessageScan):
         wanted = self._times(dataset.schema)
         files = list(dataset.get_fragments(wanted))
         try:
-            with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as readers:
+            with ThreadPoolExecutor(FOOTERS_AT_ONCE) as readers:
                 found = readers.map(lambda file: file.split_by_row_group(wanted, dataset.schema), files)
                 groups = [group for groups in found for group in groups]
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(error) from error
         sizes = list(map(_size_bytes, groups))
         most = max(_PARTITIONS_PER_CORE * machine.cores(), sum(sizes) // _PARTITION_BYTES)
-        runs = even_runs(groups, sizes, partitions or most)
+        runs = even_runs([_Piece(group) for group in groups], sizes, partitions or most)
         return [_Part(dataset.schema, run) for run in runs]
+
+    def plan_files(self, files: Sequence[FileRows], most: int, least_rows: int) -> list[_Part]:
+        """Return rows of some files as at most ``most`` runs of about equally many bytes, of ``least_rows`` or more.
+
+        The rows of a file have an order, that of the file, and no statistics are looked at.
+        """
+        if not files:
+            return []
+        dataset = self._dataset([self._path_of(file.name) for file in files])
+        found = {fragment.path: fragment for fragment in dataset.get_fragments()}
+        pieces: list[_Piece] = []
+        sizes: list[int] = []
+        rows = 0
+        try:
+            for file in files:
+                fragment, begin = found[self._path_of(file.name)], 0
+                for group in fragment.row_groups:
+                    first = max(0, file.first - begin)
+                    end = group.num_rows if file.end is None else min(group.num_rows, file.end - begin)
+                    begin += group.num_rows
+                    if first < end:
+                        part = fragment.subset(row_group_ids=[group.id])
+                        pieces.append(_Piece(part, first, None if end == group.num_rows else end))
+                        sizes.append(group.total_byte_size * (end - first) // group.num_rows)
+                        rows += end - first
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(error) from error
+        runs = even_runs(pieces, sizes, max(1, min(most, rows // least_rows)))
+        return [_Part(dataset.schema, run) for run in runs if run]
+
+    def file_names(self) -> list[str]:
+        """Return the paths of the files in the folder, oldest first, then by name; a file alone is ``.``."""
+        itself = self.place.info()
+        if itself.is_file:
+            return ["."]
+        if itself.type == FileType.NotFound:
+            raise ConfigurationError(f"{self.place}: cannot be read as Parquet: there is no such file or folder")
+        found = [(file.mtime_ns, self.place.beneath(file)) for file in self.place.files(recursive=True)]
+        # Arrow and Spark pass over names like these, with which other files and unfinished ones are marked.
+        hidden = (".", "_")
+        return [name for _, name in sorted(found) if not any(part.startswith(hidden) for part in name.split("/"))]
+
+    def rows_of(self, name: str) -> int:
+        """Return how many rows a file has, by its footer.
+
+        Raises `FileNotFoundError` if it is not there, and `ConfigurationError` if it has no footer that can be read.
+        """
+        try:
+            return int(pq.read_metadata(self._path_of(name), filesystem=self.place.filesystem).num_rows)
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(error) from error
+
+    def written_ns(self, name: str) -> int | None:
+        """Return when a file was last written; None if it is not there."""
+        info = self.place.filesystem.get_file_info(self._path_of(name))
+        return None if info.type == FileType.NotFound else int(info.mtime_ns)
+
+    def names_stores(self) -> bool | None:
+        """Return whether rows say which store they are of; None if there are no rows yet.
+
+        Raises `ConfigurationError` for what is no table of Waku messages.
+        """
+        if not self.file_names():
+            return None
+        return bool({"source", _STORES} & set(self._dataset().schema.names))
+
+    def _path_of(self, name: str) -> str:
+        return posixpath.normpath(posixpath.join(self.place.path, name))
 
     def read(self, part: _Part) -> Iterator[pa.RecordBatch]:
         """Yield the wanted messages of some row groups, a row for each store that had one."""
-        for group in part.groups:
-            for rows in self._batches(part.schema, group):
+        for piece in part.pieces:
+            for rows in self._rows(part.schema, piece):
                 found = self._chosen(self._messages(rows))
                 if found.num_rows:
                     yield found
 
-    def _batches(self, schema: pa.Schema, group: ds.ParquetFileFragment) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a row group that may be wanted."""
+    def _rows(self, schema: pa.Schema, piece: _Piece) -> Iterator[pa.RecordBatch]:
+        """Yield rows that may be wanted; of a piece that is not whole its rows."""
+        begin = 0
+        for rows in self._batches(schema, piece.groups, None if not piece.is_whole else self._times(schema)):
+            first = max(0, piece.first - begin)
+            end = rows.num_rows if piece.end is None else min(rows.num_rows, piece.end - begin)
+            begin += rows.num_rows
+            if first < end:
+                yield rows.slice(first, end - first)
+            if piece.end is not None and begin >= piece.end:
+                return
+
+    def _batches(
+        self, schema: pa.Schema, group: ds.ParquetFileFragment, condition: ds.Expression | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a row group that may meet a condition, in their order."""
         columns = [name for name in (*ARROW_SCHEMA.names, _STORES) if name in schema.names]
         rows = sum(each.num_rows for each in group.row_groups)
         try:
             yield from group.to_batches(
                 schema,
                 columns=columns,
-                filter=self._times(schema),
+                filter=condition,
                 batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, _size_bytes(group)))),
                 batch_readahead=_BATCHES_AHEAD,
             )
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(error) from error
 
-    def _dataset(self) -> ds.Dataset:
+    def _dataset(self, paths: list[str] | None = None) -> ds.Dataset:
+        """Return some files, or all of them, as one table; raise `ConfigurationError` if it is none of messages."""
         try:
-            dataset = ds.dataset(
-                self.place.path, filesystem=self.place.filesystem, format="parquet", partitioning="hive"
-            )
+            if paths is None:
+                dataset = ds.dataset(
+                    self.place.path, filesystem=self.place.filesystem, format="parquet", partitioning="hive"
+                )
+            else:
+                options = ds.FileSystemFactoryOptions(
+                    partition_base_dir=self.place.path,
+                    partitioning=ds.HivePartitioning.discover(infer_dictionary=False),
+                )
+                files = ds.FileSystemDatasetFactory(self.place.filesystem, paths, ds.ParquetFileFormat(), options)
+                dataset = files.finish()
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(error) from error
         if lacking := ", ".join(name for name in NEEDED_COLUMNS if name not in dataset.schema.names):

@@ -24,11 +24,12 @@ Options (their names in any case):
 - ``maxOffsetsPerTrigger``: largest number of messages in a micro-batch.
 - ``failOnDataLoss``: whether to stop (default), or warn, when a store may have removed messages after the offset (it
   may be a false alarm: `fairway.pipeline.sources.data_loss`).
-- ``settleMs``: age by its timestamp at which a stream reads a message, in milliseconds (default 30,000).
+- ``settleMs``: age by its timestamp at which a stream reads a message, in milliseconds (default 30,000); of Parquet,
+  age at which a file that is not whole counts as damaged.
 
 A batch is split into ranges of (timestamp, message hash), LIP-76 folders into archives, Parquet into row groups; each
-part is read by the executor that owns it, and nothing passes through the driver. `fairway.pipeline.sources.stream` says
-how a stream goes.
+part is read by the executor that owns it, and nothing passes through the driver. `source_stream` says how a
+stream goes.
 
 Conditions on ``timestamp``, ``content_topic`` and ``pubsub_topic`` are pushed down where the session has
 ``spark.sql.python.filterPushdown.enabled`` when `register` is called (Spark refuses a source that can do so in a
@@ -130,6 +131,8 @@ class WakuReader(DataSourceReader):
         self._options = SourceOptions.parse(options)
         if self._options.starting == LATEST:
             raise ConfigurationError("a table from startingOffsets=latest on would be empty; that is for streams")
+        if isinstance(self._options.starting, dict):
+            raise ConfigurationError("a table begins at the offset of an archive; those of files are for streams")
         after = self._options.starting if isinstance(self._options.starting, ArchiveCursor) else None
         self._selection = replace(self._options.selection, after=after)
 

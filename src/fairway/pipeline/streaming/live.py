@@ -48,11 +48,10 @@ def stream(
 ) -> StreamSummary:
     """Follow archives into a folder: deliver each message once, when it is complete, and update the tables.
 
-    ``sources`` are URIs as `fairway.pipeline.run.run` takes them, of archives that can be followed: ``sqlite:``,
-    ``postgresql:``, ``http:``, and ``parquet:`` for a folder that gains files. Runs until ``stop`` is set, with
-    ``StreamOptions.once`` until everything is read; with ``signals``, in the main thread, Ctrl-C and SIGTERM set it.
-    Uses ``spark`` as it is, or the session that is active, or one of its own that ends with the stream. Started again
-    with the same sources, options and keys it goes on where it was, however it ended.
+    ``sources`` are URIs as `fairway.pipeline.run.run` takes them; ``parquet:`` is a folder that gains files. Runs until
+    ``stop`` is set, with ``StreamOptions.once`` until everything is read; with ``signals``, in the main thread, Ctrl-C
+    and SIGTERM set it. Uses ``spark`` as it is, or the session that is active, or one of its own that ends with the
+    stream. Started again with the same sources, options and keys it goes on where it was, however it ended.
 
     Raises `ConfigurationError` for invalid sources or options, or an unusable folder; `PipelineError` when Spark ends a
     query with an error, after which a new start continues.

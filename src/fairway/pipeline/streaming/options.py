@@ -33,7 +33,7 @@ class StreamOptions:
     """How many recorded files a micro-batch of the cores takes at most; so many rows, times the one above, can be in
     memory. (A limit in bytes is none: what somebody sends may shrink to a thousandth of its size.)"""
     settle_ms: int = DEFAULT_SETTLE_MS
-    """Age by its timestamp at which a message is read (`fairway.pipeline.sources.stream`)."""
+    """Age by its timestamp at which a message of an archive is read (`fairway.pipeline.sources.archive_stream`)."""
     fail_on_data_loss: bool = True
     """Whether to stop when an archive may have removed messages that were not read."""
     state_partitions: int = field(default_factory=lambda: min(max(2, machine.cores()), MAX_STATE_PARTITIONS))

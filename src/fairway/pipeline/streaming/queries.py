@@ -19,7 +19,7 @@ from fairway.pipeline import stages
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.session import lent_settings
-from fairway.pipeline.sources.open_source import conformed, parquet_by_spark
+from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku import register
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan, Selection
@@ -31,8 +31,6 @@ from fairway.pipeline.streaming.settling import settled_before
 RECORD: Final = "record"
 DELIVER: Final = "deliver"
 
-_PARQUET: Final = "parquet"
-_UNORDERED: Final = frozenset({"lip76"})
 _STATE_SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -44,18 +42,13 @@ _STATE_SETTINGS: Final = {
 
 
 def check_sources(sources: tuple[RunSource, ...]) -> None:
-    """Raise `ConfigurationError` for a source that cannot be followed, and the errors of one that cannot be opened."""
+    """Raise the errors of a source that cannot be opened, and `ConfigurationError` for one without a name."""
     for source in sources:
-        if source.scheme != _PARQUET and source.scheme not in _UNORDERED:
-            scan = scan_of(source.uri, Selection(), source.label)
-            assert isinstance(scan, ArchiveScan), "only LIP-76 folders have no order"
+        scan = scan_of(source.uri, Selection(), source.label)
+        if isinstance(scan, ArchiveScan):
             scan.open().close()
-            continue
-        if source.scheme in _UNORDERED:
-            raise ConfigurationError(
-                f"{source.shown} grows by whole archives and in no order, so there is no stream of it: read it with "
-                "'fairway pipeline run'"
-            )
+        elif isinstance(scan, ParquetScan) and not scan.names_stores() and source.label is None:
+            raise ConfigurationError(f"{source.shown} does not say which store it is of: name it, NAME={source.shown}")
 
 
 def record(
@@ -88,8 +81,6 @@ def deliver(
 
 
 def _followed(spark: SparkSession, source: RunSource, options: StreamOptions) -> DataFrame:
-    if source.scheme == _PARQUET:
-        return _followed_parquet(spark, source, options)
     reader = (
         spark.readStream.format("waku")
         .option("maxOffsetsPerTrigger", options.rows_per_batch)
@@ -99,15 +90,6 @@ def _followed(spark: SparkSession, source: RunSource, options: StreamOptions) ->
     if source.label is not None:
         reader = reader.option("label", source.label)
     return reader.load(source.uri)
-
-
-def _followed_parquet(spark: SparkSession, source: RunSource, options: StreamOptions) -> DataFrame:
-    """Return the rows of a folder of Parquet files, as it gains files."""
-    found = parquet_by_spark(spark, source.rest)
-    if source.label is None and not {"source", "sources"} & set(found.columns):
-        raise ConfigurationError(f"{source.shown} does not say which store it is of: name it, NAME={source.shown}")
-    files = spark.readStream.schema(found.schema).option("maxFilesPerTrigger", options.files_per_batch)
-    return conformed(files.parquet(source.rest), source.shown, source.label)
 
 
 def _started(

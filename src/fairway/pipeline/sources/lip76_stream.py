@@ -1,0 +1,153 @@
+"""`Lip76Stream`: follows a LIP-76 folder, whose ``data`` only grows, by whole archives.
+
+An offset is a place in ``data``: where an archive begins, and how many of its messages are behind the offset. Behind an
+archive that was read whole stands the byte after its first one, since an archive says where it begins but not always
+where it ends. Messages of any timestamp are read, in the order of the file, as soon as the index names their archive.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from fairway.errors import ConfigurationError, StoreQueryError
+from fairway.pipeline import machine
+from fairway.pipeline.sources.lip76_scan import Lip76Scan
+from fairway.pipeline.sources.options import SourceOptions
+from fairway.pipeline.sources.source_stream import Offset, SourceStream
+from fairway.pipeline.sources.waku_messages import even_runs
+from fairway.storage.archive import ArchiveCursor
+from fairway.storage.lip76 import StoredArchive
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class _Place(NamedTuple):
+    position: int
+    """Byte at which an archive begins; archives before it are read."""
+    messages: int
+    """How many messages of that archive are read."""
+
+    @classmethod
+    def of(cls, offset: Offset) -> _Place:
+        match offset:
+            case {"position": int(position), "messages": int(messages), **rest} if not rest and position >= 0:
+                return cls(position, messages)
+        raise ConfigurationError(
+            f'{offset!r} is no offset of a LIP-76 folder; expected one like {{"position": 0, "messages": 0}}'
+        )
+
+    @property
+    def offset(self) -> Offset:
+        return self._asdict()
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Messages of an archive that follow each other."""
+
+    archive: StoredArchive
+    first: int
+    end: int | None
+    """The first one that is not meant; None for the rest of the archive."""
+
+
+class Lip76Stream(SourceStream):
+    """The stream of a LIP-76 folder."""
+
+    def __init__(self, scan: Lip76Scan, options: SourceOptions) -> None:
+        self._scan = scan
+        self._options = options
+        self._target: _Place | None = None
+
+    def beginning(self) -> Offset:
+        """Return the beginning of the file."""
+        return _Place(0, 0).offset
+
+    def present(self) -> Offset:
+        """Return the place behind the last archive that the index names."""
+        return self._behind_all().offset
+
+    def place(self, given: ArchiveCursor | Offset) -> Offset:
+        """Return a place in the file."""
+        if isinstance(given, ArchiveCursor):
+            raise ConfigurationError(
+                "a LIP-76 folder is followed by places in its file, not by timestamps: leave startingOffsets out and "
+                "give startingTimestamp"
+            )
+        return _Place.of(given).offset
+
+    def hold(self) -> None:
+        """End behind the last archive that the index names now."""
+        self._target = self._behind_all()
+
+    def reached(self, start: Offset, most: int | None) -> Offset:
+        """Return a place within or behind an archive."""
+        place = _Place.of(start)
+        for archive in self._ahead(place):
+            done = place.messages if archive.offset == place.position else 0
+            if most is not None:
+                count = self._scan.archive.count(archive) - done
+                if count > most:
+                    return _Place(archive.offset, done + most).offset
+                most -= count
+            place = _behind(archive)
+            if most == 0:
+                break
+        return place.offset
+
+    def newest(self) -> Offset | None:
+        """Return the place behind the last archive."""
+        return self._behind_all().offset
+
+    def parts(self, start: Offset, end: Offset) -> list[Any]:
+        """Return runs of archives, the first and the last one perhaps in part."""
+        first, last = _Place.of(start), _Place.of(end)
+        pieces = [
+            _Piece(
+                archive,
+                first.messages if archive.offset == first.position else 0,
+                last.messages if archive.offset == last.position else None,
+            )
+            for archive in self._scan.archive.archives()
+            if first.position <= archive.offset <= last.position
+        ]
+        self._check_for_data_loss(first, last)
+        sizes = [piece.archive.end - piece.archive.offset for piece in pieces]
+        runs = even_runs(pieces, sizes, self._options.min_partitions or machine.cores())
+        return [run for run in runs if run]
+
+    def read(self, part: tuple[_Piece, ...]) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted messages of some archives."""
+        for piece in part:
+            messages = islice(self._scan.archive.messages(piece.archive), piece.first, piece.end)
+            yield from self._scan.batches(messages)
+
+    def _ahead(self, place: _Place) -> list[StoredArchive]:
+        end = None if self._target is None else self._target.position
+        archives = self._scan.archive.archives()
+        return [one for one in archives if one.offset >= place.position and (end is None or one.offset < end)]
+
+    def _behind_all(self) -> _Place:
+        archives = self._scan.archive.archives()
+        return _behind(archives[-1]) if archives else _Place(0, 0)
+
+    def _check_for_data_loss(self, first: _Place, last: _Place) -> None:
+        """Raise or warn if the file no longer has an archive where one was read: then it is another file."""
+        begins = {archive.offset for archive in self._scan.archive.archives()}
+        known = [place for place in (first, last) if place != (0, 0)]
+        if all(place.position in begins or place.position - 1 in begins for place in known):
+            return
+        text = f"{self._scan.source}: the index names no archive where one was read, so 'data' is not the file it was"
+        if self._options.fail_on_data_loss:
+            raise StoreQueryError(f"{text}; the option failOnDataLoss=false goes on with the archives after that place")
+        _LOG.warning(text)
+
+
+def _behind(archive: StoredArchive) -> _Place:
+    return _Place(archive.offset + 1, 0)

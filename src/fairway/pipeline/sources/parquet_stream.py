@@ -1,0 +1,180 @@
+"""`ParquetStream`: follows a folder that gains Parquet files, on any storage.
+
+An offset names the files that were read, each by 96 bits of the SHA-256 of its path in the folder (16 characters), and
+how many rows of one more. The dates of files only decide which of those that are there is read first: a file that
+appears late, or with an old date, is read all the same, and so are messages of any timestamp in it.
+
+Files may be added and removed, but one must never get other rows. A file is read as soon as it is whole, which its
+footer shows: what is being written waits, unless it has not been touched for ``settleMs``. Then it is damaged.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+
+from fairway.errors import ConfigurationError, StoreQueryError
+from fairway.pipeline import machine
+from fairway.pipeline.sources.options import SourceOptions
+from fairway.pipeline.sources.parquet_scan import FOOTERS_AT_ONCE, FileRows, ParquetScan
+from fairway.pipeline.sources.source_stream import Offset, SourceStream
+from fairway.storage.archive import ArchiveCursor
+
+_LOG: Final = logging.getLogger(__name__)
+_NAME_BYTES: Final = 12
+_PARTITIONS_PER_CORE: Final = 2
+_MIN_PARTITION_ROWS: Final = 5_000
+"""Rows that make a task worth while."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesRead:
+    """What of a folder was read."""
+
+    files: frozenset[bytes] = field(default_factory=frozenset)
+    """The files that were read whole, by `digest_of`."""
+    begun: str = ""
+    """The path in the folder of the file that was read in part; empty if there is none."""
+    rows: int = 0
+    """How many of its rows were read."""
+
+    @classmethod
+    def of(cls, offset: Offset) -> FilesRead:
+        """Return what an offset says; raise `ConfigurationError` if it is none of a folder of files."""
+        match offset:
+            case {"files": str(names), "begun": str(begun), "rows": int(rows), **rest} if not rest and rows >= 0:
+                try:
+                    packed = b64decode(names, validate=True)
+                except ValueError:
+                    packed = b"?"
+                if not len(packed) % _NAME_BYTES:
+                    starts = range(0, len(packed), _NAME_BYTES)
+                    files = frozenset(packed[start : start + _NAME_BYTES] for start in starts)
+                    return cls(files=files, begun=begun, rows=rows)
+        raise ConfigurationError(
+            f"{str(offset)[:80]!r} is no offset of a folder of files; take one from a checkpoint, or 'earliest' or "
+            "'latest'"
+        )
+
+    @property
+    def offset(self) -> Offset:
+        """Return it as an offset; equal ones have equal texts."""
+        return {"files": b64encode(b"".join(sorted(self.files))).decode(), "begun": self.begun, "rows": self.rows}
+
+
+def digest_of(name: str) -> bytes:
+    """Return by what an offset knows a file: a digest of its path in the folder."""
+    return sha256(name.encode()).digest()[:_NAME_BYTES]
+
+
+class ParquetStream(SourceStream):
+    """The stream of a folder; it keeps nothing open between calls."""
+
+    def __init__(self, scan: ParquetScan, options: SourceOptions, now_ns: Callable[[], int]) -> None:
+        self._scan = scan
+        self._options = options
+        self._now_ns = now_ns
+        self._target: frozenset[str] | None = None
+
+    def beginning(self) -> Offset:
+        """Return the offset without files."""
+        return FilesRead().offset
+
+    def present(self) -> Offset:
+        """Return the offset with all files that are whole now."""
+        return FilesRead(files=frozenset(digest_of(name) for name, _ in self._whole(self._scan.file_names()))).offset
+
+    def place(self, given: ArchiveCursor | Offset) -> Offset:
+        """Return an offset of a folder of files."""
+        if isinstance(given, ArchiveCursor):
+            raise ConfigurationError(
+                "a folder of Parquet is followed by its files, not by timestamps: leave startingOffsets out and give "
+                "startingTimestamp"
+            )
+        return FilesRead.of(given).offset
+
+    def hold(self) -> None:
+        """End with the files that are there now."""
+        self._target = frozenset(self._scan.file_names())
+
+    def reached(self, start: Offset, most: int | None) -> Offset:
+        """Return the offset after whole files, and perhaps after some rows of one more."""
+        read = FilesRead.of(start)
+        names = [name for name in self._scan.file_names() if digest_of(name) not in read.files]
+        # What was begun is ended before another file is begun, however old the date of that one.
+        names.sort(key=lambda name: name != read.begun)
+        files, left = set(read.files), most
+        for name, rows in self._whole(name for name in names if self._target is None or name in self._target):
+            done = read.rows if name == read.begun else 0
+            if left is not None and rows - done > left:
+                if not left and name != read.begun:
+                    break
+                return FilesRead(files=frozenset(files), begun=name, rows=done + left).offset
+            files.add(digest_of(name))
+            left = None if left is None else left - (rows - done)
+        return FilesRead(files=frozenset(files)).offset
+
+    def newest(self) -> Offset | None:
+        """Return None: how many messages are in files that were not read only their footers tell."""
+        return None
+
+    def parts(self, start: Offset, end: Offset) -> list[Any]:
+        """Return parts of the files."""
+        first, last = FilesRead.of(start), FilesRead.of(end)
+        names = {digest_of(name): name for name in self._scan.file_names()}
+        wanted = last.files - first.files
+        begun = {digest_of(name) for name in (first.begun, last.begun) if name}
+        self._check_for_data_loss(len((wanted | begun) - names.keys()))
+        files = []
+        for digest, name in names.items():
+            since = first.rows if name == first.begun else 0
+            if digest in wanted:
+                files.append(FileRows(name, since, None))
+            elif name == last.begun:
+                files.append(FileRows(name, since, last.rows))
+        wanted_parts = self._options.min_partitions
+        most = wanted_parts or _PARTITIONS_PER_CORE * machine.cores()
+        return self._scan.plan_files(files, most, 1 if wanted_parts else _MIN_PARTITION_ROWS)
+
+    def read(self, part: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted messages of some row groups."""
+        return self._scan.read(part)
+
+    def _whole(self, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """Yield the files that are whole, in their order, with the number of their rows.
+
+        Raises `ConfigurationError` for one that is damaged.
+        """
+        left = iter(names)
+        with ThreadPoolExecutor(FOOTERS_AT_ONCE) as readers:
+            while some := list(islice(left, FOOTERS_AT_ONCE)):
+                for name, rows in zip(some, readers.map(self._rows_of, some), strict=True):
+                    if rows is not None:
+                        yield name, rows
+
+    def _rows_of(self, name: str) -> int | None:
+        try:
+            return self._scan.rows_of(name)
+        except FileNotFoundError:
+            return None  # removed since the folder was listed
+        except ConfigurationError:
+            written_ns = self._scan.written_ns(name)
+            if written_ns is None or written_ns > self._now_ns() - self._options.settle_ns:
+                return None
+            raise
+
+    def _check_for_data_loss(self, lost: int) -> None:
+        if not lost:
+            return
+        text = f"{self._scan.source}: {lost} of the files of a micro-batch were removed before they were read"
+        if self._options.fail_on_data_loss:
+            raise StoreQueryError(f"{text}; the option failOnDataLoss=false goes on with what is there")
+        _LOG.warning(text)
