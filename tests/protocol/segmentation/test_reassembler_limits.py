@@ -310,3 +310,39 @@ def test_the_ids_of_completed_messages_are_bounded_too(receiver, send, sets):
         bob.receive(*send(payload_of(64 * 100, seed), base=seed * 1_000, segment_size_bytes=64, parity_rate=0.0))
     assert len(bob.delivered) == sets
     assert bob.statistics.ended_sets == sets * IDS_PER_SET // 100
+
+
+def forged_copy(relabel, sent, name, number=0):
+    return relabel(sent, content=sent.content[:-8] + number.to_bytes(8, "big"), sds_id=name)
+
+
+def test_a_segment_that_was_set_aside_is_tried_until_its_message_is_complete(receiver, send, relabel):
+    bob = receiver()
+    sent = send(payload_of(2_500, 1))
+    bob.receive(*sent[:5], forged_copy(relabel, sent[4], "forged"))
+    assert bob.reassembler.will_try("forged")
+    assert not bob.reassembler.will_try(sent[4].sds_id), "it was taken in"
+    assert isinstance(bob.receive(*sent[5:8]), MessageCompleted)
+    assert not bob.reassembler.will_try("forged")
+
+
+def test_a_segment_that_was_set_aside_is_not_tried_once_it_had_to_give_way(receiver, send, relabel):
+    bob = receiver(max_buffered_bytes=COST * 40)
+    for number in range(3):
+        sent = send(payload_of(2_500, number), base=1_000 * number)
+        bob.receive(*sent[:5])
+        for copy in range(3):
+            bob.receive(forged_copy(relabel, sent[4], f"forged {number} {copy}", copy))
+    assert not bob.reassembler.will_try("forged 0 0")
+    assert bob.reassembler.will_try("forged 2 2")
+
+
+def test_segments_that_were_set_aside_are_not_all_tried_if_there_are_too_many_choices(receiver, send, relabel):
+    bob = receiver()
+    sent = send(payload_of(2_500, 1))
+    bob.receive(*sent[:6])
+    for index in range(5):
+        bob.receive(forged_copy(relabel, sent[index], f"forged {index}"))
+    assert bob.reassembler.will_try("forged 0"), "there are 32 choices"
+    bob.receive(forged_copy(relabel, sent[5], "forged 5"))
+    assert not bob.reassembler.will_try("forged 0"), "there are 64"

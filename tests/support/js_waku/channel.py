@@ -188,9 +188,9 @@ class JsWakuChannel(MessageChannel):
             return Novelty.KNOWN
         return Novelty.NEW
 
-    def _may_vouch_for(self, message: SdsMessage) -> bool:
+    def may_vouch_for(self, message: SdsMessage) -> bool:
         """Put every id into the filter."""
-        if not super()._may_vouch_for(message):
+        if not super().may_vouch_for(message):
             self._notice(Fault.VOUCHES_UNCHECKED)
         return True
 

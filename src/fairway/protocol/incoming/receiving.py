@@ -25,6 +25,7 @@ from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
 from fairway.protocol.incoming.delivering import Delivering, ReceivedWakuMessage
 from fairway.protocol.incoming.lost_segments import LostSegments
+from fairway.protocol.incoming.passed_over import PassedOver
 from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
@@ -136,6 +137,7 @@ class Receiving:
         self.reassembler = Reassembler(
             options.segmentation, sds.profile.segments, on_change=lambda key: journal.touch(REASSEMBLY, key)
         )
+        self._passed_over = PassedOver(sds, self.reassembler)
         self.undelivered = Undelivered(journal)
         self._lost_segments = LostSegments(options, sds, segmenter, self.undelivered)
         self.delivering = Delivering(
@@ -234,9 +236,11 @@ class Receiving:
         # What there was no room for before may turn out to be nothing that can be taken in.
         self._query_on_connect.found_room(transmission.message_hash)
         if isinstance(answer, SegmentSetAside):
-            self._sds.set_aside(message, now_ms)
             if answer.is_doubtful:
                 self._doubtful.keep(answer.set_key, transmitted)
+            else:
+                self._passed_over.note(message, transmission.message_hash, is_useless=answer.is_useless)
+            effects += self.process(self._sds.set_aside(message, now_ms, is_useless=answer.is_useless), now_ms)
         return answer, effects
 
     def apply_sds(self, transmitted: Transmitted, now_ms: int) -> list[SdsOutcome]:

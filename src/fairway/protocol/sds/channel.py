@@ -392,12 +392,13 @@ class MessageChannel:
             self.repair.review_requests(message, self._holds, len(self.participants) + 1, now_ms)
         outcomes += self.heard(message)
         cited = self.dependencies.cited(message)
-        if kind is Kind.CONTENT and self._may_vouch_for(message):
+        if kind is Kind.CONTENT and self.may_vouch_for(message):
             self.bloom.insert(message_id)
-        missing = self.dependencies.unmet(message_id, cited)
-        if missing:
-            outcomes += self._wait_for(message, hint, missing, now_ms, encoded)
+        absent = self.dependencies.absent(message_id, cited)
+        if not all(map(self.dependencies.is_set_aside, absent)):
+            outcomes += self._wait_for(message, hint, absent, now_ms, encoded)
         elif kind is Kind.CONTENT:
+            outcomes += self._ask_for(absent, now_ms)
             self._follow_clock(message.lamport_timestamp, now_ms)
             self.repair.earned(message)
             self._enter_history(message, hint, encoded)
@@ -409,9 +410,9 @@ class MessageChannel:
         """Note that the layer above had no room for a message: it was not received, and can come again."""
         self.dependencies.turned_away(message, now_ms, refused=True)
 
-    def set_aside(self, message: SdsMessage, now_ms: int) -> None:
+    def set_aside(self, message: SdsMessage, now_ms: int, *, is_useless: bool = False) -> list[SdsOutcome]:
         """Note that the layer above set a segment aside: it was not received, and can come again."""
-        self.dependencies.set_aside(message, now_ms)
+        return self.dependencies.set_aside(message, now_ms, is_useless=is_useless)
 
     def heard(self, message: SdsMessage) -> list[SdsOutcome]:
         """Return what another participant's message tells about own ones, also if it cannot be taken in.
@@ -490,6 +491,10 @@ class MessageChannel:
     def can_come(self, possible: bool, now_ms: int) -> None:
         """Say whether missing messages can come from now on; only such time counts towards the lost timeout."""
         self.dependencies.can_come(possible, now_ms)
+
+    def pass_over(self, is_set_aside: Callable[[HistoryEntry], bool]) -> None:
+        """Let no message wait for a cited one that is not here, but came and was set aside; it is still asked for."""
+        self.dependencies.is_set_aside = is_set_aside
 
     def count_time_while(self, segments_wait: Callable[[], bool]) -> None:
         """Let the waiting clock run also while incomplete segment sets wait for segments."""
@@ -642,10 +647,10 @@ class MessageChannel:
         missing = self.dependencies.incoming.missing.get(message.message_id)
         if missing is None or (missing.entry.sender_id or message.sender_id) == message.sender_id:
             return False
-        return not self._may_vouch_for(message)
+        return not self.may_vouch_for(message)
 
-    def _may_vouch_for(self, message: SdsMessage) -> bool:
-        """Return whether the bloom filter may hold the id of a message, and so acknowledge any message with that id.
+    def may_vouch_for(self, message: SdsMessage) -> bool:
+        """Return whether a message may stand for any with its id: acknowledge it in the bloom filter, or count as here.
 
         Where participants make ids that can be checked, an id that looks like one and fails the check is likely that of
         another message.
@@ -765,17 +770,20 @@ class MessageChannel:
         return self.retained.encoded(message_id) if parked is None else parked.encoded
 
     def _wait_for(
-        self, message: SdsMessage, hint: bytes | None, missing: list[HistoryEntry], now_ms: int, encoded: bytes | None
+        self, message: SdsMessage, hint: bytes | None, absent: list[HistoryEntry], now_ms: int, encoded: bytes | None
     ) -> list[SdsOutcome]:
         """Park a content message, and ask for the missing messages that it cites; a sync message is not parked."""
         if message.kind is Kind.CONTENT:
             data = encoded if encoded is not None else self.profile.codec.encode(message)
-            self.dependencies.park(message, data, hint, missing, now_ms)
+            self.dependencies.park(message, data, hint, absent, now_ms)
             self.repair.earned(message)
+        return self._ask_for(absent, now_ms)
+
+    def _ask_for(self, absent: list[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
         # Messages that are parked themselves have come, and are not asked for.
-        absent = tuple(entry for entry in missing if entry.message_id not in self.dependencies.incoming)
-        self.dependencies.note_missing(absent, now_ms)
-        return [DependenciesMissing(entries=absent)] if absent else []
+        missing = tuple(entry for entry in absent if entry.message_id not in self.dependencies.incoming)
+        self.dependencies.note_missing(missing, now_ms)
+        return [DependenciesMissing(entries=missing)] if missing else []
 
     def _follow_clock(self, lamport: int | None, now_ms: int) -> None:
         """SDS, "Deliver Message": the clock moves to the message's timestamp if that is greater."""

@@ -74,6 +74,9 @@ class Dependencies:
         self.clock = WaitingClock()
         self.segments_wait: Callable[[], bool] = lambda: False
         """Whether incomplete segment sets wait for segments; set by the layer above."""
+        self.is_set_aside: Callable[[HistoryEntry], bool] = lambda _: False
+        """Whether a cited message that is not here came and was set aside, so that those that cite it need not wait for
+        it; set by the layer above."""
         self.settled: OrderedDict[str, bool] = OrderedDict()
         """Ids that no message waits for although they never came: true if they were declared lost or messages that cite
         them were delivered around them, false if their content is known otherwise."""
@@ -95,6 +98,10 @@ class Dependencies:
         return history if len(history) <= limit else history[len(history) - limit :]
 
     def unmet(self, message_id: str, cited: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
+        """Return the cited messages that a message would wait for: those of `absent` that were not set aside."""
+        return [entry for entry in self.absent(message_id, cited) if not self.is_set_aside(entry)]
+
+    def absent(self, message_id: str, cited: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
         """Return the cited messages that are neither in the history nor settled, each once.
 
         A message does not wait for itself (js-waku's messages cite themselves when a payload is sent again), nor for a
@@ -276,17 +283,21 @@ class Dependencies:
         if missing.lacks is not None:
             self._repair.forget(message_id)
 
-    def set_aside(self, message: SdsMessage, now_ms: int) -> None:
-        """Note that a segment came and was set aside.
+    def set_aside(self, message: SdsMessage, now_ms: int, *, is_useless: bool) -> list[SdsOutcome]:
+        """Note that a segment came and was set aside; deliver what waited for it alone, if it need not wait.
 
         The messages that were to be asked for only after it are asked for now. Its set may hold a forged segment with
-        the index of one of them: then the set is completed only when both are here.
+        the index of one of them: then the set is completed only when both are here. If it ``is_useless``, its lost
+        timeout goes on: to wait for another message under its id is as good as to wait for one that never came.
         """
         for missing in [m for m in self.incoming.missing.values() if m.lacks == message.message_id]:
             missing.lacks = None
             self._begin_anew(missing)
             self._repair.schedule_request(missing.entry, now_ms, at_once=True)
-        self.turned_away(message, now_ms, waits=False)
+        if not is_useless or self.unmet(message.message_id, self.cited(message)):
+            self.turned_away(message, now_ms, waits=False)
+        waiters = self.incoming.waiters(message.message_id)
+        return self._deliver_free([self.incoming.parked[each] for each in waiters], now_ms)
 
     def settle(self, message_ids: Iterable[str], now_ms: int, *, lost: bool = False) -> list[SdsOutcome]:
         """Let no message wait for these ids any more, and deliver those that waited for nothing else."""
@@ -345,21 +356,38 @@ class Dependencies:
         return self._release(message_id, now_ms)
 
     def _release(self, message_id: str, now_ms: int, *, is_still_missing: bool = False) -> list[SdsOutcome]:
+        freed = self.incoming.let_go(message_id) if is_still_missing else self._settled(message_id)
+        return self._deliver_free(freed, now_ms)
+
+    def _settled(self, message_id: str) -> list[Parked]:
+        if message_id in self.incoming.missing:
+            self._journal.touch(MISSING, message_id)
+        return self.incoming.settle(message_id)
+
+    def _deliver_free(self, freed: list[Parked], now_ms: int) -> list[SdsOutcome]:
+        """Deliver those of some parked messages that need not wait any more, and then what waited for these alone."""
         outcomes: list[SdsOutcome] = []
-        met = deque([message_id])
-        while met:
-            next_id = met.popleft()
-            if next_id in self.incoming.missing:
-                self._journal.touch(MISSING, next_id)
-            stays_missing = is_still_missing and next_id == message_id
-            for parked in self.incoming.let_go(next_id) if stays_missing else self.incoming.settle(next_id):
-                self.incoming.take(parked)
+        met: deque[str] = deque()
+        while True:
+            for parked in freed:
+                if self._waits(parked):
+                    continue
+                self.incoming.drop(parked)
                 message = parked.message
                 self._journal.touch(PARKED, message.message_id)
                 self._deliver(parked, now_ms)
                 outcomes.append(MessageReady(message=message, dependencies_met=not self.has_lost(self.cited(message))))
                 met.append(message.message_id)
-        return outcomes
+            if not met:
+                return outcomes
+            freed = self._settled(met.popleft())
+
+    def _waits(self, parked: Parked) -> bool:
+        """Return whether a parked message waits for one that was not set aside."""
+        waiting_for = parked.waiting_for
+        if not waiting_for:
+            return False
+        return any(e.message_id in waiting_for and not self.is_set_aside(e) for e in self.cited(parked.message))
 
     def sweep(self, now_ms: int) -> list[SdsOutcome]:
         """Deliver around what is missing, or declare it lost, after its time; and report what still is missing."""

@@ -124,22 +124,19 @@ class IncomingBuffer:
         self.missing[message_id] = self.missing.pop(message_id)
 
     def settle(self, message_id: str) -> list[Parked]:
-        """Let no message wait for an id any more, which is not missing any more; return what `let_go` returns."""
+        """Let no message wait for an id any more, which is not missing any more; return those that waited for it."""
         self.missing.pop(message_id, None)
         return self.let_go(message_id)
 
     def let_go(self, message_id: str) -> list[Parked]:
-        """Let no parked message wait for an id any more; return the parked messages that now wait for nothing.
+        """Let no parked message wait for an id any more; return those that waited for it.
 
-        They are returned in the order in which they were parked, and stay parked until `take`.
+        They are returned in the order in which they were parked, and stay parked until `drop`.
         """
-        released: list[Parked] = []
-        for waiter_id in self._waiters.pop(message_id, ()):
-            parked = self.parked[waiter_id]
+        freed = [self.parked[waiter_id] for waiter_id in self._waiters.pop(message_id, ())]
+        for parked in freed:
             del parked.waiting_for[message_id]
-            if not parked.waiting_for:
-                released.append(parked)
-        return released
+        return freed
 
     def is_waited_for(self, message_id: str) -> bool:
         """Return whether a parked message waits for this id; none waits for what only sync messages cite."""
@@ -160,20 +157,16 @@ class IncomingBuffer:
                     line.append(waiter_id)
         return list(behind.values())
 
-    def take(self, parked: Parked) -> None:
-        """Take a message that waits for nothing out of the buffer."""
-        del self.parked[parked.message.message_id]
-        self.parked_bytes -= parked.size_bytes
-
     def drop(self, parked: Parked) -> None:
-        """Take a message out of the buffer that still waits."""
+        """Take a message out of the buffer; it may still wait."""
         message_id = parked.message.message_id
         for waited_for in parked.waiting_for:
             waiters = self._waiters[waited_for]
             waiters.remove(message_id)
             if not waiters:
                 del self._waiters[waited_for]
-        self.take(parked)
+        del self.parked[message_id]
+        self.parked_bytes -= parked.size_bytes
 
     def waits_in_vain(self) -> list[Parked]:
         """Return, oldest first, the parked messages that no missing message can release when it comes."""

@@ -173,11 +173,11 @@ class SdsState:
         for _, (order, encoded, hint, since_waited_ms) in sorted(tables[PARKED], key=lambda item: item[1][0]):
             message = channel.profile.codec.decode(encoded)
             cited = channel.dependencies.cited(message)
-            unmet = channel.dependencies.unmet(message.message_id, cited)
+            absent = channel.dependencies.absent(message.message_id, cited)
             # A message that is noted as missing is waited for until the next sweep, even if it is in the history by
             # now; but not if others were delivered around it.
             noted = incoming.missing.keys() - channel.dependencies.settled.keys()
-            waited_for = [entry for entry in cited if entry in unmet or entry.message_id in noted]
+            waited_for = [entry for entry in cited if entry in absent or entry.message_id in noted]
             incoming.park(message, encoded, hint, waited_for, min(since_waited_ms, latest_ms), order)
         for buffer, table in (
             (channel.repair.requests, REPAIR_REQUESTS),

@@ -32,7 +32,7 @@ MAX_TRAILING_ZEROS: Final = 131_072
 _FEWER_TRAILING_ZEROS: Final = 1_024
 """The same where a segment seems to be forged, because a forger can have that tried as often as he likes."""
 
-_MAX_TRIES: Final = 32
+MAX_TRIES: Final = 32
 """Choices among contradicting segments that are tried when one more segment comes."""
 
 
@@ -76,7 +76,7 @@ def assemble(segments: SegmentSet, latest: SetAside, counts: tuple[int, int]) ->
     # SEGMENTATION, "Receiving": MUST attempt reconstruction when the number of available (data + parity) segments
     # equals or exceeds the data segment count. With parity segments only, that count is unknown.
     outcome = Unassembled.INCOMPLETE
-    for choice in islice(_choices(segments, latest, counts), _MAX_TRIES):
+    for choice in islice(_choices(segments, latest, counts), MAX_TRIES):
         found = _assemble(choice)
         if isinstance(found, Assembled):
             return found

@@ -140,6 +140,9 @@ class SegmentSetAside:
     set_key: SetKey
     disputed: bool
     """Whether this segment is the first with which the hash of the set is wrong."""
+    is_useless: bool = False
+    """Whether it is a message of one segment with the wrong hash, so that no other segment can make use of it. It is
+    not held."""
     is_doubtful: bool = False
     """Whether nothing is wrong with the segment, but it may be of a message whose other segments were acknowledged and
     given up (`fairway.protocol.segmentation.segment_set.SetState.DOUBTFUL`). It is held, and may be taken in once

@@ -24,13 +24,14 @@ forgotten in the end. A store can mirror the state: ``on_change`` is called with
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fairway.errors import SegmentError
 from fairway.events import Limit, LossReason
 from fairway.protocol.segmentation import records
-from fairway.protocol.segmentation.assembly import Assembled, Unassembled, assemble
+from fairway.protocol.segmentation.assembly import MAX_TRIES, Assembled, Unassembled, assemble
 from fairway.protocol.segmentation.ended_sets import EndedSets
 from fairway.protocol.segmentation.generations import Fit, fit
 from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES, OpenSets, Urgency
@@ -114,6 +115,8 @@ class Reassembler:
         self._ended = EndedSets(config.max_completed_sets)
         self._aside: deque[tuple[SegmentSet, SetAside]] = deque()
         self._aside_bytes = 0
+        self._aside_in: dict[str, list[SegmentSet]] = {}
+        """The sets that hold segments set aside, by the SDS id of each."""
         self._turn = 0
         self._counts: Counter[str] = Counter()
         self._discarded: Counter[str] = Counter()
@@ -184,6 +187,14 @@ class Reassembler:
             detail = f"{target.total_with(segment)} segments, at most {self._max_segments} allowed"
             return self._discard(INVALID, detail)
         return self._take(target, segment, sds_id, order_key, now_ms, urgency=urgency, waiting_bytes=waiting_bytes)
+
+    def will_try(self, sds_id: str) -> bool:
+        """Return whether a segment that was set aside is held, and tried in each choice with what still comes.
+
+        It is not if its message has contradicting segments in more choices than are tried.
+        """
+        holding = self._aside_in.get(sds_id, ())
+        return bool(holding) and all(_choice_count(target) <= MAX_TRIES for target in holding)
 
     def expire(self, now_ms: int) -> tuple[SetLost | SetMerged, ...]:
         """Give up the sets that gained no segment for reassembly_timeout_ms.
@@ -344,7 +355,8 @@ class Reassembler:
         disputed = self._dispute(target) if result is Unassembled.MISMATCH else False
         if latest.segment_index in target.ids or (data_count and len(target.ids) + 1 >= data_count):
             self._set_aside(target, latest)
-            return SegmentSetAside(set_key=target.key, disputed=disputed)
+            is_useless = self._open.get(target.name) is None
+            return SegmentSetAside(set_key=target.key, disputed=disputed, is_useless=is_useless)
         full = self._open.full(target, len(segment.payload), urgency, waiting_bytes)
         if full is not None:
             return self._discard("no-room", f"{full.value}: what is here must become whole first", full)
@@ -384,11 +396,18 @@ class Reassembler:
         ):
             target.aside.append(latest)
             self._aside.append((target, latest))
+            self._aside_in.setdefault(latest.sds_id, []).append(target)
             self._aside_bytes += len(latest.payload) + SEGMENT_OVERHEAD_BYTES
         while self._aside_bytes > self._config.max_buffered_bytes // _ASIDE_SHARE:
             kept, oldest = self._aside.popleft()
             self._aside_bytes -= len(oldest.payload) + SEGMENT_OVERHEAD_BYTES
+            self._lets_go_of(oldest.sds_id, kept)
             kept.aside.remove(oldest)
+
+    def _lets_go_of(self, sds_id: str, kept: SegmentSet) -> None:
+        self._aside_in[sds_id].remove(kept)
+        if not self._aside_in[sds_id]:
+            del self._aside_in[sds_id]
 
     def _complete(
         self, target: SegmentSet, segment: Segment, sds_id: str, order_key: int, assembled: Assembled
@@ -486,6 +505,8 @@ class Reassembler:
         """Take a set, which ends, out of the open ones."""
         self._open.remove(target)
         if target.aside:
+            for aside in target.aside:
+                self._lets_go_of(aside.sds_id, target)
             self._aside = deque(kept for kept in self._aside if kept[0] is not target)
             self._aside_bytes = sum(len(aside.payload) + SEGMENT_OVERHEAD_BYTES for _, aside in self._aside)
 
@@ -524,3 +545,11 @@ class Reassembler:
 
 def _identity_of(kept: SegmentSet) -> _Identity:
     return _Identity(kept.key.sender_id, kept.key.payload_hash, kept.key.payload_length)
+
+
+def _choice_count(target: SegmentSet) -> int:
+    """Return how many choices the segments of a set leave: of one content for each index, and without one of them."""
+    contents = Counter(aside.segment_index for aside in target.aside)
+    contents.update(target.ids.keys())
+    leaving_out = len(contents) if any(index.is_parity for index in contents) else 0
+    return math.prod(contents.values()) + leaving_out
