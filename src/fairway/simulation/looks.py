@@ -50,6 +50,8 @@ _SOUGHT_WITHIN_MS: Final = 30_000
 """By so much longer than two intervals of retrieval it may take until something is asked for."""
 _EPOCH_NOTICED_MS: Final = 10_000
 """Within this time of an epoch something of what waited for it leaves: longer than a node is given a rest."""
+_AROUND_WITHIN_MS: Final = 30_000
+"""By so much longer than the gap timeout a message may be held back, which a sweep and a commit take."""
 _NO_ANSWER_MS: Final = 20_000
 """For so long an answer of a node is waited for; nothing else may leave meanwhile."""
 _LONGEST_WAITS: Final = 4
@@ -134,6 +136,8 @@ class Looks:
         """What each participant lacks and never asked a store for, and when that was seen first."""
         self._ever_sought: defaultdict[str, set[str]] = defaultdict(set)
         """SDS ids of what each participant asked a store for, by any hint."""
+        self._parked_since: dict[str, dict[str, int]] = {}
+        """What waits for something missing at each participant, and when that was seen first."""
         self._full_ms: dict[str, int] = {}
         """When each participant was last seen to have no room for what it hears."""
         self._looks = 0
@@ -157,6 +161,7 @@ class Looks:
                 self.found += self._unreleased(participant.name, told.protocol)
                 self.found += self._miscounted(participant, told)
                 self.found += self._unsought(participant)
+                self.found += self._overstayed(participant)
         self._look_into_one()
         self._look_for_sends_left_alone()
         self._look_for_what_nobody_is_asked_for()
@@ -307,6 +312,24 @@ class Looks:
                 self._told[name].add(sds_id)
                 text = f"{name} has not asked the store for {sds_id[:12]}, which it lacks and has a hint for"
                 yield self.violation(Invariant.SOUGHT, name, text)
+
+    def _overstayed(self, participant: Participant) -> Iterator[Violation]:
+        """Yield what waits for something missing longer than the gap timeout, in one life and with a network."""
+        name, now_ms, timeout_ms = participant.name, self._world.now_ms, participant.options.sds.gap_timeout_ms
+        if not timeout_ms:
+            return
+        before = self._parked_since.get(name, {})
+        since = {sds_id: before.get(sds_id, now_ms) for sds_id in participant.stack.sds.parked}
+        self._parked_since[name] = since
+        overdue_ms = now_ms - timeout_ms - _AROUND_WITHIN_MS
+        # Only time in which the missing message can come counts, and that by the clock of the participant.
+        if self._ledger.troubled_ms.get(name, 0) > overdue_ms or self._plan.clock_jumps_per_hour:
+            return
+        for sds_id, since_ms in since.items():
+            if since_ms < overdue_ms and sds_id not in self._told[name]:
+                self._told[name].add(sds_id)
+                text = f"{name} still holds {sds_id[:12]} back for what is missing, {timeout_ms} ms after it came"
+                yield self.violation(Invariant.WAKES, name, text)
 
     def _look_for_sends_left_alone(self) -> None:
         """See that of each open send something is handed over in every interval of retries, wherever that is possible.

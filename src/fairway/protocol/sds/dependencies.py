@@ -398,10 +398,8 @@ class Dependencies:
         for message_id in [i for i in self.incoming.missing if i in self._history]:
             outcomes += self.release_waiters(message_id, now_ms)
         self._ask_again(now_ms)
-        gap_timeout = self._config.gap_timeout_ms
-        overdue_at = waited_ms - gap_timeout if gap_timeout else 0
-        while (oldest := next(iter(self.incoming.parked.values()), None)) and oldest.since_waited_ms < overdue_at:
-            outcomes += self._deliver_around_gaps(oldest, now_ms)
+        while (around_at := self._next_around_at()) is not None and around_at <= waited_ms:
+            outcomes += self._deliver_around_gaps(next(iter(self.incoming.parked.values())), now_ms)
         timeout = self._config.lost_timeout_ms
         if timeout:
             known = [(i, m) for i, m in self.incoming.missing.items() if m.lacks is None or self._waited_longest(m)]
@@ -510,13 +508,15 @@ class Dependencies:
 
     def next_loss_at(self) -> int | None:
         """Return the time of the next sweep, in Unix milliseconds; None if none is due."""
-        times = (self._next_around_at(), self._next_lost_at())
+        around_at = self._next_around_at()
+        times = (None if around_at is None else self.clock.reaches_at(around_at), self._next_lost_at())
         return min((at for at in times if at is not None), default=None)
 
     def _next_around_at(self) -> int | None:
+        """Return up to when, in time waited, what waits longest waits for what is missing; None if to the end."""
         timeout = self._config.gap_timeout_ms
         oldest = next(iter(self.incoming.parked.values()), None) if timeout else None
-        return None if oldest is None else self.clock.reaches_at(oldest.since_waited_ms + timeout + 1)
+        return None if oldest is None else oldest.since_waited_ms + timeout + 1
 
     def _next_lost_at(self) -> int | None:
         timeout = self._config.lost_timeout_ms
