@@ -10,6 +10,7 @@ import os
 import time
 from contextvars import ContextVar
 from typing import Final
+from uuid import UUID
 
 
 class Environment:
@@ -44,3 +45,18 @@ def set_environment(machine: Environment) -> None:
 def time_ns() -> int:
     """Return nanoseconds since the Unix epoch by the wall clock of this context's machine."""
     return _CURRENT.get().time_ns()
+
+
+def monotonic_s() -> float:
+    """Return seconds of the monotonic clock of this context's machine."""
+    return _CURRENT.get().monotonic_ns() / 1_000_000_000
+
+
+def random_bytes(count: int) -> bytes:
+    """Return ``count`` cryptographically random bytes of this context's machine."""
+    return _CURRENT.get().random_bytes(count)
+
+
+def new_uuid() -> str:
+    """Return a random UUID (RFC 9562, version 4) as text."""
+    return str(UUID(bytes=random_bytes(16), version=4))

@@ -7,11 +7,11 @@ removed. After `NodeArchive.close` all others are on disk.
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Final
 
+from fairway.environment import time_ns
 from fairway.errors import ConfigurationError
 from fairway.waku.message_store import MemoryMessageStore
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
@@ -58,7 +58,7 @@ class ArchiveStatistics:
 
 def is_too_far_ahead(message: WakuMessage) -> bool:
     """Return whether the timestamp of a message lies more than `MAX_AHEAD_NS` in the future."""
-    return (message.timestamp_ns or 0) > time.time_ns() + MAX_AHEAD_NS
+    return (message.timestamp_ns or 0) > time_ns() + MAX_AHEAD_NS
 
 
 class NodeArchive(ABC):

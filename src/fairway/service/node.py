@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Collection
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, Self
 
+from fairway.environment import monotonic_s, time_ns
 from fairway.errors import NodeUnavailableError, StoreQueryError
 from fairway.service.archives import NodeArchive
 from fairway.service.distribution import Distribution
@@ -154,7 +154,7 @@ class ServiceNode(WatchedNode):
         """Publish a message of this program."""
         if self._closed:
             return SendResult(accepted=False, detail="the node is closed")
-        judged = self._rules.judge(message.pubsub_topic, message.encoded, time.time_ns())
+        judged = self._rules.judge(message.pubsub_topic, message.encoded, time_ns())
         if isinstance(judged, Refusal):
             return SendResult(accepted=False, permanent=True, detail=judged.detail)
         relay_peer_count = await self.publish(message.pubsub_topic, message.encoded, judged)
@@ -187,7 +187,7 @@ class ServiceNode(WatchedNode):
     async def publish(self, pubsub_topic: str, encoded: bytes, message: WakuMessage) -> int:
         """Distribute and relay a message that `MessageRules.judge` has accepted; return to how many peers."""
         routed = RoutedMessage.of(pubsub_topic, message, encoded)
-        new = self.distribution.hand_out(routed, now_s=time.monotonic(), now_ns=time.time_ns())
+        new = self.distribution.hand_out(routed, now_s=monotonic_s(), now_ns=time_ns())
         known = self.relay.peer_count(pubsub_topic)
         # A client that uses two nodes sends each message to both. So a message that was relayed before is a success,
         # and one that reached no peer before is relayed now.
@@ -226,10 +226,10 @@ class ServiceNode(WatchedNode):
 
     async def _hear(self, pubsub_topic: str) -> None:
         async for delivered in self.relay.subscribe(pubsub_topic):
-            judged = self._rules.judge(pubsub_topic, delivered.message.data, time.time_ns())
+            judged = self._rules.judge(pubsub_topic, delivered.message.data, time_ns())
             if isinstance(judged, WakuMessage):
                 routed = RoutedMessage.of(pubsub_topic, judged, delivered.message.data)
-                self.distribution.hand_out(routed, now_s=time.monotonic(), now_ns=time.time_ns())
+                self.distribution.hand_out(routed, now_s=monotonic_s(), now_ns=time_ns())
 
     async def _follow(self, events: Subscription[HostEvent]) -> None:
         async for event in events:
@@ -243,30 +243,30 @@ class ServiceNode(WatchedNode):
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_S)
-            now_s = time.monotonic()
+            now_s = monotonic_s()
             self.distribution.sweep(now_s)
             for peer in self.filters.expire(now_s):
                 self.pusher.forget(PeerId.parse(peer))
             self._board.show(self._status_now())
 
     async def _push(self, peer: str, request: bytes) -> bytes:
-        return await self.lightpush.respond(peer, request, now_s=time.monotonic(), now_ns=time.time_ns())
+        return await self.lightpush.respond(peer, request, now_s=monotonic_s(), now_ns=time_ns())
 
     async def _push_v2(self, peer: str, request: bytes) -> bytes:
-        return await self.lightpush.respond_v2(peer, request, now_s=time.monotonic(), now_ns=time.time_ns())
+        return await self.lightpush.respond_v2(peer, request, now_s=monotonic_s(), now_ns=time_ns())
 
     async def _refuse_push(self, peer: str, beginning: bytes) -> bytes:
-        return self.lightpush.refuse_length(peer, beginning, now_s=time.monotonic())
+        return self.lightpush.refuse_length(peer, beginning, now_s=monotonic_s())
 
     async def _refuse_push_v2(self, peer: str, beginning: bytes) -> bytes:
-        return self.lightpush.refuse_length_v2(peer, beginning, now_s=time.monotonic())
+        return self.lightpush.refuse_length_v2(peer, beginning, now_s=monotonic_s())
 
     async def _filter(self, peer: str, request: bytes) -> bytes:
-        return self.filters.respond(peer, request, time.monotonic())
+        return self.filters.respond(peer, request, monotonic_s())
 
     async def _query(self, peer: str, request: bytes) -> bytes:
         assert self.store is not None
-        return await self.store.respond(peer, request, now_s=time.monotonic())
+        return await self.store.respond(peer, request, now_s=monotonic_s())
 
     def _status_now(self) -> NodeStatus:
         # A node without configured peers is its own network, and healthy.

@@ -9,10 +9,12 @@
             await asyncio.sleep(3600)
 
 `virtual_time` and `run` run a coroutine on a `VirtualLoop`. A `Process` is one of several programs in such a loop: it
-has a `Machine` with its own wall clock, and it can be killed. A `SimulatedDisk` holds the stores of these programs.
+has a `Machine` with its own wall clock and address, and it can be killed. A `SimulatedDisk` holds the stores of these
+programs, and a `SimulatedInternet` carries their connections: light clients and service nodes run in it as they are.
 """
 
 from fairway.testing.disk import DiskFault, DiskFaults, SimulatedDisk
+from fairway.testing.internet import SimulatedInternet
 from fairway.testing.loop import Deadlock, Machine, Process, VirtualLoop
 from fairway.testing.running import run, virtual_time
 
@@ -23,6 +25,7 @@ __all__ = [
     "Machine",
     "Process",
     "SimulatedDisk",
+    "SimulatedInternet",
     "VirtualLoop",
     "run",
     "virtual_time",

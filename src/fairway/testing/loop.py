@@ -1,7 +1,8 @@
 """`VirtualLoop`: an event loop under virtual time; `Process` and `Machine`: the programs in it.
 
 The clock stands still while anything is ready to run, then jumps to the next timer: waiting takes no time. The same
-seed gives the same run. There are no threads and no sockets; a function given to an executor runs at once.
+seed gives the same run. There are no threads and no sockets: a function given to an executor runs at once, and
+connections are those of a `SimulatedInternet`.
 
 Callbacks run in the order in which they were scheduled, as asyncio promises. asyncio promises no order among tasks that
 are ready together: the seed draws it, so that tests find programs that rely on one.
@@ -20,7 +21,8 @@ from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, TypeVar
 
-from fairway.environment import Environment, set_environment
+from fairway.environment import Environment, environment, set_environment
+from fairway.testing.internet import LOOPBACK, SimulatedInternet, SimulatedServer
 from fairway.units import NS_PER_MS, NS_PER_S
 
 Result = TypeVar("Result")
@@ -49,6 +51,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Draws the order of tasks, and the random bytes of the programs."""
         self.errors: list[dict[str, Any]] = []
         """The contexts that `call_exception_handler` got: errors that no code awaited."""
+        self.internet = SimulatedInternet(self, seed)
+        """What connects its programs."""
         self._now_ns = 0
         self._turns = 0
         self._until: Callable[[], bool] | None = None
@@ -94,6 +98,34 @@ class VirtualLoop(asyncio.BaseEventLoop):
         except Exception as error:  # noqa: BLE001 - the awaiting code gets it
             future.set_exception(error)
         return future
+
+    async def create_connection(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        ssl: object = None,
+        **_: Any,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Connect to a server in `internet`, from the machine of the running program; there is no TLS."""
+        if ssl is not None:
+            raise OSError("there is no TLS under virtual time: connect without ssl")
+        return await self.internet.connect(_address(), host, port or 0, protocol_factory)
+
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        ssl: object = None,
+        **_: Any,
+    ) -> SimulatedServer:
+        """Serve in `internet`, at the machine of the running program; port 0: any free port."""
+        if ssl is not None:
+            raise OSError("there is no TLS under virtual time: serve without ssl")
+        return self.internet.listen(_address(), host, port or 0, protocol_factory)
 
     def run_for(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
         """Let virtual time pass, up to ``seconds``; return True as soon as ``until`` holds, else False."""
@@ -187,7 +219,11 @@ def _is_task(handle: asyncio.Handle) -> bool:
 class Machine(Environment):
     """A machine under virtual time, with a wall clock that can be set."""
 
-    def __init__(self, loop: VirtualLoop, *, start_ns: int = START_NS, skew_ms: int = 0) -> None:
+    def __init__(
+        self, loop: VirtualLoop, *, start_ns: int = START_NS, skew_ms: int = 0, address: str = LOOPBACK
+    ) -> None:
+        self.address = address
+        """Its IP address in the loop's `internet`."""
         self.skew_ms = skew_ms
         """How many milliseconds the wall clock is ahead; can be set at any time."""
         self.loop = loop
@@ -245,6 +281,12 @@ class Process:
         """Add a task that the program started."""
         self._tasks[task] = None
         task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
+
+
+def _address() -> str:
+    """Return the address of the machine that runs the calling code."""
+    machine = environment()
+    return machine.address if isinstance(machine, Machine) else LOOPBACK
 
 
 _PROCESS: Final[ContextVar[Process | None]] = ContextVar("fairway.testing.process", default=None)

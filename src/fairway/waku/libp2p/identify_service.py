@@ -6,9 +6,9 @@ It asks each new peer, answers the requests of peers, and pushes a message to al
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Final
 
+from fairway.environment import time_ns
 from fairway.waku.libp2p.connection import Connection
 from fairway.waku.libp2p.handlers import Handlers
 from fairway.waku.libp2p.identify import (
@@ -79,7 +79,7 @@ class IdentifyService:
             agent=self._agent,
             observed=observed,
             # A newer record of a peer must have a greater number, also after a restart.
-            sequence_number=time.time_ns(),
+            sequence_number=time_ns(),
         )
 
     def _learn(self, peer_id: PeerId, message: bytes) -> None:

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
+from fairway.environment import random_bytes
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import FrameError, IdentityError
 from fairway.waku.libp2p.proto import keys_pb2
@@ -49,12 +50,9 @@ class IdentityKey:
 
     @classmethod
     def generate(cls, key_type: KeyType = KeyType.ED25519) -> IdentityKey:
-        """Make a new key from the operating system's randomness."""
-        if key_type is KeyType.ED25519:
-            return cls(Ed25519PrivateKey.generate())
-        if key_type is KeyType.SECP256K1:
-            return cls(ec.generate_private_key(ec.SECP256K1()))
-        raise ConfigurationError(f"an own identity key is Ed25519 or secp256k1, not {key_type.name}")
+        """Make a new key from the machine's randomness."""
+        # One in 2**127 strings of 32 bytes is no secp256k1 key.
+        return cls.from_secret(random_bytes(_SECRET_BYTES), key_type)
 
     @classmethod
     def from_secret(cls, secret: bytes, key_type: KeyType = KeyType.ED25519) -> IdentityKey:

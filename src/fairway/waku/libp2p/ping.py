@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Final
 
+from fairway.environment import random_bytes
 from fairway.waku.libp2p.connection import Connection
 from fairway.waku.libp2p.errors import FrameError, Libp2pError
 from fairway.waku.libp2p.stream import Stream
@@ -31,7 +31,7 @@ async def ping(connection: Connection, *, timeout_s: float = 10.0) -> float:
         Libp2pError: the peer did not answer within ``timeout_s``, answered with other bytes, or disconnected.
 
     """
-    payload = os.urandom(PAYLOAD_BYTES)
+    payload = random_bytes(PAYLOAD_BYTES)
     async with await connection.open_stream([PING_PROTOCOL], timeout_s) as stream:
         loop = asyncio.get_running_loop()
         begin = loop.time()

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
+from fairway.environment import new_uuid
 from fairway.errors import DecodeError
 from fairway.waku.libp2p.errors import Libp2pError
 from fairway.waku.libp2p.host import Host
@@ -223,7 +223,7 @@ class FilterClient:
     ) -> str | None:
         """Return None if a node carried out a request, else the reason."""
         request = FilterSubscribeRequest(
-            request_id=str(uuid.uuid4()),
+            request_id=new_uuid(),
             filter_subscribe_type=kind,
             pubsub_topic=pubsub_topic,
             content_topics=tuple(content_topics),

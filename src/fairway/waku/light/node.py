@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final, Self
 
+from fairway.environment import monotonic_s, random_bytes
 from fairway.errors import ConfigurationError, NodeUnavailableError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keeper import PeerKeeper
@@ -78,7 +78,7 @@ class LightNode(WatchedNode):
         )
         self._pulse: Final = Pulse(host, changed=self._peers_changed)
         self._pool: Final = PeerPool(
-            host, clock=time.monotonic, admits=lambda peer: self._introductions.admits(peer) and self._pulse.beats(peer)
+            host, clock=monotonic_s, admits=lambda peer: self._introductions.admits(peer) and self._pulse.beats(peer)
         )
         self._push: Final = PushClient(host, self._pool, options)
         self._store: Final = StoreClient(host, self._pool, options)
@@ -87,14 +87,14 @@ class LightNode(WatchedNode):
             host,
             self._pool,
             options,
-            clock=time.monotonic,
+            clock=monotonic_s,
             hand_on=self._listeners.hear,
             changed=self._show_status,
         )
         self._presence: Final = PresenceKeeper(
-            present=self._store.present, push=self._push.push, options=options, clock=time.monotonic
+            present=self._store.present, push=self._push.push, options=options, clock=monotonic_s
         )
-        rng = random.Random()  # noqa: S311 - spreads attempts to connect, guards nothing
+        rng = random.Random(random_bytes(16))  # noqa: S311 - spreads attempts to connect, guards nothing
         self._keeper: Final = PeerKeeper(host, addresses, rng=rng, longest_pause_s=_LONGEST_PAUSE_S)
 
     @classmethod

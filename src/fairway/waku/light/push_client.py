@@ -10,11 +10,11 @@ it to nobody is believed only when no other node does better. 503 and 505 are al
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fairway.environment import new_uuid
 from fairway.errors import DecodeError
 from fairway.waku.libp2p.errors import Libp2pError
 from fairway.waku.libp2p.host import Host
@@ -107,7 +107,7 @@ class PushClient:
         protocol = next((protocol for protocol in PUSH_PROTOCOLS if protocol in served), LIGHTPUSH_PROTOCOL)
         encode, decode = _VERSIONS[protocol]
         request = LightPushRequest(
-            request_id=str(uuid.uuid4()), pubsub_topic=message.pubsub_topic, message_bytes=message.encoded
+            request_id=new_uuid(), pubsub_topic=message.pubsub_topic, message_bytes=message.encoded
         )
         try:
             encoded = await ask(

@@ -8,7 +8,6 @@ on the way is left out as long as another one answers.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from fairway.environment import new_uuid
 from fairway.errors import DecodeError, StoreQueryError
 from fairway.waku.libp2p.errors import IdentityError, Libp2pError
 from fairway.waku.libp2p.host import Host
@@ -100,7 +100,7 @@ class StoreClient:
     async def _page(self, peer: PeerId, query: StoreQuery, cursor: bytes | None) -> _NodePage:
         by_hash = bool(query.message_hashes)
         request = StoreQueryRequest(
-            request_id=str(uuid.uuid4()),
+            request_id=new_uuid(),
             include_data=True,
             pubsub_topic=None if by_hash else query.pubsub_topic or None,
             content_topics=() if by_hash else query.content_topics,
@@ -136,7 +136,7 @@ class StoreClient:
         cursor: bytes | None = None
         for _ in hashes:  # a page holds at least one
             request = StoreQueryRequest(
-                request_id=str(uuid.uuid4()),
+                request_id=new_uuid(),
                 include_data=False,
                 message_hashes=hashes,
                 pagination_forward=True,

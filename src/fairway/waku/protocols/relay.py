@@ -8,13 +8,13 @@ not UTF-8, and an attacker could otherwise make us disconnect honest peers.
 from __future__ import annotations
 
 import random
-import time
 from types import TracebackType
 from typing import Final, Self
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 
+from fairway.environment import time_ns
 from fairway.waku.libp2p.gossipsub.codec import Message
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.pubsub import PubSub, PubSubStatistics
@@ -87,7 +87,7 @@ class Relay:
 
     def judge(self, message: Message) -> ValidationResult:
         """Return whether a message is accepted, ignored or rejected."""
-        if not isinstance(self._rules.judge(message.topic, message.data, time.time_ns()), Refusal):
+        if not isinstance(self._rules.judge(message.topic, message.data, time_ns()), Refusal):
             return ValidationResult.ACCEPT
         return ValidationResult.IGNORE if _is_protobuf(message.data) else ValidationResult.REJECT
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
+from fairway.environment import monotonic_s
 from fairway.waku.libp2p.connection import Direction
 from fairway.waku.libp2p.errors import FrameError, Libp2pError
 from fairway.waku.libp2p.gossipsub.codec import MAX_RPC_BYTES, Message
@@ -110,7 +110,7 @@ class PubSub:
 
     def subscribe(self, topic: str, validator: Validator) -> Subscription[Deliver]:
         """Join a topic and return a subscription to the valid messages of peers; closing it leaves the topic."""
-        effects = self._router.subscribe(topic, validator, time.monotonic())
+        effects = self._router.subscribe(topic, validator, monotonic_s())
         reader: Subscription[Deliver] = Subscription(
             on_close=lambda: self._leave(topic), size_of=lambda delivered: len(delivered.message.data)
         )
@@ -123,7 +123,7 @@ class PubSub:
 
         Waits up to `_ROOM_TIMEOUT_S` for peers that read slowly.
         """
-        effects = self._router.publish(message, time.monotonic())
+        effects = self._router.publish(message, monotonic_s())
         self._run(effects)
         links = {
             peer: link
@@ -180,7 +180,7 @@ class PubSub:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._options.heartbeat_interval_s)
-            now_s = time.monotonic()
+            now_s = monotonic_s()
             for peer in self._router.graylisted(now_s):
                 self._part_with(peer, "its score is too low")
             self._look_around()
@@ -214,7 +214,7 @@ class PubSub:
         if link is not None:
             link.writer.cancel()
             link.outbox.drop_messages()
-            self._router.remove_peer(peer, time.monotonic())
+            self._router.remove_peer(peer, monotonic_s())
 
     def _part_with(self, peer: PeerId, reason: str) -> None:
         _LOG.debug("parting with %s: %s", peer, reason)
@@ -246,7 +246,7 @@ class PubSub:
         try:
             while (frame := await stream.read_frame(MAX_RPC_BYTES)) is not None and not self._closed:
                 self._meet(peer)
-                self._run(self._router.receive(peer, frame, time.monotonic()))
+                self._run(self._router.receive(peer, frame, monotonic_s()))
                 frames += 1
                 # Reading buffered data does not yield, so let other tasks run.
                 if frames % _FRAMES_PER_TURN == 0 or len(frame) > _WRITE_BYTES:
@@ -277,4 +277,4 @@ class PubSub:
 
     def _leave(self, topic: str) -> None:
         del self._readers[topic]
-        self._run(self._router.unsubscribe(topic, time.monotonic()))
+        self._run(self._router.unsubscribe(topic, monotonic_s()))

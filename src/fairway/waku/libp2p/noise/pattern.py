@@ -17,6 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from fairway.environment import random_bytes
 from fairway.waku.libp2p.errors import HandshakeError, HandshakeFault
 
 PROTOCOL_NAME: Final = b"Noise_XX_25519_ChaChaPoly_SHA256"
@@ -68,7 +69,7 @@ class SessionKeys:
 
 def generate_noise_key() -> X25519PrivateKey:
     """Make a new X25519 key: a static one for a node's lifetime, or an ephemeral one for a single handshake."""
-    return X25519PrivateKey.generate()
+    return X25519PrivateKey.from_private_bytes(random_bytes(KEY_BYTES))
 
 
 class SymmetricState:
