@@ -91,11 +91,20 @@ def test_the_faults_of_the_network_leave_what_people_do_as_it_was():
 
 
 def test_a_script_is_in_the_order_of_time_and_holds_everything_that_can_happen():
-    script = write_script(BUSY)
-    times = [action.at_ms for action in script]
-    assert times == sorted(times)
-    assert 0 <= times[0] <= times[-1] < BUSY.duration_ms
-    assert {action.deed for action in script} == set(Deed)
+    light = replace(
+        BUSY,
+        service_nodes=3,
+        resets_per_hour=4.0,
+        stalls_per_hour=4.0,
+        clock_skew_ms=0,
+        clock_jumps_per_hour=0.0,
+        blips_per_hour=0.0,
+    )
+    for plan in (BUSY, light):
+        times = [action.at_ms for action in write_script(plan)]
+        assert times == sorted(times)
+        assert 0 <= times[0] <= times[-1] < plan.duration_ms
+    assert {action.deed for plan in (BUSY, light) for action in write_script(plan)} == set(Deed)
 
 
 def test_nobody_does_anything_before_joining_or_after_leaving():

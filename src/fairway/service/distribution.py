@@ -54,7 +54,8 @@ class Distribution:
         self._archive: Final = archive
         self._filters: Final = filters
         self._pusher: Final = pusher
-        self._loss: Final = loss
+        self.loss = loss
+        """Share of messages that `loses` drops; can be set at any time."""
         self._rng: Final = rng
         self._seen: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
         self._listeners: dict[Subscription[RoutedMessage], Wanted] = {}
@@ -97,7 +98,7 @@ class Distribution:
 
     def loses(self) -> bool:
         """Draw whether the option ``loss`` drops a message; count it if so."""
-        lost = bool(self._loss) and self._rng.random() < self._loss
+        lost = bool(self.loss) and self._rng.random() < self.loss
         self._lost += lost
         return lost
 

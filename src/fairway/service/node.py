@@ -111,19 +111,26 @@ class ServiceNode(WatchedNode):
         self._keeper: Final = PeerKeeper(host, [Multiaddr.parse(peer) for peer in options.peers], rng=rng)
 
     @classmethod
-    async def start(cls, options: ServiceOptions | None = None, *, key: IdentityKey | None = None) -> Self:
+    async def start(
+        cls,
+        options: ServiceOptions | None = None,
+        *,
+        key: IdentityKey | None = None,
+        archive: NodeArchive | None = None,
+    ) -> Self:
         """Open the archive, listen, and serve until `close`.
 
-        Without ``key`` the node gets a new identity. Raises `ConfigurationError` for options that cannot work,
-        `StorageError` if the archive cannot be opened, and `OSError` if a port is in use.
+        Without ``key`` the node gets a new identity. ``archive`` takes the place of that of the options, and is closed
+        with the node. Raises `ConfigurationError` for options that cannot work, `StorageError` if the archive cannot be
+        opened, and `OSError` if a port is in use.
         """
         chosen = options or ServiceOptions()
         rng = random.Random(chosen.seed)  # noqa: S311 - chooses peers and losses, no secrets
         exits = AsyncExitStack()
         try:
-            archive = None
-            if chosen.archive is not None:
+            if archive is None and chosen.archive is not None:
                 archive = await open_archive(chosen.archive, chosen.retention)
+            if archive is not None:
                 exits.push_async_callback(archive.close)
             host = await Host.start(
                 key=key,

@@ -40,6 +40,7 @@ _SHARES: Final = (
     "store_lies",
     "store_cuts",
     "restamped",
+    "garbled",
     "burst_repeats",
     "cipher_failures",
     "option_changes",
@@ -56,8 +57,14 @@ _RATES: Final = (
     "blips_per_hour",
     "storage_faults_per_hour",
     "pauses_per_hour",
+    "resets_per_hour",
+    "stalls_per_hour",
 )
 _COUNTS: Final = ("joins", "leaves", "partitions", "slow_uplinks", "slow_readers", "bursts", "hostile")
+_OF_LIGHT_CLIENTS: Final = ("resets_per_hour", "stalls_per_hour", "garbled")
+_NOT_OF_LIGHT_CLIENTS: Final = ("restamped", "clock_skew_ms", "clock_jumps_per_hour", "blips_per_hour")
+"""Service nodes relay messages as they are, and those of The Waku Network refuse what is stamped 20 s off."""
+_MAX_SERVICE_NODES: Final = 20
 _MAX_BURST: Final = 1_000
 _MAX_SKEW_MS: Final = HOUR_MS
 _MAX_DISK_MS: Final = 60_000
@@ -156,6 +163,14 @@ class SimulationPlan:
     """Share of the store's answers that end before their end, though never two in a row."""
     restamped: float = 0.0
     """Share of messages to which a service node gives another timestamp: hints of their sender lead nowhere."""
+    service_nodes: int = 0
+    """Service nodes that participants use as light clients over streams; 0 for a network without streams."""
+    resets_per_hour: float = 0.0
+    """Times that a light client loses connections with service nodes."""
+    stalls_per_hour: float = 0.0
+    """Times that links of a light client are silent for up to two minutes, of which nobody is told."""
+    garbled: float = 0.0
+    """Share of the answers of service nodes that are cut short, damaged, too long or slow."""
     store: StoreKind = StoreKind.MEMORY
     """Where participants keep the state of their channels."""
     storage_faults_per_hour: float = 0.0
@@ -255,6 +270,13 @@ class SimulationPlan:
         _require(self.node_rate is None or self.node_rate > 0, self, "node_rate", "more than 0 messages a second")
         _require(self.settle_ms >= 0, self, "settle_ms", "0 or more")
         _require(self.rate_limit is None or self.rate_limit >= 1, self, "rate_limit", "at least 1 transmission")
+        _require(0 <= self.service_nodes <= _MAX_SERVICE_NODES, self, "service_nodes", f"0 to {_MAX_SERVICE_NODES}")
+        for name in _OF_LIGHT_CLIENTS:
+            is_off = self.service_nodes or not getattr(self, name)
+            _require(bool(is_off), self, name, "0 without service_nodes")
+        for name in _NOT_OF_LIGHT_CLIENTS:
+            is_off = not (self.service_nodes and getattr(self, name))
+            _require(is_off, self, name, "0 with service_nodes")
         self.faults()
         self.options()
 

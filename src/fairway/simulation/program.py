@@ -11,7 +11,7 @@ the same request id, what was not accepted before, and asks the receipts of acce
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -157,6 +157,8 @@ class Program:
     async def run(self) -> None:
         """Live until the channel fails; raises what it fails with."""
         arguments = self._open_channel()
+        if arguments.connect is not None:
+            await arguments.connect()
         channel = await create_reliable_channel(
             arguments.node,
             arguments.channel_id,
@@ -372,6 +374,8 @@ class ChannelArguments:
     options: ReliableChannelOptions
     store: ChannelStore
     encryption: Encryption | None
+    connect: Callable[[], Awaitable[None]] | None = None
+    """Connects the node, where that takes time; raises `NodeUnavailableError`."""
 
 
 def is_expected(error: BaseException) -> bool:

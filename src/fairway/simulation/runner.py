@@ -49,6 +49,10 @@ _SLOW_MS: Final = 2_000
 _BUSY_MS: Final = 200
 """How long an application takes over it that has something to do: long enough to be killed amid it."""
 _LAST_SPEAKERS: Final = 4
+_CONNECTED_MS: Final = 60_000
+"""Within this time a light client that starts has found service nodes, and so has its program opened its channel."""
+_SILENT_MS: Final = (1_000, 5_000, 20_000, 40_000, 120_000)
+"""How long a link is silent: shorter and longer than what a light client, a request or a keep-alive waits."""
 _HARMLESS: Final = frozenset({Deed.SEND, Deed.EPHEMERAL})
 _SURE: Final = 1e-4
 """Chance that an acknowledgement, repeated in each sync message, is lost for longer than `_heard_of_ms`."""
@@ -57,6 +61,7 @@ _KEY: Final = bytes(range(32))
 _LONGEST_SETTLING: Final = 9
 """How many times the longest wait without a delivery the world may take in all."""
 _STORES_TROUBLES: Final = (
+    "service_nodes",
     "store_gaps",
     "store_lag_ms",
     "store_lies",
@@ -65,7 +70,7 @@ _STORES_TROUBLES: Final = (
     "cipher_failures",
 )
 """Troubles by which a store that was read need not have brought everything."""
-_HOLD_BACK: Final = ("rate_limit", "refusals", "answer_loss", "silence", "node_rate", "slow_uplinks")
+_HOLD_BACK: Final = ("service_nodes", "rate_limit", "refusals", "answer_loss", "silence", "node_rate", "slow_uplinks")
 """Troubles by which a sync message that cites something waits while newer content leaves."""
 _KEEP_FROM_SPEAKING: Final = (
     *_HOLD_BACK,
@@ -141,6 +146,8 @@ class Run:
             encryption=self._cipher_of,
             disk=self._disk,
             skew_ms=lambda _: self._dice.randint(-plan.clock_skew_ms, plan.clock_skew_ms),
+            service_nodes=plan.service_nodes,
+            garbled=plan.garbled,
         )
         rules = WireRules(plan.profile, plan.options().sds)
         rules.order_is_checked = not plan.cipher_delay_ms
@@ -205,7 +212,7 @@ class Run:
 
     def through(self, progress: Progress) -> SimulationReport:
         """Run to the end."""
-        with self.world, _quiet_log():
+        with _quiet_log(), self.world:
             try:
                 report = self._through(progress)
             finally:
@@ -232,6 +239,8 @@ class Run:
         if quiet:
             unkept += self._scenes.start_all_again()
             self._run(MOMENT_MS)
+            if plan.service_nodes:
+                self.world.run(_CONNECTED_MS, lambda: all(each.channel for each in self.world.participants.values()))
             unkept += self._scenes.ask_again()
             # A message cites all that is uncited, such as a segment of a participant that has left. This one does so
             # before the messages that all must acknowledge.
@@ -376,6 +385,10 @@ class Run:
                 world.find_node(name)
             case Deed.DEAF:
                 world.deafen(name)
+            case Deed.RESET:
+                world.reset(name, action.number)
+            case Deed.STALL:
+                world.stall(name, action.number, _SILENT_MS[action.number % len(_SILENT_MS)])
             case Deed.CLOCK:
                 self._clocks.set(name, action.number)
             case Deed.BLIP:

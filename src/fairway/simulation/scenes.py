@@ -275,7 +275,14 @@ class Scenes:
     def has_heirs(self) -> bool:
         """Whether what somebody said who left is looked for: where nothing else is amiss, and a loss is soon told."""
         plan, timeout_ms = self._plan, self._plan.lost_timeout_ms
-        amiss = plan.rate_limit or plan.hostile or plan.encrypted or plan.clock_skew_ms or plan.clock_jumps_per_hour
+        amiss = (
+            plan.service_nodes
+            or plan.rate_limit
+            or plan.hostile
+            or plan.encrypted
+            or plan.clock_skew_ms
+            or plan.clock_jumps_per_hour
+        )
         is_sound = all(each.channel is not None for each in self._world.participants.values())
         return not amiss and plan.repairs and is_sound and 2 * self._inherited_ms > timeout_ms > self._inherited_ms
 

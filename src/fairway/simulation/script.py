@@ -60,11 +60,15 @@ class Deed(Enum):
     FORGE = "forge"
     JOIN = "join"
     LEAVE = "leave"
+    RESET = "lose connections"
+    STALL = "have silent links"
     SEVER = "sever"
     MEND = "mend"
 
 
-_MOMENTARY: Final = frozenset({Deed.CRASH, Deed.CUT, Deed.PAUSE, Deed.DISK, Deed.DEAF, Deed.FORGE})
+_MOMENTARY: Final = frozenset(
+    {Deed.CRASH, Deed.CUT, Deed.PAUSE, Deed.DISK, Deed.DEAF, Deed.FORGE, Deed.RESET, Deed.STALL}
+)
 _AMID_SENDS: Final = 0.5
 _SOON: Final = (0.0, 4.5)
 """How soon after a send, as powers of ten of milliseconds: from before it is kept until it has been repeated."""
@@ -137,6 +141,7 @@ def write_script(plan: SimulationPlan) -> tuple[Action, ...]:
     for name, (first, last) in stays.items():
         for at_ms in _times(cuts, plan.cuts_per_hour, first, last):
             actions.append(Action(at_ms=at_ms, deed=Deed.CUT, names=(name,)))
+    actions += _lost_links(plan, stays)
     actions += _partitions(plan, rng, stays)
     actions += _bursts(plan, rng, stays)
     actions += _forgeries(plan, rng)
@@ -211,6 +216,14 @@ def _absences(plan: SimulationPlan, rng: random.Random, name: str, first: int, l
         yield Action(at_ms=at_ms, deed=Deed.CUT_OFF, names=(name,))
         yield Action(at_ms=noticed_ms, deed=Deed.OFFLINE, names=(name,))
         yield Action(at_ms=back_ms, deed=Deed.ONLINE, names=(name,))
+
+
+def _lost_links(plan: SimulationPlan, stays: dict[str, tuple[int, int]]) -> Iterator[Action]:
+    dice = random.Random(f"links/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
+    for name, (first, last) in stays.items():
+        for deed, rate in ((Deed.RESET, plan.resets_per_hour), (Deed.STALL, plan.stalls_per_hour)):
+            for at_ms in _times(dice, rate, first, last):
+                yield Action(at_ms=at_ms, deed=deed, names=(name,), number=dice.randrange(1 << 32))
 
 
 def _partitions(plan: SimulationPlan, rng: random.Random, stays: dict[str, tuple[int, int]]) -> Iterator[Action]:

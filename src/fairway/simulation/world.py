@@ -25,11 +25,13 @@ from fairway.protocol.effects import Change
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.stack import Stack
 from fairway.simulation.keeping import Kept
+from fairway.simulation.light import LightNetwork, LightSeat
 from fairway.simulation.program import ChannelArguments, Habits, Program, Wish, is_expected
 from fairway.simulation.script import Asking
 from fairway.storage.channel_store import ChannelStore, SendOutcome, Stored, StoredRequest, TracePoint, Write
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop
+from fairway.testing.internet import LOOPBACK
 from fairway.units import NS_PER_MS
 from fairway.waku.local import LocalNetwork, LocalNode, NetworkFaults
 from fairway.waku.node import RoutedMessage, StoreQuery
@@ -114,7 +116,7 @@ class Participant:
 
     name: str
     machine: Machine
-    node: LocalNode
+    node: LocalNode | LightSeat
     store: ChannelStore
     process: Process
     program: Program
@@ -173,20 +175,28 @@ class World:
         encryption: Callable[[str], Encryption | None] = lambda _: None,
         disk: SimulatedDisk | None = None,
         skew_ms: Callable[[str], int] = lambda _: 0,
+        service_nodes: int = 0,
+        garbled: float = 0.0,
     ) -> None:
         """Make a world in which all participants are online.
 
         ``options_of`` gives the options of a participant's life, by name and number of the life, in place of the same
         ``options`` for all; ``habits_of`` says how its application reads; ``encryption`` gives each participant its
         hook; ``disk`` keeps their channels, which otherwise are in memory that survives crashes; ``skew_ms`` is how far
-        a clock is ahead.
+        a clock is ahead. With ``service_nodes`` participants are light clients of so many, which garble a share of
+        their answers.
         """
         self.loop = VirtualLoop(seed)
         self._context = copy_context()
         self._machine = Machine(self.loop, start_ns=START_MS * NS_PER_MS)
         self._context.run(set_environment, self._machine)
-        self.network: LocalNetwork = self._context.run(
-            partial(LocalNetwork, faults or NetworkFaults(), seed=seed, clock_ns=self._machine.time_ns)
+        self.options = options or ReliableChannelOptions()
+        self.network: LocalNetwork | LightNetwork = (
+            self._context.run(partial(self._light_network, faults, service_nodes, garbled, content_topic, seed))
+            if service_nodes
+            else self._context.run(
+                partial(LocalNetwork, faults or NetworkFaults(), seed=seed, clock_ns=self._machine.time_ns)
+            )
         )
         self.network.observers.append(self._published)
         self.network.loss_observers.append(self._lost)
@@ -195,7 +205,6 @@ class World:
         self.network.refusal_observers.append(self._refused)
         self.network.query_observers.append(self._queried)
         self.observers: list[Observer] = []
-        self.options = options or ReliableChannelOptions()
         self._options_of = options_of or (lambda _name, _life: self.options)
         self._habits_of = habits_of
         self._seed = seed
@@ -218,6 +227,8 @@ class World:
         self.participants: dict[str, Participant] = {}
         self.departed: dict[str, Participant] = {}
         """Who left for good, as they were when they did."""
+        if isinstance(self.network, LightNetwork):
+            self._within(self.network.start)
         for name in names:
             self.join(name)
 
@@ -239,11 +250,26 @@ class World:
         """The true time, in milliseconds since the Unix epoch."""
         return START_MS + self.loop.time_ns() // NS_PER_MS
 
+    def _light_network(
+        self, faults: NetworkFaults | None, service_nodes: int, garbled: float, content_topic: str, seed: int
+    ) -> LightNetwork:
+        return LightNetwork(
+            self.loop,
+            lambda address: Machine(self.loop, start_ns=START_MS * NS_PER_MS, address=address),
+            service_nodes=service_nodes,
+            faults=faults or NetworkFaults(),
+            garbled=garbled,
+            options=self.options,
+            content_topic=content_topic,
+            seed=seed,
+        )
+
     # What participants do.
 
     def join(self, name: str) -> Participant:
         """Add a participant without a past."""
-        machine = Machine(self.loop, start_ns=START_MS * NS_PER_MS, skew_ms=self._skew_ms(name))
+        address = self.network.address_of(name) if isinstance(self.network, LightNetwork) else LOOPBACK
+        machine = Machine(self.loop, start_ns=START_MS * NS_PER_MS, skew_ms=self._skew_ms(name), address=address)
         habits, options = self._habits_of(name), self._options_of(name, 1)
         wishes: dict[str, Wish] = {}
         dice = random.Random(f"{self._seed}/{name}")  # noqa: S311 - reproducible, and guards nothing
@@ -381,6 +407,16 @@ class World:
         """Have the service node of a participant forget what it subscribed to."""
         self._within(self.participants[name].node.go_deaf)
 
+    def reset(self, name: str, number: int) -> None:
+        """End the connections of a light client with a service node, or with all."""
+        if isinstance(self.network, LightNetwork):
+            self._within(self.network.reset, name, number)
+
+    def stall(self, name: str, number: int, for_ms: int) -> None:
+        """Let links of a light client be silent for a while."""
+        if isinstance(self.network, LightNetwork):
+            self._within(self.network.stall, name, number, for_ms)
+
     def set_clock(self, name: str, ahead_ms: int) -> None:
         """Set the clock of a participant."""
         self.participants[name].machine.skew_ms = ahead_ms
@@ -455,6 +491,7 @@ class World:
                 partial(self._miskept, name),
             ),
             encryption=self._encryption(name),
+            connect=participant.node.start if isinstance(participant.node, LightSeat) else None,
         )
 
     def _start(self, participant: Participant) -> None:
@@ -503,9 +540,9 @@ class World:
     def _divide(self) -> None:
         """Tell the network who reaches whom."""
         sides = [side - self._cut_off.keys() for side in self._sides]
-        self.network.partition(*(side for side in sides if side), *({name} for name in self._cut_off))
+        self._within(self.network.partition, *(side for side in sides if side), *({name} for name in self._cut_off))
         if not sides and not self._cut_off:
-            self.network.heal()
+            self._within(self.network.heal)
 
     def _store(self, name: str) -> ChannelStore:
         """Return the store for the next life of a participant."""

@@ -21,12 +21,9 @@ from collections.abc import Callable, Collection, Iterator
 from contextvars import Context, copy_context
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fairway.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from fairway.testing.loop import VirtualLoop
 
 LOOPBACK: Final = "127.0.0.1"
 _LOCAL_NAMES: Final = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "", None})  # noqa: S104 - read, not bound
@@ -51,7 +48,7 @@ _Packet = bytes | _Signal
 class SimulatedInternet:
     """The network of a `VirtualLoop`, as ``loop.internet``; machines are known by their addresses."""
 
-    def __init__(self, loop: VirtualLoop, seed: int = 0) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, seed: int = 0) -> None:
         self.random = random.Random(f"internet/{seed}")  # noqa: S311 - reproducible, and guards nothing
         """Draws delays, pieces and damage."""
         self.min_delay_ms = 10
@@ -270,7 +267,7 @@ class SimulatedServer(asyncio.AbstractServer):
 
     def __init__(
         self,
-        loop: VirtualLoop,
+        loop: asyncio.AbstractEventLoop,
         place: tuple[str, int],
         factory: Callable[[], asyncio.BaseProtocol],
         closed: Callable[[], None],
@@ -339,7 +336,7 @@ class _End(asyncio.Transport):
     def __init__(
         self,
         internet: SimulatedInternet,
-        loop: VirtualLoop,
+        loop: asyncio.AbstractEventLoop,
         context: Context,
         local: tuple[str, int],
         remote: tuple[str, int],

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import inspect
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -31,6 +32,8 @@ START_NS: Final = 1_760_000_000_000_000_000
 """Wall-clock time at the start of virtual time, in Unix nanoseconds: 2025-10-09 08:53:20 UTC."""
 _MAX_TURNS: Final = 1_000_000
 """Turns of the loop without time passing, after which `Deadlock` is raised."""
+_MAX_CLEAN_UPS: Final = 100
+"""Parts of the clean-up code of one task, such as one ``finally`` within another."""
 _SHOWN: Final = 5
 
 
@@ -145,11 +148,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.errors.append(context)
 
     def abandon(self, task: asyncio.Task[Any]) -> None:
-        """End a task without a report. Its clean-up code runs up to the first ``await``."""
+        """End a task without a report. Its clean-up code runs, each part of it up to its first ``await``."""
         self._tasks.pop(task, None)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
-        with suppress(Exception, asyncio.CancelledError):
-            task.get_coro().close()
+        _end(task.get_coro())
 
     def close(self) -> None:
         """Close the loop; tasks that are not done end where they are."""
@@ -281,6 +283,20 @@ class Process:
         """Add a task that the program started."""
         self._tasks[task] = None
         task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
+
+
+def _end(coroutine: Any) -> None:
+    """End a coroutine where it is, beginning with the innermost that it awaits.
+
+    Otherwise one that awaits something in its clean-up would stay behind.
+    """
+    for _ in range(_MAX_CLEAN_UPS):
+        awaited = getattr(coroutine, "cr_await", None)
+        if inspect.iscoroutine(awaited):
+            _end(awaited)
+        with suppress(Exception, asyncio.CancelledError):
+            coroutine.close()
+            return
 
 
 def _address() -> str:

@@ -159,6 +159,10 @@ class Host:
         if is_new:
             self._identify.push_soon()
 
+    def handler_of(self, protocol: str) -> StreamHandler | None:
+        """Return the handler of a protocol, or None if the host does not serve it."""
+        return self._handlers.handler_of(protocol)
+
     async def connect(self, address: Multiaddr | str, *, timeout_s: float = 10.0) -> Connection:
         """Return a connection with the peer at an address: an open one, or a new one.
 

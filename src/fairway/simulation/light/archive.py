@@ -1,0 +1,89 @@
+"""`TroubledArchive`: the archive of a simulated service node, which lacks messages, is late, cuts answers, and lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from fairway.service.archives import ArchiveStatistics, NodeArchive
+from fairway.waku.local.faults import FaultDice
+from fairway.waku.local.lies import false_page
+from fairway.waku.message_store import MemoryMessageStore
+from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
+
+_MAX_MESSAGES: Final = 100_000
+_MAX_BYTES: Final = 268_435_456
+
+
+class TroubledArchive(NodeArchive):
+    """Keeps messages in memory that outlives its node, as a database does."""
+
+    def __init__(self, dice: FaultDice, later: Callable[[int, Callable[[], object]], None]) -> None:
+        """``later`` does something after so many milliseconds, whether the node lives then or not."""
+        self._dice: Final = dice
+        self._later: Final = later
+        self._store: Final = MemoryMessageStore(max_messages=_MAX_MESSAGES, max_bytes=_MAX_BYTES)
+        self._cut_short: set[tuple[bool, bool]] = set()
+        self.missed = 0
+        """Messages that it should have and has not."""
+        self.stored = 0
+        self.queries = 0
+        self.belied = 0
+        """Answers that were false."""
+
+    def __iter__(self) -> Iterator[RoutedMessage]:
+        """Yield all messages, oldest first."""
+        cursor: bytes | None = None
+        while True:
+            page = self._store.page(StoreQuery(), cursor, lambda _: True)
+            yield from page.messages
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def put(self, message: RoutedMessage, received_ns: int) -> None:
+        """Keep a message, soon."""
+        if not self._dice.is_stored():
+            self.missed += 1
+        elif self._dice.faults.store_lag_ms:
+            self._later(self._dice.faults.store_lag_ms, lambda: self._keep(message, received_ns))
+        else:
+            self._keep(message, received_ns)
+
+    def _keep(self, message: RoutedMessage, received_ns: int) -> None:
+        self.stored += self._store.put(message, received_ns)
+
+    async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
+        """Return a page of the answer to a query."""
+        self.queries += 1
+        faults = self._dice.faults
+        if faults.store_page is not None:
+            query = replace(query, page_size=min(query.page_size, faults.store_page))
+        page = self._store.page(query, cursor, lambda _: True)
+        kind = (query.newest_first, bool(query.message_hashes))
+        if kind not in self._cut_short and self._dice.is_cut():
+            self._cut_short.add(kind)
+            kept = len(page.messages) // 2
+            messages = page.messages[len(page.messages) - kept :] if query.newest_first else page.messages[:kept]
+            return StorePage(messages=messages)
+        self._cut_short.discard(kind)
+        if not self._dice.is_false():
+            return page
+        self.belied += 1
+        return false_page(
+            page,
+            query,
+            cursor,
+            anything=lambda: self._store.page(StoreQuery(newest_first=True), None, lambda _: True).messages,
+            dice=self._dice.random,
+        )
+
+    async def statistics(self) -> ArchiveStatistics:
+        """Return counts."""
+        return ArchiveStatistics(
+            messages=len(self._store), size_bytes=0, waiting=0, dropped=self.missed, queries=self.queries
+        )
+
+    async def close(self) -> None:
+        """Keep everything: the node may be started again."""

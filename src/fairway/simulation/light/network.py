@@ -1,0 +1,386 @@
+"""`LightNetwork`: service nodes on machines of their own, which light clients use over a `SimulatedInternet`.
+
+The service nodes are those that ship, with relay, light push, filter and store; they relay among each other. What goes
+wrong with connections the internet does; what goes wrong in answers, `fairway.simulation.light.troubles`. The archive
+of a service node outlives it. Every other service node returns from its death under another peer id, and is known by
+its address alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextvars import copy_context
+from typing import Final
+
+from fairway.errors import ConfigurationError
+from fairway.options import ReliableChannelOptions
+from fairway.service.node import ServiceNode
+from fairway.service.options import ServiceOptions
+from fairway.simulation.light.archive import TroubledArchive
+from fairway.simulation.light.seat import LightSeat
+from fairway.simulation.light.troubles import Troubles, trouble
+from fairway.testing import Machine, Process, VirtualLoop
+from fairway.units import MS_PER_S
+from fairway.waku.libp2p.keys import IdentityKey
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.local import NetworkFaults, NetworkStatistics
+from fairway.waku.local.faults import AT_ONCE, FaultDice
+from fairway.waku.node import RoutedMessage, SendResult, StoreQuery
+from fairway.waku.protocols.request_limiter import RequestRate
+from fairway.wire.filter import MessagePush, encode_message_push
+from fairway.wire.topics import autoshard
+from fairway.wire.waku_message import WakuMessage
+
+_PORT: Final = 60_000
+_UPLINK_BYTES: Final = 8_000
+"""What a message takes of a slow uplink, with all that goes on beside it."""
+
+
+class _WatchedNode(ServiceNode):
+    """A service node that tells what it publishes."""
+
+    watch: Callable[[RoutedMessage], object]
+
+    async def publish(self, pubsub_topic: str, encoded: bytes, message: WakuMessage) -> int:
+        """Publish a message."""
+        self.watch(RoutedMessage.of(pubsub_topic, message, encoded))
+        return await super().publish(pubsub_topic, encoded, message)
+
+
+class _Service:
+    """One service node over all its lives."""
+
+    def __init__(self, network: LightNetwork, number: int, machine: Machine, archive: TroubledArchive) -> None:
+        self.number, self.machine, self.archive = number, machine, archive
+        self.lives = 0
+        self.node: _WatchedNode | None = None
+        self.process = Process(self.name, machine)
+        self._network = network
+
+    @property
+    def name(self) -> str:
+        return f"service-{self.number}"
+
+    @property
+    def is_reborn(self) -> bool:
+        """Whether it has another peer id in each life."""
+        return bool(self.number % 2)
+
+    @property
+    def key(self) -> IdentityKey:
+        life = self.lives if self.is_reborn else 0
+        return IdentityKey.from_secret(f"{self.name} of life {life}".encode().rjust(32, b".")[:32])
+
+    @property
+    def multiaddr(self) -> Multiaddr:
+        """Where clients find it, with its peer id unless that changes."""
+        address = Multiaddr.of(self.machine.address, _PORT, transport="tcp")
+        return address if self.is_reborn else address.with_peer_id(PeerId.from_public_key(self.key.public_key))
+
+    def start(self) -> None:
+        self.lives += 1
+        self.machine.loop.internet.power_on(self.machine.address)
+        self.process = Process(self.name, self.machine)
+        self.process.spawn(self._serve())
+
+    async def _serve(self) -> None:
+        self.node = await _WatchedNode.start(self._network.service_options(self), key=self.key, archive=self.archive)
+        self.node.watch = self._network.published
+        self._network.attach(self)
+
+    def end(self, *, silently: bool) -> None:
+        internet, address = self.machine.loop.internet, self.machine.address
+        if silently:
+            internet.power_off(address)
+        else:
+            internet.kill(address)
+        self.node = None
+        self.process.kill()
+
+
+class LightNetwork:
+    """A network of service nodes and light clients, in the place of a `LocalNetwork`."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        machine: Callable[[str], Machine],
+        *,
+        service_nodes: int,
+        faults: NetworkFaults,
+        garbled: float,
+        options: ReliableChannelOptions,
+        content_topic: str,
+        seed: int,
+    ) -> None:
+        """Make a network whose service nodes `start` starts; ``machine`` makes a machine at an address."""
+        if service_nodes < 1:
+            raise ConfigurationError(f"light clients need at least one service node, not {service_nodes}")
+        self.observers: list[Callable[[str, RoutedMessage], None]] = []
+        self.loss_observers: list[Callable[[str, RoutedMessage], None]] = []
+        self.hearing_observers: list[Callable[[str, RoutedMessage], None]] = []
+        self.sending_observers: list[Callable[[str, RoutedMessage], None]] = []
+        self.refusal_observers: list[Callable[[str, RoutedMessage, int], None]] = []
+        self.query_observers: list[Callable[[str, StoreQuery, bytes | None], None]] = []
+        self.cluster_id = options.cluster_id
+        self._shards: Final = options.shard_count
+        self._pubsub_topic: Final = autoshard(content_topic, options.cluster_id, options.shard_count)
+        self._loop: Final = loop
+        self._internet: Final = loop.internet
+        self._dice: Final = FaultDice(faults, seed)
+        self._troubles: Final = Troubles(self._dice, garbled)
+        self._context: Final = copy_context()
+        self._services: Final = [
+            _Service(self, number, machine(f"10.0.0.{number + 1}"), TroubledArchive(self._dice, self._later))
+            for number in range(service_nodes)
+        ]
+        self._addresses: dict[str, str] = {}
+        self._seats: dict[str, LightSeat] = {}
+        self._senders: dict[bytes, str] = {}
+        self._taken: set[bytes] = set()
+        self._ended: dict[str, _Service] = {}
+        self._published = self._published_bytes = self._refused = self._delivered = 0
+        self.faults = faults
+
+    def __repr__(self) -> str:
+        return f"<LightNetwork of {len(self._services)} service nodes and {len(self._seats)} light clients>"
+
+    def start(self) -> None:
+        """Start the service nodes."""
+        for service in self._services:
+            service.start()
+
+    # As a `LocalNetwork`.
+
+    @property
+    def faults(self) -> NetworkFaults:
+        """The faults of the network; can be set at any time."""
+        return self._dice.faults
+
+    @faults.setter
+    def faults(self, faults: NetworkFaults) -> None:
+        self._dice.faults = faults
+        self._internet.min_delay_ms, self._internet.max_delay_ms = faults.min_delay_ms, faults.max_delay_ms
+        for service in self._services:
+            self._lose(service)
+
+    @property
+    def garbled(self) -> float:
+        """Share of the answers of service nodes that are none."""
+        return self._troubles.garbled
+
+    @garbled.setter
+    def garbled(self, garbled: float) -> None:
+        self._troubles.garbled = garbled
+
+    @property
+    def nodes(self) -> tuple[LightSeat, ...]:
+        """The light clients."""
+        return tuple(self._seats.values())
+
+    def address_of(self, name: str) -> str:
+        """Return the address of a participant's machine."""
+        number = len(self._addresses)
+        return self._addresses.setdefault(name, f"10.{1 + number // 250}.0.{1 + number % 250}")
+
+    def node(self, name: str) -> LightSeat:
+        """Return a place for the next light client of a participant."""
+        seat = self._seats[name] = LightSeat(self, name, self.address_of(name))
+        return seat
+
+    def partition(self, *sides: Collection[str]) -> None:
+        """Split the network into sides, given by names; service nodes are dealt out among the sides of several."""
+        apart = [{self.address_of(name) for name in side} for side in sides]
+        several = [side for side, names in zip(apart, sides, strict=True) if len(names) > 1]
+        others = self._addresses.keys() - {name for side in sides for name in side}
+        places: list[set[str]] = [*several, *([set()] if others or not several else [])]
+        for service in self._services:
+            places[service.number % len(places)].add(service.machine.address)
+        self._internet.part(*apart)
+
+    def heal(self) -> None:
+        """End a partition."""
+        self._internet.heal()
+
+    def limit_uplink(self, name: str, per_second: float | None) -> None:
+        """Limit about how many messages per second a light client can send; None removes the limit."""
+        self._internet.limit(self.address_of(name), None if per_second is None else per_second * _UPLINK_BYTES)
+
+    def statistics(self) -> NetworkStatistics:
+        """Return the counts so far."""
+        archives = [service.archive for service in self._services]
+        return NetworkStatistics(
+            published=self._published,
+            published_bytes=self._published_bytes,
+            refused=self._refused,
+            delivered=self._delivered,
+            stored=sum(archive.stored for archive in archives),
+            store_missed=sum(archive.missed for archive in archives),
+            queries=sum(archive.queries for archive in archives),
+            queries_belied=sum(archive.belied for archive in archives),
+        )
+
+    def stored(self) -> Iterator[RoutedMessage]:
+        """Yield all messages that any service node keeps, oldest first."""
+        kept = {message.message_hash: message for service in self._services for message in service.archive}
+        yield from sorted(kept.values(), key=lambda message: (message.message.timestamp_ns or 0, message.message_hash))
+
+    def close(self) -> None:
+        """End all service nodes."""
+        for service in self._services:
+            service.process.kill()
+
+    # What light clients do.
+
+    def multiaddrs(self) -> list[Multiaddr]:
+        """Return where light clients find the service nodes."""
+        return [service.multiaddr for service in self._services]
+
+    def handed_over(self, seat: LightSeat, message: RoutedMessage) -> None:
+        """Note a message that a program hands to its light client."""
+        self._senders[message.message_hash] = seat.name
+        for observer in self.sending_observers:
+            observer(seat.name, message)
+
+    def refused(self, seat: LightSeat, message: RoutedMessage) -> None:
+        """Note that a light client says that a message was not accepted."""
+        for observer in self.refusal_observers:
+            observer(seat.name, message, 0)
+
+    def queried(self, seat: LightSeat, query: StoreQuery, cursor: bytes | None) -> None:
+        """Note that a program asks for a page."""
+        for observer in self.query_observers:
+            observer(seat.name, query, cursor)
+
+    def heard(self, seat: LightSeat, message: RoutedMessage) -> None:
+        """Note a message that a light client brings to its program."""
+        self._delivered += 1
+        for observer in self.hearing_observers:
+            observer(seat.name, message)
+
+    def left(self, seat: LightSeat) -> None:
+        """End all connections of a light client whose program is gone."""
+        self._internet.kill(seat.address)
+        if self._seats.get(seat.name) is seat:
+            del self._seats[seat.name]
+
+    def is_linked(self, address: str) -> bool:
+        """Return whether a machine reaches any service node."""
+        return any(
+            service.node is not None and self._internet.passes(address, service.machine.address)
+            for service in self._services
+        )
+
+    # What happens to them.
+
+    def hold(self, address: str) -> None:
+        """Let all links of a machine be silent."""
+        self._internet.hold(address)
+
+    def release(self, address: str) -> None:
+        """End that."""
+        self._internet.release(address)
+
+    def reset(self, name: str, number: int) -> None:
+        """End the connections of a light client with one service node, or with all."""
+        place = number % (len(self._services) + 1)
+        other = self._services[place].machine.address if place < len(self._services) else None
+        self._internet.reset(self.address_of(name), other)
+
+    def stall(self, name: str, number: int, for_ms: int) -> None:
+        """Let the link of a light client to one service node, or all its links, be silent for a while."""
+        place = number % (len(self._services) + 1)
+        here = self.address_of(name)
+        other = self._services[place].machine.address if place < len(self._services) else None
+        self._internet.hold(here, other)
+        self._later(for_ms, lambda: self._internet.release(here, other))
+
+    def end_a_service(self, name: str, *, silently: bool) -> None:
+        """End a service node for a participant, if any runs."""
+        running = [service for service in self._services if service not in self._ended.values()]
+        if running and name not in self._ended:
+            service = self._ended[name] = self._dice.random.choice(running)
+            service.end(silently=silently)
+
+    def start_a_service(self, name: str) -> None:
+        """Start the service node again that was ended for a participant."""
+        service = self._ended.pop(name, None)
+        if service is not None:
+            service.start()
+
+    def forget_subscriptions(self, seat: LightSeat) -> None:
+        """Let one service node forget what a light client subscribed to, or all of them."""
+        place = self._dice.random.randrange(len(self._services) + 1)
+        for service in self._services:
+            if service.node is not None and seat.peer_id is not None and place in {service.number, len(self._services)}:
+                service.node.filters.forget(seat.peer_id)
+
+    def push_to(self, seat: LightSeat, message: RoutedMessage) -> bool:
+        """Have a service node push a message to one client; return whether any is connected with it."""
+        push = encode_message_push(MessagePush(message_bytes=message.encoded, pubsub_topic=message.pubsub_topic))
+        for service in self._services:
+            if service.node is not None and seat.peer_id in set(map(str, _peers_of(service.node))):
+                peer = PeerId.parse(seat.peer_id or "")
+                service.process.run(service.node.pusher.push, [peer], push)
+                return True
+        return False
+
+    async def inject(self, name: str, message: RoutedMessage) -> SendResult:
+        """Publish a message at a service node, for one that needs no light client."""
+        self._senders[message.message_hash] = name
+        for service in self._services:
+            if service.node is not None:
+                await service.process.spawn(
+                    service.node.publish(message.pubsub_topic, message.encoded, message.message)
+                )
+                return SendResult(accepted=True)
+        return SendResult(accepted=False, detail="no service node runs")
+
+    # What service nodes do.
+
+    def service_options(self, service: _Service) -> ServiceOptions:
+        """Return the options of a service node."""
+        rate = self.faults.messages_per_second
+        return ServiceOptions(
+            cluster_id=self.cluster_id,
+            shards=(int(self._pubsub_topic.rpartition("/")[2]),),
+            shard_count=self._shards,
+            host=service.machine.address,
+            tcp_port=_PORT,
+            ws_port=None,
+            peers=tuple(str(other.multiaddr) for other in self._services if other is not service),
+            request_rate=None if rate is None else RequestRate(per_second=rate, burst=AT_ONCE),
+            seed=service.number,
+        )
+
+    def attach(self, service: _Service) -> None:
+        """Let things go wrong at a service node that has started."""
+        if service.node is not None:
+            trouble(service.node, self._troubles, self._count_refusal)
+            self._lose(service)
+
+    def published(self, message: RoutedMessage) -> None:
+        """Note a message that a service node publishes; other service nodes, and later copies, add nothing."""
+        if message.message_hash in self._taken:
+            return
+        self._taken.add(message.message_hash)
+        self._published += 1
+        self._published_bytes += len(message.encoded)
+        name = self._senders.get(message.message_hash, "")
+        for observer in self.observers:
+            observer(name, message)
+
+    def _lose(self, service: _Service) -> None:
+        if service.node is not None:
+            service.node.distribution.loss = self._dice.faults.loss
+
+    def _count_refusal(self) -> None:
+        self._refused += 1
+
+    def _later(self, delay_ms: int, action: Callable[[], object]) -> None:
+        self._loop.call_later(delay_ms / MS_PER_S, action, context=self._context)
+
+
+def _peers_of(node: ServiceNode) -> list[PeerId]:
+    return [connection.peer_id for connection in node.host.connections()]

@@ -1,0 +1,181 @@
+"""What goes wrong at a service node, beneath the services and above the connections: in the answers to its clients.
+
+`trouble` puts itself between the streams of a `ServiceNode` and its handlers. For each request the dice say whether it
+is refused, carried out without an answer, never answered, or answered by something that is no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Any, Final, cast
+
+from fairway.errors import DecodeError
+from fairway.service.node import ServiceNode
+from fairway.waku.libp2p.errors import StreamResetError
+from fairway.waku.libp2p.handlers import StreamHandler
+from fairway.waku.libp2p.stream import Stream
+from fairway.waku.local.faults import FaultDice
+from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
+from fairway.wire.lightpush import (
+    LIGHTPUSH_PROTOCOL,
+    LightPushResponse,
+    StatusCode,
+    decode_lightpush_request,
+    encode_lightpush_response,
+)
+from fairway.wire.store import STORE_QUERY_PROTOCOL
+from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES
+
+_SERVED: Final = (LIGHTPUSH_PROTOCOL, FILTER_SUBSCRIBE_PROTOCOL, STORE_QUERY_PROTOCOL)
+_HANGS_S: Final = 120.0
+"""How long a service node keeps a stream that it does not answer; clients wait for ten seconds."""
+_TRICKLE_S: Final = 0.5
+_PIECES: Final = 8
+_REQUEST_BYTES: Final = 2 * DEFAULT_MAX_ENVELOPE_BYTES
+
+
+class Garbling(Enum):
+    """What comes in place of an answer."""
+
+    CUT_SHORT = "ends within the answer"
+    RESET = "breaks within the answer"
+    DAMAGED = "is an answer with wrong bits"
+    NOTHING = "ends without an answer"
+    TOO_LONG = "announces more than anybody may send"
+    OTHER = "is an answer to something else"
+    TRICKLING = "comes in pieces over seconds"
+
+
+class Troubles:
+    """What goes wrong at the service nodes of a world; can be changed at any time."""
+
+    def __init__(self, dice: FaultDice, garbled: float) -> None:
+        self.dice = dice
+        """Draws what the faults of the network say."""
+        self.garbled = garbled
+        """Share of the answers that are none."""
+
+    def garbling(self) -> Garbling | None:
+        """Draw how an answer is garbled, or None."""
+        if not (self.garbled and self.dice.random.random() < self.garbled):
+            return None
+        return self.dice.random.choice(list(Garbling))
+
+
+def trouble(node: ServiceNode, troubles: Troubles, refused: Callable[[], object]) -> None:
+    """Let answers of a service node go wrong from now on; ``refused`` is called for each push that it refuses."""
+    for protocol in _SERVED:
+        handler = node.host.handler_of(protocol)
+        if handler is not None:
+            node.host.handle(protocol, _Troubled(protocol, handler, troubles, refused).handle)
+
+
+class _Troubled:
+    def __init__(
+        self, protocol: str, handler: StreamHandler, troubles: Troubles, refused: Callable[[], object]
+    ) -> None:
+        self._protocol, self._handler, self._troubles, self._refused = protocol, handler, troubles, refused
+
+    async def handle(self, stream: Stream) -> None:
+        dice = self._troubles.dice
+        if dice.is_silent():
+            await self._hang(stream)
+        elif self._protocol == LIGHTPUSH_PROTOCOL and (code := dice.refusal()) is not None:
+            await self._refuse(stream, code)
+        elif self._is_answer_lost():
+            await self._without_an_answer(stream)
+        elif (garbling := self._troubles.garbling()) is not None:
+            spoiled = _Spoiled(stream, garbling, dice.random)
+            await self._handler(cast("Stream", spoiled))
+        else:
+            await self._handler(stream)
+
+    def _is_answer_lost(self) -> bool:
+        dice = self._troubles.dice
+        if self._protocol == STORE_QUERY_PROTOCOL:
+            return bool(dice.faults.loss) and not dice.is_answered()
+        return self._protocol == LIGHTPUSH_PROTOCOL and not dice.is_confirmed()
+
+    async def _hang(self, stream: Stream) -> None:
+        if self._troubles.dice.random.random() < 0.5:
+            await self._handler(cast("Stream", _Mute(stream)))
+        await asyncio.sleep(_HANGS_S)
+        raise StreamResetError("this service node never answers")
+
+    async def _without_an_answer(self, stream: Stream) -> None:
+        await self._handler(cast("Stream", _Mute(stream)))
+        if self._troubles.dice.random.random() < 0.5:
+            await asyncio.sleep(_HANGS_S)
+        raise StreamResetError("the answer of this service node is lost")
+
+    async def _refuse(self, stream: Stream, code: StatusCode) -> None:
+        try:
+            request = decode_lightpush_request(await stream.read_frame(_REQUEST_BYTES) or b"", max_bytes=_REQUEST_BYTES)
+        except DecodeError as error:
+            raise StreamResetError("no request") from error
+        self._refused()
+        response = LightPushResponse(request_id=request.request_id, status_code=code, status_desc=code.name)
+        await stream.write_frame(encode_lightpush_response(response))
+        await stream.close()
+
+
+class _Around:
+    """A stream that does something else on the way out."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def close(self) -> None:
+        """Leave it to who made this to end the stream."""
+
+
+class _Mute(_Around):
+    """A stream on which nothing gets out."""
+
+    async def write(self, data: bytes) -> None:
+        """Drop what is written."""
+
+
+class _Spoiled(_Around):
+    """A stream on which an answer gets out that is none."""
+
+    def __init__(self, stream: Stream, garbling: Garbling, dice: random.Random) -> None:
+        super().__init__(stream)
+        self._garbling, self._dice = garbling, dice
+
+    async def write(self, data: bytes) -> None:
+        """Send an answer, or what comes in place of it."""
+        write: Callable[[bytes], Awaitable[None]] = self._stream.write
+        dice = self._dice
+        match self._garbling:
+            case Garbling.CUT_SHORT:
+                await write(data[: dice.randrange(len(data))])
+            case Garbling.RESET:
+                await write(data[: dice.randrange(len(data))])
+                raise StreamResetError("the stream breaks within an answer")
+            case Garbling.DAMAGED:
+                damaged = bytearray(data)
+                for _ in range(dice.randint(1, 4)):
+                    damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
+                await write(bytes(damaged))
+            case Garbling.NOTHING:
+                return
+            case Garbling.TOO_LONG:
+                await write(b"\xff\xff\xff\xff\x7f" + data)
+            case Garbling.OTHER:
+                await write(b"\x0a\x0a\x08someoneelse"[:11])
+            case Garbling.TRICKLING:
+                size = max(1, len(data) // _PIECES)
+                for first in range(0, len(data), size):
+                    await write(data[first : first + size])
+                    await asyncio.sleep(_TRICKLE_S)
+
+    async def close(self) -> None:
+        """End the stream."""
+        await self._stream.close()
