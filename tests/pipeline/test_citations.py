@@ -16,7 +16,7 @@ from fairway.pipeline.stages.acknowledgements import EVIDENCE, acknowledgement_r
 from fairway.pipeline.stages.citations import CITED, citations_in, parents_in
 from fairway.pipeline.stages.keyed import keyed
 from fairway.pipeline.stages.missing_messages import MESSAGE_KEYS, missing_rows, rebuilt_in
-from fairway.pipeline.stages.reassembled import REASSEMBLED
+from fairway.pipeline.stages.reassembled import REASSEMBLED, computed_segments_in
 from fairway.pipeline.tables import table_named
 
 SDS = arrow_schema(table_named("sds_messages").schema)
@@ -252,8 +252,12 @@ def test_a_bucket_may_lack_messages_or_citations(empty):
 
 def test_lost_segments_of_which_the_ids_are_known_are_listed_for_each_message():
     rows = [
-        dict.fromkeys(arrow_schema(REASSEMBLED).names) | {"channel_id": channel_id, "rebuilt_ids": rebuilt}
+        dict.fromkeys(arrow_schema(REASSEMBLED).names)
+        | {"channel_id": channel_id, "sds_ids": ["first"], "rebuilt_ids": rebuilt, "guessed_ids": ["guess"]}
         for channel_id, rebuilt in (("one", ["a", "b"]), ("two", []), ("one", None), ("two", ["c"]))
     ]
-    told = rebuilt_in(pa.Table.from_pylist(rows, arrow_schema(REASSEMBLED)))
+    computed = computed_segments_in(pa.Table.from_pylist(rows, arrow_schema(REASSEMBLED)))
+    assert set(computed.column("told_by").to_pylist()) == {"first"}
+    assert computed.filter(computed.column("is_guess")).column("message_id").to_pylist() == ["guess"] * 4
+    told = rebuilt_in(computed)
     assert [tuple(row.values()) for row in told.to_pylist()] == [("one", "a"), ("one", "b"), ("two", "c")]

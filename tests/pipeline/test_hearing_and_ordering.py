@@ -26,7 +26,12 @@ from fairway.pipeline.stages.citations import CITED, citations_in
 from fairway.pipeline.stages.delivered import are_whole, in_order, incomplete_sets, joined_messages, whole_messages
 from fairway.pipeline.stages.keyed import keyed
 from fairway.pipeline.stages.missing_messages import missing_rows, rebuilt_in
-from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION, reassembled_rows, segments_in
+from fairway.pipeline.stages.reassembled import (
+    ARCHIVE_SEGMENTATION,
+    computed_segments_in,
+    reassembled_rows,
+    segments_in,
+)
 from fairway.pipeline.stages.sds_ordered import absent_of, computed_in, logged_in
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.segment import WAKU_SEGMENTS
@@ -194,7 +199,7 @@ def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder):
     sent, cited, rebuilt, filters = keyed(
         sent_in(unique),
         citations_in(unique).select(CITED.names),
-        rebuilt_in(sets),
+        rebuilt_in(computed_segments_in(sets)),
         pa.Table.from_pylist(evidence, schema_of("bloom_evidence")),
     )
     missing = missing_rows(sent, cited, rebuilt)
@@ -216,7 +221,7 @@ def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder):
     order = Ordering(files=folder.files, bounds=BOUNDS, split=split, max_channel_bytes=LIMIT)
     assert folder.take(collected(order.frame(spark, folder.names, TASKS))) == []
     assert set(folder.names) > set(ordering.WRITTEN)
-    absent = pa.concat_tables([absent_of(missing), computed_in(sets)])
+    absent = pa.concat_tables([absent_of(missing), computed_in(computed_segments_in(sets))])
     assert folder.rows("sds_ordered") == channel_logs(logged_in(unique), absent, max_channel_bytes=LIMIT).to_pylist()
     messages = pa.concat_tables([whole_messages(unique.filter(are_whole(unique))), joined_messages(sets)])
     (expected,) = in_order(messages)

@@ -20,6 +20,7 @@ from fairway.pipeline.stages.delivered import DELIVERED, INCOMPLETE
 from fairway.pipeline.stages.missing_messages import MISSING_MESSAGES
 from fairway.pipeline.stages.quarantine import QUARANTINE
 from fairway.pipeline.stages.rate_utilisation import RATE_UTILISATION
+from fairway.pipeline.stages.reassembled import COMPUTED_SEGMENTS
 from fairway.pipeline.stages.sds_messages import SDS_MESSAGES
 from fairway.pipeline.stages.statistics import CHANNEL_STATS, SENDER_STATS
 from fairway.pipeline.stages.store_completeness import STORE_COMPLETENESS
@@ -94,6 +95,13 @@ TABLES: Final[tuple[Table, ...]] = (
         keys=(),
         layout="by hash of (channel_id, sender_id, segment_hash)",
         meaning="a set of segments that gives no message, and why",
+    ),
+    Table(
+        name="computed_segments",
+        schema=COMPUTED_SEGMENTS,
+        keys=(),
+        layout="by hash of (channel_id, sender_id, segment_hash)",
+        meaning="a segment that was lost and computed from parity: its id, and whether that is known or a guess",
     ),
     Table(
         name="missing_messages",

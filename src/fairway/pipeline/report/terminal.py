@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from fairway.pipeline.report.archive_report import ArchiveReport
@@ -33,6 +34,10 @@ def print_summary(summary: RunSummary, console: Console) -> None:
     kept = f", {summary.resumed} tables from an earlier attempt" if summary.resumed else ""
     table.caption = f"{summary.seconds:,.1f} s{kept}; in {summary.folder}"
     console.print(table)
+    if summary.mode == "grown":
+        console.print(f"the tables grew by {summary.new_rows:,} rows of the sources")
+    elif summary.because is not None:
+        console.print(f"all tables were made anew: {escape(summary.because)}")
     console.print()
     console.print(render_balance(summary.balance))
 

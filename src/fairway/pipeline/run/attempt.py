@@ -21,7 +21,7 @@ from fairway.pipeline.run.jobs import Job, jobs
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress, Steps
 from fairway.pipeline.run.sources import RunSource
-from fairway.pipeline.run.summary import Balance, RunSummary, balance_from, balance_json
+from fairway.pipeline.run.summary import Balance, RunSummary, balance_json, balance_of
 from fairway.pipeline.run.table_files import TABLES_FOLDER, WORK_FOLDER, WORK_TABLES, TableFiles, schema_of
 from fairway.pipeline.session import lent_settings
 from fairway.pipeline.tables import TABLES, table_named
@@ -156,6 +156,7 @@ class Attempt:
             balance=balance,
             seconds=seconds,
             resumed=resumed,
+            because=self.folder.whole_because,
         )
 
     def _unfinished(self, planned: Sequence[Job]) -> tuple[Job, ...]:
@@ -244,16 +245,4 @@ class Attempt:
         return rows
 
     def _balance(self) -> Balance:
-        rows = {name: result.rows for name, result in self.folder.results.items()}
-        told = self.told("statistics")
-        return balance_from(
-            {
-                "rows_in": told["rows_in"],
-                "duplicates": told["rows_in"] - rows["waku_messages"],
-                "quarantined": rows["quarantine"],
-                "retransmissions": rows["sds_messages"] - told["messages"],
-                "sync": told["sync"],
-                "delivered": told["carriers"],
-                "incomplete": told["held"],
-            }
-        )
+        return balance_of(self.told("statistics"), {name: result.rows for name, result in self.folder.results.items()})

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
@@ -54,6 +55,7 @@ SALT_BYTES: Final = 16
 _MOVABLE: Final = frozenset({"parquet", "delta"})
 _PARQUET: Final = "parquet"
 _RUN_KIND: Final = "run"
+_OTHER_SOURCES: Final = "the run before, over other sources, had not ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,20 @@ class TableResult:
     """Whether only later steps need it; it is removed after them."""
     names: tuple[str, ...] = ()
     """The names of its files, in the order of its rows; none if the files of the folder are those of the table."""
+    removed: str = ""
+    """The name of the file that lists which rows of its files do not count (`RemovedRows`); empty where all do."""
+    runs: tuple[int, ...] = ()
+    """Of a sorted table that grew: how many of its files, one after the other, are sorted; none where all are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRun:
+    """A finished run."""
+
+    results: Mapping[str, TableResult]
+    manifest: Mapping[str, Any]
+    has_these_sources: bool
+    """Whether its sources are those that were given, as far as they tell."""
 
 
 def make_folder(path: Path, keys: ChannelKeys | None) -> None:
@@ -80,8 +96,21 @@ def make_folder(path: Path, keys: ChannelKeys | None) -> None:
 class RunFolder:
     """A folder that this process works on, from `open_for` to `close`."""
 
-    def __init__(self, place: Location, manifest: dict[str, Any], lock: FolderLock) -> None:
+    def __init__(
+        self,
+        place: Location,
+        manifest: dict[str, Any],
+        lock: FolderLock,
+        described_sources: list[dict[str, Any]],
+        anew: Callable[[], dict[str, Any]],
+    ) -> None:
         self.place = place
+        self.held: HeldRun | None = None
+        """A finished run of the folder that others may add to, or that needs nothing; until it is begun anew."""
+        self.whole_because: str | None = None
+        """Why the tables that were there are made anew; None where there were none, or where they are kept."""
+        self.described_sources = described_sources
+        self._anew = anew
         self._saved: bytes | None = None
         """The manifest as this process put it last."""
         self._manifest = manifest
@@ -95,8 +124,13 @@ class RunFolder:
         described_sources: list[dict[str, Any]],
         options: Mapping[str, Any],
         keys: ChannelKeys | None,
+        *,
+        holds_finished: bool = False,
     ) -> RunFolder:
         """Open a folder for a run; keep the tables of the same run, and remove those of another.
+
+        With ``holds_finished`` those of a finished run with the same options and keys stay, whatever its sources were:
+        it is ``held`` until `begin_anew` or `end_grown`.
 
         Raises `ConfigurationError` for a folder that holds something else, the tables of a batch that was sent when a
         run is to begin and the other way round included, or that another run uses; and `StorageError` for storage that
@@ -120,14 +154,35 @@ class RunFolder:
                 plan = {"schema_version": SCHEMA_VERSION, "sources": described_sources, "options": dict(options)}
                 known = _read(place / MANIFEST)
                 _refuse_another_kind(place, known, plan)
-                if known is None or not _same_run(known, plan, keys):
-                    known = _new_manifest(plan, keys)
-                folder = cls(place, known, lock)
-                folder._begin()
+                because = None if known is None else _other_run(known, plan, keys)
+                anew = partial(_new_manifest, plan, keys)
+                manifest = anew() if known is None or because else known
+                folder = cls(place, manifest, lock, described_sources, anew)
+                if known is not None and holds_finished and because in {None, _OTHER_SOURCES}:
+                    folder._hold(known, because)
+                if folder.held is None:
+                    folder.whole_because = because
+                    folder._begin()
             except BaseException:
                 lock.release()
                 raise
         return folder
+
+    def begin_anew(self, because: str) -> None:
+        """Begin a run from nothing in place of the one that is ``held``."""
+        self.held = None
+        self.whole_because = because
+        self._manifest = self._anew()
+        self._begin()
+
+    def _hold(self, known: dict[str, Any], because: str | None) -> None:
+        """Keep a finished run as it is, if all its files are there."""
+        results = {name: _result_of(name, told) for name, told in known["tables"].items()}
+        if known.get("state") != "complete" or not all(map(self._is_there, results.values())):
+            return
+        self._manifest = known
+        self._saved = None
+        self.held = HeldRun(results=results, manifest=known, has_these_sources=because is None)
 
     @property
     def results(self) -> dict[str, TableResult]:
@@ -209,6 +264,14 @@ class RunFolder:
         self._manifest |= {"state": "complete", "finished": _now(), **summary}
         self._save()
 
+    def end_grown(self, results: Iterable[TableResult], facts: Mapping[str, Mapping[str, Any]], summary: Any) -> None:
+        """Write the manifest of the run that is ``held`` after it grew: its tables, what jobs tell, its summary."""
+        for result in results:
+            self._keep(result)
+        self._manifest["jobs"] |= {job: dict(told) for job, told in facts.items()}
+        self._manifest |= {"sources": self.described_sources, "finished": _now(), **summary}
+        self._save()
+
     def close(self) -> None:
         """Release the lock of the folder."""
         self._lock.release()
@@ -229,7 +292,8 @@ class RunFolder:
     def _is_there(self, result: TableResult) -> bool:
         place = self.place_of(result.name, work=result.work)
         files = {found.base_name for found in place.files()}
-        return files >= set(result.names) if result.names else place.is_dir()
+        named = {*result.names, *filter(None, [result.removed])}
+        return files >= named if result.names else place.is_dir()
 
     def _keep(self, result: TableResult) -> None:
         told = asdict(result)
@@ -248,7 +312,8 @@ class RunFolder:
 
 
 def _result_of(name: str, told: Mapping[str, Any]) -> TableResult:
-    return TableResult(name=name, **{**told, "names": tuple(told.get("names", ()))})
+    lists = {key: tuple(told.get(key, ())) for key in ("names", "runs")}
+    return TableResult(name=name, **{**told, **lists})
 
 
 @contextmanager
@@ -323,9 +388,16 @@ def _read(path: Location) -> dict[str, Any] | None:
     return manifest
 
 
-def _same_run(known: Mapping[str, Any], plan: Mapping[str, Any], keys: ChannelKeys | None) -> bool:
-    is_planned = all(known.get(name) == told for name, told in json.loads(json.dumps(plan)).items())
-    return is_planned and known.get("keys") == digest_of(keys, known.get("salt", ""))
+def _other_run(known: Mapping[str, Any], plan: Mapping[str, Any], keys: ChannelKeys | None) -> str | None:
+    """Return why the run that a manifest is of is not the one that is planned; None if it is."""
+    planned = json.loads(json.dumps(plan))
+    if known["schema_version"] != planned["schema_version"]:
+        return f"the folder had version {known['schema_version']} of the tables, this fairway writes {SCHEMA_VERSION}"
+    if known["options"] != planned["options"]:
+        return "the tables in the folder had other options"
+    if known.get("keys") != digest_of(keys, known.get("salt", "")):
+        return "the tables in the folder were made with other keys"
+    return None if known["sources"] == planned["sources"] else _OTHER_SOURCES
 
 
 def _new_manifest(plan: Mapping[str, Any], keys: ChannelKeys | None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 ::
 
     tasks over files of sds_messages: citations, content messages -+
-    tasks over files of reassembled: computed segments             +-> by (channel_id, message_id): the tables
+    tasks over files of computed_segments: their ids               +-> by (channel_id, message_id): the tables
     tasks over files of bloom_evidence: evidence of filters        |
                                                                    v
                                                              notes of split channels
@@ -41,7 +41,7 @@ WRITTEN: Final = ("missing_messages", "acknowledgements", "ack_latency")
 
 _READ: Final = {
     "sds_messages": (*CITING_COLUMNS, "lamport", "history_bytes", "sighting"),
-    "reassembled": ("channel_id", "rebuilt_ids"),
+    "computed_segments": (*MESSAGE_KEYS.names, "is_guess"),
     "bloom_evidence": tuple(EVIDENCE.names),
 }
 """The columns of each table that are read."""
@@ -92,7 +92,7 @@ class Hearing:
     def frame(self, spark: SparkSession, names: Mapping[str, Sequence[str]], tasks: int) -> DataFrame:
         """Return the notes of the job as rows of `BLOBS`.
 
-        ``names`` has the files of ``sds_messages``, ``reassembled`` and, if filters were read, ``bloom_evidence``.
+        ``names`` has the files of ``sds_messages``, ``computed_segments`` and, if there is one, ``bloom_evidence``.
         """
         places = [(table, name) for table in _READ for name in names.get(table, ())]
         rows = shared_out(spark, places, tasks, self._cut)
@@ -110,7 +110,7 @@ class Hearing:
                     counted = self._in_ranges(unique)
                     messages.update({place: count for place, (count, _) in counted.items()})
                     sizes.update({place: size for place, (_, size) in counted.items()})
-                elif table == "reassembled":
+                elif table == "computed_segments":
                     found = {"rebuilt": rebuilt_in(rows)}
                 else:
                     found = {"evidence": rows}

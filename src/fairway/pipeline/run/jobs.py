@@ -149,7 +149,7 @@ def _hear(run: Materials) -> DataFrame:
         bounds=_bounds(run),
         possible_acks_threshold=SdsConfig().possible_acks_threshold,
     )
-    tables = ["sds_messages", "reassembled", *([_BLOOMS] if run.options.blooms else [])]
+    tables = ["sds_messages", "computed_segments", *([_BLOOMS] if run.options.blooms else [])]
     return job.frame(run.spark, {name: run.names(name) for name in tables}, run.buckets)
 
 
@@ -160,7 +160,7 @@ def _order(run: Materials) -> DataFrame:
         split={name: SplitChannel.from_json(told) for name, told in run.told(_HEAR)["split"].items()},
         max_channel_bytes=run.options.max_channel_bytes,
     )
-    tables = ("sds_messages", "reassembled", "missing_messages")
+    tables = ("sds_messages", "reassembled", "computed_segments", "missing_messages")
     return job.frame(run.spark, {name: run.names(name) for name in tables}, run.buckets)
 
 
@@ -195,14 +195,14 @@ _JOBS: Final = (
     Job(
         name=_HEAR,
         writes=hearing.WRITTEN,
-        reads=("sds_messages", "reassembled", _BLOOMS),
+        reads=("sds_messages", "computed_segments", _BLOOMS),
         frame=_hear,
         facts=lambda _, notes: {"split": split_facts(notes)},
     ),
     Job(
         name="order",
         writes=ordering.WRITTEN,
-        reads=("sds_messages", "reassembled", "missing_messages"),
+        reads=("sds_messages", "reassembled", "computed_segments", "missing_messages"),
         frame=_order,
     ),
     Job(

@@ -3,8 +3,9 @@
 ::
 
     tasks over files of sds_messages: logs, whole messages ---------+
-    tasks over files of reassembled: messages, computed segments    +-> by range of (channel, timestamp): the tables
-    tasks over files of missing_messages: what is absent -----------+
+    tasks over files of reassembled: messages                       +-> by range of (channel, timestamp): the tables
+    tasks over files of missing_messages: what is absent            |
+    tasks over files of computed_segments: what is absent as well --+
 
 Most channels are whole in one range, and its task orders them. The log of a split channel with gaps or broken clocks
 goes to the range in which the channel begins, if it fits there. If it does not, or if the channel has neither, each
@@ -39,7 +40,7 @@ from fairway.pipeline.stages.delivered import (
     joined_messages,
     whole_messages,
 )
-from fairway.pipeline.stages.sds_ordered import LOGGED_COLUMNS, absent_of, computed_in, logged_in
+from fairway.pipeline.stages.sds_ordered import COMPUTED_COLUMNS, LOGGED_COLUMNS, absent_of, computed_in, logged_in
 
 WRITTEN: Final = ("sds_ordered", "delivered")
 """The tables that the job writes."""
@@ -47,7 +48,8 @@ WRITTEN: Final = ("sds_ordered", "delivered")
 _NARROW: Final = (*LOGGED_COLUMNS, "sighting")
 _READ: Final = {
     "sds_messages": (*_NARROW, "content"),
-    "reassembled": (*JOINED_COLUMNS, "rebuilt_ids", "guessed_ids"),
+    "reassembled": JOINED_COLUMNS,
+    "computed_segments": COMPUTED_COLUMNS,
     "missing_messages": ("channel_id", "message_id", "first_cited"),
 }
 """The columns of each table that are read."""
@@ -100,10 +102,10 @@ class Ordering:
             for rows in self.files.read(table, [name], _READ[table]):
                 complete = rows.filter(pc.equal(rows.column("outcome"), "complete"))
                 yield "joined", complete.select(_JOINED.names), self._range_of(complete)
-                yield from self._absent(computed_in(rows))
         else:
+            absent = absent_of if table == "missing_messages" else computed_in
             for rows in self.files.read(table, [name], _READ[table]):
-                yield from self._absent(absent_of(rows))
+                yield from self._absent(absent(rows))
 
     def _logged(self, sds_messages: pa.Table) -> Iterator[_Cut]:
         chosen = pc.and_(pc.equal(sds_messages.column("kind"), "content"), pc.equal(sds_messages.column("sighting"), 1))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError, StorageError
 from fairway.pipeline.location import Location
 from fairway.pipeline.run.folder import kind_of, read_manifest
+from fairway.pipeline.run.merging import merged
+from fairway.pipeline.run.removed_rows import RemovedRows
 from fairway.pipeline.run.summary import Balance, balance_from
 from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.schema import arrow_schema
@@ -24,6 +28,17 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 16_384
 _PAYLOAD_BATCH_ROWS = 256
+
+_COUNTS = "__counts"
+SORTED = {
+    "sds_ordered": {"__channel_id": ds.field("channel_id"), "__position": ds.field("position")},
+    "delivered": {
+        "__channel_id": ds.field("channel_id"),
+        "__lamport": ds.field("lamport"),
+        "__first_id": pc.list_element(ds.field("sds_ids"), 0),
+    },
+}
+"""What the rows of sorted tables are sorted by, nulls first, under names that no column has."""
 
 Columns = Sequence[str] | Mapping[str, ds.Expression]
 """Names of columns, or expressions over columns under new names."""
@@ -79,14 +94,30 @@ class RunTables:
     ) -> Iterator[pa.RecordBatch]:
         """Yield a table in batches, in the order of its rows."""
         wanted = columns or table_named(name).columns
-        wanted = dict(wanted) if isinstance(wanted, Mapping) else list(wanted)
-        size = _PAYLOAD_BATCH_ROWS if "payload" in wanted or "content" in wanted else _BATCH_ROWS
-        for file in self.files(name):
-            try:
-                rows = ds.dataset(file.path, filesystem=file.filesystem, format="parquet")
-                yield from rows.to_batches(columns=wanted, filter=where, batch_size=size)
-            except OSError as error:
-                raise StorageError(f"{file} cannot be read: {error}") from error
+        wanted = dict(wanted) if isinstance(wanted, Mapping) else {column: ds.field(column) for column in wanted}
+        files, removed = self.files(name), self.removed(name)
+        runs = self.manifest["tables"].get(name, {}).get("runs", ())
+        if len(runs) < 2:
+            for file in files:
+                yield from _rows(file, wanted, where, removed)
+            return
+        own, ordered = list(wanted), wanted | SORTED[name]
+        left = iter(files)
+        streams = [
+            chain.from_iterable([_rows(file, ordered, where, removed) for file in islice(left, count)])
+            for count in runs
+        ]
+        for batch in merged(streams, list(SORTED[name])):
+            yield batch.select(own)
+
+    def removed(self, name: str) -> RemovedRows:
+        """Return the rows of a table's files that do not count, because others took their place when the run grew."""
+        told = self.manifest["tables"].get(name, {}).get("removed", "")
+        place = self.place / "tables" / name
+        try:
+            return RemovedRows.read(place.filesystem, place.path, told)
+        except OSError as error:
+            raise StorageError(f"{place / told} cannot be read: {error}") from error
 
     def all(self, name: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """Return all rows of a small table."""
@@ -116,9 +147,10 @@ class RunTables:
         schema, files = table_named(name).schema, self.files(name)
         if not files:
             return spark.createDataFrame([], schema)
-        if not self.place.is_local:
+        removed = self.removed(name)
+        if removed or not self.place.is_local:
             reading = TableFiles(root=self.place.path, filesystem=self.place.filesystem)
-            return reading.frame(spark, name, [file.name for file in files])
+            return reading.frame(spark, name, [file.name for file in files], removed)
         return spark.read.schema(schema).parquet(*(file.path for file in files))
 
     def head(
@@ -150,3 +182,24 @@ class RunTables:
                     lows.append(told.min)
                     highs.append(told.max)
         return min(lows, default=None), max(highs, default=None)
+
+
+def _rows(
+    file: Location, columns: Mapping[str, ds.Expression], where: ds.Expression | None, removed: RemovedRows
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file that count and are wanted."""
+    size = _PAYLOAD_BATCH_ROWS if "payload" in columns or "content" in columns else _BATCH_ROWS
+    try:
+        rows = ds.dataset(file.path, filesystem=file.filesystem, format="parquet")
+        if file.name not in removed.by_file:
+            yield from rows.to_batches(columns=dict(columns), filter=where, batch_size=size)
+            return
+        # A scan that filters does not say which rows of the file it gives.
+        marked = {**columns, _COUNTS: ds.scalar(True) if where is None else where}
+        start = 0
+        for batch in rows.to_batches(columns=marked, batch_size=size):
+            counts = pa.array(removed.counting(file.name, start, batch.num_rows))
+            start += batch.num_rows
+            yield batch.select(list(columns)).filter(pc.and_(counts, pc.fill_null(batch.column(_COUNTS), False)))
+    except OSError as error:
+        raise StorageError(f"{file} cannot be read: {error}") from error

@@ -1,8 +1,9 @@
-"""The job that puts segments together: ``incomplete``, and the work table ``reassembled``, from ``sds_messages``.
+"""The job that puts segments together, from ``sds_messages``.
 
 ::
 
-    tasks over files of sds_messages: segments -> by (channel, sender, hash of the payload): reassembled, incomplete
+    tasks over files of sds_messages: segments -> by (channel, sender, hash of the payload): incomplete,
+                                                  computed_segments, and the work table reassembled
 
 Its notes are those of files. A task holds a bucket of segments, in a file if it is large, and the payloads of a few
 groups.
@@ -24,9 +25,9 @@ from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, filtere
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.table_files import RowGroup, TableFiles
 from fairway.pipeline.stages.delivered import incomplete_sets
-from fairway.pipeline.stages.reassembled import SEGMENTS, reassembled_rows, segments_in
+from fairway.pipeline.stages.reassembled import SEGMENTS, computed_segments_in, reassembled_rows, segments_in
 
-WRITTEN: Final = ("reassembled", "incomplete")
+WRITTEN: Final = ("reassembled", "incomplete", "computed_segments")
 """The tables that the job writes."""
 
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
@@ -60,13 +61,15 @@ class Reassembling:
         pa.set_cpu_count(1)
         bucket = gathered(batches)
         yield from bucket.notes
-        failed: list[pa.Table] = []
+        others: dict[str, list[pa.Table]] = {"incomplete": [], "computed_segments": []}
         segments = bucket.table("segments", SEGMENTS)
         for part, table in enumerate(reassembled_rows(segments, self.profile, self.config)):
             yield self.files.write("reassembled", bucket.number, table, part)
-            failed.append(incomplete_sets(table))
-        if any(table.num_rows for table in failed):
-            yield self.files.write("incomplete", bucket.number, pa.concat_tables(failed))
+            others["incomplete"].append(incomplete_sets(table))
+            others["computed_segments"].append(computed_segments_in(table))
+        for name, tables in others.items():
+            if any(table.num_rows for table in tables):
+                yield self.files.write(name, bucket.number, pa.concat_tables(tables))
 
 
 def _has_segments(group: RowGroup) -> bool:

@@ -19,11 +19,14 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.attempt import Attempt
 from fairway.pipeline.run.failures import named_failures
 from fairway.pipeline.run.folder import RunFolder
+from fairway.pipeline.run.growth.growing import grow, unchanged
+from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress
-from fairway.pipeline.run.sources import parse_sources
+from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.run.summary import RunSummary
 from fairway.pipeline.session import session_or_own
+from fairway.pipeline.sources.open_source import scan_for_arrow
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
 
@@ -76,9 +79,25 @@ def run_with(
     """Do what `run` does, with the options as one value."""
     parsed = parse_sources(sources)
     described = [source.described() for source in parsed]
-    with (
-        closing(RunFolder.open_for(out, described, options.as_json(), keys)) as folder,
-        session_or_own(spark, "fairway pipeline run", little_java=True) as session,
-        named_failures(folder.place),
-    ):
-        return Attempt(session, folder, parsed, options, keys).work(progress)
+    opened = RunFolder.open_for(out, described, options.as_json(), keys, holds_finished=True)
+    with closing(opened) as folder:
+        if folder.held is not None:
+            try:
+                with named_failures(folder.place):
+                    return _kept(folder, parsed, options, keys)
+            except WholeRunNeeded as needed:
+                folder.begin_anew(str(needed))
+        with (
+            session_or_own(spark, "fairway pipeline run", little_java=True) as session,
+            named_failures(folder.place),
+        ):
+            return Attempt(session, folder, parsed, options, keys).work(progress)
+
+
+def _kept(folder: RunFolder, sources: Sequence[RunSource], options: RunOptions, keys: ChannelKeys | None) -> RunSummary:
+    """Return the finished run in a folder with what is new in its sources, or raise `WholeRunNeeded`."""
+    assert folder.held is not None, "called with a finished run"
+    is_known = all(source.fingerprint() or scan_for_arrow(source.uri, source.label) is None for source in sources)
+    if folder.held.has_these_sources and is_known:
+        return unchanged(folder)
+    return grow(folder, sources, options, keys)

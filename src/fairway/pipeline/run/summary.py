@@ -74,6 +74,12 @@ class RunSummary:
     """Time of this attempt, from the first table to the last, without the start of Spark."""
     resumed: int
     """Tables that an earlier attempt wrote."""
+    mode: str = "whole"
+    """``whole``: made from all rows of the sources; ``grown``: changed by what was new in them; ``unchanged``."""
+    because: str | None = None
+    """Why tables that were there were made anew, and did not grow."""
+    new_rows: int = 0
+    """Rows of the sources that a run that grew took in."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as JSON knows it."""
@@ -81,6 +87,9 @@ class RunSummary:
             "folder": str(self.folder),
             "seconds": self.seconds,
             "resumed": self.resumed,
+            "mode": self.mode,
+            "because": self.because,
+            "new_rows": self.new_rows,
             "balance": balance_json(self.balance),
             "tables": {
                 table.name: {"rows": table.rows, "files": table.files, "bytes": table.bytes, "seconds": table.seconds}
@@ -92,6 +101,19 @@ class RunSummary:
 def balance_json(balance: Balance) -> dict[str, Any]:
     """Return a balance as JSON knows it."""
     return asdict(balance) | {"formula": balance.formula, "adds_up": balance.adds_up}
+
+
+def balance_of(terms: Mapping[str, int], rows: Mapping[str, int]) -> Balance:
+    """Return the balance of the terms that the last job tells, and the rows of the tables by their names."""
+    return Balance(
+        rows_in=terms["rows_in"],
+        duplicates=terms["rows_in"] - rows["waku_messages"],
+        quarantined=rows["quarantine"],
+        retransmissions=rows["sds_messages"] - terms["messages"],
+        sync=terms["sync"],
+        delivered=terms["carriers"],
+        incomplete=terms["held"],
+    )
 
 
 def balance_from(told: Mapping[str, Any]) -> Balance:

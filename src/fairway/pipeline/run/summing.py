@@ -87,10 +87,11 @@ class Summing:
         held = defaultdict[str, list[pa.Table]](list, {"held": [named_stores(self.stores)]})
         counted: Counter[str] = Counter()
         for table, name in places:
-            if table == "delivered":
+            if table == "delivered":  # of which the footers tell, so that no ids are read
                 counted["carriers"] += self.files.count_values(table, name, "sds_ids")
             for rows in self.files.read(table, [name], _READ[table]):
-                counted.update(_terms(table, rows))
+                if table != "delivered":
+                    counted.update(balance_terms_of(table, rows))
                 for kind, sums in self._counted(table, rows).items():
                     held[kind].append(sums)
                     if sum(part.num_rows for part in held[kind]) > _HELD_ROWS:
@@ -162,7 +163,10 @@ def balance_terms(notes: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(total)
 
 
-def _terms(table: str, rows: pa.Table) -> Mapping[str, int]:
+def balance_terms_of(table: str, rows: pa.Table) -> Mapping[str, int]:
+    """Return what some rows of a table add to the terms of the balance (`balance_terms`)."""
+    if table == "delivered":
+        return {"carriers": _sum(pc.max_element_wise(pc.list_value_length(rows.column("sds_ids")), 1))}
     if table == "waku_messages":
         return {"rows_in": _sum(rows.column("copies"))}
     if table == "incomplete":

@@ -25,8 +25,9 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import note
+from fairway.pipeline.exchange import filtered, note
 from fairway.pipeline.location import has_folders
+from fairway.pipeline.run.removed_rows import NOTHING_REMOVED, RemovedRows
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
 from fairway.pipeline.stages.reassembled import REASSEMBLED
@@ -176,14 +177,22 @@ class TableFiles:
                         table = parquet.read_row_group(group, columns=shape.names, use_threads=False)
                         yield table.select(shape.names).cast(shape)
 
-    def frame(self, spark: SparkSession, name: str, files: Sequence[str]) -> DataFrame:
-        """Return some files of a table as a DataFrame, a file for each partition, read by the tasks with Arrow."""
+    def frame(
+        self, spark: SparkSession, name: str, files: Sequence[str], removed: RemovedRows = NOTHING_REMOVED
+    ) -> DataFrame:
+        """Return some files of a table as a DataFrame, a file for each partition, read by the tasks with Arrow.
+
+        Rows that are ``removed`` are left out.
+        """
 
         def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for number in batch.column("id").to_pylist():
+                    start = 0
                     for table in self.read(name, [files[number]]):
-                        yield from table.to_batches(max_chunksize=_FRAME_ROWS)
+                        counts = removed.counting(files[number], start, table.num_rows)
+                        start += table.num_rows
+                        yield from filtered(table, counts).to_batches(max_chunksize=_FRAME_ROWS)
 
         columns = WORK_TABLES[name] if name in WORK_TABLES else table_named(name).schema
         return spark.range(0, len(files), 1, max(1, len(files))).mapInArrow(rows, columns)

@@ -83,13 +83,21 @@ def map_source(spark: SparkSession, uri: str, work: BatchMapper, schema: str, *,
     It is `open_source` and ``mapInArrow``, but no message goes through the JVM between. Spark reads only what it alone
     can: Parquet on other file systems of Hadoop, or named by a pattern.
     """
+    scan = scan_for_arrow(uri, label)
+    if scan is None:
+        return open_source(spark, uri, label=label).mapInArrow(work, schema)
+    return _mapped(spark, scan, work, schema)
+
+
+def scan_for_arrow(uri: str, label: str | None) -> MessageScan | None:
+    """Return the read of all messages of an archive that gives the rows of `open_source`; None if only Spark can."""
     place = uri.removeprefix(PARQUET)
     if uri.startswith(PARQUET) and not _is_for_arrow(place):
-        return open_source(spark, uri, label=label).mapInArrow(work, schema)
+        return None
     scan = scan_of(uri, Selection(), label)
     if isinstance(scan, ParquetScan) and label is None:
-        scan = replace(scan, source=without_secrets(place))  # the name that it has where Spark reads it
-    return _mapped(spark, scan, work, schema)
+        return replace(scan, source=without_secrets(place))  # the name that it has where Spark reads it
+    return scan
 
 
 def frame_of(spark: SparkSession, scan: MessageScan, partitions: int | None = None) -> DataFrame:

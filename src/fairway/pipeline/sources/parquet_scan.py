@@ -96,6 +96,8 @@ class ParquetScan(MessageScan):
     is_labelled: bool
     """Whether ``source`` replaces the source that rows name themselves."""
     selection: Selection = field(default_factory=Selection)
+    only: frozenset[str] | None = None
+    """The names of the files that are read, from the folder on, or the name of the one file; None for all."""
 
     @property
     def _is_whole(self) -> bool:
@@ -107,6 +109,9 @@ class ParquetScan(MessageScan):
         dataset = self._dataset()
         wanted = self._times(dataset.schema)
         files = list(dataset.get_fragments(wanted))
+        if self.only is not None:
+            read = {self.place.path, *(posixpath.join(self.place.path, name) for name in self.only)}
+            files = [file for file in files if file.path in read]
         try:
             with ThreadPoolExecutor(FOOTERS_AT_ONCE) as readers:
                 found = readers.map(lambda file: file.split_by_row_group(wanted, dataset.schema), files)

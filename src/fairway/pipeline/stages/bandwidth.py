@@ -64,7 +64,7 @@ def bytes_by_part(sds_messages: pa.Table) -> pa.Table:
         )
         for part in PARTS
     ]
-    return _occurring(pa.concat_tables(rows))
+    return occurring(pa.concat_tables(rows))
 
 
 def added_bytes(parts: pa.Table) -> pa.Table:
@@ -73,7 +73,8 @@ def added_bytes(parts: pa.Table) -> pa.Table:
     return grouped(parts, ["channel_id", "part"], figures)
 
 
-def _occurring(parts: pa.Table) -> pa.Table:
+def occurring(parts: pa.Table) -> pa.Table:
+    """Return the parts that some message has."""
     return parts.filter(pc.greater(parts.column("messages"), 0))
 
 

@@ -59,9 +59,9 @@ def each_once(waku_messages: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Ite
         for piece in pieces(waku_messages, piece_bytes):
             mask = hashes[done : done + piece.num_rows] % parts == part
             done += piece.num_rows
-            kept.append(_merged(as_one_copy(piece if mask.all() else piece.filter(pa.array(mask)))))
+            kept.append(merged_copies(as_one_copy(piece if mask.all() else piece.filter(pa.array(mask)))))
         if kept:
-            yield (_merged(pa.concat_tables(kept)) if len(kept) > 1 else kept[0]).select(_NAMES)
+            yield (merged_copies(pa.concat_tables(kept)) if len(kept) > 1 else kept[0]).select(_NAMES)
 
 
 def as_one_copy(waku_messages: pa.Table) -> pa.Table:
@@ -73,8 +73,11 @@ def as_one_copy(waku_messages: pa.Table) -> pa.Table:
     return waku_messages.select(_INPUT).append_column("sources", sources).append_column("copies", copies)
 
 
-def _merged(rows: pa.Table) -> pa.Table:
-    """Return each message hash once, of rows that may be of several copies each."""
+def merged_copies(rows: pa.Table) -> pa.Table:
+    """Return each message hash once, of rows that may be of several copies each.
+
+    Rows have the columns of `DEDUPLICATED` and ``source``.
+    """
     hashes, count = dense(codes_of(rows["message_hash"]))
     if count == len(hashes):
         return rows

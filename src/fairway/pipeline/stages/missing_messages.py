@@ -19,6 +19,7 @@ from fairway.pipeline.exchange import Bucket, Cut, bucketed
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
 from fairway.pipeline.stages.keyed import KEY, Keyed, keyed
+from fairway.pipeline.stages.reassembled import COMPUTED_INPUT, computed_segments_in
 
 MISSING_MESSAGES: Final = (
     "channel_id string, message_id string, sender_id string, retrieval_hint binary, cited_by bigint,"
@@ -60,9 +61,9 @@ def without_rebuilt(missing_messages: DataFrame, reassembled: DataFrame) -> Data
         [
             Cut(frame=missing_messages, by=KEY, prepare=lambda table: {"missing": table}),
             Cut(
-                frame=reassembled.select("channel_id", "rebuilt_ids"),
+                frame=reassembled.select(*COMPUTED_INPUT),
                 by=KEY,
-                prepare=lambda table: {"rebuilt": rebuilt_in(table)},
+                prepare=lambda table: {"rebuilt": rebuilt_in(computed_segments_in(table))},
             ),
         ],
         work,
@@ -70,11 +71,10 @@ def without_rebuilt(missing_messages: DataFrame, reassembled: DataFrame) -> Data
     )
 
 
-def rebuilt_in(reassembled: pa.Table) -> pa.Table:
-    """Return the lost segments that were computed from parity (`MESSAGE_KEYS`); the ids of these are known."""
-    ids = reassembled.column("rebuilt_ids").combine_chunks()
-    channels = reassembled.column("channel_id").take(pc.list_parent_indices(ids))
-    return pa.table([channels, pc.list_flatten(ids)], schema=MESSAGE_KEYS)
+def rebuilt_in(computed_segments: pa.Table) -> pa.Table:
+    """Return the lost segments that were computed from parity (`MESSAGE_KEYS`) and of which the ids are known."""
+    known = computed_segments.filter(pc.invert(computed_segments.column("is_guess")))
+    return known.select(MESSAGE_KEYS.names).cast(MESSAGE_KEYS)
 
 
 def missing_rows(content: Keyed, cited: Keyed, *others: Keyed) -> pa.Table:

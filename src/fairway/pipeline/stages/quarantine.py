@@ -44,8 +44,13 @@ def forged(decoded: pa.Table) -> pa.Table:
     """Return messages that are forged (`FORGED_INPUT`) as rows of ``quarantine``."""
     columns = {name: decoded[name] for name in _COLUMNS if name in decoded.column_names}
     columns["status"] = pa.repeat("forged", decoded.num_rows)
-    columns["error"] = pc.binary_join_element_wise("another message stands under the id ", decoded["message_id"], "")
+    columns["error"] = forged_error(decoded["message_id"])
     return pa.table({name: columns[name] for name in _COLUMNS if name in columns})
+
+
+def forged_error(message_id: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return the errors of messages that are forged, by the ids that they bear."""
+    return pc.binary_join_element_wise("another message stands under the id ", message_id, "")
 
 
 def _left_out(bucket: Bucket) -> Iterator[pa.Table]:

@@ -38,13 +38,18 @@ _EPOCH: Final = ("sender_id", "epoch_start_ms")
 
 def transmissions(sds_messages: pa.Table, epoch_ms: int) -> pa.Table:
     """Return the transmissions (`TRANSMISSIONS`) among some rows of ``sds_messages``."""
+    table = sds_messages.select(["sender_id", "channel_id"])
+    table = table.append_column("epoch_start_ms", epoch_starts(sds_messages.column("timestamp"), epoch_ms))
+    return added_transmissions(table.append_column("messages", ones(table)))
+
+
+def epoch_starts(timestamp: pa.ChunkedArray, epoch_ms: int) -> pa.ChunkedArray:
+    """Return in which epochs messages were sent: the milliseconds at which these began."""
     # Arrow divides towards zero, as Spark's ``div`` does; an epoch begins at or before its messages.
-    timestamp_ms = pc.divide(sds_messages.column("timestamp"), NS_PER_MS)
+    timestamp_ms = pc.divide(timestamp, NS_PER_MS)
     since_ms = pc.subtract(timestamp_ms, pc.multiply(pc.divide(timestamp_ms, epoch_ms), epoch_ms))
     since_ms = pc.if_else(pc.less(since_ms, 0), pc.add(since_ms, epoch_ms), since_ms)
-    table = sds_messages.select(["sender_id", "channel_id"])
-    table = table.append_column("epoch_start_ms", pc.subtract(timestamp_ms, since_ms))
-    return added_transmissions(table.append_column("messages", ones(table)))
+    return pc.subtract(timestamp_ms, since_ms)
 
 
 def added_transmissions(counted: pa.Table) -> pa.Table:

@@ -77,6 +77,15 @@ SEGMENTS: Final = pa.schema(
 )
 """A segment with what is needed to reassemble it; ``causal_history`` has the newest entries only."""
 
+COMPUTED_SEGMENTS: Final = (
+    "channel_id string, sender_id string, segment_hash binary, message_id string, told_by string, is_guess boolean"
+)
+"""The table of lost segments that were computed: the id of each, known or a guess, and ``told_by``, the first segment
+that came of the same sending."""
+
+COMPUTED_INPUT: Final = (*_GROUP, "sds_ids", "rebuilt_ids", "guessed_ids")
+"""The columns of ``reassembled`` that `computed_segments_in` reads."""
+_COMPUTED_SCHEMA: Final = arrow_schema(COMPUTED_SEGMENTS)
 _ORDER: Final = ("is_parity", "lamport", "message_id")
 _NEVER_EXPIRES_MS: Final = 0
 _ENDED: Final = frozenset({"complete", "hash-mismatch"})
@@ -111,6 +120,26 @@ def segments_in(unique_messages: pa.Table) -> pa.Table:
     segments = filtered(unique_messages.select(SEGMENTS.names), pc.is_valid(unique_messages.column("segment_hash")))
     place = segments.schema.get_field_index("causal_history")
     return segments.set_column(place, "causal_history", _newest(segments.column(place))).cast(SEGMENTS)
+
+
+def computed_segments_in(reassembled: pa.Table) -> pa.Table:
+    """Return the lost segments (`COMPUTED_SEGMENTS`) that were computed, of reassembled messages."""
+    return pa.concat_tables(
+        _computed(reassembled, name, is_guess) for name, is_guess in (("rebuilt_ids", False), ("guessed_ids", True))
+    )
+
+
+def _computed(reassembled: pa.Table, name: str, is_guess: bool) -> pa.Table:
+    some = reassembled.filter(pc.greater(pc.list_value_length(reassembled.column(name)), 0))
+    ids = some.column(name)
+    of_message = pa.array(np.repeat(np.arange(len(ids)), pc.list_value_length(ids).to_numpy()))
+    columns = {
+        **{field: some.column(field).take(of_message) for field in _GROUP},
+        "message_id": pc.list_flatten(ids),
+        "told_by": pc.list_element(some.column("sds_ids"), 0).take(of_message),
+        "is_guess": pa.repeat(is_guess, len(of_message)),
+    }
+    return pa.table(columns, schema=_COMPUTED_SCHEMA)
 
 
 def _newest(histories: pa.ChunkedArray) -> pa.ListArray:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -23,13 +22,23 @@ from fairway.errors import ConfigurationError
 from fairway.pipeline.exchange import Bucket, Cut, bucketed, filtered
 from fairway.pipeline.stages.channel_log import ABSENT, LOGGED, MAX_CHANNEL_BYTES, SDS_ORDERED, channel_logs
 from fairway.pipeline.stages.citations import parents_in
+from fairway.pipeline.stages.reassembled import COMPUTED_INPUT, computed_segments_in
 
-__all__ = ["LOGGED_COLUMNS", "MAX_CHANNEL_BYTES", "absent_of", "computed_in", "logged_in", "sds_ordered"]
+__all__ = [
+    "COMPUTED_COLUMNS",
+    "LOGGED_COLUMNS",
+    "MAX_CHANNEL_BYTES",
+    "absent_of",
+    "computed_in",
+    "logged_in",
+    "sds_ordered",
+]
 
 LOGGED_COLUMNS: Final = (*(name for name in LOGGED.names if name != "parents"), "kind", "causal_history")
 """The columns of ``unique_messages`` that the log is made of."""
 _BY_CHANNEL: Final = ("channel_id",)
-_COMPUTED: Final = ("channel_id", "sds_ids", "rebuilt_ids", "guessed_ids")
+COMPUTED_COLUMNS: Final = ("channel_id", "message_id", "told_by")
+"""The columns of ``computed_segments`` that are read."""
 
 
 def sds_ordered(
@@ -68,8 +77,14 @@ def sds_ordered(
         ),
     ]
     if reassembled is not None:
-        frame = reassembled.select(*_COMPUTED)
-        cuts.append(Cut(frame=frame, by=_BY_CHANNEL, prepare=lambda table: {"absent": computed_in(table)}))
+        frame = reassembled.select(*COMPUTED_INPUT)
+        cuts.append(
+            Cut(
+                frame=frame,
+                by=_BY_CHANNEL,
+                prepare=lambda table: {"absent": computed_in(computed_segments_in(table))},
+            )
+        )
     return bucketed(cuts, work, SDS_ORDERED)
 
 
@@ -86,20 +101,7 @@ def absent_of(missing_messages: pa.Table) -> pa.Table:
     return pa.table([*columns, pa.nulls(missing_messages.num_rows, pa.string())], schema=ABSENT)
 
 
-def computed_in(reassembled: pa.Table) -> pa.Table:
+def computed_in(computed_segments: pa.Table) -> pa.Table:
     """Return the lost segments that were computed (`ABSENT`), whether their ids are known or guessed."""
-    kinds = [_computed(reassembled, name) for name in ("rebuilt_ids", "guessed_ids")]
-    return pa.concat_tables(kinds)
-
-
-def _computed(reassembled: pa.Table, name: str) -> pa.Table:
-    some = reassembled.filter(pc.greater(pc.list_value_length(reassembled.column(name)), 0))
-    ids = some.column(name)
-    of_message = pa.array(np.repeat(np.arange(len(ids)), pc.list_value_length(ids).to_numpy()))
-    columns = [
-        some.column("channel_id").take(of_message),
-        pc.list_flatten(ids),
-        pa.nulls(len(of_message), pa.int64()),
-        pc.list_element(some.column("sds_ids"), 0).take(of_message),
-    ]
-    return pa.table(columns, schema=ABSENT)
+    channel_id, message_id, told_by = (computed_segments.column(name) for name in COMPUTED_COLUMNS)
+    return pa.table([channel_id, message_id, pa.nulls(len(message_id), pa.int64()), told_by], schema=ABSENT)

@@ -120,6 +120,12 @@ def sums_of_messages(unique_messages: pa.Table) -> pa.Table:
     return _completed(grouped(table, _WHO, {**{name: (name, "sum") for name in figures}, **seen}))
 
 
+def seen_times(unique_messages: pa.Table) -> pa.Table:
+    """Return sums (`SUMS`) that tell when each participant's messages were sent, and count nothing."""
+    seen = {"first_seen": ("timestamp", "min"), "last_seen": ("timestamp", "max")}
+    return _completed(grouped(unique_messages, _WHO, seen))
+
+
 def sums_of_deliveries(delivered: pa.Table) -> pa.Table:
     """Return the sums (`SUMS`) that delivered messages add to."""
     table = delivered.select(list(_WHO))

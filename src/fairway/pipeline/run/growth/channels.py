@@ -1,0 +1,175 @@
+"""What SDS messages that come and go do to what is put together and looked up: everything but the logs of channels.
+
+The functions of the stages run over all rows about the sets of segments, or about the messages, that are touched: those
+of the tables and the new ones. What the tables had about these goes, what the functions give comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fairway.options import Profile, SdsConfig, SegmentationConfig
+from fairway.pipeline.run.growth.held_rows import Change, Chosen, HeldRows, among, are_among
+from fairway.pipeline.run.growth.messages import MessageChanges
+from fairway.pipeline.run.table_files import schema_of
+from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.stages.acknowledgements import SENT, acknowledgement_rows, latency_rows
+from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
+from fairway.pipeline.stages.delivered import are_whole, in_order, incomplete_sets, joined_messages, whole_messages
+from fairway.pipeline.stages.keyed import KEY, keyed
+from fairway.pipeline.stages.missing_messages import MESSAGE_KEYS, missing_rows, rebuilt_in
+from fairway.pipeline.stages.reassembled import (
+    COMPUTED_INPUT,
+    REASSEMBLED,
+    SEGMENTS,
+    computed_segments_in,
+    reassembled_rows,
+    segments_in,
+)
+
+_GROUP: Final = ("channel_id", "sender_id", "segment_hash")
+_CITED_IDS: Final = "causal_history.list.element.message_id"
+_FIRST_ID: Final = pa.schema([("channel_id", pa.string()), ("message_id", pa.string())])
+_CITING: Final = (*CITING_COLUMNS, "lamport", "sighting")
+
+
+def segment_changes(
+    held: Mapping[str, HeldRows], messages: MessageChanges, profile: Profile | None, config: SegmentationConfig
+) -> dict[str, Change]:
+    """Return how ``incomplete``, ``computed_segments`` and ``delivered`` change."""
+    touched = pa.concat_tables(
+        part.filter(pc.is_valid(part["segment_hash"])).select(list(_GROUP)) for part in (messages.gone, messages.come)
+    )
+    before = after = arrow_schema(REASSEMBLED).empty_table()
+    if touched.num_rows:
+        columns = tuple(dict.fromkeys([*SEGMENTS.names, "sighting", "message_hash"]))
+        known = held["sds_messages"].found(
+            ("channel_id", "sender_id", "segment_hash", "sighting"), _firsts(touched, _GROUP), columns
+        )
+        stay = known.filter(pa.array(~are_among(known, messages.gone, ("message_hash",))))
+        before = _put_together(known, profile, config)
+        after = _put_together(
+            pa.concat_tables([stay.select(list(columns)), _of_groups(messages.come, touched).select(list(columns))]),
+            profile,
+            config,
+        )
+    delivered = pa.concat_tables([whole_messages(_whole(messages.come)), joined_messages(after)])
+    gone = _whole(messages.gone).select(_FIRST_ID.names)
+    carried = before.filter(pc.equal(before["outcome"], "complete"))
+    gone = pa.concat_tables(
+        [
+            gone.cast(_FIRST_ID),
+            pa.table([carried["channel_id"], pc.list_element(carried["sds_ids"], 0)], schema=_FIRST_ID),
+        ]
+    )
+    return {
+        "incomplete": _of_sets(held, "incomplete", touched, incomplete_sets(after)),
+        "computed_segments": _of_sets(
+            held, "computed_segments", touched, computed_segments_in(after.select(list(COMPUTED_INPUT)))
+        ),
+        "delivered": Change.of("delivered", _delivered(held["delivered"], gone), _sorted(delivered)),
+    }
+
+
+def heard_changes(
+    held: Mapping[str, HeldRows], messages: MessageChanges, computed: Change
+) -> tuple[dict[str, Change], pa.Table]:
+    """Return how ``missing_messages``, ``acknowledgements`` and ``ack_latency`` change, and who cites what is touched.
+
+    ``computed`` is the change of ``computed_segments``. Who cites has the cited key, and the ``lamport`` of the content
+    messages that cite.
+    """
+    moved = [messages.gone, messages.come]
+    touched = pa.concat_tables(
+        [
+            *(
+                part.filter(pc.equal(part["kind"], "content")).select(MESSAGE_KEYS.names).cast(MESSAGE_KEYS)
+                for part in moved
+            ),
+            *(citations_in(part).select(MESSAGE_KEYS.names).cast(MESSAGE_KEYS) for part in moved),
+            *(part.select(MESSAGE_KEYS.names).cast(MESSAGE_KEYS) for part in (computed.removed, computed.added)),
+        ]
+    )
+    sds = held["sds_messages"].changed(messages.tables["sds_messages"])
+    sent = sds.found((*KEY, "sighting"), _firsts(touched, KEY), (*SENT.names, "kind"))
+    sent = sent.filter(pc.equal(sent["kind"], "content")).select(SENT.names)
+    citing = sds.found(("sighting", _CITED_IDS), _citing_firsts(touched), _CITING)
+    cited = citations_in(citing, ("lamport", "kind"))
+    cited = cited.filter(pa.array(among(touched, KEY)(cited)))
+    known = held["computed_segments"].changed(computed).found(KEY, among(touched, KEY))
+    sent_keyed, cited_keyed, rebuilt = keyed(sent, cited.select(CITED.names), rebuilt_in(known))
+    missing = missing_rows(sent_keyed, cited_keyed, rebuilt)
+    threshold = SdsConfig().possible_acks_threshold
+    acknowledged = acknowledgement_rows(sent_keyed, cited_keyed, possible_acks_threshold=threshold)
+    made = {
+        "missing_messages": missing,
+        "acknowledgements": acknowledged.table,
+        "ack_latency": latency_rows(sent_keyed, acknowledged),
+    }
+    changes = {name: Change.of(name, held[name].found(KEY, among(touched, KEY)), table) for name, table in made.items()}
+    return changes, cited.filter(pc.equal(cited["kind"], "content")).select([*KEY, "lamport"])
+
+
+def _firsts(known: pa.Table, columns: tuple[str, ...]) -> Chosen:
+    """Return what chooses the first copies of messages that are equal to one of ``known`` in some columns."""
+    chosen = among(known, columns)
+    return lambda rows: chosen(rows) & pc.equal(rows.column("sighting"), 1).to_numpy()
+
+
+def _citing_firsts(touched: pa.Table) -> Chosen:
+    """Return what chooses the first copies of messages that may cite some of these."""
+    ids = touched["message_id"].unique()
+
+    def chosen(rows: pa.Table) -> NDArray[np.bool_]:
+        histories = rows.column("causal_history").combine_chunks()
+        cited = pc.list_flatten(histories).field("message_id")
+        owners = pc.list_parent_indices(histories).filter(pc.is_in(cited, value_set=ids)).to_numpy()
+        mask = np.zeros(rows.num_rows, np.bool_)
+        mask[owners] = True
+        mask &= pc.equal(rows.column("sighting"), 1).to_numpy()
+        return mask
+
+    return chosen
+
+
+def _of_groups(messages: pa.Table, groups: pa.Table) -> pa.Table:
+    segments = messages.filter(pc.is_valid(messages["segment_hash"]))
+    return segments.filter(pa.array(are_among(segments, groups, _GROUP)))
+
+
+def _put_together(segments: pa.Table, profile: Profile | None, config: SegmentationConfig) -> pa.Table:
+    schema = arrow_schema(REASSEMBLED)
+    return pa.concat_tables([schema.empty_table(), *reassembled_rows(segments_in(segments), profile, config)])
+
+
+def _of_sets(held: Mapping[str, HeldRows], name: str, touched: pa.Table, added: pa.Table) -> Change:
+    """Return the change of a table of sets of segments."""
+    gone = held[name].found(_GROUP, among(touched, _GROUP)) if touched.num_rows else None
+    return Change.of(name, gone, added)
+
+
+def _whole(messages: pa.Table) -> pa.Table:
+    return messages.filter(are_whole(messages))
+
+
+def _delivered(delivered: HeldRows, first_ids: pa.Table) -> pa.Table | None:
+    """Return the rows of ``delivered`` of messages of which the first SDS message is known."""
+    if not first_ids.num_rows:
+        return None
+    chosen = among(first_ids, KEY)
+
+    def has_one(rows: pa.Table) -> NDArray[np.bool_]:
+        firsts = pc.list_element(rows.column("sds_ids"), 0)
+        return chosen(pa.table([rows.column("channel_id"), firsts], schema=_FIRST_ID))
+
+    return delivered.found(("channel_id", "sds_ids.list.element"), has_one)
+
+
+def _sorted(delivered: pa.Table) -> pa.Table:
+    return pa.concat_tables([schema_of("delivered").empty_table(), *in_order(delivered)])

@@ -1,0 +1,171 @@
+"""What changes of the other tables do to the tables of figures, and to the balance of rows.
+
+Sums are added up as in a run; what goes counts negative. Percentiles of latencies and the first and last time of a
+participant are no sums: for the channels that are touched they come from a few narrow columns of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fairway.pipeline.run.growth.held_rows import Change, HeldRows, among, are_among
+from fairway.pipeline.run.summing import balance_terms_of
+from fairway.pipeline.run.table_files import schema_of
+from fairway.pipeline.stages.bandwidth import added_bytes, bytes_by_part, occurring
+from fairway.pipeline.stages.rate_utilisation import epoch_starts, transmissions, utilisation
+from fairway.pipeline.stages.statistics import (
+    CHANNEL_SUMS,
+    FIGURES,
+    SUMS,
+    SUMS_OF,
+    added_latencies,
+    added_sums,
+    channel_rows,
+    channel_sums,
+    latency_counts,
+    seen_times,
+    sender_rows,
+)
+from fairway.pipeline.stages.store_completeness import HOLDINGS, completeness, holdings, named_stores
+
+_WHO: Final = ("channel_id", "sender_id")
+_SEEN: Final = ("first_seen", "last_seen")
+
+
+def figure_changes(
+    held: Mapping[str, HeldRows],
+    changes: Mapping[str, Change],
+    *,
+    epoch_ms: int,
+    rate_limit: int | None,
+    stores: Collection[str],
+) -> dict[str, Change]:
+    """Return how the tables of figures change; ``stores`` are the names of all stores that were read."""
+    sds = held["sds_messages"].changed(changes["sds_messages"])
+    return {
+        **_of_participants(held, changes, sds),
+        "bandwidth": _bandwidth(held["bandwidth"], changes["sds_messages"]),
+        "rate_utilisation": _rate_utilisation(
+            held["rate_utilisation"], changes["sds_messages"], sds, epoch_ms, rate_limit
+        ),
+        "store_completeness": _completeness(held["store_completeness"], changes["waku_messages"], stores),
+    }
+
+
+def balance_change(changes: Mapping[str, Change]) -> dict[str, int]:
+    """Return by how much the terms of the balance (`fairway.pipeline.run.summing.balance_terms`) grow."""
+    grown: dict[str, int] = {}
+    for name, change in changes.items():
+        for sign, rows in ((1, change.added), (-1, change.removed)):
+            for term, count in balance_terms_of(name, rows).items():
+                grown[term] = grown.get(term, 0) + sign * count
+    return grown
+
+
+def _of_participants(held: Mapping[str, HeldRows], changes: Mapping[str, Change], sds: HeldRows) -> dict[str, Change]:
+    parts = [SUMS.empty_table()]
+    for name, sums_of in SUMS_OF.items():
+        for sign, rows in ((1, changes[name].added), (-1, changes[name].removed)):
+            counted = rows.filter(pc.equal(rows["sighting"], 1)) if name == "sds_messages" else rows
+            parts.append(_signed(sums_of(counted)["sums"], sign))
+    moved = pa.concat_tables(parts)
+    touched = moved.select(["channel_id"])
+    of_channel = among(touched, ("channel_id",))
+    senders = held["sender_stats"].found(("channel_id",), of_channel)
+    known = senders.select(SUMS.names)
+    gone = changes["sds_messages"].removed.select(list(_WHO))
+    both = pa.concat_tables([known.cast(SUMS), moved])
+    if gone.num_rows:  # perhaps the first or the last that its sender sent
+        both = _with_times(both, gone, sds)
+    sums = added_sums(both).select(SUMS.names).cast(SUMS)
+    sums = sums.filter(_any_figure(sums))
+    acked = held["ack_latency"].changed(changes["ack_latency"])
+    latencies = latency_counts(acked.found(("channel_id",), of_channel, (*_WHO, "latency_ms")))
+    by_channel = channel_sums(sums).select(CHANNEL_SUMS.names).cast(CHANNEL_SUMS)
+    channels = held["channel_stats"].found(("channel_id",), of_channel)
+    return {
+        "sender_stats": Change.of("sender_stats", senders, sender_rows(sums, latencies)),
+        "channel_stats": Change.of(
+            "channel_stats", channels, channel_rows(by_channel, added_latencies(latencies, _WHO[:1]))
+        ),
+    }
+
+
+def _signed(sums: pa.Table, sign: int) -> pa.Table:
+    """Return sums as they are, or as what is taken away; then they tell nothing of times."""
+    if sign > 0:
+        return sums
+    columns = {
+        name: pc.negate(sums[name]) if name in FIGURES else sums[name] for name in SUMS.names if name not in _SEEN
+    }
+    return pa.table({**columns, **{name: pa.nulls(sums.num_rows, pa.int64()) for name in _SEEN}}, schema=SUMS)
+
+
+def _with_times(sums: pa.Table, participants: pa.Table, sds: HeldRows) -> pa.Table:
+    """Return sums with the times of some participants taken from their messages."""
+    again = are_among(sums, participants, _WHO)
+    columns = (*_WHO, "timestamp", "sighting")
+    chosen = among(participants, _WHO)
+    times = sds.found(columns, lambda rows: chosen(rows) & pc.equal(rows.column("sighting"), 1).to_numpy(), columns)
+    timeless = _signed(_signed(sums.filter(pa.array(again)), -1), -1)
+    return pa.concat_tables([sums.filter(pa.array(~again)), timeless, seen_times(times)])
+
+
+def _any_figure(sums: pa.Table) -> pa.Array:
+    counted = np.zeros(sums.num_rows, np.bool_)
+    for name in FIGURES:
+        counted |= sums[name].to_numpy() != 0
+    return pa.array(counted)
+
+
+def _bandwidth(held: HeldRows, sds: Change) -> Change:
+    added, removed = bytes_by_part(sds.added), bytes_by_part(sds.removed)
+    taken = removed
+    for name in ("bytes", "messages"):
+        taken = taken.set_column(taken.schema.get_field_index(name), name, pc.negate(removed[name]))
+    channels = pa.concat_tables([added, removed]).select(["channel_id"])
+    known = held.found(("channel_id",), among(channels, ("channel_id",)))
+    parts = pa.concat_tables(part.select(schema_of("bandwidth").names) for part in (known, added, taken))
+    return Change.of("bandwidth", known, occurring(added_bytes(parts)))
+
+
+def _rate_utilisation(held: HeldRows, sds_change: Change, sds: HeldRows, epoch_ms: int, limit: int | None) -> Change:
+    columns = (*_WHO, "timestamp")
+    moved = pa.concat_tables(part.select(list(columns)) for part in (sds_change.added, sds_change.removed))
+    epoch = ("sender_id", "epoch_start_ms")
+    touched = transmissions(moved, epoch_ms).select(list(epoch))
+    times = np.unique(touched["epoch_start_ms"].to_numpy())
+
+    def in_epochs(rows: pa.Table) -> NDArray[np.bool_]:
+        return np.isin(epoch_starts(rows["timestamp"], epoch_ms).to_numpy(), times)
+
+    counted = transmissions(sds.found(columns, in_epochs, columns), epoch_ms)
+    counted = counted.filter(pa.array(are_among(counted, touched, epoch)))
+    known = held.found(epoch, among(touched, epoch))
+    return Change.of("rate_utilisation", known, utilisation(counted, limit))
+
+
+def _completeness(held: HeldRows, waku: Change, stores: Collection[str]) -> Change:
+    known = held.all(schema_of("store_completeness").names)
+    of = pc.max(known["of"]).as_py() or 0
+    had = pa.table(
+        {
+            "source": pa.concat_arrays([*known["source"].chunks, pa.nulls(1, pa.string())]),
+            "messages": pa.concat_arrays([*known["messages"].chunks, pa.array([0], pa.int64())]),
+            "of": pa.array([0] * known.num_rows + [of], pa.int64()),
+        },
+        schema=HOLDINGS,
+    )
+    gone = holdings(waku.removed)
+    taken = pa.table([gone["source"], pc.negate(gone["messages"]), pc.negate(gone["of"])], schema=HOLDINGS)
+    return Change.of(
+        "store_completeness",
+        known,
+        completeness(pa.concat_tables([had, holdings(waku.added), taken, named_stores(stores)])),
+    )

@@ -1,0 +1,176 @@
+"""What SDS messages that come and go do to ``sds_ordered``, the logs of channels.
+
+Of each channel that is touched there is a Lamport timestamp before which nothing changes: no message came or went, none
+cites what came, went or is missing in another way now. If the rows before it are the first ones of the log, they stay.
+The rest is ordered by `channel_logs`, together with a stand-in for each message before it that the rest descends from:
+the stand-in cites nothing but the missing message that the real one waits for. Otherwise the whole log is made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fairway.pipeline.codes import NOTHING, ranked
+from fairway.pipeline.run.growth.held_rows import Change, HeldRows, among, are_among
+from fairway.pipeline.run.growth.messages import MessageChanges
+from fairway.pipeline.stages.channel_log import LOGGED, DependencyStatus, channel_logs
+from fairway.pipeline.stages.keyed import KEY
+from fairway.pipeline.stages.sds_ordered import LOGGED_COLUMNS, absent_of, computed_in, logged_in
+
+_BEGINNING: Final = -(2**63)
+_NEVER: Final = 2**63 - 1
+_PLACE: Final = pa.schema([("channel_id", pa.string()), ("lamport", pa.int64())])
+_LOG: Final = ("channel_id", "message_id", "lamport", "position", "status", "waits_for")
+_ABSENCE: Final = ("channel_id", "message_id", "first_cited", "told_by")
+_CAUSELESS: Final = (DependencyStatus.CIRCULAR.value, DependencyStatus.NOT_COMPUTED.value)
+
+
+def log_changes(
+    held: Mapping[str, HeldRows],
+    messages: MessageChanges,
+    changes: Mapping[str, Change],
+    citing: pa.Table,
+    max_channel_bytes: int,
+) -> Change:
+    """Return how ``sds_ordered`` changes.
+
+    ``changes`` are those of ``missing_messages`` and ``computed_segments``. ``citing`` says which content messages cite
+    what is touched: the cited key and the ``lamport`` of the message. All channels are smaller than
+    ``max_channel_bytes``.
+    """
+    moved = [_content(part) for part in (messages.gone, messages.come)]
+    absences = [_absences(changes, "removed"), _absences(changes, "added")]
+    changed = pa.concat_tables(
+        [
+            absences[0].filter(pa.array(~are_among(absences[0], absences[1], _ABSENCE))),
+            absences[1].filter(pa.array(~are_among(absences[1], absences[0], _ABSENCE))),
+        ]
+    )
+    unsettled = citing.filter(pa.array(are_among(citing, changed, KEY)))
+    places = pa.concat_tables(part.select(_PLACE.names).cast(_PLACE) for part in (*moved, unsettled))
+    if not places.num_rows:
+        return Change.of("sds_ordered")
+    log = held["sds_ordered"]
+    cuts = _Cuts.of(places)
+    cuts, rows = cuts.held_by(log.found(("channel_id",), cuts.are_touched, _LOG))
+    sds = held["sds_messages"].changed(messages.tables["sds_messages"])
+    rest = sds.found(("channel_id", "lamport", "sighting", "kind"), cuts.chosen, (*LOGGED_COLUMNS,))
+    logged = logged_in(rest.select(LOGGED_COLUMNS))
+
+    cited = _cited(logged)
+    missing = held["missing_messages"].changed(changes["missing_messages"])
+    computed = held["computed_segments"].changed(changes["computed_segments"])
+    told = computed_in(computed.found(KEY, among(cited, KEY)))
+    tellers = pa.table([told["channel_id"], told["told_by"]], names=list(KEY))
+    ahead = pa.concat_tables([cited, tellers])
+    stand_ins = rows.filter(pa.array(~cuts.behind(rows) & are_among(rows, ahead, KEY)))
+    waiting = stand_ins.filter(pc.is_valid(stand_ins["waits_for"]))
+    awaited = pa.table([waiting["channel_id"], waiting["waits_for"]], names=list(KEY))
+    lost = absent_of(missing.found(KEY, among(pa.concat_tables([cited, awaited]), KEY)))
+    ordered = channel_logs(
+        pa.concat_tables([logged, _standing_in(stand_ins)]),
+        pa.concat_tables([lost, told]),
+        max_channel_bytes=max_channel_bytes,
+    )
+    ordered = ordered.filter(pa.array(~are_among(ordered, stand_ins, KEY)))
+    added = cuts.placed(ordered, stand_ins)
+    places = rows.filter(pa.array(cuts.behind(rows)))
+    removed = log.found(("channel_id", "lamport"), cuts.behind) if places.num_rows else None
+    return Change.of("sds_ordered", removed, added)
+
+
+class _Cuts:
+    """Where the logs of the channels that are touched are cut: by channel, the Lamport timestamp of the rest."""
+
+    def __init__(self, channels: pa.Array, clocks: NDArray[np.int64], before: NDArray[np.int64]) -> None:
+        self._channels = channels
+        self._clocks = clocks
+        self._before = before
+        """How many messages stay, by channel."""
+
+    @classmethod
+    def of(cls, places: pa.Table) -> _Cuts:
+        (codes,), names = ranked(places["channel_id"])
+        clocks = np.full(len(names), _NEVER)
+        np.minimum.at(clocks, codes, _clocks(places))
+        return cls(names, clocks, np.zeros(len(names), np.int64))
+
+    def are_touched(self, rows: pa.Table) -> NDArray[np.bool_]:
+        """Return which rows are of a channel that is touched."""
+        touched: NDArray[np.bool_] = self._of(rows) != NOTHING
+        return touched
+
+    def behind(self, rows: pa.Table) -> NDArray[np.bool_]:
+        """Return which rows are of the rest of a channel."""
+        of = self._of(rows)
+        behind: NDArray[np.bool_] = (of != NOTHING) & (_clocks(rows) >= self._clocks[of])
+        return behind
+
+    def chosen(self, sds_messages: pa.Table) -> NDArray[np.bool_]:
+        """Return which of some rows of ``sds_messages`` are of the rest of a log."""
+        is_first = pc.equal(sds_messages.column("sighting"), 1).to_numpy()
+        is_content = pc.equal(sds_messages.column("kind"), "content").to_numpy()
+        chosen: NDArray[np.bool_] = self.behind(sds_messages) & is_first & is_content
+        return chosen
+
+    def held_by(self, log: pa.Table) -> tuple[_Cuts, pa.Table]:
+        """Return the cuts at which what is before is the beginning of the log of these channels, and that log."""
+        of, count = self._of(log), len(self._channels)
+        is_before = ~self.behind(log)
+        before = np.bincount(of[is_before], minlength=count)
+        last = np.zeros(count, np.int64)
+        np.maximum.at(last, of[is_before], log["position"].to_numpy()[is_before])
+        whole = last != before
+        whole[of[pc.is_in(log["status"], value_set=pa.array(_CAUSELESS)).to_numpy()]] = True
+        clocks = np.where(whole, _BEGINNING, self._clocks)
+        return _Cuts(self._channels, clocks, np.where(whole, 0, before)), log
+
+    def placed(self, ordered: pa.Table, stand_ins: pa.Table) -> pa.Table:
+        """Return logs without their stand-ins, with the positions that they have behind what stays."""
+        shift = self._before - np.bincount(self._of(stand_ins), minlength=len(self._channels))
+        positions = ordered["position"].to_numpy() + shift[self._of(ordered)]
+        column = ordered.schema.get_field_index("position")
+        return ordered.set_column(column, ordered.schema.field(column), pa.array(positions, pa.int32()))
+
+    def _of(self, rows: pa.Table) -> NDArray[np.int64]:
+        found = pc.fill_null(pc.index_in(rows.column("channel_id"), value_set=self._channels), NOTHING)
+        numbers: NDArray[np.int64] = found.to_numpy().astype(np.int64)
+        return numbers
+
+
+def _clocks(rows: pa.Table) -> NDArray[np.int64]:
+    clocks: NDArray[np.int64] = pc.fill_null(rows.column("lamport"), 0).to_numpy()
+    return clocks
+
+
+def _content(messages: pa.Table) -> pa.Table:
+    return messages.filter(pc.equal(messages["kind"], "content"))
+
+
+def _absences(changes: Mapping[str, Change], side: str) -> pa.Table:
+    """Return what was absent, or is (`ABSENT`)."""
+    missing, computed = (getattr(changes[name], side) for name in ("missing_messages", "computed_segments"))
+    return pa.concat_tables([absent_of(missing), computed_in(computed)])
+
+
+def _cited(logged: pa.Table) -> pa.Table:
+    """Return the keys that messages cite."""
+    parents = logged["parents"].combine_chunks()
+    channels = logged["channel_id"].take(pc.list_parent_indices(parents))
+    return pa.table([channels, pc.list_flatten(parents)], names=list(KEY))
+
+
+def _standing_in(log: pa.Table) -> pa.Table:
+    """Return rows of a log as messages (`LOGGED`) that cite only what they wait for."""
+    waits = log["waits_for"].combine_chunks()
+    ends = np.cumsum(np.append(0, pc.is_valid(waits).to_numpy(zero_copy_only=False)))
+    columns = {name: pa.nulls(log.num_rows, LOGGED.field(name).type) for name in LOGGED.names}
+    columns |= {name: log[name] for name in ("channel_id", "message_id", "lamport")}
+    columns["parents"] = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), waits.drop_null())
+    return pa.table(columns, schema=LOGGED)

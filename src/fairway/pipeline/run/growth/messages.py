@@ -1,0 +1,135 @@
+"""What new rows of the sources do to ``waku_messages``, ``sds_messages`` and ``quarantine``.
+
+Each rule is that of a run (`fairway.pipeline.stages`), over the new rows and the old ones that they meet: copies of a
+WakuMessage by its hash, copies of an SDS message by its channel and id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fairway.pipeline.codes import codes_of
+from fairway.pipeline.run.growth.held_rows import Change, HeldRows, among, are_among
+from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
+from fairway.pipeline.run.table_files import schema_of
+from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
+from fairway.pipeline.stages.deduplicated import each_once, merged_copies
+from fairway.pipeline.stages.quarantine import FORGED_INPUT, forged, forged_error
+from fairway.pipeline.stages.unique_messages import honest_messages, sightings_of
+
+_HASH: Final = ("message_hash",)
+_KEY: Final = ("channel_id", "message_id")
+_SDS: Final = schema_of("sds_messages")
+_QUARANTINE: Final = schema_of("quarantine")
+_DECODED: Final = pa.schema(
+    [*(field for field in _SDS if field.name not in {"sightings", "sighting"}), _QUARANTINE.field("sources")]
+)
+_CONTENT: Final = tuple(name for name in schema_of("waku_messages").names if name not in {"sources", "copies"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageChanges:
+    """How the three tables of messages change."""
+
+    tables: Mapping[str, Change]
+    gone: pa.Table
+    """SDS messages, each once, as they were where another copy stands for them now, or none."""
+    come: pa.Table
+    """SDS messages, each once, that are new, or of which another copy stands for them now."""
+
+
+def message_changes(held: Mapping[str, HeldRows], fresh: pa.Table, decoder: BatchDecoder) -> MessageChanges:
+    """Return what new rows of ``waku_messages``, as sources give them, do.
+
+    Raises `WholeRunNeeded` for content that differs from what is known under the same hash.
+    """
+    once = pa.concat_tables(each_once(fresh)) if fresh.num_rows else schema_of("waku_messages").empty_table()
+    once = once.select(schema_of("waku_messages").names).cast(schema_of("waku_messages"))
+    known = held["waku_messages"].found(_HASH, among(once, _HASH))
+    again = are_among(once, known, _HASH)
+    copied = _with_copies(known, once.filter(pa.array(again)))
+    unseen = once.filter(pa.array(~again))
+    waku = Change.of("waku_messages", known, pa.concat_tables([copied, unseen]))
+
+    refused, decoded = _decoded(unseen, decoder)
+    held_copies = held["sds_messages"].found(_KEY, among(decoded, _KEY))
+    errors = pa.table({"error": forged_error(decoded["message_id"].combine_chunks().unique())})
+    disputed = held["quarantine"].found(("error",), among(errors, ("error",)))
+    others = _by_hash(held["waku_messages"].changed(waku), [held_copies, disputed])
+    _, met = _decoded(others, decoder)
+    # What is forged under the same id in another channel is no matter of these.
+    met = met.filter(pa.array(are_among(met, decoded, _KEY)))
+    honest, left_out = _sighted(pa.concat_tables([decoded, met]))
+    sds = Change.of("sds_messages", held_copies, honest)
+
+    # In quarantine is also what only has another store now.
+    copied_there = held["quarantine"].found(_HASH, among(copied, _HASH))
+    disputed = disputed.filter(pa.array(are_among(disputed, met, _HASH) & ~are_among(disputed, copied_there, _HASH)))
+    moved = copied_there.filter(pa.array(are_among(copied_there, met, _HASH)))
+    stay = copied_there.filter(pa.array(~are_among(copied_there, moved, _HASH)))
+    added = pa.concat_tables([refused, left_out, _with_stores(stay, copied)])
+    quarantine = Change.of("quarantine", pa.concat_tables([copied_there, disputed]), added)
+    gone, come = _first_copies(held_copies), _first_copies(honest)
+    return MessageChanges(
+        tables={"waku_messages": waku, "sds_messages": sds, "quarantine": quarantine},
+        gone=gone.filter(pa.array(~are_among(gone, come, _HASH))),
+        come=come.filter(pa.array(~are_among(come, gone, _HASH))),
+    )
+
+
+def _with_copies(known: pa.Table, again: pa.Table) -> pa.Table:
+    """Return messages that are known, with the stores and copies of the same ones that came again."""
+    schema = schema_of("waku_messages")
+    both = pa.concat_tables([known.select(schema.names), again.select(schema.names)])
+    if not both.num_rows:
+        return both
+    content, hashes = codes_of(*(both[name] for name in _CONTENT)), codes_of(both["message_hash"])
+    if len(np.unique(content)) > len(np.unique(hashes)):
+        # Which of them stays depends on stores of which nobody remembers what they had.
+        raise WholeRunNeeded("a message came again with other content under the same hash")
+    source = pa.nulls(both.num_rows, pa.string())
+    return merged_copies(both.append_column("source", source)).select(schema.names).cast(schema)
+
+
+def _decoded(messages: pa.Table, decoder: BatchDecoder) -> tuple[pa.Table, pa.Table]:
+    """Return what of messages, each once, cannot be decoded (as rows of ``quarantine``), and what is decoded."""
+    if not messages.num_rows:
+        return _QUARANTINE.empty_table(), _DECODED.empty_table()
+    table = pa.Table.from_batches([decoder.batch(batch) for batch in decoding_batches(messages)])
+    is_ok = pc.equal(table["status"], Status.OK.value)
+    refused = table.filter(pc.invert(is_ok)).select(_QUARANTINE.names).cast(_QUARANTINE)
+    return refused, table.filter(is_ok).select(_DECODED.names).cast(_DECODED)
+
+
+def _sighted(decoded: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the rows of ``sds_messages`` of decoded messages, and those of ``quarantine`` that are forged."""
+    if not decoded.num_rows:
+        return _SDS.empty_table(), _QUARANTINE.empty_table()
+    seen = sightings_of(decoded)
+    honest = pa.concat_tables(part.select(_SDS.names).cast(_SDS) for part in honest_messages(decoded, seen))
+    left_out = forged(decoded.select(FORGED_INPUT).filter(pa.array(~seen.honest)))
+    return honest, left_out.select(_QUARANTINE.names).cast(_QUARANTINE)
+
+
+def _by_hash(waku_messages: HeldRows, rows: list[pa.Table]) -> pa.Table:
+    """Return the messages of which some rows of other tables tell."""
+    hashes = pa.concat_tables(part.select(list(_HASH)) for part in rows)
+    return waku_messages.found(_HASH, among(hashes, _HASH)).select(schema_of("waku_messages").names)
+
+
+def _with_stores(quarantined: pa.Table, messages: pa.Table) -> pa.Table:
+    """Return rows of ``quarantine`` with the stores that their messages are in now."""
+    place = pc.index_in(quarantined["message_hash"], value_set=messages["message_hash"].combine_chunks())
+    column = quarantined.schema.get_field_index("sources")
+    stores = quarantined.set_column(column, quarantined.schema.field(column), messages["sources"].take(place))
+    return stores.select(_QUARANTINE.names)
+
+
+def _first_copies(sds_messages: pa.Table) -> pa.Table:
+    return sds_messages.filter(pc.equal(sds_messages["sighting"], 1))

@@ -1,0 +1,108 @@
+"""What is new in the sources of a run since its tables were made.
+
+A Parquet table grows by files: those that the manifest does not know by name, size and time. Of other archives all rows
+are read, and those are new whose hash the tables do not have from this source. A source from which something is gone,
+or in which a file was changed, needs a whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fairway.pipeline.run.growth.held_rows import HeldRows
+from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
+from fairway.pipeline.run.sources import RunSource
+from fairway.pipeline.sources.open_source import scan_for_arrow
+from fairway.pipeline.sources.parquet_scan import ParquetScan
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan
+
+_PIECE_BYTES: Final = 67_108_864
+
+Described = Mapping[str, Any]
+"""A source as a manifest describes it: label, uri and fingerprint."""
+States = Sequence[Sequence[Any]]
+"""Name, size and time of files; none of what is no file."""
+
+
+def new_rows(
+    known: Sequence[Described], sources: Sequence[tuple[RunSource, Described]], waku_messages: HeldRows, most_rows: int
+) -> pa.Table:
+    """Return the rows of the sources that are new since they were as ``known`` describes them.
+
+    Each source comes with its description, too: files that came since then are for the next time.
+
+    Raises `WholeRunNeeded` if something is gone, or more than ``most_rows`` are new.
+    """
+    before = {(told["label"], told["uri"]): told["fingerprint"] for told in known}
+    parts = [ARROW_SCHEMA.empty_table()]
+    left = most_rows
+    for source, told in sources:
+        states = before.pop((told["label"], told["uri"]), None)
+        for table in _of_source(source, states, told["fingerprint"], waku_messages):
+            parts.append(table.cast(ARROW_SCHEMA))
+            left -= table.num_rows
+            if left < 0:
+                raise WholeRunNeeded("more came than pays to add")
+    if before:
+        raise WholeRunNeeded("a source that was read is not given any more")
+    return pa.concat_tables(parts)
+
+
+def _of_source(source: RunSource, before: States | None, now: States, held: HeldRows) -> Iterator[pa.Table]:
+    """Yield the rows of a source that are new, by the states of its files; these are None for another source."""
+    if before == now and now:
+        return
+    scan = scan_for_arrow(source.uri, source.label)
+    if scan is None:
+        raise WholeRunNeeded(f"only Spark can read {source.shown}")
+    if before is None:
+        yield from _scanned(scan)
+    elif isinstance(scan, ParquetScan):
+        yield from _scanned(replace(scan, only=_new_files(source, before, now)))
+    else:
+        yield from _unknown(source, scan, held)
+
+
+def _new_files(source: RunSource, before: States, now: States) -> frozenset[str]:
+    """Return the names of files that are new in a Parquet table, from its folder on."""
+    known = {tuple(state) for state in before}
+    there = {tuple(state) for state in now}
+    if not known <= there:
+        raise WholeRunNeeded(f"a file of {source.shown} was changed or removed")
+    return frozenset(str(name) for name, *_ in there - known)
+
+
+def _unknown(source: RunSource, scan: MessageScan, held: HeldRows) -> Iterator[pa.Table]:
+    """Yield the rows of an archive that the tables do not have from it."""
+    name = pa.scalar(source.label, pa.string())
+    stores = held.all(("message_hash", "sources"))
+    owners = pc.list_parent_indices(stores["sources"].combine_chunks())
+    here = owners.filter(pc.equal(pc.list_flatten(stores["sources"].combine_chunks()), name))
+    known = stores["message_hash"].take(here).combine_chunks()
+    seen = np.zeros(len(known), np.bool_)
+    for table in _scanned(scan):
+        place = pc.index_in(table["message_hash"], value_set=known)
+        seen[place.drop_null().to_numpy()] = True
+        fresh = table.filter(pc.is_null(place))
+        if fresh.num_rows:
+            yield fresh
+    if not seen.all():
+        raise WholeRunNeeded(f"messages were removed from {source.shown}")
+
+
+def _scanned(scan: MessageScan) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for part in scan.plan():
+        for batch in scan.read(part):
+            held.append(batch)
+            if sum(one.nbytes for one in held) >= _PIECE_BYTES:
+                yield pa.Table.from_batches(held)
+                held = []
+    if held:
+        yield pa.Table.from_batches(held)
