@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairway.options import Profile, SdsConfig, SegmentationConfig
-from fairway.pipeline.run.growth.held_rows import Change, Chosen, HeldRows, among, are_among
+from fairway.pipeline.run.growth.held_rows import Chosen, HeldRows, TableChange, among, are_among
 from fairway.pipeline.run.growth.messages import MessageChanges
 from fairway.pipeline.run.table_files import schema_of
 from fairway.pipeline.schema import arrow_schema
@@ -41,7 +41,7 @@ _CITING: Final = (*CITING_COLUMNS, "lamport", "sighting")
 
 def segment_changes(
     held: Mapping[str, HeldRows], messages: MessageChanges, profile: Profile | None, config: SegmentationConfig
-) -> dict[str, Change]:
+) -> dict[str, TableChange]:
     """Return how ``incomplete``, ``computed_segments`` and ``delivered`` change."""
     touched = pa.concat_tables(
         part.filter(pc.is_valid(part["segment_hash"])).select(list(_GROUP)) for part in (messages.gone, messages.come)
@@ -73,13 +73,13 @@ def segment_changes(
         "computed_segments": _of_sets(
             held, "computed_segments", touched, computed_segments_in(after.select(list(COMPUTED_INPUT)))
         ),
-        "delivered": Change.of("delivered", _delivered(held["delivered"], gone), _sorted(delivered)),
+        "delivered": TableChange.of("delivered", _delivered(held["delivered"], gone), _sorted(delivered)),
     }
 
 
 def heard_changes(
-    held: Mapping[str, HeldRows], messages: MessageChanges, computed: Change
-) -> tuple[dict[str, Change], pa.Table]:
+    held: Mapping[str, HeldRows], messages: MessageChanges, computed: TableChange
+) -> tuple[dict[str, TableChange], pa.Table]:
     """Return how ``missing_messages``, ``acknowledgements`` and ``ack_latency`` change, and who cites what is touched.
 
     ``computed`` is the change of ``computed_segments``. Who cites has the cited key, and the ``lamport`` of the content
@@ -112,7 +112,9 @@ def heard_changes(
         "acknowledgements": acknowledged.table,
         "ack_latency": latency_rows(sent_keyed, acknowledged),
     }
-    changes = {name: Change.of(name, held[name].found(KEY, among(touched, KEY)), table) for name, table in made.items()}
+    changes = {
+        name: TableChange.of(name, held[name].found(KEY, among(touched, KEY)), table) for name, table in made.items()
+    }
     return changes, cited.filter(pc.equal(cited["kind"], "content")).select([*KEY, "lamport"])
 
 
@@ -148,10 +150,10 @@ def _put_together(segments: pa.Table, profile: Profile | None, config: Segmentat
     return pa.concat_tables([schema.empty_table(), *reassembled_rows(segments_in(segments), profile, config)])
 
 
-def _of_sets(held: Mapping[str, HeldRows], name: str, touched: pa.Table, added: pa.Table) -> Change:
+def _of_sets(held: Mapping[str, HeldRows], name: str, touched: pa.Table, added: pa.Table) -> TableChange:
     """Return the change of a table of sets of segments."""
     gone = held[name].found(_GROUP, among(touched, _GROUP)) if touched.num_rows else None
-    return Change.of(name, gone, added)
+    return TableChange.of(name, gone, added)
 
 
 def _whole(messages: pa.Table) -> pa.Table:

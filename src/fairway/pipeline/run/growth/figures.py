@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fairway.pipeline.run.growth.held_rows import Change, HeldRows, among, are_among
+from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange, among, are_among
 from fairway.pipeline.run.summing import balance_terms_of
 from fairway.pipeline.run.table_files import schema_of
 from fairway.pipeline.stages.bandwidth import added_bytes, bytes_by_part, occurring
@@ -40,12 +40,12 @@ _SEEN: Final = ("first_seen", "last_seen")
 
 def figure_changes(
     held: Mapping[str, HeldRows],
-    changes: Mapping[str, Change],
+    changes: Mapping[str, TableChange],
     *,
     epoch_ms: int,
     rate_limit: int | None,
     stores: Collection[str],
-) -> dict[str, Change]:
+) -> dict[str, TableChange]:
     """Return how the tables of figures change; ``stores`` are the names of all stores that were read."""
     sds = held["sds_messages"].changed(changes["sds_messages"])
     return {
@@ -58,7 +58,7 @@ def figure_changes(
     }
 
 
-def balance_change(changes: Mapping[str, Change]) -> dict[str, int]:
+def balance_change(changes: Mapping[str, TableChange]) -> dict[str, int]:
     """Return by how much the terms of the balance (`fairway.pipeline.run.summing.balance_terms`) grow."""
     grown: dict[str, int] = {}
     for name, change in changes.items():
@@ -68,7 +68,9 @@ def balance_change(changes: Mapping[str, Change]) -> dict[str, int]:
     return grown
 
 
-def _of_participants(held: Mapping[str, HeldRows], changes: Mapping[str, Change], sds: HeldRows) -> dict[str, Change]:
+def _of_participants(
+    held: Mapping[str, HeldRows], changes: Mapping[str, TableChange], sds: HeldRows
+) -> dict[str, TableChange]:
     parts = [SUMS.empty_table()]
     for name, sums_of in SUMS_OF.items():
         for sign, rows in ((1, changes[name].added), (-1, changes[name].removed)):
@@ -90,8 +92,8 @@ def _of_participants(held: Mapping[str, HeldRows], changes: Mapping[str, Change]
     by_channel = channel_sums(sums).select(CHANNEL_SUMS.names).cast(CHANNEL_SUMS)
     channels = held["channel_stats"].found(("channel_id",), of_channel)
     return {
-        "sender_stats": Change.of("sender_stats", senders, sender_rows(sums, latencies)),
-        "channel_stats": Change.of(
+        "sender_stats": TableChange.of("sender_stats", senders, sender_rows(sums, latencies)),
+        "channel_stats": TableChange.of(
             "channel_stats", channels, channel_rows(by_channel, added_latencies(latencies, _WHO[:1]))
         ),
     }
@@ -124,7 +126,7 @@ def _any_figure(sums: pa.Table) -> pa.Array:
     return pa.array(counted)
 
 
-def _bandwidth(held: HeldRows, sds: Change) -> Change:
+def _bandwidth(held: HeldRows, sds: TableChange) -> TableChange:
     added, removed = bytes_by_part(sds.added), bytes_by_part(sds.removed)
     taken = removed
     for name in ("bytes", "messages"):
@@ -132,10 +134,12 @@ def _bandwidth(held: HeldRows, sds: Change) -> Change:
     channels = pa.concat_tables([added, removed]).select(["channel_id"])
     known = held.found(("channel_id",), among(channels, ("channel_id",)))
     parts = pa.concat_tables(part.select(schema_of("bandwidth").names) for part in (known, added, taken))
-    return Change.of("bandwidth", known, occurring(added_bytes(parts)))
+    return TableChange.of("bandwidth", known, occurring(added_bytes(parts)))
 
 
-def _rate_utilisation(held: HeldRows, sds_change: Change, sds: HeldRows, epoch_ms: int, limit: int | None) -> Change:
+def _rate_utilisation(
+    held: HeldRows, sds_change: TableChange, sds: HeldRows, epoch_ms: int, limit: int | None
+) -> TableChange:
     columns = (*_WHO, "timestamp")
     moved = pa.concat_tables(part.select(list(columns)) for part in (sds_change.added, sds_change.removed))
     epoch = ("sender_id", "epoch_start_ms")
@@ -148,10 +152,10 @@ def _rate_utilisation(held: HeldRows, sds_change: Change, sds: HeldRows, epoch_m
     counted = transmissions(sds.found(columns, in_epochs, columns), epoch_ms)
     counted = counted.filter(pa.array(are_among(counted, touched, epoch)))
     known = held.found(epoch, among(touched, epoch))
-    return Change.of("rate_utilisation", known, utilisation(counted, limit))
+    return TableChange.of("rate_utilisation", known, utilisation(counted, limit))
 
 
-def _completeness(held: HeldRows, waku: Change, stores: Collection[str]) -> Change:
+def _completeness(held: HeldRows, waku: TableChange, stores: Collection[str]) -> TableChange:
     known = held.all(schema_of("store_completeness").names)
     of = pc.max(known["of"]).as_py() or 0
     had = pa.table(
@@ -164,7 +168,7 @@ def _completeness(held: HeldRows, waku: Change, stores: Collection[str]) -> Chan
     )
     gone = holdings(waku.removed)
     taken = pa.table([gone["source"], pc.negate(gone["messages"]), pc.negate(gone["of"])], schema=HOLDINGS)
-    return Change.of(
+    return TableChange.of(
         "store_completeness",
         known,
         completeness(pa.concat_tables([had, holdings(waku.added), taken, named_stores(stores)])),

@@ -2,7 +2,7 @@
 
 ::
 
-    new rows -> messages -> segments, citations -> logs -> figures: a `Change` of each table
+    new rows -> messages -> segments, citations -> logs -> figures: a `TableChange` of each table
              -> files of what comes, lists of what goes -> the manifest, which makes all of it count in one step
 
 The rules are those of the stages, over the new rows and the old ones that they touch. What cannot be done so, or would
@@ -28,7 +28,7 @@ from fairway.pipeline.location import Location
 from fairway.pipeline.run.folder import HeldRun, RunFolder, TableResult
 from fairway.pipeline.run.growth.channels import heard_changes, segment_changes
 from fairway.pipeline.run.growth.figures import balance_change, figure_changes
-from fairway.pipeline.run.growth.held_rows import Change, HeldRows
+from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange
 from fairway.pipeline.run.growth.logs import log_changes
 from fairway.pipeline.run.growth.messages import message_changes
 from fairway.pipeline.run.growth.new_rows import new_rows
@@ -159,7 +159,7 @@ class _Growth:
         replaced = max(len(rows.removed) for rows in self.held.values())
         return int(most_grown * self.whole_rows) - (self.rows - self.whole_rows) - replaced
 
-    def changes(self, fresh: pa.Table, stores: Sequence[str]) -> dict[str, Change]:
+    def changes(self, fresh: pa.Table, stores: Sequence[str]) -> dict[str, TableChange]:
         """Return how each table changes."""
         options, held = self.options, self.held
         decoder = BatchDecoder(options.profile, None, self.keys, MAX_SEGMENTS)
@@ -182,7 +182,7 @@ class _Growth:
         if (sizes > self.options.max_channel_bytes).any():
             raise WholeRunNeeded("a channel that grew may be too large to be ordered as a whole")
 
-    def written(self, change: Change, before: TableResult, seconds: float) -> TableResult:
+    def written(self, change: TableChange, before: TableResult, seconds: float) -> TableResult:
         """Write what changes of a table, and return what the manifest says of it then."""
         name, held = before.name, self.held[before.name]
         if not change.added.num_rows and not change.removed.num_rows:

@@ -29,7 +29,7 @@ _PLACES: Final = tuple(PLACES.names)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableChange:
     """What becomes of a table: rows of it that go, as they were found, and rows that come."""
 
     removed: pa.Table
@@ -64,7 +64,7 @@ class HeldRows:
     added: pa.Table | None = None
     """Rows that are in no file yet."""
 
-    def changed(self, change: Change) -> Self:
+    def changed(self, change: TableChange) -> Self:
         """Return the table after a change."""
         return replace(self, removed=self.removed.and_these(change.removed), added=change.added)
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairway.pipeline.codes import NOTHING, ranked
-from fairway.pipeline.run.growth.held_rows import Change, HeldRows, among, are_among
+from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange, among, are_among
 from fairway.pipeline.run.growth.messages import MessageChanges
 from fairway.pipeline.stages.channel_log import LOGGED, DependencyStatus, channel_logs
 from fairway.pipeline.stages.keyed import KEY
@@ -34,10 +34,10 @@ _CAUSELESS: Final = (DependencyStatus.CIRCULAR.value, DependencyStatus.NOT_COMPU
 def log_changes(
     held: Mapping[str, HeldRows],
     messages: MessageChanges,
-    changes: Mapping[str, Change],
+    changes: Mapping[str, TableChange],
     citing: pa.Table,
     max_channel_bytes: int,
-) -> Change:
+) -> TableChange:
     """Return how ``sds_ordered`` changes.
 
     ``changes`` are those of ``missing_messages`` and ``computed_segments``. ``citing`` says which content messages cite
@@ -55,7 +55,7 @@ def log_changes(
     unsettled = citing.filter(pa.array(are_among(citing, changed, KEY)))
     places = pa.concat_tables(part.select(_PLACE.names).cast(_PLACE) for part in (*moved, unsettled))
     if not places.num_rows:
-        return Change.of("sds_ordered")
+        return TableChange.of("sds_ordered")
     log = held["sds_ordered"]
     cuts = _Cuts.of(places)
     cuts, rows = cuts.held_by(log.found(("channel_id",), cuts.are_touched, _LOG))
@@ -82,7 +82,7 @@ def log_changes(
     added = cuts.placed(ordered, stand_ins)
     places = rows.filter(pa.array(cuts.behind(rows)))
     removed = log.found(("channel_id", "lamport"), cuts.behind) if places.num_rows else None
-    return Change.of("sds_ordered", removed, added)
+    return TableChange.of("sds_ordered", removed, added)
 
 
 class _Cuts:
@@ -153,7 +153,7 @@ def _content(messages: pa.Table) -> pa.Table:
     return messages.filter(pc.equal(messages["kind"], "content"))
 
 
-def _absences(changes: Mapping[str, Change], side: str) -> pa.Table:
+def _absences(changes: Mapping[str, TableChange], side: str) -> pa.Table:
     """Return what was absent, or is (`ABSENT`)."""
     missing, computed = (getattr(changes[name], side) for name in ("missing_messages", "computed_segments"))
     return pa.concat_tables([absent_of(missing), computed_in(computed)])

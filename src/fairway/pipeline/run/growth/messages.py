@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairway.pipeline.codes import codes_of
-from fairway.pipeline.run.growth.held_rows import Change, HeldRows, among, are_among
+from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange, among, are_among
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.table_files import schema_of
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
@@ -37,7 +37,7 @@ _CONTENT: Final = tuple(name for name in schema_of("waku_messages").names if nam
 class MessageChanges:
     """How the three tables of messages change."""
 
-    tables: Mapping[str, Change]
+    tables: Mapping[str, TableChange]
     gone: pa.Table
     """SDS messages, each once, as they were where another copy stands for them now, or none."""
     come: pa.Table
@@ -55,7 +55,7 @@ def message_changes(held: Mapping[str, HeldRows], fresh: pa.Table, decoder: Batc
     again = are_among(once, known, _HASH)
     copied = _with_copies(known, once.filter(pa.array(again)))
     unseen = once.filter(pa.array(~again))
-    waku = Change.of("waku_messages", known, pa.concat_tables([copied, unseen]))
+    waku = TableChange.of("waku_messages", known, pa.concat_tables([copied, unseen]))
 
     refused, decoded = _decoded(unseen, decoder)
     held_copies = held["sds_messages"].found(_KEY, among(decoded, _KEY))
@@ -66,7 +66,7 @@ def message_changes(held: Mapping[str, HeldRows], fresh: pa.Table, decoder: Batc
     # What is forged under the same id in another channel is no matter of these.
     met = met.filter(pa.array(are_among(met, decoded, _KEY)))
     honest, left_out = _sighted(pa.concat_tables([decoded, met]))
-    sds = Change.of("sds_messages", held_copies, honest)
+    sds = TableChange.of("sds_messages", held_copies, honest)
 
     # In quarantine is also what only has another store now.
     copied_there = held["quarantine"].found(_HASH, among(copied, _HASH))
@@ -74,7 +74,7 @@ def message_changes(held: Mapping[str, HeldRows], fresh: pa.Table, decoder: Batc
     moved = copied_there.filter(pa.array(are_among(copied_there, met, _HASH)))
     stay = copied_there.filter(pa.array(~are_among(copied_there, moved, _HASH)))
     added = pa.concat_tables([refused, left_out, _with_stores(stay, copied)])
-    quarantine = Change.of("quarantine", pa.concat_tables([copied_there, disputed]), added)
+    quarantine = TableChange.of("quarantine", pa.concat_tables([copied_there, disputed]), added)
     gone, come = _first_copies(held_copies), _first_copies(honest)
     return MessageChanges(
         tables={"waku_messages": waku, "sds_messages": sds, "quarantine": quarantine},
