@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from fairway.pipeline.streaming.figures import StreamFigures
+from fairway.pipeline.streaming.joined import JoinedBatches
 from fairway.pipeline.streaming.progress import Phase
 
 SECOND_NS = 1_000_000_000
@@ -20,6 +21,7 @@ class NoBatches:
 
     def __init__(self, path) -> None:
         self.path = path
+        self.joined = JoinedBatches(path, path)
 
     def folder(self, number: int):
         return self.path / f"batch={number}"

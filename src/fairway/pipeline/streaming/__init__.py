@@ -6,13 +6,15 @@
                                  |                              one core per channel
                                  +--the steps of a run, now and then--> tables/
 
-`stream` runs it; docs/pipeline.md says how it is used and docs/decisions/pipeline.md why it is built like that.
+`stream` runs it, and `deliveries` reads what it delivered. docs/pipeline.md says how it is used, and
+docs/decisions/pipeline.md why it is built like that.
 """
 
 from __future__ import annotations
 
+from fairway.pipeline.streaming.deliveries import BEGINNING, DeliveryPlace, deliveries
 from fairway.pipeline.streaming.live import stream
 from fairway.pipeline.streaming.options import StreamOptions
 from fairway.pipeline.streaming.progress import StreamProgress, StreamSummary
 
-__all__ = ["StreamOptions", "StreamProgress", "StreamSummary", "stream"]
+__all__ = ["BEGINNING", "DeliveryPlace", "StreamOptions", "StreamProgress", "StreamSummary", "deliveries", "stream"]

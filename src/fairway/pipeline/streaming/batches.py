@@ -1,8 +1,8 @@
 """`Batches`: micro-batches as folders; each folder appears complete, with the number of its micro-batch, once.
 
 A micro-batch is written aside and moved to its place in one step. Spark repeats the last one if it was killed before it
-had recorded its end: then the folder exists already, and the repetition is removed. So a reader of ``.../batch=*/``
-finds every row exactly once, with Spark or without.
+had recorded its end: then it is there already, as a folder or in one that stands for several (`JoinedBatches`), and the
+repetition is removed. So every row is there exactly once.
 """
 
 from __future__ import annotations
@@ -13,38 +13,51 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from fairway.pipeline.durable import make_durable
+from fairway.pipeline.streaming.joined import JoinedBatches, remove_whole, rows_in
 
 _PREFIX: Final = "batch="
 _WRITER_OPTIONS: Final = {"compression": "zstd"}
 
 
 class Batches:
-    """The micro-batches of one table."""
+    """The micro-batches of one table that have folders of their own."""
 
-    def __init__(self, place: Path, aside: Path) -> None:
-        """Keep them at ``place``; ``aside`` is a folder of the same file system for incomplete ones."""
+    def __init__(self, place: Path, aside: Path, joined: JoinedBatches) -> None:
+        """Keep them at ``place``; ``aside`` is a folder of the same file system for incomplete ones.
+
+        ``joined`` has those that were joined.
+        """
         self.place = place
+        self.joined = joined
         self._aside = aside
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the micro-batches that are there, ascending."""
+        """Return the numbers of the micro-batches that have a folder, ascending."""
         names = (child.name for child in self.place.glob(f"{_PREFIX}*"))
         return sorted(int(name.removeprefix(_PREFIX)) for name in names)
+
+    def loose(self) -> list[int]:
+        """Return the numbers from 0 on that are not in a joined folder, ascending."""
+        through = self.joined.through
+        return [number for number in self.numbers() if number > through]
 
     def folder(self, number: int) -> Path:
         """Return the folder of a micro-batch."""
         return self.place / f"{_PREFIX}{number}"
+
+    def is_there(self, number: int) -> bool:
+        """Return whether a micro-batch was committed."""
+        return self.folder(number).exists() or 0 <= number <= self.joined.through
 
     def commit(self, frame: DataFrame, number: int, by: Iterable[str] = ()) -> None:
         """Write a micro-batch, in folders by the columns ``by``. An existing one is computed again and not written.
 
         It must be computed, because the computation changes Spark's state.
         """
-        if self.folder(number).exists():
+        if self.is_there(number):
             frame.write.format("noop").mode("overwrite").save()
             return
         self.put(number, lambda aside: frame.write.options(**_WRITER_OPTIONS).partitionBy(*by).parquet(str(aside)))
@@ -58,10 +71,15 @@ class Batches:
         aside.rename(self.folder(number))
         make_durable(self.place)
 
-    def rows(self, number: int, under: str = "") -> int:
-        """Return how many rows a micro-batch has, or the part of it in one of its folders."""
-        files = (self.folder(number) / under).rglob("*.parquet")
-        return sum(pq.read_metadata(file).num_rows for file in files if not file.name.startswith((".", "_")))
+    def remove_through(self, last: int) -> None:
+        """Remove the folders of the micro-batches from 0 up to ``last``, of those that were joined."""
+        for number in self.numbers():
+            if 0 <= number <= min(last, self.joined.through):
+                remove_whole(self.folder(number), self._aside)
+
+    def rows(self, number: int) -> int:
+        """Return how many rows a micro-batch has."""
+        return rows_in(self.folder(number))
 
     def clear_aside(self) -> None:
         """Remove incomplete micro-batches."""

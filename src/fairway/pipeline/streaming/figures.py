@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fairway.pipeline.durable import write_json
 from fairway.pipeline.streaming.channel_core import DELIVERED, FOUND, MISSING
 from fairway.pipeline.streaming.folder import StreamFolder
+from fairway.pipeline.streaming.joined import rows_in
 from fairway.pipeline.streaming.progress import Phase, StreamProgress
 from fairway.units import MS_PER_S, NS_PER_S
 
 
 class StreamFigures:
-    """The counts of a stream. A micro-batch never changes, so each is counted once; `keep` stores the counts."""
+    """The counts of a stream. A micro-batch never changes, so each is counted once, before it is joined with others."""
 
     def __init__(self, folder: StreamFolder) -> None:
         self._folder = folder
-        self._place = folder.own / "figures.json"
         self._told: dict[str, int] = {}
-        self.recorded = self.delivered = self.missing = 0
-        self._next_recorded = self._next_emitted = 0
+        recorded, emitted = folder.recorded.joined, folder.emitted.joined
+        self.recorded = sum(rows_in(one.folder) for one in recorded.ranges())
+        self.delivered = self.missing = 0
+        for one in emitted.ranges():
+            self._count(one.folder)
+        self._next_recorded, self._next_emitted = recorded.through + 1, emitted.through + 1
         self._next_settled = -1
-        self._take_up()
         self.update()
 
     def update(self) -> None:
@@ -35,21 +38,11 @@ class StreamFigures:
             self.recorded += recorded.rows(self._next_recorded)
             self._next_recorded += 1
         while emitted.folder(self._next_emitted).exists():
-            self._count(self._next_emitted)
+            self._count(emitted.folder(self._next_emitted))
             self._next_emitted += 1
         while emitted.folder(self._next_settled).exists():
-            self._count(self._next_settled)
+            self._count(emitted.folder(self._next_settled))
             self._next_settled -= 1
-
-    def keep(self) -> None:
-        """Store the counts, so that the next start need not open all files."""
-        write_json(
-            self._place,
-            {
-                "recorded": [self._next_recorded, self.recorded],
-                "emitted": [self._next_emitted, self._next_settled, self.delivered, self.missing],
-            },
-        )
 
     def news(self, query: StreamingQuery, *, is_record: bool) -> Iterator[StreamProgress]:
         """Yield the micro-batches of a query that have ended since the last call."""
@@ -86,18 +79,10 @@ class StreamFigures:
             behind_s=behind_s,
         )
 
-    def _count(self, number: int) -> None:
-        emitted = self._folder.emitted
-        self.delivered += emitted.rows(number, f"what={DELIVERED}")
-        self.missing += emitted.rows(number, f"what={MISSING}") - emitted.rows(number, f"what={FOUND}")
-
-    def _take_up(self) -> None:
-        try:
-            told = json.loads(self._place.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return  # then everything is counted anew
-        self._next_recorded, self.recorded = told["recorded"]
-        self._next_emitted, self._next_settled, self.delivered, self.missing = told["emitted"]
+    def _count(self, folder: Path) -> None:
+        delivered, missing, found = (rows_in(folder / f"what={kind}") for kind in (DELIVERED, MISSING, FOUND))
+        self.delivered += delivered
+        self.missing += missing - found
 
 
 def _behind_s(sources: list[dict[str, Any]]) -> float | None:

@@ -4,19 +4,25 @@
 
     DIR/manifest.json, DIR/tables/    a run folder, as it was at the last refresh; links into stream/current
     DIR/stream/stream.json            whose stream this is; written once
-    DIR/stream/recorded/batch=N/      the rows that the archives gave, each as often as they gave it
+    DIR/stream/recorded/batch=N/      the rows that the archives gave, each as often as they gave it, until they are in
+                                      rows/ and have gone through the cores
+    DIR/stream/rows/A-B/              the same, joined: those of the micro-batches A to B
     DIR/stream/emitted/batch=N/       what the cores said: what=delivered, what=missing, what=found
+    DIR/stream/emitted/batches=A-B/   the same, joined, with the number of the micro-batch in the column batch
     DIR/stream/checkpoints/           Spark's: offsets, and the state of the cores
-    DIR/stream/generations/N/         run folders; ``stream/current`` is a link to the last one
+    DIR/stream/run/                   the run over rows/
+    DIR/stream/generations/N/         its tables as they were after a refresh; stream/current is a link to the last one
     DIR/stream/aside/                 what is being written
 
 Invariant: a reader of DIR finds one generation of tables, complete. A refresh changes one link in one step; the
-generation before stays until the next refresh, for readers that have opened it.
+generation before stays until the next refresh, for readers that have opened it. The files of a generation are further
+names of those of the run, so that this can remove its own.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -24,7 +30,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.durable import make_durable, write_json
@@ -33,6 +39,7 @@ from fairway.pipeline.run.folder import MANIFEST, SALT_BYTES, make_folder, takin
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
 from fairway.pipeline.streaming.batches import Batches
+from fairway.pipeline.streaming.joined import JoinedBatches, write_parts
 from fairway.pipeline.streaming.options import StreamOptions
 from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.storage.store_lock import StoreLock
@@ -41,8 +48,10 @@ STREAM: Final = "stream"
 """The folder within a run folder that makes it one of a stream."""
 
 _IDENTITY: Final = "stream.json"
-_BEFORE_ALL: Final = -1
-"""Number of a micro-batch without rows, so that there is always something to read."""
+_LAYOUT: Final = 2
+"""Which files a folder has; 1, without joined micro-batches, was before."""
+_NO_ROWS: Final = "0"
+"""A folder among the joined rows that has none, so that there is always something to read."""
 
 
 class StreamFolder:
@@ -52,8 +61,12 @@ class StreamFolder:
         self.path = path
         self._lock = lock
         self.own = path / STREAM
-        self.recorded = Batches(self.own / "recorded", self.own / "aside")
-        self.emitted = Batches(self.own / "emitted", self.own / "aside")
+        aside = self.own / "aside"
+        self.rows = JoinedBatches(self.own / "rows", aside)
+        self.recorded = Batches(self.own / "recorded", aside, self.rows)
+        self.emitted = _emitted(self.own)
+        self.taken = self.own / "taken.json"
+        """Tells up to which micro-batch the recorded rows went through the cores."""
         self.state_partitions = 0
 
     @classmethod
@@ -84,8 +97,13 @@ class StreamFolder:
         return str(self.own / "checkpoints" / name)
 
     @property
+    def run(self) -> Path:
+        """Return the run folder over the joined rows."""
+        return self.own / "run"
+
+    @property
     def next_generation(self) -> Path:
-        """Return the run folder for the tables of the next refresh."""
+        """Return where the next generation of tables is made, of the files of the run."""
         return self.own / "generations" / "next"
 
     def generation(self) -> dict[str, Any] | None:
@@ -96,11 +114,19 @@ class StreamFolder:
             return None
         return told
 
+    def prepare_generation(self) -> None:
+        """Give the files of the run's tables names in `next_generation`, too."""
+        shutil.rmtree(self.next_generation, ignore_errors=True)
+        for folder, _, names in os.walk(self.run / "tables"):
+            place = self.next_generation / Path(folder).relative_to(self.run)
+            place.mkdir(parents=True)
+            for name in names:
+                _also_name(Path(folder, name), place / name)
+
     def show(self, manifest: Mapping[str, Any]) -> None:
         """Make the tables of `next_generation` those of the folder, under this manifest."""
         number = 1 + max((int(one.name) for one in self._generations()), default=0)
         write_json(self.next_generation / MANIFEST, manifest)
-        (self.next_generation / f"{MANIFEST}.lock").unlink(missing_ok=True)
         shown = self.next_generation.with_name(str(number))
         self.next_generation.rename(shown)
         make_durable(shown.parent)
@@ -120,15 +146,16 @@ class StreamFolder:
         return [one for one in (self.own / "generations").glob("*") if one.name.isdigit()]
 
     def _begin(self) -> None:
-        """Remove incomplete files, and write an empty micro-batch if there is none."""
+        """Remove incomplete files and what is joined in others, and write rows without any if there are none."""
         self.recorded.clear_aside()
-        if not self.recorded.folder(_BEFORE_ALL).exists():
-
-            def write(aside: Path) -> None:
-                aside.mkdir()
-                pq.write_table(ARROW_SCHEMA.empty_table(), aside / "part.parquet", compression="zstd")
-
-            self.recorded.put(_BEFORE_ALL, write)
+        for joined in (self.rows, self.emitted.joined):
+            joined.remove_inner()
+        if not (self.rows.place / _NO_ROWS).is_dir():
+            aside = self.own / "aside" / _NO_ROWS
+            aside.mkdir(parents=True)
+            write_parts([pa.RecordBatch.from_pylist([], ARROW_SCHEMA)], ARROW_SCHEMA, aside)
+            self.rows.place.mkdir(exist_ok=True)
+            aside.rename(self.rows.place / _NO_ROWS)
 
     def _identify(self, sources: tuple[RunSource, ...], options: StreamOptions, keys: ChannelKeys | None) -> None:
         place = self.own / _IDENTITY
@@ -137,6 +164,7 @@ class StreamFolder:
         except FileNotFoundError:
             salt = secrets.token_hex(SALT_BYTES)
             known = {
+                "layout": _LAYOUT,
                 "schema_version": SCHEMA_VERSION,
                 "fairway": metadata.version("fairway"),
                 "sources": _described(sources),
@@ -148,8 +176,12 @@ class StreamFolder:
             write_json(place, known)
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{place} cannot be read ({error}): choose another folder") from error
+        if (known.get("layout", 1), known.get("schema_version")) != (_LAYOUT, SCHEMA_VERSION):
+            raise ConfigurationError(
+                f"{self.path} was made by fairway {known.get('fairway')}, and this one writes other files: choose "
+                "another folder, or remove this one, to begin anew; nothing was changed"
+            )
         given = {
-            "schema_version": SCHEMA_VERSION,
             "sources": _described(sources),
             "options": options.identity(),
             "keys": digest_of(keys, str(known.get("salt", ""))),
@@ -158,6 +190,18 @@ class StreamFolder:
             if known.get(name) != told:
                 raise ConfigurationError(_other_stream(self.path, name, known.get(name), told))
         self.state_partitions = int(known["state_partitions"])
+
+
+def emitted_in(path: Path) -> Batches:
+    """Return what the cores said in the folder of a stream, for readers; raise `ConfigurationError` for another one."""
+    if not (path / STREAM / _IDENTITY).is_file():
+        raise ConfigurationError(f"{path} holds no stream; 'fairway pipeline stream --out' makes one")
+    return _emitted(path / STREAM)
+
+
+def _emitted(own: Path) -> Batches:
+    place, aside = own / "emitted", own / "aside"
+    return Batches(place, aside, JoinedBatches(place, aside, "batches="))
 
 
 def _other_stream(path: Path, name: str, known: object, given: object) -> str:
@@ -185,6 +229,14 @@ def _refuse_foreign(path: Path) -> None:
         if strangers:
             kind = "the tables of a run" if MANIFEST in strangers else f"something else ({strangers[0]})"
             raise ConfigurationError(f"{path} holds {kind}: choose an empty folder, or a new one, for a stream")
+
+
+def _also_name(file: Path, name: Path) -> None:
+    """Give a file that never changes another name; where the file system has no such thing, copy it."""
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copyfile(file, name)
 
 
 def _link(place: Path, target: Path) -> None:

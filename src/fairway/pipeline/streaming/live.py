@@ -24,6 +24,7 @@ from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.run.summary import balance_from
 from fairway.pipeline.session import session_or_own
 from fairway.pipeline.streaming import queries
+from fairway.pipeline.streaming.compaction import compact
 from fairway.pipeline.streaming.ending import end_query, ending_on_signals, failure_of_query
 from fairway.pipeline.streaming.figures import StreamFigures
 from fairway.pipeline.streaming.folder import StreamFolder
@@ -103,7 +104,7 @@ class _Stream:
         manifest = self._refresh()
         settled = settle(self.spark, self.folder)
         self.figures.update()
-        self.figures.keep()
+        compact(self.folder, self.options.join_batches)
         return StreamSummary(
             folder=self.folder.path,
             recorded=self.figures.recorded,
@@ -123,8 +124,11 @@ class _Stream:
             query = queries.deliver(self.spark, self.folder, options, self.keys)
         try:
             yield query
-        finally:
+        except BaseException:
             end_query(query)
+            raise
+        end_query(query)
+        self._tell(query)
 
     def _follow(self, running: Sequence[StreamingQuery]) -> None:
         """Report the progress of queries until one of them ends, or the stop event is set."""
@@ -144,6 +148,9 @@ class _Stream:
             if is_due and self.figures.recorded:
                 took_s = self._timed_refresh()
                 due_s = time.monotonic() + max(self.options.refresh_s, took_s)
+            # What is not counted must not go.
+            self.figures.update()
+            compact(self.folder, self.options.join_batches)
             self.stop.wait(_POLL_S)
 
     def _tell(self, query: StreamingQuery) -> None:
@@ -161,6 +168,7 @@ class _Stream:
         self.refreshes += 1
         began_s = time.monotonic()
         self._say(Phase.REFRESHING, 0, 0.0)
+        self.figures.update()
         manifest = refresh(self.spark, self.folder, self.sources, self.options, self.keys)
         self._say(Phase.REFRESHED, manifest["balance"]["rows_in"], time.monotonic() - began_s)
         return manifest

@@ -30,8 +30,11 @@ class StreamOptions:
     rows_per_batch: int = 10_000
     """Largest number of rows of each archive in a micro-batch."""
     files_per_batch: int = 8
-    """How many recorded files a micro-batch of the cores takes at most; so many rows, times the one above, can be in
-    memory. (A limit in bytes is none: what somebody sends may shrink to a thousandth of its size.)"""
+    """How many recorded files a micro-batch of the cores takes at most, or one recorded micro-batch that has more; so
+    many rows, times the one above, can be in memory. (A limit in bytes is none: what somebody sends may shrink to a
+    thousandth of its size.)"""
+    join_batches: int = 128
+    """How many micro-batches are joined into few files; their folders stay until as many more are joined."""
     settle_ms: int = DEFAULT_SETTLE_MS
     """Age by its timestamp at which a message of an archive is read (`fairway.pipeline.sources.archive_stream`)."""
     fail_on_data_loss: bool = True
@@ -51,6 +54,7 @@ class StreamOptions:
             ("settle_ms", 0),
             ("rows_per_batch", 1),
             ("files_per_batch", 1),
+            ("join_batches", 2),
             ("state_partitions", 1),
         ):
             if getattr(self, name) < least:

@@ -22,10 +22,11 @@ from fairway.pipeline.session import lent_settings
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku import register
-from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan, Selection
+from fairway.pipeline.sources.waku_messages import ArchiveScan, Selection
 from fairway.pipeline.streaming.folder import StreamFolder
 from fairway.pipeline.streaming.options import StreamOptions
 from fairway.pipeline.streaming.processor import emitted
+from fairway.pipeline.streaming.recorded import recorded_rows
 from fairway.pipeline.streaming.settling import settled_before
 
 RECORD: Final = "record"
@@ -64,12 +65,7 @@ def deliver(
     spark: SparkSession, folder: StreamFolder, options: StreamOptions, keys: ChannelKeys | None
 ) -> StreamingQuery:
     """Start the query that runs the cores over the recorded rows."""
-    recorded = (
-        spark.readStream.schema(f"{WAKU_MESSAGES}, batch int")
-        .option("maxFilesPerTrigger", options.files_per_batch)
-        .parquet(str(folder.recorded.place))
-        .drop("batch")
-    )
+    recorded = recorded_rows(spark, folder.recorded.place, folder.taken, options.files_per_batch)
     rows = emitted(stages.sds_messages(recorded, options.tables.profile, keys=keys))
 
     leave_out = settled_before(folder)

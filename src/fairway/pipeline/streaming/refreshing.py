@@ -1,7 +1,7 @@
-"""`refresh`: updates the tables of a stream: the steps of a run over all recorded rows, published in one step.
+"""`refresh`: updates the tables of a stream: those of a run over all recorded rows, published in one step.
 
-So a stream has the same tables as a run over the same rows, in any order of arrival. A refresh costs as much as a run:
-its time grows with all recorded rows, not with the new ones.
+So a stream has the same tables as a run over the same rows, in any order of arrival. A refresh is that run, into
+the same folder each time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from pyspark.sql import SparkSession
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import run_with
 from fairway.pipeline.run.folder import MANIFEST
+from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.store_completeness import STORE_COMPLETENESS
+from fairway.pipeline.streaming.compaction import join_recorded
 from fairway.pipeline.streaming.folder import StreamFolder
 from fairway.pipeline.streaming.options import StreamOptions
 
@@ -34,16 +36,16 @@ def refresh(
     keys: ChannelKeys | None,
 ) -> dict[str, Any]:
     """Update the tables, unless no row was recorded since the last refresh; return their manifest."""
-    through = folder.recorded.numbers()[-1]
+    join_recorded(folder)
+    through = folder.rows.through
     shown = folder.generation()
     if shown is not None and shown["stream"]["through"] == through:
         return shown
-    made = folder.next_generation
-    run_with(options.tables, [f"parquet:{folder.recorded.place}"], made, keys=keys, spark=spark)
-    manifest: dict[str, Any] = json.loads((made / MANIFEST).read_text(encoding="utf-8"))
+    run_with(options.tables, [f"parquet:{folder.rows.place}"], folder.run, keys=keys, spark=spark)
+    manifest: dict[str, Any] = json.loads((folder.run / MANIFEST).read_text(encoding="utf-8"))
+    folder.prepare_generation()
     _add_empty_stores(folder, manifest, sources)
     manifest["sources"] = [source.described() | {"fingerprint": []} for source in sources]
-    # The next one may have come while these were made: then there is more in them, and the next refresh does it again.
     manifest["stream"] = {"through": through}
     folder.show(manifest)
     return manifest
@@ -53,8 +55,7 @@ def _add_empty_stores(folder: StreamFolder, manifest: dict[str, Any], sources: t
     """Add a row to ``store_completeness`` for each store without messages, as a run does."""
     place = folder.next_generation / "tables" / _STORES
     added = place / "part-empty.parquet"
-    added.unlink(missing_ok=True)  # of an attempt that was broken off
-    known = set(pq.read_table(place, columns=["source"]).column("source").to_pylist())
+    known = {row["source"] for row in RunTables(folder.run).all(_STORES, ["source"])}
     empty = sorted({source.label for source in sources if source.label} - known)
     if not empty:
         return

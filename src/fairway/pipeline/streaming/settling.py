@@ -8,6 +8,7 @@ delivered too, in a micro-batch with a negative number. The query ``deliver`` le
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -53,10 +54,17 @@ def settled_before(folder: StreamFolder) -> Callable[[DataFrame], DataFrame]:
 
 
 def emitted_so_far(spark: SparkSession, folder: StreamFolder) -> DataFrame:
-    """Return all written rows of `EMITTED`, with the number of their micro-batch in ``batch``."""
-    if not folder.emitted.numbers():
-        return spark.createDataFrame([], f"{EMITTED}, batch int")
-    return spark.read.schema(f"{EMITTED}, batch int").parquet(str(folder.emitted.place))
+    """Return all written rows of `EMITTED`."""
+    emitted = folder.emitted
+    loose = [*emitted.loose(), *(number for number in emitted.numbers() if number < 0)]
+    places = (
+        [str(emitted.folder(number)) for number in loose],
+        [str(one.folder) for one in emitted.joined.ranges()],
+    )
+    # Their folders have different columns, so that Spark cannot read them at once.
+    reader = spark.read.schema(EMITTED).option("basePath", str(emitted.place))
+    rows = [reader.parquet(*paths).select(*columns_of(EMITTED)) for paths in places if paths]
+    return reduce(DataFrame.unionByName, rows) if rows else spark.createDataFrame([], EMITTED)
 
 
 def undelivered(delivered: DataFrame, emitted: DataFrame) -> DataFrame:
