@@ -259,11 +259,42 @@ def test_a_backfill_that_ended_in_its_midst_goes_on(tmp_path, kind):
     with pytest.raises(StoppedError):
         backfill(source, target, progress=stop)
     if kind == "parquet":
-        (tmp_path / "b" / ".backfill-0.part").write_bytes(b"what a killed process leaves")
+        (tmp_path / "b" / ".backfill-0.parquet.new").write_bytes(b"what a killed process leaves")
     done = backfill(source, target)
     assert done.there + done.written == 3_000
     assert hashes(target) == hashes(source)
-    assert not list(tmp_path.glob("b/*.part"))
+    assert not list(tmp_path.glob("b/.*"))
+
+
+@pytest.fixture(params=["s3", pytest.param("hdfs", marks=pytest.mark.full)])
+def elsewhere(request):
+    """A folder that is not on this machine, as a source and as a target."""
+    if request.param == "s3":
+        return f"parquet:{request.getfixturevalue('bucket').uri('stores/b')}"
+    return f"parquet:{request.getfixturevalue('hdfs')}/stores/b"
+
+
+def test_a_folder_in_a_bucket_or_in_hdfs_gets_what_it_lacks_also_after_an_end_in_its_midst(tmp_path, elsewhere):
+    source = fill(tmp_path / "a.db", range(120))
+
+    def stop(progress):
+        if progress.sent >= 60:
+            with pytest.raises(StorageError, match="another backfill writes into it"):
+                backfill(source, elsewhere)
+            raise StoppedError
+
+    assert backfill(source, elsewhere, options=BackfillOptions(dry_run=True)).lacking == 120
+    with pytest.raises(ConfigurationError):  # a dry run makes nothing
+        hashes(elsewhere)
+    with pytest.raises(StoppedError):
+        backfill(source, elsewhere, progress=stop)
+    done = backfill(source, elsewhere)
+    assert done.there + done.written == 120
+    assert hashes(elsewhere) == hashes(source)
+    fill(tmp_path / "a.db", range(120, 130))
+    assert backfill(source, elsewhere).written == 10
+    assert backfill(elsewhere, f"sqlite:{tmp_path / 'back.db'}").written == 130
+    assert "not-a-secret" not in repr(done)
 
 
 def test_a_folder_of_another_shape_or_in_use_is_refused(tmp_path):
@@ -273,8 +304,8 @@ def test_a_folder_of_another_shape_or_in_use_is_refused(tmp_path):
     pq.write_table(table, tmp_path / "run" / "1.parquet")
     for to, why in {
         f"parquet:{tmp_path / 'run'}": "is a table that something else makes, for it has columns sources, copies",
-        f"parquet:{tmp_path / 'run' / '1.parquet'}": "is no folder of this machine",
-        "parquet:s3://bucket/run": "is no folder of this machine",
+        f"parquet:{tmp_path / 'run' / '1.parquet'}": "is no folder",
+        "parquet:ftp://bucket/run": "the scheme 'ftp' is not supported",
         f"lip76:{tmp_path}": "sealed",
         "kafka:topic": "nothing that can be written to; examples are sqlite:",
         source: "is both source and target",

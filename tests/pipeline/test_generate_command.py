@@ -19,7 +19,8 @@ pytest.importorskip("pyspark")
 from fairway.cli import pipeline
 from fairway.errors import ConfigurationError
 from fairway.pipeline import session
-from fairway.pipeline.generator import WRITTEN, GeneratorPlan, write_generated
+from fairway.pipeline.generator import WRITTEN, GeneratorPlan, write_generated, written_sources
+from fairway.pipeline.location import Location
 from fairway.pipeline.run.sources import parse_sources
 from fairway.pipeline.sources import open_source
 from patience import PATIENCE_S
@@ -78,13 +79,43 @@ def test_what_fails_in_its_midst_leaves_nothing(spark, tmp_path, stops_at):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["made"]
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["s3", pytest.param("hdfs", marks=pytest.mark.full)])
+def test_an_archive_elsewhere_is_that_of_a_folder_here_and_failures_leave_nothing(request, spark, tmp_path, kind):
+    if kind == "s3":
+        place = request.getfixturevalue("bucket").uri("archives/big")
+    else:
+        place = f"{request.getfixturevalue('hdfs')}/archives/big"
+
+    def stop(name):
+        if name == WRITTEN[-1]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_generated(spark, SMALL, place, progress=stop)
+    assert Location.of(place, "the archive").children(recursive=True) == []
+    write_generated(spark, SMALL, place)
+    write_generated(spark, SMALL, tmp_path / "here")
+    for there, here in zip(written_sources(SMALL, place), written_sources(SMALL, tmp_path / "here"), strict=True):
+        assert hashes(spark, there) == hashes(spark, here) != []
+    assert "not-a-secret" not in repr(written_sources(SMALL, place, shown=True))
+    with pytest.raises(ConfigurationError, match="exists; give a new name") as told:
+        write_generated(spark, SMALL, place)
+    assert "not-a-secret" not in str(told.value)
+
+
+def hashes(spark, source) -> list[bytes]:
+    rows = open_source(spark, source.partition("=")[2]).select("message_hash").collect()
+    return sorted(bytes(row.message_hash) for row in rows)
+
+
 @pytest.mark.full
 def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path):
     command = "from fairway.cli import main; main()"
     words = ["pipeline", "generate", str(tmp_path / "made"), "--messages", "2000000"]
     with subprocess.Popen([sys.executable, "-c", command, *words], stderr=subprocess.PIPE, text=True) as process:
         ends_s = time.monotonic() + PATIENCE_S
-        while not list(tmp_path.glob(".made.*.part/waku_messages/_temporary/0/*/*/*")):
+        while not list(tmp_path.glob(".made.*.part/waku_messages/*/*")):
             assert process.poll() is None, process.stderr.read()
             assert time.monotonic() < ends_s, "nothing is written"
             time.sleep(0.1)

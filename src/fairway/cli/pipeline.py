@@ -317,7 +317,7 @@ def generate(
         with session_or_own(None) as spark:
             write_generated(spark, plan, folder, progress=shown.begins)
         shown.end()
-    sources = list(written_sources(plan, folder))
+    sources = written_sources(plan, folder, shown=True)
     if machine:
         typer.echo(json.dumps({"folder": folder, "sources": sources}))
         return

@@ -117,6 +117,15 @@ def local_path(place: str | PathLike[str], use: str) -> Path:
     return Path(unquote(parts.path))
 
 
+def uri_within(place: str | PathLike[str], name: str) -> str:
+    """Return the path or the URI of a name, or of several with slashes between them, in a folder; options stay."""
+    given = uri_of(place)
+    if scheme_of(given) is None:
+        return str(Path(given) / name)
+    parts = urlsplit(given)
+    return urlunsplit(parts._replace(path=posixpath.join(parts.path or "/", name)))
+
+
 def without_secrets(uri: str) -> str:
     """Return a URI without user, password, query and fragment, which may hold secrets; a path as it is."""
     if not uri.startswith("//") and "://" not in uri:

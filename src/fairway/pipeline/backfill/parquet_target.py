@@ -1,63 +1,68 @@
 """`ParquetTarget`: a folder of Parquet files that gets further files.
 
-Invariant: a file appears whole or not at all, and only one backfill writes into a folder at a time. So the files are
-the record of what was written: a backfill that was killed loses at most the file that it was making, and writes those
-messages again.
+Invariant: a file appears whole or not at all, on any storage (`Location.put`), and only one backfill writes into a
+folder at a time (`lock_folder`). So the files are the record of what was written: a backfill that was killed loses at
+most the file that it was making, and writes those messages again.
 
 The hashes of all messages of the folder are in memory, 32 bytes each.
 """
 
 from __future__ import annotations
 
-import os
+import re
 import uuid
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow.fs import FileType
 
 from fairway.errors import ConfigurationError, StorageError, StoreLockedError
 from fairway.pipeline.backfill.hash_set import HashSet
 from fairway.pipeline.backfill.target import Offered, Settled, Target
-from fairway.pipeline.location import Location
+from fairway.pipeline.folder_lock import FolderLock, lock_folder
+from fairway.pipeline.location import Location, without_secrets
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, arrow_batch
 from fairway.storage.archive import HASH_BYTES, ArchivedMessage
-from fairway.storage.store_lock import StoreLock
 
 _ROWS: Final = 1_000
 _FILE_ROWS: Final = 50_000
 _FILE_BYTES: Final = 67_108_864
 """Payload after which a file ends; it is in memory until then."""
-_PART: Final = ".backfill-*.part"
-"""Files that are being made; readers of Parquet skip names with a dot in front."""
+_LOCK: Final = "_backfill"
+_FILE: Final = "backfill-{}.parquet"
+_IN_THE_MAKING: Final = re.compile(r"\.backfill-.*\.(new|part)")
+"""Files that are being made, where files do not appear whole; readers of Parquet skip names with a dot in front."""
+_HIDDEN: Final = (".", "_")
 
 
 class ParquetTarget(Target):
-    """A folder on this machine, which is created if it is missing; its files have columns of ``waku_messages``."""
+    """A folder, which is created if it is missing; its files have columns of ``waku_messages``."""
 
     rows_at_once = _ROWS
 
     def __init__(self, place: str, *, create: bool) -> None:
-        if not place or "://" in place or place.endswith(".parquet"):
+        if not place or place.endswith(".parquet"):
             raise ConfigurationError(
-                f"parquet:{place} is no folder of this machine, and only such a one can get further files; an example "
-                "is parquet:waku_messages"
+                f"parquet:{without_secrets(place)} is no folder, and only such a one can get further files; an "
+                "example is parquet:waku_messages"
             )
-        self._folder: Final = Path(place).absolute()
+        folder = Location.of(place, "--to")
+        self._folder: Final = Location.of(folder.path, "--to") if folder.is_local else folder
         self.name = f"parquet:{self._folder}"
-        if self._folder.exists() and not self._folder.is_dir():
+        if self._folder.info().type not in {FileType.Directory, FileType.NotFound}:
             raise ConfigurationError(f"{self._folder} is a file; give a folder, which gets further files")
-        self._lock: StoreLock | None = None
+        self._lock: FolderLock | None = None
         if create:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.make_folder()
             self._lock = self._locked()
         try:
-            for left in self._folder.glob(_PART) if create else ():
-                left.unlink()
+            for left in self._folder.files() if create else ():
+                if _IN_THE_MAKING.fullmatch(left.base_name):
+                    (self._folder / left.base_name).remove()
             self._schema, self._hashes = self._read()
         except BaseException:
             self.close()
@@ -98,23 +103,26 @@ class ParquetTarget(Target):
         if lock is not None:
             lock.release()
 
-    def _locked(self) -> StoreLock:
+    def _locked(self) -> FolderLock:
         try:
-            return StoreLock(self._folder.resolve() / "_backfill")
+            return lock_folder(self._folder, _LOCK)
         except StoreLockedError as error:
             raise StoreLockedError(f"{self._folder}: another backfill writes into it; wait for its end") from error
 
     def _read(self) -> tuple[pa.Schema, HashSet]:
         """Return the columns of the folder's files, and the hashes in them."""
         known = HashSet()
-        if not self._folder.is_dir() or next(self._folder.rglob("*.parquet"), None) is None:
+        names = [self._folder.beneath(found) for found in self._folder.files(recursive=True)]
+        if not any(name.endswith(".parquet") and not name.startswith(_HIDDEN) for name in names):
             return ARROW_SCHEMA, known
-        ParquetScan(place=Location.of(self._folder, "--to"), source=self.name, is_labelled=True).plan(1)
-        dataset = ds.dataset(str(self._folder), format="parquet", partitioning="hive")
+        ParquetScan(place=self._folder, source=self.name, is_labelled=True).plan(1)
+        dataset = ds.dataset(
+            self._folder.path, filesystem=self._folder.filesystem, format="parquet", partitioning="hive"
+        )
         others = [name for name in dataset.schema.names if name not in ARROW_SCHEMA.names]
-        folders = [path for path in self._folder.iterdir() if path.is_dir() and "=" in path.name]
+        folders = sorted({name.partition("/")[0] for name in names if "=" in name.partition("/")[0] and "/" in name})
         if others or folders:
-            what = f"columns {', '.join(others)}" if others else f"the folder {folders[0].name}"
+            what = f"columns {', '.join(others)}" if others else f"the folder {folders[0]}"
             raise ConfigurationError(
                 f"{self._folder}: is a table that something else makes, for it has {what}; give a folder of "
                 "waku_messages of one store, or a new one"
@@ -126,13 +134,11 @@ class ParquetTarget(Target):
 
     def _write_file(self) -> None:
         table = pa.Table.from_batches(self._batches).select(self._schema.names).cast(self._schema)
-        name = uuid.uuid4().hex
-        part = self._folder / _PART.replace("*", name)
-        with part.open("wb") as file:
-            pq.write_table(table, file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self._folder / f"backfill-{name}.parquet")
+        content = pa.BufferOutputStream()
+        pq.write_table(table, content, compression="zstd")
+        if self._lock is not None:
+            self._lock.check()
+        (self._folder / _FILE.format(uuid.uuid4().hex)).put(content.getvalue())
 
 
 def _row(each: Offered) -> ArchivedMessage:

@@ -7,7 +7,6 @@ The table `_KINDS` has a line for each kind. Invariant: an address of which noth
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from fairway.errors import ConfigurationError
@@ -15,6 +14,7 @@ from fairway.pipeline.backfill.archive_targets import PostgresTarget, SqliteTarg
 from fairway.pipeline.backfill.node_target import NodeTarget
 from fairway.pipeline.backfill.parquet_target import ParquetTarget
 from fairway.pipeline.backfill.target import Target, TargetOptions
+from fairway.pipeline.location import is_on_this_machine, local_path, without_secrets
 from fairway.storage.nwaku_archive import file_at
 
 
@@ -41,7 +41,8 @@ def _place(address: str) -> tuple[str, str]:
     if scheme == "sqlite":
         return scheme, str(file_at(rest).absolute())
     if scheme == "parquet":
-        return scheme, str(Path(rest).absolute())
+        is_here = is_on_this_machine(rest)
+        return scheme, str(local_path(rest, "--to").absolute()) if is_here else without_secrets(rest).rstrip("/")
     return scheme, rest.rstrip("/")
 
 

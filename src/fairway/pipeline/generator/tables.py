@@ -60,7 +60,7 @@ def generate(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
 
     It is computed again at each use; write or persist it to use it more than once.
     """
-    return _stripes(spark, plan).mapInArrow(rows_mapper(plan, _task_count(plan)), WAKU_MESSAGES)
+    return task_numbers(spark, plan).mapInArrow(rows_mapper(plan, task_count(plan)), WAKU_MESSAGES)
 
 
 def truth(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
@@ -68,7 +68,7 @@ def truth(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
 
     It is computed again at each use, like `generate`.
     """
-    return _stripes(spark, plan).mapInArrow(facts_mapper(plan, _task_count(plan)), FACTS)
+    return task_numbers(spark, plan).mapInArrow(facts_mapper(plan, task_count(plan)), FACTS)
 
 
 def rows_mapper(plan: GeneratorPlan, stripes: int = 1) -> BatchMapper:
@@ -102,10 +102,12 @@ def _blocks(plan: GeneratorPlan, stripes: int, batches: Iterator[pa.RecordBatch]
                 yield make_block(plan, number)
 
 
-def _task_count(plan: GeneratorPlan) -> int:
+def task_count(plan: GeneratorPlan) -> int:
+    """Return by how many tasks an archive is made."""
     return max(1, min(layout_of(plan).block_count, -(-plan.messages // _MESSAGES_PER_TASK)))
 
 
-def _stripes(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
-    count = _task_count(plan)
+def task_numbers(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
+    """Return the numbers of the tasks, one in each partition, in the column ``id``."""
+    count = task_count(plan)
     return spark.range(0, count, 1, count)
