@@ -21,13 +21,17 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 DOCS_READY := $(VENV)/.docs-ready
+RLN_READY := $(VENV)/.rln-ready
+RLN_SOURCES := $(wildcard rln/Cargo.* rln/pyproject.toml rln/README.md rln/src/*.rs)
 
-.PHONY: help setup demo test test-all coverage docs notebook wheel mutants mutants-few lint types format conformance bench proto clean
+.PHONY: help setup rln demo test test-all coverage docs notebook wheel mutants mutants-few lint types format conformance bench proto clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Create .venv with everything in it (the other targets do this by themselves)
+
+rln: $(RLN_READY) ## Build fairway-rln, which proves and verifies, with Rust's cargo, and put it into .venv
 
 demo: $(READY) ## A lossy group channel, live, then the same protocol over its archive (DEMO_ARGS=...)
 	$(BIN)/fairway demo $(DEMO_ARGS)
@@ -99,6 +103,14 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 
 $(DOCS_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+# Its dependencies take two minutes of a core or two once; they stay in build/rln.
+$(RLN_READY): $(RLN_SOURCES) | $(READY)
+	@command -v cargo >/dev/null || { \
+	  echo "fairway-rln is compiled by Rust's cargo, which is not here: install Rust (https://rustup.rs) first." >&2; exit 1; }
+	CARGO_TARGET_DIR=$(CURDIR)/build/rln $(BIN)/python -m pip install --quiet --force-reinstall --no-deps \
+	  --build-constraint constraints.txt ./rln
 	@touch $@
 
 # The generator is pinned to a version whose code runs on every protobuf runtime from 4.25; it has wheels up to Python 3.12.

@@ -32,16 +32,17 @@ RANKS = {
     "options": 2,
     "protocol": 3,
     "storage": 4,
-    "waku": 5,
-    "channel": 6,
-    "service": 6,
-    "pipeline": 6,
-    "conformance": 6,
-    "testing": 7,
-    "apps": 7,
-    "simulation": 8,
-    "cli": 9,
-    "__main__": 10,
+    "rln": 5,
+    "waku": 6,
+    "channel": 7,
+    "service": 7,
+    "pipeline": 7,
+    "conformance": 7,
+    "testing": 8,
+    "apps": 8,
+    "simulation": 9,
+    "cli": 10,
+    "__main__": 11,
 }
 # What may import the packages of which extras; everything else is the core. The longest prefix counts.
 EXTRAS_OF = {
@@ -54,6 +55,7 @@ EXTRAS_OF = {
     "pipeline/report/terminal": {"spark", "cli"},
     "cli/_pipeline": {"spark", "cli"},
     "storage/postgres": {"postgresql"},
+    "rln/native": {"rln"},
 }
 PURE = ("wire", "protocol")
 PURE_LIBRARIES = {"numpy", "Crypto", "cryptography", "google"}
@@ -87,9 +89,9 @@ def python_files() -> list[Path]:
 def text_files() -> list[Path]:
     """Everything that is written by hand or kept as data: the tree without what is built or installed."""
     top = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]  # a file in a linked work tree
-    folders = (".ci", "src", "tests", "docs", "benchmarks", "examples")
+    folders = (".ci", "src", "tests", "docs", "benchmarks", "examples", "rln")
     inside = [path for name in folders for path in (ROOT / name).rglob("*") if path.is_file()]
-    built = {"__pycache__", "_build", "node_modules"}
+    built = {"__pycache__", "_build", "node_modules", "target"}
     return sorted(path for path in [*top, *inside] if not built & set(path.parts) and path.suffix != ".pyc")
 
 

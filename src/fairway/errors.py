@@ -53,7 +53,7 @@ class MissingExtraError(FairwayError, ImportError):
     def __init__(self, extra: str, what: str, package: str) -> None:
         super().__init__(f"{what} needs {package}, which is not installed: pip install 'fairway[{extra}]'")
         self.extra = extra
-        """The extra to install: ``cli``, ``node``, ``spark`` or ``postgresql``."""
+        """The extra to install: ``cli``, ``node``, ``spark``, ``postgresql`` or ``rln``."""
         self.name = package
         """The package that was not found."""
 

@@ -18,6 +18,8 @@ import fairway  # noqa: E402 - what it takes is measured
 
 _TOOK_S = time.process_time() - _BEFORE_S
 
+from fairway.rln.native import poseidon  # noqa: E402 - after what is measured
+
 
 async def two_participants_talk() -> None:
     """Send a message of several segments over a network inside this process, and hear that it arrived."""
@@ -77,6 +79,7 @@ def main() -> None:
     the_command_says_what_to_install()
     what_is_missing_says_so("node", lambda: import_module("fairway.service.rest"))
     what_is_missing_says_so("spark", lambda: import_module("fairway.pipeline"))
+    what_is_missing_says_so("rln", lambda: poseidon(bytes(32)))
     archive = fairway.ServiceOptions(archive="postgresql://waku@127.0.0.1/waku")
     what_is_missing_says_so("postgresql", lambda: asyncio.run(fairway.ServiceNode.start(archive)))
     version = ".".join(map(str, sys.version_info[:3]))
