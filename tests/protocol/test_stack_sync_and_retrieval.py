@@ -259,6 +259,25 @@ def test_many_repair_requests_that_fall_due_at_once_do_not_come_out_in_one_burst
     assert min(after - before for before, after in itertools.pairwise(times)) >= 1_000
 
 
+def test_while_a_request_waits_for_the_node_no_other_takes_its_place(peer):
+    """Few sync messages may follow each other that only carry requests; those that never left used them up."""
+    options = ReliableChannelOptions(
+        sync_min_interval_ms=10**9,
+        max_concurrent_publishes=1,
+        sds=SdsConfig(causal_history_size=100, repair=RepairConfig(t_max_ms=30_000)),
+    )
+    alice, bob = peer("alice", options), peer("bob", options)
+    for number in range(61):
+        alice.send(f"message {number}".encode())
+    alice.answer()
+    bob.receive(alice.content()[-1])
+    bob.pass_time(60_000, answer=False)
+    assert len(syncs(bob)) == 1, "the node has not answered"
+    bob.pass_time(30_000)
+    requested = [entry.message_id for p in syncs(bob) for entry in bob.sds(p).repair_request]
+    assert len(set(requested)) == 60
+
+
 def test_requests_planned_in_a_life_with_repair_do_not_disturb_one_without(peer):
     alice, bob = peer("alice"), peer("bob")
     for payload in (b"one", b"two", b"three"):

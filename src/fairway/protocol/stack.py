@@ -276,13 +276,15 @@ class Stack:
             if sweep_at is not None and sweep_at <= now_ms:
                 self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
                 effects += self._receiving.process(self.sds.sweep_incoming(now_ms), now_ms)
+            for token in self._sending.outbound.unanswered(now_ms):
+                effects += self._sending.answered(token, _NO_ANSWER, now_ms)
             effects += self._answer_repairs(now_ms)
             effects += self._send_again(now_ms)
+            # A sync message that still waits after this may keep another one from being made.
+            effects += self._sending.dispatch(now_ms)
             effects += self._send_sync(now_ms)
             effects += self._retrieval.due(self.sds.missing.values(), now_ms)
             effects += self._query_on_connect.due(now_ms)
-            for token in self._sending.outbound.unanswered(now_ms):
-                effects += self._sending.answered(token, _NO_ANSWER, now_ms)
         return self._finish(effects + self._leave(now_ms), now_ms)
 
     def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> tuple[Effect, ...]:
@@ -523,9 +525,13 @@ class Stack:
         return self._next_sweep_at if loss_at is None else min(self._next_sweep_at, loss_at)
 
     def _sync_for_repair_at(self) -> int | None:
-        """Return when a repair request needs a sync message to ride on (SDS-R: SHOULD be sent then regardless)."""
+        """Return when a repair request needs a sync message to ride on (SDS-R: SHOULD be sent then regardless).
+
+        While one waits for the node, another would only take its place: few may follow each other, and those that never
+        leave would use them up.
+        """
         due_at = self.sds.repair.next_request_at()
-        if due_at is None or not self.options.sds.repair.enabled:
+        if due_at is None or not self.options.sds.repair.enabled or self._sending.sync_waits:
             return None
         return self.sync_timer.for_repair_at(due_at)
 

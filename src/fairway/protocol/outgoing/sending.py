@@ -130,6 +130,11 @@ class Sending:
         """Return how many transmissions wait for the rate limit, and segments in the outbox."""
         return self.outbound.limiter.queued() + len(self.outbox)
 
+    @property
+    def sync_waits(self) -> bool:
+        """Whether a sync message waits for the rate limit, the pace, or the node."""
+        return bool(self.outbound.limiter.queued(Priority.SYNC))
+
     def claim(self, now_ms: int) -> list[Effect]:
         """Tell the other channels of the node what waits here, and the application if the node's pace holds it back."""
         self.outbound.claim(now_ms)
@@ -241,7 +246,7 @@ class Sending:
 
     def sync(self, now_ms: int) -> Leaving | list[Effect]:
         """Return a sync message, if there is anything to say; it replaces one that waits in the queue."""
-        if self.outbound.limiter.queued(Priority.SYNC):
+        if self.sync_waits:
             self.outbound.limiter.discard(lambda _: True, Priority.SYNC)
             self._sync_lost(now_ms)
         message = self._sds.send_sync(now_ms)
@@ -419,7 +424,7 @@ class Sending:
         """Return whether something that the node did not take still has to leave."""
         if purpose is Purpose.SYNC:
             # The newest tells all that older ones did.
-            return not self.outbound.limiter.queued(Priority.SYNC)
+            return not self.sync_waits
         # New content was cited already, and others asked for repairs.
         return purpose is not Purpose.RETRY or (segment is not None and self.requests.needs_retry(segment))
 
