@@ -40,7 +40,8 @@ WORK_TABLES: Final = {"reassembled": REASSEMBLED, "bloom_evidence": BLOOM_EVIDEN
 
 GROUP_BYTES: Final = 32 * 1_048_576
 """Size of a row group in memory: a reader holds one at a time."""
-GROUP_ROWS: Final = 262_144
+GROUP_ROWS: Final = 8_192
+"""Few enough that who looks for some rows reads no more than a part of a file."""
 _COMPRESSION_LEVEL: Final = 1
 """Of zstd. Level 3, the default, takes twice the time and makes payloads no smaller: those are mostly ciphertext and
 bloom filters."""

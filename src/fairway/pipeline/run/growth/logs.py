@@ -26,7 +26,8 @@ from fairway.pipeline.stages.sds_ordered import LOGGED_COLUMNS, absent_of, compu
 _BEGINNING: Final = -(2**63)
 _NEVER: Final = 2**63 - 1
 _PLACE: Final = pa.schema([("channel_id", pa.string()), ("lamport", pa.int64())])
-_LOG: Final = ("channel_id", "message_id", "lamport", "position", "status", "waits_for")
+_OUTLINE: Final = ("channel_id", "lamport", "position", "status")
+_STANDING_IN: Final = ("channel_id", "message_id", "lamport", "waits_for")
 _ABSENCE: Final = ("channel_id", "message_id", "first_cited", "told_by")
 _CAUSELESS: Final = (DependencyStatus.CIRCULAR.value, DependencyStatus.NOT_COMPUTED.value)
 
@@ -58,9 +59,9 @@ def log_changes(
         return TableChange.of("sds_ordered")
     log = held["sds_ordered"]
     cuts = _Cuts.of(places)
-    cuts, rows = cuts.held_by(log.found(("channel_id",), cuts.are_touched, _LOG))
+    cuts = cuts.held_by(log.found(_OUTLINE, cuts.are_touched, _OUTLINE))
     sds = held["sds_messages"].changed(messages.tables["sds_messages"])
-    rest = sds.found(("channel_id", "lamport", "sighting", "kind"), cuts.chosen, (*LOGGED_COLUMNS,))
+    rest = sds.found(("channel_id", "lamport", "sighting", "kind"), cuts.chosen, LOGGED_COLUMNS)
     logged = logged_in(rest.select(LOGGED_COLUMNS))
 
     cited = _cited(logged)
@@ -68,8 +69,8 @@ def log_changes(
     computed = held["computed_segments"].changed(changes["computed_segments"])
     told = computed_in(computed.found(KEY, among(cited, KEY)))
     tellers = pa.table([told["channel_id"], told["told_by"]], names=list(KEY))
-    ahead = pa.concat_tables([cited, tellers])
-    stand_ins = rows.filter(pa.array(~cuts.behind(rows) & are_among(rows, ahead, KEY)))
+    leads_there = among(pa.concat_tables([cited, tellers]), KEY)
+    stand_ins = log.found((*KEY, "lamport"), lambda rows: leads_there(rows) & ~cuts.behind(rows), _STANDING_IN)
     waiting = stand_ins.filter(pc.is_valid(stand_ins["waits_for"]))
     awaited = pa.table([waiting["channel_id"], waiting["waits_for"]], names=list(KEY))
     lost = absent_of(missing.found(KEY, among(pa.concat_tables([cited, awaited]), KEY)))
@@ -79,10 +80,8 @@ def log_changes(
         max_channel_bytes=max_channel_bytes,
     )
     ordered = ordered.filter(pa.array(~are_among(ordered, stand_ins, KEY)))
-    added = cuts.placed(ordered, stand_ins)
-    places = rows.filter(pa.array(cuts.behind(rows)))
-    removed = log.found(("channel_id", "lamport"), cuts.behind) if places.num_rows else None
-    return TableChange.of("sds_ordered", removed, added)
+    removed = log.found(("channel_id", "lamport"), cuts.behind)
+    return TableChange.of("sds_ordered", removed, cuts.placed(ordered, stand_ins))
 
 
 class _Cuts:
@@ -119,8 +118,8 @@ class _Cuts:
         chosen: NDArray[np.bool_] = self.behind(sds_messages) & is_first & is_content
         return chosen
 
-    def held_by(self, log: pa.Table) -> tuple[_Cuts, pa.Table]:
-        """Return the cuts at which what is before is the beginning of the log of these channels, and that log."""
+    def held_by(self, log: pa.Table) -> _Cuts:
+        """Return the cuts before which there is the beginning of a log, by the logs of these channels (`_OUTLINE`)."""
         of, count = self._of(log), len(self._channels)
         is_before = ~self.behind(log)
         before = np.bincount(of[is_before], minlength=count)
@@ -129,7 +128,7 @@ class _Cuts:
         whole = last != before
         whole[of[pc.is_in(log["status"], value_set=pa.array(_CAUSELESS)).to_numpy()]] = True
         clocks = np.where(whole, _BEGINNING, self._clocks)
-        return _Cuts(self._channels, clocks, np.where(whole, 0, before)), log
+        return _Cuts(self._channels, clocks, np.where(whole, 0, before))
 
     def placed(self, ordered: pa.Table, stand_ins: pa.Table) -> pa.Table:
         """Return logs without their stand-ins, with the positions that they have behind what stays."""

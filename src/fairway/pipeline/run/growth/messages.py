@@ -20,16 +20,14 @@ from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.table_files import schema_of
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
 from fairway.pipeline.stages.deduplicated import each_once, merged_copies
-from fairway.pipeline.stages.quarantine import FORGED_INPUT, forged, forged_error
+from fairway.pipeline.stages.quarantine import forged, forged_error
 from fairway.pipeline.stages.unique_messages import honest_messages, sightings_of
 
 _HASH: Final = ("message_hash",)
 _KEY: Final = ("channel_id", "message_id")
 _SDS: Final = schema_of("sds_messages")
 _QUARANTINE: Final = schema_of("quarantine")
-_DECODED: Final = pa.schema(
-    [*(field for field in _SDS if field.name not in {"sightings", "sighting"}), _QUARANTINE.field("sources")]
-)
+_DECODED: Final = pa.schema([field for field in _SDS if field.name not in {"sightings", "sighting"}])
 _CONTENT: Final = tuple(name for name in schema_of("waku_messages").names if name not in {"sources", "copies"})
 
 
@@ -61,12 +59,16 @@ def message_changes(held: Mapping[str, HeldRows], fresh: pa.Table, decoder: Batc
     held_copies = held["sds_messages"].found(_KEY, among(decoded, _KEY))
     errors = pa.table({"error": forged_error(decoded["message_id"].combine_chunks().unique())})
     disputed = held["quarantine"].found(("error",), among(errors, ("error",)))
-    others = _by_hash(held["waku_messages"].changed(waku), [held_copies, disputed])
-    _, met = _decoded(others, decoder)
+    after = held["waku_messages"].changed(waku)
+    in_question = after.found(_HASH, among(disputed, _HASH)) if disputed.num_rows else once.slice(0, 0)
+    _, forged_before = _decoded(in_question, decoder)
     # What is forged under the same id in another channel is no matter of these.
-    met = met.filter(pa.array(are_among(met, decoded, _KEY)))
+    forged_before = forged_before.filter(pa.array(are_among(forged_before, decoded, _KEY)))
+    met = pa.concat_tables([held_copies.select(_DECODED.names), forged_before])
     honest, left_out = _sighted(pa.concat_tables([decoded, met]))
     sds = TableChange.of("sds_messages", held_copies, honest)
+    if left_out.num_rows:
+        left_out = _with_stores(left_out, after.found(_HASH, among(left_out, _HASH), ("message_hash", "sources")))
 
     # In quarantine is also what only has another store now.
     copied_there = held["quarantine"].found(_HASH, among(copied, _HASH))
@@ -108,19 +110,14 @@ def _decoded(messages: pa.Table, decoder: BatchDecoder) -> tuple[pa.Table, pa.Ta
 
 
 def _sighted(decoded: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the rows of ``sds_messages`` of decoded messages, and those of ``quarantine`` that are forged."""
+    """Return the rows of ``sds_messages`` of decoded messages, and of ``quarantine`` of forged ones, without stores."""
     if not decoded.num_rows:
         return _SDS.empty_table(), _QUARANTINE.empty_table()
     seen = sightings_of(decoded)
     honest = pa.concat_tables(part.select(_SDS.names).cast(_SDS) for part in honest_messages(decoded, seen))
-    left_out = forged(decoded.select(FORGED_INPUT).filter(pa.array(~seen.honest)))
-    return honest, left_out.select(_QUARANTINE.names).cast(_QUARANTINE)
-
-
-def _by_hash(waku_messages: HeldRows, rows: list[pa.Table]) -> pa.Table:
-    """Return the messages of which some rows of other tables tell."""
-    hashes = pa.concat_tables(part.select(list(_HASH)) for part in rows)
-    return waku_messages.found(_HASH, among(hashes, _HASH)).select(schema_of("waku_messages").names)
+    left_out = forged(decoded.filter(pa.array(~seen.honest)))
+    stores = pa.nulls(left_out.num_rows, _QUARANTINE.field("sources").type)
+    return honest, left_out.append_column("sources", stores).select(_QUARANTINE.names).cast(_QUARANTINE)
 
 
 def _with_stores(quarantined: pa.Table, messages: pa.Table) -> pa.Table:

@@ -1,0 +1,148 @@
+"""Archives in steps, with forged, repeated and odd messages, and the runs that grow over them; without Spark."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fairway.errors import DecodeError
+from fairway.options import Profile
+from fairway.pipeline.exchange import notes_of
+from fairway.pipeline.generator import GeneratorPlan, rows_mapper
+from fairway.pipeline.location import Location
+from fairway.pipeline.run import RunOptions, RunTables
+from fairway.pipeline.run.folder import RunFolder, TableResult
+from fairway.pipeline.run.growth.growing import grow
+from fairway.pipeline.run.reading import SORTED
+from fairway.pipeline.run.sources import parse_sources
+from fairway.pipeline.run.summary import Balance, RunSummary, balance_json
+from fairway.pipeline.run.summing import balance_terms
+from fairway.pipeline.run.table_files import TableFiles, schema_of
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
+from fairway.pipeline.tables import TABLES
+from fairway.wire.sds import HistoryEntry, SdsMessage
+
+PLAN = GeneratorPlan(
+    messages=400,
+    channels=4,
+    largest_share=0.5,
+    logos_share=0.3,
+    history=3,
+    content_bytes=40,
+    long_share=0.08,
+    segment_size_bytes=256,
+    parity_rate=0.5,
+    sync_share=0.05,
+    ephemeral_share=0.03,
+    loss=0.1,
+    corruption=0.03,
+    retransmission=0.05,
+    stores=2,
+    store_loss=0.2,
+    duplication=0.05,
+)
+OPTIONS = RunOptions(rate_limit=10, parity_rate=PLAN.parity_rate)
+
+
+def generated(plan: GeneratorPlan) -> pa.Table:
+    """Return the rows of an archive in the order of their times, forged and repeated ones among them."""
+    rows = pa.Table.from_batches(list(rows_mapper(plan)(iter([pa.RecordBatch.from_pydict({"id": [0]})]))))
+    rng = random.Random(plan.seed)
+    found = [odd(row, rows, rng) if rng.random() < 0.02 else row for row in rows.to_pylist()]
+    added = []
+    for row in rng.sample(found, len(found) // 20):
+        said = said_again(row, rng)
+        added.append(
+            row | {"payload": said, "message_hash": rng.randbytes(32), "timestamp": row["timestamp"] + late(rng)}
+        )
+    return pa.Table.from_pylist(found + added, schema=ARROW_SCHEMA).sort_by("timestamp")
+
+
+def decoded(row: dict[str, Any]) -> SdsMessage | None:
+    """Return the message of a row, None for garbage."""
+    try:
+        return Profile.of_marker(row["meta"]).codec.decode(row["payload"])
+    except DecodeError:
+        return None
+
+
+def odd(row: dict[str, Any], rows: pa.Table, rng: random.Random) -> dict[str, Any]:
+    """Return the row of a message with a broken clock, or that cites a later one: perhaps one that cites it as well."""
+    message = decoded(row)
+    other = decoded(rows.slice(rng.randrange(rows.num_rows), 1).to_pylist()[0])
+    if message is None or other is None or not message.content:
+        return row
+    if rng.random() < 0.3:
+        changed = replace(message, lamport_timestamp=max(0, (message.lamport_timestamp or 0) - rng.randrange(20_000)))
+    else:
+        cited = (*message.causal_history, HistoryEntry(other.message_id, None, other.sender_id))
+        changed = replace(message, channel_id=other.channel_id, causal_history=cited)
+    codec = Profile.of_marker(row["meta"]).codec
+    return row | {"payload": codec.encode(changed), "message_hash": rng.randbytes(32)}
+
+
+def said_again(row: dict[str, Any], rng: random.Random) -> bytes:
+    """Return the payload of a message once more: the same, or with other content under the same id."""
+    message = decoded(row)
+    if message is None or not message.content or rng.random() < 0.5:
+        return bytes(row["payload"])
+    codec = Profile.of_marker(row["meta"]).codec
+    return codec.encode(replace(message, content=b"forged %d" % rng.randrange(3)))
+
+
+def late(rng: random.Random) -> int:
+    return rng.choice([-1, 1]) * rng.randrange(20_000_000_000)
+
+
+def write(folder: Path, name: str, rows: pa.Table) -> None:
+    folder.mkdir(exist_ok=True, parents=True)
+    pq.write_table(rows, folder / name)
+
+
+def empty_run(out: str | Path, source: Path) -> None:
+    """Write the tables of a run over a source without rows, which is made if it is missing."""
+    if not source.is_dir():
+        write(source, "part-none.parquet", ARROW_SCHEMA.empty_table())
+    described = [one.described() for one in parse_sources([f"parquet:{source}"])]
+    folder = RunFolder.open_for(out, described, OPTIONS.as_json(), None)
+    place = Location.of(out, "--out")
+    files = TableFiles(root=place.path, filesystem=place.filesystem)
+    for table in TABLES:
+        (told,) = notes_of([files.write(table.name, 0, schema_of(table.name).empty_table())["blob"][0].as_py()])
+        result = TableResult(name=table.name, rows=0, files=1, bytes=told["bytes"], seconds=0.0, names=(told["file"],))
+        folder.finish_job(table.name, [result], {})
+    folder.finish_job("statistics", [], balance_terms([]))
+    nothing = Balance(rows_in=0, duplicates=0, quarantined=0, retransmissions=0, sync=0, delivered=0, incomplete=0)
+    folder.finish({"balance": balance_json(nothing), "seconds": 0.0})
+    folder.close()
+
+
+def grown(out: str | Path, sources: Sequence[str], options: RunOptions = OPTIONS) -> RunSummary:
+    parsed = parse_sources(sources)
+    described = [source.described() for source in parsed]
+    folder = RunFolder.open_for(out, described, options.as_json(), None, holds_finished=True)
+    try:
+        return grow(folder, parsed, options, None, most_grown=inf)
+    finally:
+        folder.close()
+
+
+def content(tables: RunTables, name: str) -> list[str]:
+    rows = list(map(repr, tables.all(name)))
+    return rows if name in SORTED else sorted(rows)
+
+
+def assert_same(one: str | Path, other: str | Path) -> None:
+    tables, others = RunTables(one), RunTables(other)
+    for table in TABLES:
+        assert content(tables, table.name) == content(others, table.name), table.name
+        assert tables.rows(table.name) == len(tables.all(table.name)) == others.rows(table.name), table.name
+    assert tables.balance == others.balance
+    assert tables.balance.adds_up
