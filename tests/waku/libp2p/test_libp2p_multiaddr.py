@@ -137,3 +137,28 @@ def test_an_address_is_made_of_host_and_port():
 def test_ip_addresses_are_written_as_their_bytes(four: IPv4Address, six: IPv6Address):
     assert Multiaddr.parse(f"/ip4/{four}").to_bytes() == b"\x04" + four.packed
     assert Multiaddr.parse(f"/ip6/{six.exploded}").to_bytes() == b"\x29" + six.packed
+
+
+@given(texts)
+def test_the_binary_form_survives(text):
+    address = Multiaddr.parse(text)
+    assert Multiaddr.from_bytes(address.to_bytes()) == address
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_address_or_refused(data):
+    try:
+        address = Multiaddr.from_bytes(data)
+    except AddressError:
+        return
+    assert Multiaddr.from_bytes(address.to_bytes()) == address
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["", "04", "047f0000", "ff7f", "36056578616d", "a50301ff", "35022f2f", "80", "3600"],
+    ids=lambda data: data or "none",
+)
+def test_wrong_bytes_are_refused(data):
+    with pytest.raises(AddressError):
+        Multiaddr.from_bytes(bytes.fromhex(data))

@@ -14,7 +14,11 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    Prehashed,
+    decode_dss_signature,
+    encode_dss_signature,
+)
 
 from fairway.environment import random_bytes
 from fairway.errors import ConfigurationError
@@ -136,6 +140,18 @@ class IdentityKey:
             return self._key.sign(message)
         r, s = decode_dss_signature(self._key.sign(message, ec.ECDSA(hashes.SHA256())))
         return encode_dss_signature(r, min(s, _SECP256K1_ORDER - s))
+
+    def sign_digest(self, digest: bytes) -> bytes:
+        """Return r and a low s, 64 bytes, of the ECDSA signature of a 32-byte digest, as node records have it.
+
+        Raises `ConfigurationError` for an Ed25519 key.
+        """
+        if isinstance(self._key, Ed25519PrivateKey):
+            raise ConfigurationError("only a secp256k1 key signs node records; this one is Ed25519")
+        # Deterministic: the same record has the same bytes (RFC 6979).
+        prehashed = ec.ECDSA(Prehashed(hashes.SHA256()), deterministic_signing=True)
+        r, s = decode_dss_signature(self._key.sign(digest, prehashed))
+        return r.to_bytes(32) + min(s, _SECP256K1_ORDER - s).to_bytes(32)
 
     def __repr__(self) -> str:
         return f"<PrivateKey of {self.public_key!r}>"

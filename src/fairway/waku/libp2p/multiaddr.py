@@ -1,8 +1,8 @@
 """Multiaddrs: addresses that describe themselves, as text ("/ip4/127.0.0.1/tcp/60000/p2p/12D3...").
 
 Implements the parts of the multiaddr specification and of libp2p's "Addressing" that TCP and WebSocket peers use.
-Addresses of other known transports can be read but not dialled. The binary form is written, and not read. IPv6 zones
-are refused, because they have a meaning on one machine only.
+Addresses of other known transports can be read but not dialled. The binary form (`Multiaddr.to_bytes`) is that of node
+records. IPv6 zones are refused, because they have a meaning on one machine only.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 from typing import Final
 
-from fairway.waku.libp2p.errors import AddressError, IdentityError
+from fairway.waku.libp2p.errors import AddressError, FrameError, IdentityError
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.varint import decode_uvarint
 from fairway.wire.varint import encode_uvarint
 
 MAX_ADDRESS_CHARACTERS: Final = 1024
@@ -48,8 +49,12 @@ _CODES: Final = {
 }
 """The known protocols, with their codes in the multicodec table."""
 
+_PROTOCOLS: Final = {code: name for name, code in _CODES.items()}
 _ALIASES: Final = {"ipfs": "p2p"}
 _WITH_VALUE: Final = {"p2p", *_IP_ADDRESSES, *_NAMES, *_PORTS}
+
+_FIXED_BYTES: Final = {"ip4": 4, "ip6": 16, "tcp": 2, "udp": 2}
+"""Length of the binary values that do not say it themselves."""
 
 _TRANSPORTS: Final = {
     ("tcp",): "tcp",
@@ -120,6 +125,23 @@ class Multiaddr:
             if value is not None:
                 parts.append(_to_binary(name, value))
         return b"".join(parts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Multiaddr:
+        """Read the binary form, or raise `AddressError`."""
+        if len(data) > MAX_ADDRESS_CHARACTERS:
+            raise AddressError(f"an address of {len(data)} bytes; at most {MAX_ADDRESS_CHARACTERS} are read")
+        parts, rest = [], data
+        while rest:
+            code, rest = _number(rest)
+            name = _PROTOCOLS.get(code)
+            if name is None:
+                raise AddressError(f"the protocol with code {code} is unknown; known are {', '.join(_CODES)}")
+            parts.append(name)
+            if name in _WITH_VALUE:
+                value, rest = _from_binary(name, rest)
+                parts.append(value)
+        return cls.parse("/" + "/".join(parts))
 
     @property
     def host(self) -> str | None:
@@ -211,3 +233,32 @@ def _to_binary(name: str, value: str) -> bytes:
         return int(value).to_bytes(2)
     raw = PeerId.parse(value).multihash if name == "p2p" else value.encode()
     return encode_uvarint(len(raw)) + raw
+
+
+def _number(data: bytes) -> tuple[int, bytes]:
+    """Return the varint at the beginning, and the rest."""
+    try:
+        read = decode_uvarint(data)
+    except FrameError as error:
+        raise AddressError(f"no multiaddr: {error}") from error
+    if read is None:
+        raise AddressError("no multiaddr: a number is cut off")
+    return read[0], data[read[1] :]
+
+
+def _from_binary(name: str, data: bytes) -> tuple[str, bytes]:
+    """Return the text of the value at the beginning, and the rest."""
+    size = _FIXED_BYTES.get(name)
+    if size is None:
+        size, data = _number(data)
+    value, rest = data[:size], data[size:]
+    if len(value) < size:
+        raise AddressError(f"no multiaddr: {size} bytes of {name!r} are announced, {len(value)} are there")
+    if name in _IP_ADDRESSES:
+        return str(ip_address(value)), rest
+    if name in _PORTS:
+        return str(int.from_bytes(value)), rest
+    try:
+        return str(PeerId(value)) if name == "p2p" else value.decode("ascii"), rest
+    except (IdentityError, UnicodeDecodeError) as error:
+        raise AddressError(f"no multiaddr: {value[:60]!r} is no value of {name!r}") from error
