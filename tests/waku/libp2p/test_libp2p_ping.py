@@ -6,7 +6,7 @@ import pytest
 
 from fairway.waku.libp2p.errors import FrameError, Libp2pError, NegotiationError
 from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.ping import PING_PROTOCOL, ping
+from fairway.waku.libp2p.ping import PING_PROTOCOL, Pinger, ping
 
 MUXERS = pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
 
@@ -59,5 +59,24 @@ def test_a_peer_that_answers_late_wrongly_or_not_at_all_is_told_apart(run):
             await connection.close()
             with pytest.raises((Libp2pError, NegotiationError)):
                 await ping(connection)
+
+    run(scenario())
+
+
+def test_pings_in_a_row_use_one_stream_and_another_one_once_the_peer_ends_it(run):
+    streams = []
+
+    async def twice(stream):
+        streams.append(stream)
+        for _ in range(2):
+            await stream.write(await stream.read_exactly(32))
+
+    async def scenario():
+        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as server, await Host.start() as client:
+            server.handle(PING_PROTOCOL, twice)
+            pinger = Pinger(await client.connect(server.addresses[0]))
+            for _ in range(5):
+                assert 0 < await pinger.ping() < 10
+            assert len(streams) == 3
 
     run(scenario())

@@ -40,7 +40,7 @@ from fairway.wire.metadata import WakuMetadata
 from fairway.wire.store import STORE_QUERY_PROTOCOL
 
 _LOG: Final = logging.getLogger(__name__)
-_TICK_S: Final = 0.25
+_TICK_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 3.0
 """Longest pause between two attempts to reach a node."""
 

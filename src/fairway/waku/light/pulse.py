@@ -18,7 +18,7 @@ from fairway.waku.libp2p.connection import Connection
 from fairway.waku.libp2p.errors import Libp2pError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.libp2p.ping import ping
+from fairway.waku.libp2p.ping import Pinger
 from fairway.waku.owned_tasks import OwnedTasks
 
 BEAT_S: Final = 1.0
@@ -33,7 +33,18 @@ _LOG: Final = logging.getLogger(__name__)
 class _Heard:
     received_bytes: int
     silent_beats: int = 0
-    asking: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class _Asker:
+    pinger: Pinger
+    task: asyncio.Task[None] | None = None
+
+    async def ask(self) -> None:
+        try:
+            await self.pinger.ping(timeout_s=BEAT_S * GONE_AFTER)
+        except Libp2pError as error:
+            _LOG.debug("%s", error)  # a wrong answer counts, too: the bytes received decide
 
 
 class Pulse:
@@ -44,6 +55,7 @@ class Pulse:
         self._host: Final = host
         self._changed: Final = changed
         self._heard: dict[Connection, _Heard] = {}
+        self._askers: dict[Connection, _Asker] = {}
         self._silent: frozenset[PeerId] = frozenset()
         self._tasks: Final = OwnedTasks()
 
@@ -67,6 +79,7 @@ class Pulse:
         connections = self._host.connections()
         for gone in self._heard.keys() - set(connections):
             del self._heard[gone]
+            self._askers.pop(gone, None)
         for connection in connections:
             received_bytes = connection.received_bytes
             heard = self._heard.get(connection)
@@ -74,8 +87,9 @@ class Pulse:
                 self._heard[connection] = _Heard(received_bytes)
                 continue
             heard.silent_beats += 1
-            if heard.asking is None or heard.asking.done():
-                heard.asking = self._tasks.spawn(_ask(connection))
+            asker = self._askers.setdefault(connection, _Asker(Pinger(connection)))
+            if asker.task is None or asker.task.done():
+                asker.task = self._tasks.spawn(asker.ask())
         self._show()
         for connection, heard in list(self._heard.items()):
             if heard.silent_beats == GONE_AFTER:
@@ -92,10 +106,3 @@ class Pulse:
         if silent != self._silent:
             self._silent = silent
             self._changed()
-
-
-async def _ask(connection: Connection) -> None:
-    try:
-        await ping(connection, timeout_s=BEAT_S * GONE_AFTER)
-    except Libp2pError as error:
-        _LOG.debug("%s", error)  # a wrong answer counts, too: the bytes received decide
