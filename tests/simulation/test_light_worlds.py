@@ -12,6 +12,7 @@ import pytest
 
 from fairway.errors import ConfigurationError
 from fairway.simulation.plan import SimulationPlan, replay_command
+from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.runner import simulate
 
 QUIET = SimulationPlan(
@@ -35,6 +36,7 @@ TROUBLES = {
     "links": {"resets_per_hour": 60.0, "stalls_per_hour": 60.0},
     "answers": {"garbled": 0.2, "refusals": 0.1, "silence": 0.05, "answer_loss": 0.1, "loss": 0.2},
     "service nodes": {"node_deaths_per_hour": 40.0, "deaf_per_hour": 40.0, "absence_ms": 20_000},
+    "bad nodes": {"bad_nodes": 1, "duration_ms": 180_000},
     "people": {"crashes_per_hour": 60.0, "absences_per_hour": 30.0, "partitions": 1, "joins": 1, "leaves": 1},
 }
 
@@ -45,6 +47,26 @@ def test_a_world_of_light_clients_keeps_every_promise(kind):
     report = simulate(plan)
     assert report.ok, [violation.sentence for violation in report.violations]
     assert report.delivered > 0
+
+
+def test_a_bad_service_node_and_lost_answers_end_no_send_for_good():
+    plan = replace(QUIET, seed=3, service_nodes=2, bad_nodes=1, answer_loss=0.3, duration_ms=90_000)
+    report = simulate(plan)
+    assert report.ok, [violation.sentence for violation in report.violations]
+
+
+@pytest.mark.parametrize("seed", range(1, 40))
+def test_light_worlds_are_drawn_whole(seed):
+    plan = draw_plan(seed, service_nodes=3)
+    assert plan.service_nodes == 3
+    assert plan.participants <= 8
+
+
+def test_what_light_worlds_draw_leaves_other_worlds_as_they_are():
+    assert not any(draw_plan(seed).service_nodes for seed in range(1, 100))
+    drawn = [draw_plan(seed, service_nodes=3) for seed in range(1, 60)]
+    for name in ("resets_per_hour", "stalls_per_hour", "garbled", "bad_nodes"):
+        assert len({getattr(plan, name) for plan in drawn}) > 1, name
 
 
 def traced(plan: SimulationPlan, hash_seed: str) -> str:

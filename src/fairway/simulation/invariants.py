@@ -61,6 +61,7 @@ class Invariant(Enum):
     WAKES = "what waits leaves when it may"
     READ = "what counts as read is kept"
     SOUGHT = "what a store may have is asked for"
+    SERVED = "a light client serves its program"
     STAMPS = "messages are stamped by the clock, and later than what they cite"
 
 

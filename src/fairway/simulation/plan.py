@@ -61,8 +61,8 @@ _RATES: Final = (
     "stalls_per_hour",
 )
 _COUNTS: Final = ("joins", "leaves", "partitions", "slow_uplinks", "slow_readers", "bursts", "hostile")
-_OF_LIGHT_CLIENTS: Final = ("resets_per_hour", "stalls_per_hour", "garbled")
-_NOT_OF_LIGHT_CLIENTS: Final = ("restamped", "clock_skew_ms", "clock_jumps_per_hour", "blips_per_hour")
+_OF_LIGHT_CLIENTS: Final = ("resets_per_hour", "stalls_per_hour", "garbled", "bad_nodes")
+NOT_OF_LIGHT_CLIENTS: Final = ("restamped", "clock_skew_ms", "clock_jumps_per_hour", "blips_per_hour")
 """Service nodes relay messages as they are, and those of The Waku Network refuse what is stamped 20 s off."""
 _MAX_SERVICE_NODES: Final = 20
 _MAX_BURST: Final = 1_000
@@ -171,6 +171,8 @@ class SimulationPlan:
     """Times that links of a light client are silent for up to two minutes, of which nobody is told."""
     garbled: float = 0.0
     """Share of the answers of service nodes that are cut short, damaged, too long or slow."""
+    bad_nodes: int = 0
+    """Service nodes that never answer, refuse, lie, swallow messages, forget subscriptions or push junk, in turn."""
     store: StoreKind = StoreKind.MEMORY
     """Where participants keep the state of their channels."""
     storage_faults_per_hour: float = 0.0
@@ -274,9 +276,10 @@ class SimulationPlan:
         for name in _OF_LIGHT_CLIENTS:
             is_off = self.service_nodes or not getattr(self, name)
             _require(bool(is_off), self, name, "0 without service_nodes")
-        for name in _NOT_OF_LIGHT_CLIENTS:
+        for name in NOT_OF_LIGHT_CLIENTS:
             is_off = not (self.service_nodes and getattr(self, name))
             _require(is_off, self, name, "0 with service_nodes")
+        _require(0 <= self.bad_nodes < max(1, self.service_nodes), self, "bad_nodes", "less than service_nodes")
         self.faults()
         self.options()
 

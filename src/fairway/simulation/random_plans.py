@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from fairway.options import Delivery, Profile, SegmentationConfig
-from fairway.simulation.plan import SimulationPlan, StoreKind
+from fairway.simulation.plan import NOT_OF_LIGHT_CLIENTS, SimulationPlan, StoreKind
 from fairway.units import HOUR_MS
 
 CALM: Final = SimulationPlan(
@@ -112,6 +112,9 @@ _SHARES_OF_MANY: Final = (0.0, 0.1, 0.2)
 _SELDOM: Final = 0.5
 """How often a world has a special trouble, compared to a common one."""
 
+_MOST_LIGHT_CLIENTS: Final = 8
+_LIGHT_MINUTES: Final = 90.0
+"""Minutes of all light clients of a world together, at most: each costs a second and a half for ten of them."""
 _SIZE: Final = frozenset({"participants", "messages_per_hour", "duration_ms"})
 """Fields that say how large a world is; where one is given, none is long."""
 _HAPPENING: Final = (
@@ -137,10 +140,15 @@ def draw_plan(seed: int, **given: Any) -> SimulationPlan:
     plan: dict[str, Any] = {"seed": seed}
     for draw in _ALWAYS:
         plan |= draw(_generator(seed, draw.__name__), plan | given) | given
-    is_long = _generator(seed, "whether long").random() < _LONG_SHARE and _SIZE.isdisjoint(given)
+    is_light = bool(given.get("service_nodes"))
+    is_long = _generator(seed, "whether long").random() < _LONG_SHARE and _SIZE.isdisjoint(given) and not is_light
     if is_long:
         plan |= _few_and_quiet(_generator(seed, "few and quiet"))
-    is_crowded = not is_long and _generator(seed, "whether crowded").random() < _CROWDED and _SIZE.isdisjoint(given)
+    is_crowded = (
+        not (is_long or is_light)
+        and _generator(seed, "whether crowded").random() < _CROWDED
+        and _SIZE.isdisjoint(given)
+    )
     if is_crowded:
         plan |= _many_who_say_little(_generator(seed, "crowded"), plan)
     share = rng.choice(_SHARES if plan["participants"] <= _FEW else _SHARES_OF_MANY)
@@ -165,6 +173,8 @@ def draw_plan(seed: int, **given: Any) -> SimulationPlan:
     for draw in _PARTS_OF_OTHERS:
         if _generator(seed, f"whether {draw.__name__}").random() < _OFTEN:
             plan |= draw(_generator(seed, draw.__name__), plan) | given
+    if is_light:
+        plan |= _among_light_clients(seed, plan) | given
     plan.setdefault("duration_ms", _duration_ms(rng, plan, is_long=is_long))
     if is_long:
         plan |= _now_and_then(plan) | given
@@ -176,6 +186,22 @@ def calm_but(given: dict[str, Any]) -> dict[str, Any]:
     drawn = {"seed", "settle_ms", *(name for draw in _ALWAYS for name in draw(_generator(0, ""), {}))}
     calm = {each.name: getattr(CALM, each.name) for each in fields(CALM) if each.name not in drawn | _SIZE}
     return calm | given
+
+
+def _among_light_clients(seed: int, plan: dict[str, Any]) -> dict[str, Any]:
+    """Draw troubles that only light clients have, leave out those that they cannot have, and let worlds be short."""
+    changes = {name: getattr(CALM, name) for name in NOT_OF_LIGHT_CLIENTS} | {"hostile": 0, "haste": False}
+    changes["participants"] = participants = min(plan["participants"], _MOST_LIGHT_CLIENTS)
+    share = _generator(seed, "swarm of light clients").choice(_SHARES)
+    for draw in _LIGHT_TROUBLES:
+        if _generator(seed, f"whether {draw.__name__}").random() < share:
+            changes |= draw(_generator(seed, draw.__name__), plan)
+    minutes = _generator(seed, "duration of light clients").uniform(2, _LIGHT_MINUTES) / participants
+    changes["duration_ms"] = int(max(_SHORTEST_MS, minutes * HOUR_MS / 60))
+    return changes | {
+        "leaves": min(plan.get("leaves", 0), participants - 2),
+        "slow_readers": min(plan.get("slow_readers", 0), participants),
+    }
 
 
 def _fitting(plan: dict[str, Any]) -> dict[str, Any]:
@@ -531,6 +557,22 @@ def _short_history(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     return {"max_history": rng.choice((60, 120)), "messages_per_hour": rng.choice((60.0, 120.0))}
 
 
+def _lost_connections(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"resets_per_hour": rng.choice((2.0, 10.0, 60.0))}
+
+
+def _silent_links(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"stalls_per_hour": rng.choice((2.0, 10.0, 30.0))}
+
+
+def _garbled_answers(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"garbled": rng.choice((0.02, 0.1, 0.3))}
+
+
+def _bad_nodes(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    return {"bad_nodes": 1} if plan["service_nodes"] > 1 and rng.random() < _OFTEN else {}
+
+
 _ALWAYS: Final[tuple[_Draw, ...]] = (_participants, _talk, _channel)
 _TROUBLES: Final[tuple[_Draw, ...]] = (
     _long_messages,
@@ -571,6 +613,8 @@ _TROUBLES: Final[tuple[_Draw, ...]] = (
     _pauses,
     _direct_readers,
 )
+_LIGHT_TROUBLES: Final[tuple[_Draw, ...]] = (_lost_connections, _silent_links, _garbled_answers, _bad_nodes)
+"""What only worlds of light clients have."""
 _SPECIAL_TROUBLES: Final[tuple[_Draw, ...]] = (
     _store_cuts,
     _restamping,

@@ -26,6 +26,7 @@ from fairway.simulation.clocks import CLOCK_NOTICED_MS, Clocks
 from fairway.simulation.hostile import PESTERED_EVERY_MS, Mallory
 from fairway.simulation.invariants import Checks, Invariant, Violation
 from fairway.simulation.ledger import Ledger
+from fairway.simulation.light import LightNetwork
 from fairway.simulation.looks import MOMENT_MS, Looks
 from fairway.simulation.plan import FAST_DISK_MS, SimulationPlan, StoreKind
 from fairway.simulation.program import Habits, Reading
@@ -148,6 +149,7 @@ class Run:
             skew_ms=lambda _: self._dice.randint(-plan.clock_skew_ms, plan.clock_skew_ms),
             service_nodes=plan.service_nodes,
             garbled=plan.garbled,
+            bad_nodes=plan.bad_nodes,
         )
         rules = WireRules(plan.profile, plan.options().sds)
         rules.order_is_checked = not plan.cipher_delay_ms
@@ -277,6 +279,7 @@ class Run:
             *stirred,
         ]
         violations += checks.healed(called)
+        violations += self._fell_short()
         if not quiet:
             violations.insert(0, self._unrest())
         return make_report(
@@ -505,6 +508,15 @@ class Run:
                     f"{held.queued} queued messages"
                 )
         return waiting
+
+    def _fell_short(self) -> Iterator[Violation]:
+        """Yield what light clients did not do for their programs."""
+        network = self.world.network
+        for at_s, name, sentence in network.watch.found if isinstance(network, LightNetwork) else ():
+            at_ms = int(at_s * 1_000)
+            yield Violation(
+                invariant=Invariant.SERVED, at_ms=at_ms, participant=name, request_id=None, sentence=sentence
+            )
 
     def _unrest(self) -> Violation:
         text = "; ".join([f"{self._lacking()} deliveries are lacking", *self._waiting()])

@@ -120,6 +120,7 @@ class Scenes:
         """Heal the network only, and let some say much at once: programs that live on must make use of it."""
         plan, world = self._plan, self._world
         world.network.faults = _HEALED
+        world.heal_services()
         for name in world.participants:
             world.network.limit_uplink(name, None)
         if plan.rate_limit is not None or plan.encrypted or plan.storage_faults_per_hour:

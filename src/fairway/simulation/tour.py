@@ -366,6 +366,53 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "long_share": 0.0,
         "ask_more_share": 0.0,
     },
+    {
+        "service_nodes": 3,
+        "resets_per_hour": 60.0,
+        "stalls_per_hour": 30.0,
+        "crashes_per_hour": 20.0,
+        "duration_ms": 3 * _MINUTE_MS,
+        "messages_per_hour": 100.0,
+    },
+    {
+        "service_nodes": 2,
+        "garbled": 0.2,
+        "refusals": 0.2,
+        "answer_loss": 0.1,
+        "silence": 0.05,
+        "loss": 0.1,
+        "duration_ms": 2 * _MINUTE_MS,
+    },
+    {
+        "service_nodes": 3,
+        "node_deaths_per_hour": 40.0,
+        "absence_ms": _MINUTE_MS // 3,
+        "duration_ms": 4 * _MINUTE_MS,
+        "messages_per_hour": 100.0,
+    },
+    {
+        "service_nodes": 3,
+        "repairs": False,
+        "deaf_per_hour": 20.0,
+        "partitions": 1,
+        "partition_ms": _MINUTE_MS // 2,
+        "store_page": 2,
+        "duration_ms": 5 * _MINUTE_MS,
+        "messages_per_hour": 100.0,
+    },
+    {
+        "service_nodes": 3,
+        "bad_nodes": 1,
+        "duration_ms": 4 * _MINUTE_MS,
+        "messages_per_hour": 100.0,
+    },
+    {
+        "service_nodes": 2,
+        "bad_nodes": 1,
+        "refusals": 0.2,
+        "duration_ms": 3 * _MINUTE_MS,
+        "messages_per_hour": 100.0,
+    },
 )
 """What is otherwise in each."""
 

@@ -177,6 +177,7 @@ class World:
         skew_ms: Callable[[str], int] = lambda _: 0,
         service_nodes: int = 0,
         garbled: float = 0.0,
+        bad_nodes: int = 0,
     ) -> None:
         """Make a world in which all participants are online.
 
@@ -184,7 +185,7 @@ class World:
         ``options`` for all; ``habits_of`` says how its application reads; ``encryption`` gives each participant its
         hook; ``disk`` keeps their channels, which otherwise are in memory that survives crashes; ``skew_ms`` is how far
         a clock is ahead. With ``service_nodes`` participants are light clients of so many, which garble a share of
-        their answers.
+        their answers, and of which some are bad.
         """
         self.loop = VirtualLoop(seed)
         self._context = copy_context()
@@ -192,7 +193,9 @@ class World:
         self._context.run(set_environment, self._machine)
         self.options = options or ReliableChannelOptions()
         self.network: LocalNetwork | LightNetwork = (
-            self._context.run(partial(self._light_network, faults, service_nodes, garbled, content_topic, seed))
+            self._context.run(
+                partial(self._light_network, faults, service_nodes, garbled, bad_nodes, content_topic, seed)
+            )
             if service_nodes
             else self._context.run(
                 partial(LocalNetwork, faults or NetworkFaults(), seed=seed, clock_ns=self._machine.time_ns)
@@ -251,7 +254,13 @@ class World:
         return START_MS + self.loop.time_ns() // NS_PER_MS
 
     def _light_network(
-        self, faults: NetworkFaults | None, service_nodes: int, garbled: float, content_topic: str, seed: int
+        self,
+        faults: NetworkFaults | None,
+        service_nodes: int,
+        garbled: float,
+        bad_nodes: int,
+        content_topic: str,
+        seed: int,
     ) -> LightNetwork:
         return LightNetwork(
             self.loop,
@@ -259,6 +268,7 @@ class World:
             service_nodes=service_nodes,
             faults=faults or NetworkFaults(),
             garbled=garbled,
+            bad=bad_nodes,
             options=self.options,
             content_topic=content_topic,
             seed=seed,
@@ -416,6 +426,11 @@ class World:
         """Let links of a light client be silent for a while."""
         if isinstance(self.network, LightNetwork):
             self._within(self.network.stall, name, number, for_ms)
+
+    def heal_services(self) -> None:
+        """Let service nodes answer as they should."""
+        if isinstance(self.network, LightNetwork):
+            self.network.garbled, self.network.bad = 0.0, 0
 
     def set_clock(self, name: str, ahead_ms: int) -> None:
         """Set the clock of a participant."""

@@ -42,6 +42,10 @@ class TroubledArchive(NodeArchive):
             if cursor is None:
                 return
 
+    def has(self, message_hash: bytes) -> bool:
+        """Return whether it has a message."""
+        return bool(self._store.page(StoreQuery(message_hashes=(message_hash,)), None, lambda _: True).messages)
+
     def put(self, message: RoutedMessage, received_ns: int) -> None:
         """Keep a message, soon."""
         if not self._dice.is_stored():

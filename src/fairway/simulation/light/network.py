@@ -8,8 +8,10 @@ its address alone.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator
 from contextvars import copy_context
+from functools import partial
 from typing import Final
 
 from fairway.errors import ConfigurationError
@@ -18,7 +20,8 @@ from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.simulation.light.archive import TroubledArchive
 from fairway.simulation.light.seat import LightSeat
-from fairway.simulation.light.troubles import Troubles, trouble
+from fairway.simulation.light.troubles import Troubles, Vice, trouble
+from fairway.simulation.light.watch import Sight, Watch
 from fairway.testing import Machine, Process, VirtualLoop
 from fairway.units import MS_PER_S
 from fairway.waku.libp2p.keys import IdentityKey
@@ -26,13 +29,14 @@ from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.local import NetworkFaults, NetworkStatistics
 from fairway.waku.local.faults import AT_ONCE, FaultDice
-from fairway.waku.node import RoutedMessage, SendResult, StoreQuery
+from fairway.waku.node import RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.wire.filter import MessagePush, encode_message_push
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
 
 _PORT: Final = 60_000
+_PESTERS_S: Final = 7.0
 _UPLINK_BYTES: Final = 8_000
 """What a message takes of a slow uplink, with all that goes on beside it."""
 
@@ -86,7 +90,7 @@ class _Service:
 
     async def _serve(self) -> None:
         self.node = await _WatchedNode.start(self._network.service_options(self), key=self.key, archive=self.archive)
-        self.node.watch = self._network.published
+        self.node.watch = partial(self._network.published, self.number)
         self._network.attach(self)
 
     def end(self, *, silently: bool) -> None:
@@ -110,6 +114,7 @@ class LightNetwork:
         service_nodes: int,
         faults: NetworkFaults,
         garbled: float,
+        bad: int,
         options: ReliableChannelOptions,
         content_topic: str,
         seed: int,
@@ -129,7 +134,12 @@ class LightNetwork:
         self._loop: Final = loop
         self._internet: Final = loop.internet
         self._dice: Final = FaultDice(faults, seed)
-        self._troubles: Final = Troubles(self._dice, garbled)
+        self._troubles: Final = Troubles(
+            self._dice, seed, garbled=garbled, bad=bad, clock=loop.time, refused=self._refuse, pushed=self._note_push
+        )
+        self._slow: set[str] = set()
+        self.watch: Final = Watch(loop, sights=self._sights, is_kept=self._is_kept)
+        """What light clients must do for their programs."""
         self._context: Final = copy_context()
         self._services: Final = [
             _Service(self, number, machine(f"10.0.0.{number + 1}"), TroubledArchive(self._dice, self._later))
@@ -150,6 +160,7 @@ class LightNetwork:
         """Start the service nodes."""
         for service in self._services:
             service.start()
+        self.watch.start()
 
     # As a `LocalNetwork`.
 
@@ -164,6 +175,7 @@ class LightNetwork:
         self._internet.min_delay_ms, self._internet.max_delay_ms = faults.min_delay_ms, faults.max_delay_ms
         for service in self._services:
             self._lose(service)
+        self._expect()
 
     @property
     def garbled(self) -> float:
@@ -173,6 +185,17 @@ class LightNetwork:
     @garbled.setter
     def garbled(self, garbled: float) -> None:
         self._troubles.garbled = garbled
+        self._expect()
+
+    @property
+    def bad(self) -> int:
+        """Number of service nodes that are bad ones; can be set at any time."""
+        return self._troubles.bad
+
+    @bad.setter
+    def bad(self, bad: int) -> None:
+        self._troubles.bad = bad
+        self.watch.disturb(is_deaf=True)
 
     @property
     def nodes(self) -> tuple[LightSeat, ...]:
@@ -198,13 +221,22 @@ class LightNetwork:
         for service in self._services:
             places[service.number % len(places)].add(service.machine.address)
         self._internet.part(*apart)
+        self.watch.is_parted = bool(several)
+        self.watch.disturb()
 
     def heal(self) -> None:
         """End a partition."""
         self._internet.heal()
+        self.watch.is_parted = False
+        self.watch.disturb()
 
     def limit_uplink(self, name: str, per_second: float | None) -> None:
         """Limit about how many messages per second a light client can send; None removes the limit."""
+        self.watch.disturb(name)
+        if per_second is not None:
+            self._slow.add(name)
+        else:
+            self._slow.discard(name)
         self._internet.limit(self.address_of(name), None if per_second is None else per_second * _UPLINK_BYTES)
 
     def statistics(self) -> NetworkStatistics:
@@ -233,6 +265,9 @@ class LightNetwork:
 
     # What light clients do.
 
+    def _note_push(self, message_hash: bytes, number: int) -> None:
+        self.watch.pushed(message_hash, number)
+
     def multiaddrs(self) -> list[Multiaddr]:
         """Return where light clients find the service nodes."""
         return [service.multiaddr for service in self._services]
@@ -243,10 +278,21 @@ class LightNetwork:
         for observer in self.sending_observers:
             observer(seat.name, message)
 
-    def refused(self, seat: LightSeat, message: RoutedMessage) -> None:
-        """Note that a light client says that a message was not accepted."""
-        for observer in self.refusal_observers:
+    def began(self, seat: LightSeat) -> None:
+        """Note that a light client starts."""
+        self.watch.began(seat)
+
+    def sent(self, seat: LightSeat, message: RoutedMessage, result: SendResult, began_s: float) -> None:
+        """Note what a light client says of a send."""
+        self.watch.sent(seat, message, result, began_s)
+        # What a service node took without an answer that arrived, others may have.
+        is_refused = not (result.accepted or message.message_hash in self._taken)
+        for observer in self.refusal_observers if is_refused else ():
             observer(seat.name, message, 0)
+
+    def page_came(self, seat: LightSeat, page: StorePage) -> None:
+        """Note a page that a light client brings."""
+        self.watch.page_came(seat, page)
 
     def queried(self, seat: LightSeat, query: StoreQuery, cursor: bytes | None) -> None:
         """Note that a program asks for a page."""
@@ -256,12 +302,14 @@ class LightNetwork:
     def heard(self, seat: LightSeat, message: RoutedMessage) -> None:
         """Note a message that a light client brings to its program."""
         self._delivered += 1
+        self.watch.handed_on(seat, message)
         for observer in self.hearing_observers:
             observer(seat.name, message)
 
     def left(self, seat: LightSeat) -> None:
         """End all connections of a light client whose program is gone."""
         self._internet.kill(seat.address)
+        self.watch.ended(seat)
         if self._seats.get(seat.name) is seat:
             del self._seats[seat.name]
 
@@ -277,16 +325,19 @@ class LightNetwork:
     def hold(self, address: str) -> None:
         """Let all links of a machine be silent."""
         self._internet.hold(address)
+        self.watch.disturb()
 
     def release(self, address: str) -> None:
         """End that."""
         self._internet.release(address)
+        self.watch.disturb()
 
     def reset(self, name: str, number: int) -> None:
         """End the connections of a light client with one service node, or with all."""
         place = number % (len(self._services) + 1)
         other = self._services[place].machine.address if place < len(self._services) else None
         self._internet.reset(self.address_of(name), other)
+        self.watch.disturb(name)
 
     def stall(self, name: str, number: int, for_ms: int) -> None:
         """Let the link of a light client to one service node, or all its links, be silent for a while."""
@@ -294,7 +345,12 @@ class LightNetwork:
         here = self.address_of(name)
         other = self._services[place].machine.address if place < len(self._services) else None
         self._internet.hold(here, other)
-        self._later(for_ms, lambda: self._internet.release(here, other))
+        self.watch.disturb(name)
+        self._later(for_ms, partial(self._flow_again, name, here, other))
+
+    def _flow_again(self, name: str, here: str, other: str | None) -> None:
+        self._internet.release(here, other)
+        self.watch.disturb(name)
 
     def end_a_service(self, name: str, *, silently: bool) -> None:
         """End a service node for a participant, if any runs."""
@@ -302,16 +358,19 @@ class LightNetwork:
         if running and name not in self._ended:
             service = self._ended[name] = self._dice.random.choice(running)
             service.end(silently=silently)
+            self.watch.disturb()
 
     def start_a_service(self, name: str) -> None:
         """Start the service node again that was ended for a participant."""
         service = self._ended.pop(name, None)
         if service is not None:
             service.start()
+            self.watch.disturb()
 
     def forget_subscriptions(self, seat: LightSeat) -> None:
         """Let one service node forget what a light client subscribed to, or all of them."""
         place = self._dice.random.randrange(len(self._services) + 1)
+        self.watch.disturb(seat.name, is_deaf=True)
         for service in self._services:
             if service.node is not None and seat.peer_id is not None and place in {service.number, len(self._services)}:
                 service.node.filters.forget(seat.peer_id)
@@ -357,17 +416,21 @@ class LightNetwork:
     def attach(self, service: _Service) -> None:
         """Let things go wrong at a service node that has started."""
         if service.node is not None:
-            trouble(service.node, self._troubles, self._count_refusal)
+            trouble(service.node, service.number, self._troubles)
             self._lose(service)
+            self.watch.disturb()
+            service.process.spawn(self._pester(service.node, service.number))
 
-    def published(self, message: RoutedMessage) -> None:
+    def published(self, number: int, message: RoutedMessage) -> None:
         """Note a message that a service node publishes; other service nodes, and later copies, add nothing."""
+        self.watch.pushed(message.message_hash, number)
         if message.message_hash in self._taken:
             return
         self._taken.add(message.message_hash)
         self._published += 1
         self._published_bytes += len(message.encoded)
         name = self._senders.get(message.message_hash, "")
+        self.watch.published(name, message)
         for observer in self.observers:
             observer(name, message)
 
@@ -375,8 +438,47 @@ class LightNetwork:
         if service.node is not None:
             service.node.distribution.loss = self._dice.faults.loss
 
-    def _count_refusal(self) -> None:
+    def _refuse(self, message_hash: bytes, code: int) -> None:
         self._refused += 1
+        self.watch.answered(message_hash, code)
+
+    def _expect(self) -> None:
+        """Say what can be expected of light clients."""
+        faults, watch = self.faults, self.watch
+        watch.is_loud = bool(
+            self.garbled or faults.silence or faults.refusals or faults.answer_loss or faults.messages_per_second
+        )
+        watch.loses_pushes = bool(faults.loss)
+        watch.stores_all = not (faults.store_loss or faults.store_lag_ms)
+
+    def _sights(self, seat: LightSeat) -> list[Sight]:
+        linked = (each for each in self._services if self._internet.passes(seat.address, each.machine.address))
+        return [
+            Sight(
+                is_sound=service.number >= self.bad and seat.name not in self._slow and self._relays(service),
+                subscriptions=0 if seat.peer_id is None else len(service.node.filters.criteria_of(seat.peer_id)),
+            )
+            for service in linked
+            if service.node is not None
+        ]
+
+    def _relays(self, service: _Service) -> bool:
+        """Return whether a service node reaches another one, without which it takes no message, or is the only one."""
+        others = [other for other in self._services if other is not service]
+        here = service.machine.address
+        return not others or any(
+            other.node is not None and self._internet.passes(here, other.machine.address) for other in others
+        )
+
+    def _is_kept(self, message_hash: bytes) -> bool:
+        return any(service.archive.has(message_hash) for service in self._services)
+
+    async def _pester(self, node: ServiceNode, number: int) -> None:
+        """Let a bad service node push what nobody asked for."""
+        while True:
+            await asyncio.sleep(_PESTERS_S)
+            if self._troubles.vice(number, self._loop.time()) is Vice.PESTERS:
+                node.pusher.push(_peers_of(node), self._troubles.junk(self._pubsub_topic))
 
     def _later(self, delay_ms: int, action: Callable[[], object]) -> None:
         self._loop.call_later(delay_ms / MS_PER_S, action, context=self._context)

@@ -6,6 +6,7 @@ tells the observers of the network what comes by.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
 from typing import Final, Protocol
 
@@ -13,6 +14,7 @@ from fairway.errors import NodeUnavailableError
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.light.node import LightNode
 from fairway.waku.light.options import LightOptions
+from fairway.waku.listeners import Criterion, criteria_of
 from fairway.waku.node import NodeQuota, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery, WakuNode
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.status_board import AWAY
@@ -34,8 +36,14 @@ class Surroundings(Protocol):
     def handed_over(self, seat: LightSeat, message: RoutedMessage, /) -> None:
         """Note a message that a program hands to its light client."""
 
-    def refused(self, seat: LightSeat, message: RoutedMessage, /) -> None:
-        """Note that a light client says that a message was not accepted."""
+    def began(self, seat: LightSeat, /) -> None:
+        """Note that a light client starts."""
+
+    def sent(self, seat: LightSeat, message: RoutedMessage, result: SendResult, began_s: float, /) -> None:
+        """Note what a light client says of a send that began at a time of the loop."""
+
+    def page_came(self, seat: LightSeat, page: StorePage, /) -> None:
+        """Note a page that a light client brings."""
 
     def queried(self, seat: LightSeat, query: StoreQuery, cursor: bytes | None, /) -> None:
         """Note that a program asks for a page."""
@@ -79,6 +87,8 @@ class LightSeat(WakuNode):
         self.address = address
         self.heard = 0
         """Messages that were put into the newest subscription."""
+        self.criteria: frozenset[Criterion] = frozenset()
+        """What the program subscribed to last."""
         self.belied = 0
         """Always 0: a light client drops what a store returned under a wrong hash."""
         self._network = network
@@ -94,6 +104,7 @@ class LightSeat(WakuNode):
 
     async def start(self) -> None:
         """Connect to service nodes as `fairway.connect` does; raises `NodeUnavailableError` if none serves in time."""
+        self._network.began(self)
         self._client = await LightNode.start(
             self._network.multiaddrs(), LightOptions(cluster_id=self._network.cluster_id), connect_timeout_s=_CONNECT_S
         )
@@ -124,9 +135,9 @@ class LightSeat(WakuNode):
         if self._client is None:
             return await self._network.inject(self.name, message)
         self._network.handed_over(self, message)
+        began_s = asyncio.get_running_loop().time()
         result = await self._client.send(message)
-        if not result.accepted:
-            self._network.refused(self, message)
+        self._network.sent(self, message, result, began_s)
         return result
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
@@ -134,13 +145,16 @@ class LightSeat(WakuNode):
         theirs = await self.client.subscribe(pubsub_topic, content_topics)
         ours: Subscription[RoutedMessage] = Subscription(on_close=theirs.close)
         self._newest, self.heard = ours, 0
+        self.criteria = criteria_of(pubsub_topic, content_topics)
         self._tasks.spawn(self._pass_on(theirs, ours))
         return ours
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of the messages that service nodes keep."""
         self._network.queried(self, query, cursor)
-        return await self.client.query(query, cursor)
+        page = await self.client.query(query, cursor)
+        self._network.page_came(self, page)
+        return page
 
     async def close(self) -> None:
         """Leave the network in order."""
@@ -163,6 +177,11 @@ class LightSeat(WakuNode):
     def online(self) -> bool:
         """Whether it can send and receive, as it sees it."""
         return self.status.connected and self._network.is_linked(self.address)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the light client runs."""
+        return self._client is not None and not self._closed
 
     @property
     def waiting(self) -> int:

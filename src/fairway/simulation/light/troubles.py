@@ -1,7 +1,8 @@
 """What goes wrong at a service node, beneath the services and above the connections: in the answers to its clients.
 
 `trouble` puts itself between the streams of a `ServiceNode` and its handlers. For each request the dice say whether it
-is refused, carried out without an answer, never answered, or answered by something that is no answer.
+is refused, carried out without an answer, never answered, or answered by something that is no answer. A bad service
+node has a vice at all times, another one each minute.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from fairway.waku.libp2p.errors import StreamResetError
 from fairway.waku.libp2p.handlers import StreamHandler
 from fairway.waku.libp2p.stream import Stream
 from fairway.waku.local.faults import FaultDice
-from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
+from fairway.waku.node import RoutedMessage
+from fairway.wire.filter import (
+    FILTER_SUBSCRIBE_PROTOCOL,
+    FilterSubscribeResponse,
+    MessagePush,
+    decode_filter_subscribe_request,
+    encode_filter_subscribe_response,
+    encode_message_push,
+)
 from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,
     LightPushResponse,
@@ -26,14 +35,22 @@ from fairway.wire.lightpush import (
     decode_lightpush_request,
     encode_lightpush_response,
 )
-from fairway.wire.store import STORE_QUERY_PROTOCOL
-from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES
+from fairway.wire.store import (
+    STORE_QUERY_PROTOCOL,
+    StoreQueryResponse,
+    decode_store_query_request,
+    encode_store_query_response,
+)
+from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES, WakuMessage, encode_waku_message
 
 _SERVED: Final = (LIGHTPUSH_PROTOCOL, FILTER_SUBSCRIBE_PROTOCOL, STORE_QUERY_PROTOCOL)
 _HANGS_S: Final = 120.0
 """How long a service node keeps a stream that it does not answer; clients wait for ten seconds."""
 _TRICKLE_S: Final = 0.5
 _PIECES: Final = 8
+_CLAIMED: Final = 2
+"""To so many peers a service node says that it relayed."""
+_VICE_S: Final = 60.0
 _REQUEST_BYTES: Final = 2 * DEFAULT_MAX_ENVELOPE_BYTES
 
 
@@ -49,14 +66,61 @@ class Garbling(Enum):
     TRICKLING = "comes in pieces over seconds"
 
 
+_NONSENSE: Final = tuple(each for each in Garbling if each is not Garbling.TRICKLING)
+
+
+class Vice(Enum):
+    """What a bad service node does, another one each minute."""
+
+    HANGS = "answers nothing"
+    REFUSES = "refuses everything, and pushes for good"
+    GARBLES = "answers nonsense"
+    SWALLOWS = "says that it relays what it drops"
+    FORGETS = "says that it subscribes, and does not"
+    PESTERS = "pushes what nobody asked for"
+
+
 class Troubles:
     """What goes wrong at the service nodes of a world; can be changed at any time."""
 
-    def __init__(self, dice: FaultDice, garbled: float) -> None:
+    def __init__(
+        self,
+        dice: FaultDice,
+        seed: int,
+        *,
+        garbled: float,
+        bad: int,
+        clock: Callable[[], float],
+        refused: Callable[[bytes, int], object],
+        pushed: Callable[[bytes, int], object],
+    ) -> None:
+        """``refused`` takes the message hash and code of each refusal, ``pushed`` message hash and number of a node."""
         self.dice = dice
         """Draws what the faults of the network say."""
         self.garbled = garbled
         """Share of the answers that are none."""
+        self.bad = bad
+        """So many service nodes, by their numbers, are bad ones."""
+        self.refused, self.pushed = refused, pushed
+        self._seed, self._clock = seed, clock
+
+    def vice(self, number: int, now_s: float | None = None) -> Vice | None:
+        """Return what is wrong with a service node at this time; None for a good one."""
+        if number >= self.bad:
+            return None
+        period = int((self._clock() if now_s is None else now_s) // _VICE_S)
+        return random.Random(f"vice/{self._seed}/{number}/{period}").choice(list(Vice))  # noqa: S311 - reproducible
+
+    def junk(self, pubsub_topic: str) -> bytes:
+        """Return a push that no client wants."""
+        dice = self.dice.random
+        unwanted = WakuMessage(payload=dice.randbytes(20), content_topic="/unwanted/1/junk/proto", timestamp_ns=1)
+        pushes = (
+            MessagePush(message_bytes=encode_waku_message(unwanted), pubsub_topic=pubsub_topic),
+            MessagePush(message_bytes=dice.randbytes(40), pubsub_topic=pubsub_topic),
+            MessagePush(message_bytes=unwanted.payload, pubsub_topic=None),
+        )
+        return dice.choice([*map(encode_message_push, pushes), dice.randbytes(30)])
 
     def garbling(self) -> Garbling | None:
         """Draw how an answer is garbled, or None."""
@@ -65,26 +129,41 @@ class Troubles:
         return self.dice.random.choice(list(Garbling))
 
 
-def trouble(node: ServiceNode, troubles: Troubles, refused: Callable[[], object]) -> None:
-    """Let answers of a service node go wrong from now on; ``refused`` is called for each push that it refuses."""
+def trouble(node: ServiceNode, number: int, troubles: Troubles) -> None:
+    """Let answers of a service node go wrong from now on."""
     for protocol in _SERVED:
         handler = node.host.handler_of(protocol)
         if handler is not None:
-            node.host.handle(protocol, _Troubled(protocol, handler, troubles, refused).handle)
+            node.host.handle(protocol, _Troubled(protocol, handler, troubles, number).handle)
 
 
 class _Troubled:
-    def __init__(
-        self, protocol: str, handler: StreamHandler, troubles: Troubles, refused: Callable[[], object]
-    ) -> None:
-        self._protocol, self._handler, self._troubles, self._refused = protocol, handler, troubles, refused
+    def __init__(self, protocol: str, handler: StreamHandler, troubles: Troubles, number: int) -> None:
+        self._protocol, self._handler, self._troubles, self._number = protocol, handler, troubles, number
 
     async def handle(self, stream: Stream) -> None:
+        match self._troubles.vice(self._number), self._protocol:
+            case Vice.HANGS, _:
+                await asyncio.sleep(_HANGS_S)
+                raise StreamResetError("this service node never answers")
+            case Vice.REFUSES, _:
+                await self._answer(stream, StatusCode.BAD_REQUEST)
+            case Vice.GARBLES, _:
+                spoiled = _Spoiled(stream, self._troubles.dice.random.choice(_NONSENSE), self._troubles.dice.random)
+                await self._handler(cast("Stream", spoiled))
+            case (Vice.SWALLOWS, protocol) if protocol == LIGHTPUSH_PROTOCOL:
+                await self._answer(stream, StatusCode.SUCCESS)
+            case (Vice.FORGETS, protocol) if protocol == FILTER_SUBSCRIBE_PROTOCOL:
+                await self._answer(stream, StatusCode.SUCCESS)
+            case _:
+                await self._handle(stream)
+
+    async def _handle(self, stream: Stream) -> None:
         dice = self._troubles.dice
         if dice.is_silent():
             await self._hang(stream)
         elif self._protocol == LIGHTPUSH_PROTOCOL and (code := dice.refusal()) is not None:
-            await self._refuse(stream, code)
+            await self._answer(stream, code)
         elif self._is_answer_lost():
             await self._without_an_answer(stream)
         elif (garbling := self._troubles.garbling()) is not None:
@@ -111,15 +190,37 @@ class _Troubled:
             await asyncio.sleep(_HANGS_S)
         raise StreamResetError("the answer of this service node is lost")
 
-    async def _refuse(self, stream: Stream, code: StatusCode) -> None:
+    async def _answer(self, stream: Stream, code: StatusCode) -> None:
+        """Answer a request with a status code, whatever it asks for."""
+        data = await stream.read_frame(_REQUEST_BYTES) or b""
         try:
-            request = decode_lightpush_request(await stream.read_frame(_REQUEST_BYTES) or b"", max_bytes=_REQUEST_BYTES)
+            response = self._response(data, code)
         except DecodeError as error:
             raise StreamResetError("no request") from error
-        self._refused()
-        response = LightPushResponse(request_id=request.request_id, status_code=code, status_desc=code.name)
-        await stream.write_frame(encode_lightpush_response(response))
+        await stream.write_frame(response)
         await stream.close()
+
+    def _response(self, data: bytes, code: StatusCode) -> bytes:
+        if self._protocol == FILTER_SUBSCRIBE_PROTOCOL:
+            wanted = decode_filter_subscribe_request(data)
+            return encode_filter_subscribe_response(
+                FilterSubscribeResponse(request_id=wanted.request_id, status_code=code, status_desc=code.name)
+            )
+        if self._protocol == STORE_QUERY_PROTOCOL:
+            asked = decode_store_query_request(data)
+            return encode_store_query_response(
+                StoreQueryResponse(request_id=asked.request_id, status_code=code, status_desc=code.name)
+            )
+        request = decode_lightpush_request(data, max_bytes=_REQUEST_BYTES)
+        message_hash = RoutedMessage.of(request.pubsub_topic or "", request.message()).message_hash
+        self._troubles.pushed(message_hash, self._number)
+        if code != StatusCode.SUCCESS:
+            self._troubles.refused(message_hash, code)
+        return encode_lightpush_response(
+            LightPushResponse(
+                request_id=request.request_id, status_code=code, status_desc=code.name, relay_peer_count=_CLAIMED
+            )
+        )
 
 
 class _Around:

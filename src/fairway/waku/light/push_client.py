@@ -3,14 +3,17 @@
 WAKU-LIGHTPUSH; WAKU-P2P-RELIABILITY, "Lightpush".
 
 A node is asked in the latest version that it serves: 3, or 2, which go-waku has and which has no status codes: there
-they are read from what it says. Invariant: a message counts as sent if a node said 200; a node that said so but relayed
-it to nobody is believed only when no other node does better. 503 and 505 are alike: that node reaches nobody now.
+they are read from what it says. Invariants: a message counts as sent if a node said 200, and as refused for good if all
+nodes said so; a node that said 200 but relayed it to nobody is believed only when no other node does better. A message
+that is sent again, because no store has it, goes first to nodes that have not taken it. 503 and 505 are alike: that
+node reaches nobody now.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,17 +93,28 @@ class PushClient:
         self._host: Final = host
         self._pool: Final = pool
         self._options: Final = options
+        self._takers: OrderedDict[bytes, set[PeerId]] = OrderedDict()
+        """Nodes that said 200, by message hash, for as many messages as are watched."""
 
     async def push(self, message: RoutedMessage) -> SendResult:
         """Send a message."""
-        peers = self._pool.serving(*PUSH_PROTOCOLS)[:_MAX_ATTEMPTS]
+        takers = self._takers.get(message.message_hash, ())
+        # What a store lacks was not relayed by those that took it: others come first when it is sent again.
+        peers = sorted(self._pool.serving(*PUSH_PROTOCOLS), key=lambda peer: peer in takers)[:_MAX_ATTEMPTS]
         answers: list[_Answer] = []
         step = self._options.peers_to_use
         for first in range(0, len(peers), step):
             answers += await asyncio.gather(*(self._ask(peer, message) for peer in peers[first : first + step]))
             if any(answer.relayed for answer in answers) or all(answer.permanent for answer in answers):
                 break
+        self._remember(message, [answer.peer for answer in answers if answer.taken])
         return _result(answers)
+
+    def _remember(self, message: RoutedMessage, takers: Collection[PeerId]) -> None:
+        if takers and not message.message.ephemeral:
+            self._takers.setdefault(message.message_hash, set()).update(takers)
+            if len(self._takers) > self._options.max_presence:
+                self._takers.popitem(last=False)
 
     async def _ask(self, peer: PeerId, message: RoutedMessage) -> _Answer:
         served = self._host.protocols_of(peer)
@@ -162,11 +176,10 @@ def _result(answers: Sequence[_Answer]) -> SendResult:
     if not answers:
         return SendResult(accepted=False, detail="no light push peer is connected")
     detail = "; ".join(f"{answer.peer}: {answer.detail}".strip() for answer in answers)
-    # A permanent refusal of one node does not hold for nodes that failed for other reasons.
-    told = [answer.permanent for answer in answers if answer.response is not None]
+    # A permanent refusal of one node does not hold for others, which may be right, and take it a moment later.
     return SendResult(
         accepted=False,
-        permanent=bool(told) and all(told),
+        permanent=all(answer.permanent for answer in answers),
         too_many=any(answer.too_many for answer in answers),
         detail=detail,
     )
