@@ -1,4 +1,12 @@
 """RLN-V2: a rate limit that every relay can check, without knowing who sends (17/WAKU2-RLN-RELAY).
 
-- `native` loads the compiled package fairway-rln: the circuit and the Poseidon hash.
+A member proves with each message that it is in the group and uses one of its message ids of the epoch. It shows
+neither who it is nor which id it uses. Two messages under one id give the secret of the membership away.
+
+- `native` loads the compiled package fairway-rln: the circuit and the Poseidon hash. All else is Python.
+- `field` has the numbers that RLN computes with, `epochs` what binds a proof to an epoch of a network.
+- `identity` has the secrets of a member.
+- `tree` is the Merkle tree of a group and the roots that are accepted, `membership_file` a group in a file.
+- `proof` is a proof on the wire, `proving` makes and verifies it.
+- `nullifiers` notices double signals, `validation` judges messages.
 """

@@ -1,0 +1,234 @@
+"""`MembershipFile`: a group that is a file, which all members and validators of a network have a copy of.
+
+::
+
+    {"format": "fairway-rln-group", "version": 1, "identifier": "rln/my-network", "epoch_ms": 600000,
+     "members": [{"commitment": "<64 hex digits>", "limit": 20}, null, ...]}
+
+A member's place in the list is its place in the tree; null is a place whose member was removed. Commitments are the 32
+bytes of the field element, in lower case. The file holds no secret. It is replaced as a whole, so that a reader finds
+the old or the new one; who changes it holds a lock beside it meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from fairway.errors import ConfigurationError, DecodeError, RlnError, RlnErrorKind, StoreCorruptError
+from fairway.rln.epochs import NETWORK_EPOCH_MS, NETWORK_IDENTIFIER, RlnNetwork
+from fairway.rln.field import ZERO
+from fairway.rln.identity import Identity, rate_commitment
+from fairway.rln.proving import RlnMember
+from fairway.rln.tree import RECENT_ROOTS, TREE_PLACES, MembershipTree, RootWindow
+from fairway.storage.sqlite_errors import typed_errors
+from fairway.storage.store_lock import StoreLock
+
+_FORMAT: Final = "fairway-rln-group"
+MAX_GROUP_BYTES: Final = 1 << 28
+"""Longer files are not read; 2**20 members take half of it."""
+
+
+class GroupMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A member as the file has it."""
+
+    commitment: str
+    limit: int
+
+
+class _Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: Literal["fairway-rln-group"]
+    version: Literal[1]
+    identifier: str
+    epoch_ms: int
+    members: tuple[GroupMember | None, ...]
+
+
+class MembershipFile:
+    """The group in a file, its tree, and the roots that validators accept."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Read the file.
+
+        Raises `StorageError` if it cannot be read, `StoreCorruptError` if it is no group or has a wrong value. Needs
+        fairway-rln.
+        """
+        self._path = Path(path).absolute()
+        group = self._read()
+        self._members = group.members
+        try:
+            self._network = RlnNetwork(identifier=group.identifier.encode(), epoch_ms=group.epoch_ms)
+        except ConfigurationError as error:
+            raise StoreCorruptError(f"{self._path} has a value that cannot be: {error}") from error
+        # The latest members one by one, so that who has not yet heard of them is understood after a restart too.
+        early = max(0, len(group.members) - RECENT_ROOTS + 1)
+        leaves = self._leaves(group.members)
+        if len(leaves) > TREE_PLACES:
+            raise StoreCorruptError(f"{self._path} has {len(leaves)} members, a group has {TREE_PLACES} places")
+        self._tree = MembershipTree(leaves[:early])
+        self._roots = RootWindow([self._tree.root])
+        for leaf in leaves[early:]:
+            self._tree.append(leaf)
+            self._roots.add(self._tree.root)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        identifier: str = NETWORK_IDENTIFIER.decode(),
+        epoch_ms: int = NETWORK_EPOCH_MS,
+    ) -> MembershipFile:
+        """Write a group without members. Raises `ConfigurationError` for wrong values, and if there is a file."""
+        whole = Path(path).absolute()
+        RlnNetwork(identifier=identifier.encode(), epoch_ms=epoch_ms)
+        with _changing(whole):
+            if whole.exists():
+                raise ConfigurationError(f"{whole} exists: give a path where nothing is yet")
+            empty = _Group(format=_FORMAT, version=1, identifier=identifier, epoch_ms=epoch_ms, members=())
+            _replace(whole, empty)
+        return cls(whole)
+
+    def __len__(self) -> int:
+        """Return the number of members."""
+        return sum(member is not None for member in self._members)
+
+    @property
+    def network(self) -> RlnNetwork:
+        """What all members and validators have in common."""
+        return self._network
+
+    @property
+    def root(self) -> bytes:
+        """The newest root."""
+        return self._tree.root
+
+    @property
+    def roots(self) -> RootWindow:
+        """The newest roots; `refresh` changes this very object."""
+        return self._roots
+
+    @property
+    def members(self) -> tuple[GroupMember | None, ...]:
+        """The members by place; None for a place whose member was removed."""
+        return self._members
+
+    def refresh(self) -> bool:
+        """Read the file again; return whether the group has changed.
+
+        Raises as the constructor does, also for a file of another network; the group stays as it was then.
+        """
+        group = self._read()
+        if (group.identifier.encode(), group.epoch_ms) != (self._network.identifier, self._network.epoch_ms):
+            raise StoreCorruptError(f"{self._path} is of another network now: start anew with it")
+        return self._take(group.members)
+
+    def register(self, commitment: bytes, limit: int) -> int:
+        """Add a member to the file; return its place.
+
+        Raises `ConfigurationError` for a limit below 1, a full group, or who is a member already; `StoreLockedError`
+        while another process changes the file.
+        """
+        rate_commitment(commitment, limit)
+        new = GroupMember(commitment.hex(), limit)
+        with _changing(self._path):
+            self.refresh()
+            if any(member is not None and member.commitment == new.commitment for member in self._members):
+                raise ConfigurationError(f"{new.commitment} is a member of {self._path} already")
+            if len(self._members) == TREE_PLACES:
+                raise ConfigurationError(f"{self._path} is full: a group has {TREE_PLACES} places")
+            self._write((*self._members, new))
+        return len(self._members) - 1
+
+    def remove(self, index: int) -> None:
+        """Take the member at a place out of the group, and leave the place empty.
+
+        Raises `ConfigurationError` if no member is there, and `StoreLockedError` as `register` does.
+        """
+        with _changing(self._path):
+            self.refresh()
+            if not 0 <= index < len(self._members) or self._members[index] is None:
+                raise ConfigurationError(f"{self._path} has no member at place {index}")
+            self._write((*self._members[:index], None, *self._members[index + 1 :]))
+
+    def member(self, identity: Identity) -> RlnMember:
+        """Return what an identity needs for its proofs. Raises `RlnError` (not ready) if it is not in the group."""
+        text = identity.commitment.hex()
+        for index, member in enumerate(self._members):
+            if member is not None and member.commitment == text:
+                return RlnMember(identity=identity, limit=member.limit, path=self._tree.path(index))
+        raise RlnError(RlnErrorKind.NOT_READY, f"{self._path} has no member {text}: register it first")
+
+    def _write(self, members: tuple[GroupMember | None, ...]) -> None:
+        _replace(
+            self._path,
+            _Group(
+                format=_FORMAT,
+                version=1,
+                identifier=self._network.identifier.decode(),
+                epoch_ms=self._network.epoch_ms,
+                members=members,
+            ),
+        )
+        self._take(members)
+
+    def _take(self, members: tuple[GroupMember | None, ...]) -> bool:
+        """Bring the tree up to date, root by root."""
+        if len(members) < len(self._members):
+            raise StoreCorruptError(f"{self._path} has fewer places than before: members are removed, places are not")
+        known = (*self._members, *[None] * (len(members) - len(self._members)))
+        changed = [index for index, member in enumerate(members) if member != known[index]]
+        for index, leaf in zip(changed, self._leaves(tuple(members[index] for index in changed)), strict=True):
+            self._tree.put(index, leaf)
+            self._roots.add(self._tree.root)
+        self._members = members
+        return bool(changed)
+
+    def _read(self) -> _Group:
+        with typed_errors(self._path, "reading"):
+            if self._path.stat().st_size > MAX_GROUP_BYTES:
+                raise StoreCorruptError(f"{self._path} has more than {MAX_GROUP_BYTES} bytes: it is no group")
+            data = self._path.read_bytes()
+        try:
+            return msgspec.json.decode(data, type=_Group)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise StoreCorruptError(f"{self._path} is no group of fairway: {error}") from error
+
+    def _leaves(self, members: tuple[GroupMember | None, ...]) -> list[bytes]:
+        try:
+            return [ZERO if member is None else _leaf(member) for member in members]
+        except (ConfigurationError, DecodeError, ValueError) as error:
+            raise StoreCorruptError(f"{self._path} has a member that cannot be: {error}") from error
+
+
+def _leaf(member: GroupMember) -> bytes:
+    commitment = bytes.fromhex(member.commitment)
+    if commitment.hex() != member.commitment:  # one member has one text
+        raise ValueError(f"{member.commitment!r} is not in lower-case hex digits")
+    return rate_commitment(commitment, member.limit)
+
+
+@contextmanager
+def _changing(path: Path) -> Iterator[None]:
+    """Keep other processes from changing a group meanwhile."""
+    with typed_errors(path, "writing"):
+        lock = StoreLock(path)
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _replace(path: Path, group: _Group) -> None:
+    """Write a file whole: after a crash there is the old one or the new one."""
+    beside = path.with_name(f"{path.name}.new")
+    with beside.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(group), indent=1) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)

@@ -1,0 +1,181 @@
+"""Signals with real proofs: what holds, what every change of a field does, and what two signals give away."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from fairway.errors import RlnError, RlnErrorKind
+from fairway.protocol.ratelimit import rln_signal
+from fairway.rln.epochs import RlnNetwork
+from fairway.rln.field import element, number_of
+from fairway.rln.membership_file import MembershipFile
+from fairway.rln.native import poseidon
+from fairway.rln.nullifiers import NullifierLog
+from fairway.rln.proof import SignalProof
+from fairway.rln.proving import CircuitVerifier
+from fairway.rln.tree import RootWindow
+from fairway.rln.validation import ProofFault, ProofRefusal, ProofValidator
+from fairway.wire.waku_message import WakuMessage
+
+NOW_MS = 1_791_000_000_000
+EPOCH = 2_985_000
+TOPIC = "/fairway/1/rln/proto"
+
+
+@pytest.fixture
+def message(prover, member):
+    """Return a message with a proof."""
+
+    def make(payload: bytes = b"hello", *, message_id: int = 0, epoch: int = EPOCH) -> WakuMessage:
+        timestamp_ns = NOW_MS * 1_000_000
+        proof = prover.prove(member, message_id, rln_signal(payload, TOPIC, timestamp_ns), epoch)
+        return WakuMessage(
+            payload=payload, content_topic=TOPIC, timestamp_ns=timestamp_ns, rate_limit_proof=proof.encode()
+        )
+
+    return make
+
+
+def with_field(message: WakuMessage, **changes) -> WakuMessage:
+    proof = SignalProof.decode(message.rate_limit_proof)
+    return replace(message, rate_limit_proof=replace(proof, **changes).encode())
+
+
+def fault(judged) -> ProofFault | None:
+    return judged.fault if isinstance(judged, ProofRefusal) else None
+
+
+def test_a_message_of_a_member_is_admitted(validator, message):
+    sent = message()
+    assert validator.judge(sent, NOW_MS) == SignalProof.decode(sent.rate_limit_proof)
+
+
+def test_each_message_id_of_an_epoch_admits_one_message(validator, message):
+    log = [fault(validator.judge(message(b"%d" % number, message_id=number), NOW_MS)) for number in range(3)]
+    assert log == [None, None, None]
+
+
+@pytest.mark.parametrize("changes", [{"payload": b"hullo"}, {"content_topic": "/b/1/c/proto"}, {"timestamp_ns": 1}])
+def test_a_proof_holds_for_its_own_message_alone(validator, message, changes):
+    assert fault(validator.judge(replace(message(), **changes), NOW_MS)) is ProofFault.INVALID
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("root", ProofFault.UNKNOWN_ROOT),
+        ("share_x", ProofFault.INVALID),
+        ("share_y", ProofFault.INVALID),
+        ("nullifier", ProofFault.INVALID),
+    ],
+)
+def test_an_element_that_was_changed_is_refused(validator, message, name, expected):
+    sent = message()
+    was = getattr(SignalProof.decode(sent.rate_limit_proof), name)
+    assert fault(validator.judge(with_field(sent, **{name: element(number_of(was) ^ 1)}), NOW_MS)) is expected
+
+
+@pytest.mark.parametrize("at", [0, 31, 32, 95, 96, 127])
+def test_a_proof_that_was_changed_is_refused(validator, message, at):
+    sent = message()
+    changed = bytearray(SignalProof.decode(sent.rate_limit_proof).proof)
+    changed[at] ^= 1
+    assert fault(validator.judge(with_field(sent, proof=bytes(changed)), NOW_MS)) is ProofFault.INVALID
+
+
+def test_a_proof_under_another_epoch_or_network_is_refused(validator, message):
+    sent = message()
+    assert fault(validator.judge(with_field(sent, epoch=EPOCH + 1), NOW_MS)) is ProofFault.INVALID
+    assert fault(validator.judge(with_field(sent, identifier=bytes(32)), NOW_MS)) is ProofFault.OTHER_NETWORK
+    elsewhere = CircuitVerifier(RlnNetwork(identifier=b"another"))
+    relabelled = SignalProof.decode(with_field(sent, identifier=b"another".ljust(32, b"\0")).rate_limit_proof)
+    assert not elsewhere.verify(relabelled, rln_signal(sent.payload, TOPIC, sent.timestamp_ns))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expected"), [(-2, ProofFault.EPOCH_GAP), (-1, None), (1, None), (2, ProofFault.EPOCH_GAP)]
+)
+def test_an_epoch_may_be_one_off(validator, message, epoch, expected):
+    assert fault(validator.judge(message(epoch=EPOCH + epoch), NOW_MS)) is expected
+
+
+def test_a_message_without_a_proof_or_with_other_bytes_is_refused(validator):
+    bare = WakuMessage(payload=b"x", content_topic=TOPIC)
+    assert fault(validator.judge(bare, NOW_MS)) is ProofFault.MISSING
+    assert fault(validator.judge(replace(bare, rate_limit_proof=b"\xff"), NOW_MS)) is ProofFault.MALFORMED
+
+
+def test_a_proof_with_a_root_of_a_moment_ago_is_admitted_and_one_of_long_ago_is_not(group, message, verifier):
+    sent = message()
+    old = group.root
+    group.register(element(77), 1)
+    assert fault(ProofValidator(group.network, group.roots, verifier).judge(sent, NOW_MS)) is None
+    window = RootWindow([old, group.root], kept=1)
+    assert fault(ProofValidator(group.network, window, verifier).judge(sent, NOW_MS)) is ProofFault.UNKNOWN_ROOT
+
+
+def test_two_messages_under_one_id_give_the_secret_away(validator, message, identities):
+    assert fault(validator.judge(message(b"one"), NOW_MS)) is None
+    refused = validator.judge(message(b"two"), NOW_MS)
+    assert refused.fault is ProofFault.DOUBLE_SIGNAL
+    assert refused.double_signal.secret == identities[2].secret
+    assert poseidon(refused.double_signal.secret) == identities[2].commitment
+    assert "secret" not in repr(refused)
+
+
+def test_the_same_message_again_is_a_duplicate_and_gives_nothing_away(validator, message):
+    assert fault(validator.judge(message(), NOW_MS)) is None
+    refused = validator.judge(message(), NOW_MS)  # proven anew: proofs of one signal differ
+    assert (refused.fault, refused.double_signal) == (ProofFault.DUPLICATE, None)
+
+
+def test_epochs_that_are_over_are_forgotten(group, verifier, message):
+    log = NullifierLog()
+    validator = ProofValidator(group.network, group.roots, verifier, log)
+    for epoch in range(EPOCH, EPOCH + 4):
+        assert fault(validator.judge(message(epoch=epoch), epoch * 600_000)) is None
+    assert [log.used(epoch) for epoch in range(EPOCH, EPOCH + 4)] == [0, 0, 1, 1]
+    assert len(log) == 2
+
+
+def test_the_same_id_of_another_epoch_or_member_is_no_double_signal(validator, message, prover, group, identities):
+    signal = rln_signal(b"a", TOPIC, 1)
+    found = {
+        prover.prove(group.member(identity), 0, signal, epoch).nullifier
+        for identity in identities[:2]
+        for epoch in (EPOCH, EPOCH + 1)
+    }
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize("message_id", [-1, 20])
+def test_a_message_id_beyond_the_limit_proves_nothing(prover, member, message_id):
+    with pytest.raises(RlnError) as told:
+        prover.prove(member, message_id, b"signal", EPOCH)
+    assert told.value.kind is RlnErrorKind.PERMANENT
+
+
+def test_a_member_whose_limit_is_not_that_of_the_group_proves_nothing(prover, member):
+    with pytest.raises(RlnError) as told:
+        prover.prove(replace(member, limit=21), 20, b"signal", EPOCH)
+    assert told.value.kind is RlnErrorKind.NOT_READY
+
+
+def test_threads_share_a_prover_also_for_several_members(prover, verifier, group, identities):
+    members = [group.member(identity) for identity in identities[:2]] * 2
+
+    def prove(numbered) -> bool:
+        number, member = numbered
+        return verifier.verify(prover.prove(member, number, b"signal", EPOCH), b"signal")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(prove, enumerate(members)))
+
+
+def test_a_group_read_from_its_file_admits_what_a_member_proved(group, tmp_path, message, verifier):
+    sent = message()
+    elsewhere = MembershipFile(tmp_path / "group.json")
+    assert fault(ProofValidator(elsewhere.network, elsewhere.roots, verifier).judge(sent, NOW_MS)) is None
