@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fairway.pipeline.stages.decoded import decoding_mapper
 from fairway.pipeline.stages.reassembled import group_mapper
-from fairway.pipeline.stages.sds_messages import sds_mapper
 
 _EPOCH_MS = 600_000
 _NANOSECONDS_PER_MILLISECOND = 1_000_000
@@ -100,7 +100,7 @@ class PlainPipeline:
 
     def _decode(self) -> None:
         batches = self._made["waku_messages"].to_batches(_BATCH_ROWS)
-        self._decoded = pa.Table.from_batches(sds_mapper(None)(iter(batches)))
+        self._decoded = pa.Table.from_batches(decoding_mapper()(iter(batches)))
 
     def _sort_out(self) -> None:
         is_ok = pa.compute.equal(self._decoded.column("status"), "ok")
@@ -144,7 +144,7 @@ class PlainPipeline:
                 "message_id": hashlib.sha256(payload).hexdigest(),
                 "lamport": lamport,
                 "sds_ids": [message_id],
-                "timestamp": timestamp,
+                "timestamp_ns": timestamp,
                 "segments": 1,
                 "recovered": False,
                 "size_bytes": len(payload),
@@ -153,7 +153,7 @@ class PlainPipeline:
             for channel_id, sender_id, message_id, lamport, timestamp, payload in zip(
                 *(
                     whole.column(name).to_pylist()
-                    for name in ("channel_id", "sender_id", "message_id", "lamport", "timestamp")
+                    for name in ("channel_id", "sender_id", "message_id", "lamport", "timestamp_ns")
                 ),
                 payloads,
                 strict=True,
@@ -170,7 +170,7 @@ class PlainPipeline:
                     }
                     | {
                         "message_id": hashlib.sha256(payload).hexdigest(),
-                        "timestamp": row["last_seen"],
+                        "timestamp_ns": row["last_seen_ns"],
                         "segments": row["data_segments"],
                         "size_bytes": len(payload),
                     }
@@ -199,14 +199,14 @@ class PlainPipeline:
                         "sender_id": sender_id,
                         "retrieval_hint": hint,
                         "cited_by": 0,
-                        "first_cited": at,
-                        "last_cited": at,
+                        "first_cited_ns": at,
+                        "last_cited_ns": at,
                     },
                 )
                 row["cited_by"] += 1
                 row["retrieval_hint"] = row["retrieval_hint"] or hint
-                row["first_cited"] = min(row["first_cited"], at)
-                row["last_cited"] = max(row["last_cited"], at)
+                row["first_cited_ns"] = min(row["first_cited_ns"], at)
+                row["last_cited_ns"] = max(row["last_cited_ns"], at)
         self._missing = missing
         self._keep_rows("missing_messages", list(missing.values()))
 
@@ -224,7 +224,7 @@ class PlainPipeline:
                     "message_id": message.message_id,
                     "sender_id": message.sender_id,
                     "lamport": message.lamport,
-                    "timestamp": message.timestamp,
+                    "timestamp_ns": message.timestamp,
                     "message_hash": message.message_hash,
                     "position": position,
                     "missing_parents": sum((message.channel_id, entry[0]) in self._missing for entry in message.cited),
@@ -245,7 +245,7 @@ class PlainPipeline:
         self._keep_rows(
             "acknowledgements",
             [
-                {"channel_id": key[0], "message_id": key[1], "acknowledged_by": key[2], "how": "cited", "at": at}
+                {"channel_id": key[0], "message_id": key[1], "acknowledged_by": key[2], "how": "cited", "at_ns": at}
                 for key, at in first.items()
             ],
         )
@@ -265,10 +265,10 @@ class PlainPipeline:
                         "channel_id": sent[0],
                         "message_id": sent[1],
                         "sender_id": message.sender_id,
-                        "sent_at": message.timestamp,
+                        "sent_at_ns": message.timestamp,
                         "ackers": ackers,
                         "first_by": first_by,
-                        "acked_at": acked_at,
+                        "acked_at_ns": acked_at,
                         "latency_ms": latency,
                     }
                 )
@@ -316,7 +316,7 @@ def _messages(table: pa.Table) -> Iterator[Message]:
             strict=True,
         )
     )
-    names = ("message_hash", "timestamp", "kind", "channel_id", "sender_id", "message_id", "lamport")
+    names = ("message_hash", "timestamp_ns", "kind", "channel_id", "sender_id", "message_id", "lamport")
     columns = (table.column(name).to_pylist() for name in names)
     for row, values in enumerate(zip(*columns, strict=True)):
         cited = tuple(entries[offsets[row] : offsets[row + 1]])

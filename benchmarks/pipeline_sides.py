@@ -28,7 +28,7 @@ from fairway.pipeline.generator import GeneratorPlan, rows_mapper
 from fairway.pipeline.run import run
 from fairway.pipeline.session import create_session
 from fairway.pipeline.sources.open_source import open_source
-from fairway.pipeline.stages.sds_messages import sds_mapper, sds_messages
+from fairway.pipeline.stages.decoded import decoded, decoding_mapper
 
 _ROW_GROUP = 20_000
 _BATCH_ROWS = 1_000
@@ -156,7 +156,7 @@ def measure_decoding(archive: Path, out: Path, watch: Stopwatch, settings: dict[
     session = _started(watch, settings, little_java=False)
     for name in ("decoding, cold", "decoding, warm"):
         messages = open_source(session, f"parquet:{archive}", label="store")
-        sds_messages(messages, None).write.format("noop").mode("overwrite").save()
+        decoded(messages).write.format("noop").mode("overwrite").save()
         watch.lap(name)
     session.stop()
     return {}
@@ -166,7 +166,7 @@ def measure_plain_decoding(archive: Path, out: Path, watch: Stopwatch, settings:
     """Do the same in this process."""
     for name in ("decoding, cold", "decoding, warm"):
         batches = ds.dataset(archive).to_batches(batch_size=_BATCH_ROWS)
-        rows = sum(batch.num_rows for batch in sds_mapper(None)(batches))
+        rows = sum(batch.num_rows for batch in decoding_mapper()(batches))
         watch.lap(name)
     return {"decoded": rows}
 

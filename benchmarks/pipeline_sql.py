@@ -14,8 +14,8 @@ _UNIQUE = "CREATE OR REPLACE VIEW unique_messages AS SELECT * FROM read_parquet(
 _CITATIONS = """
 CREATE OR REPLACE VIEW citations AS
 SELECT channel_id, entry.message_id AS message_id, entry.sender_id AS sender_id, entry.retrieval_hint AS retrieval_hint,
-       message_id AS citing_id, sender_id AS citing_sender_id, timestamp AS cited_at
-FROM (SELECT channel_id, message_id, sender_id, timestamp, unnest(list_distinct(causal_history)) AS entry
+       message_id AS citing_id, sender_id AS citing_sender_id, timestamp_ns AS cited_at
+FROM (SELECT channel_id, message_id, sender_id, timestamp_ns, unnest(list_distinct(causal_history)) AS entry
       FROM unique_messages WHERE kind <> 'ephemeral')
 WHERE entry.message_id <> message_id
 """
@@ -33,7 +33,7 @@ WHERE NOT EXISTS (SELECT 1 FROM unique_messages AS present WHERE present.kind = 
 GROUP BY channel_id, message_id
 """,
     "sds_ordered": """
-SELECT channel_id, message_id, sender_id, lamport, timestamp, message_hash,
+SELECT channel_id, message_id, sender_id, lamport, timestamp_ns, message_hash,
        row_number() OVER (PARTITION BY channel_id ORDER BY lamport, message_id) AS position
 FROM unique_messages WHERE kind = 'content'
 """,

@@ -30,10 +30,10 @@ def opened(spark: SparkSession, source: str) -> DataFrame:
 
 def missing_from(archive: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return the SDS messages of an archive, each once, and those that are cited and not in it."""
-    decoded = stages.sds_messages(stages.deduplicated(archive), profile=None)
-    unique = stages.unique_messages(decoded).persist()
+    decoded = stages.decoded(stages.deduplicated(archive))
+    unique = stages.unique_messages(stages.sds_messages(decoded)).persist()
     reassembled = stages.reassembled(unique, profile=None)
-    return unique, stages.without_rebuilt(stages.missing_messages(unique), reassembled).persist()
+    return unique, stages.missing_messages(unique, reassembled).persist()
 
 
 def tell(spark: SparkSession, sources: list[str]) -> None:
@@ -43,7 +43,7 @@ def tell(spark: SparkSession, sources: list[str]) -> None:
     lost = missing.groupBy("channel_id").agg(F.count("*").alias("lost"))
     for row in there.join(lost, "channel_id", "full").fillna(0).orderBy(F.desc("lost"), "channel_id").collect():
         print(f"{row.channel_id}: {row.lost} of {row.there + row.lost} messages are in none of {len(sources)} archives")
-    hints = missing.where("retrieval_hint IS NOT NULL").orderBy("first_cited").limit(3)
+    hints = missing.where("retrieval_hint IS NOT NULL").orderBy("first_cited_ns").limit(3)
     for row in hints.collect():
         print(f"ask another store for {row.retrieval_hint.hex()}, cited by {row.cited_by}")
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.bandwidth import added_bytes, bytes_by_part
 from fairway.pipeline.stages.rate_utilisation import transmissions, utilisation
 from fairway.pipeline.stages.statistics import (
@@ -40,14 +40,14 @@ def rows_of(kinds, /, **columns):
     )
 
 
-SDS = {field.name: field.type for field in arrow_schema(table_named("sds_messages").schema)}
-LATENCY = {field.name: field.type for field in arrow_schema(table_named("ack_latency").schema)}
+SDS = {field.name: field.type for field in exact_schema(table_named("sds_messages").schema)}
+LATENCY = {field.name: field.type for field in exact_schema(table_named("ack_latency").schema)}
 MESSAGES = rows_of(
     SDS,
     channel_id=NAMES,
     sender_id=NAMES,
     kind=st.sampled_from(["content", "sync", "ephemeral"]),
-    timestamp=TIMES,
+    timestamp_ns=TIMES,
     sighting=st.integers(1, 3),
     sightings=st.integers(1, 3),
     payload_bytes=st.integers(0, 2**31 - 1),
@@ -102,8 +102,8 @@ def test_the_statistics_of_parts_add_up(messages, latencies):
             assert row["acknowledged"] == sum(one["ackers"] > 0 for one in acks)
             assert row["missing"] == len(acks)
             assert row["delivered"] == 0
-            assert row["first_seen"] == min((one["timestamp"] for one in own), default=None)
-            assert row["last_seen"] == max((one["timestamp"] for one in own), default=None)
+            assert row["first_seen_ns"] == min((one["timestamp_ns"] for one in own), default=None)
+            assert row["last_seen_ns"] == max((one["timestamp_ns"] for one in own), default=None)
             known = sorted(one["latency_ms"] for one in acks if one["latency_ms"] is not None)
             for percent in (50, 95, 99):
                 place = ceil(Fraction(len(known) * percent, 100)) - 1
@@ -131,7 +131,7 @@ def test_transmissions_count_in_the_epoch_of_their_timestamp(messages, epoch_ms,
     found = in_parts(lambda part: transmissions(part, epoch_ms), lambda table: utilisation(table, limit), messages)
     counted, channels = Counter(), defaultdict(set)
     for row in messages.to_pylist():
-        stamp = row["timestamp"]
+        stamp = row["timestamp_ns"]
         timestamp_ms = stamp // 10**6 if stamp >= 0 else -(-stamp // 10**6)
         key = (row["sender_id"], timestamp_ms // epoch_ms * epoch_ms)
         counted[key] += 1

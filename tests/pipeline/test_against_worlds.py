@@ -111,12 +111,11 @@ def core_answer(run, messages):
 def pipeline_answers(spark, path):
     """Return what the pipeline makes of each channel of an archive."""
     waku_messages = stages.deduplicated(open_source(spark, f"sqlite:{path}"), unique=True)
-    unique = stages.unique_messages(stages.sds_messages(waku_messages, None)).persist()
+    unique = stages.unique_messages(stages.sds_messages(stages.decoded(waku_messages))).persist()
     config = replace(ARCHIVE_SEGMENTATION, parity_rate=PARITY_RATE)
-    reassembled = stages.reassembled(unique, None, config=config).persist()
+    reassembled = stages.reassembled(unique, config=config).persist()
     delivered = stages.delivered(unique, reassembled)
-    every_missing = stages.missing_messages(unique)
-    missing = stages.without_rebuilt(every_missing, reassembled)
+    missing = stages.missing_messages(unique, reassembled)
     answers = {}
     for row in delivered.select("channel_id", "sender_id", "message_id").collect():
         answers.setdefault(row.channel_id, Answer()).delivered[row.sender_id, row.message_id] += 1

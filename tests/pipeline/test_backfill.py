@@ -69,7 +69,9 @@ def rows(uri):
     """Return the rows of an archive, without the name of the store, in order."""
     scan = scan_of(uri, Selection())
     found = [row for part in scan.plan(3) for batch in scan.read(part) for row in batch.to_pylist()]
-    return sorted(({**row, "source": None} for row in found), key=lambda row: (row["timestamp"], row["message_hash"]))
+    return sorted(
+        ({**row, "source": None} for row in found), key=lambda row: (row["timestamp_ns"], row["message_hash"])
+    )
 
 
 def hashes(uri):

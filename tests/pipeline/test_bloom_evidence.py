@@ -172,7 +172,7 @@ def test_the_mappers_take_a_channel_after_the_other():
     batch = pa.RecordBatch.from_pydict(
         {
             "message_hash": pa.array([b"%d" % number for number in range(len(payloads))], pa.binary()),
-            "timestamp": pa.array(range(len(payloads)), pa.int64()),
+            "timestamp_ns": pa.array(range(len(payloads)), pa.int64()),
             "content_topic": pa.array(["/a/1/b/proto"] * len(payloads), pa.string()),
             "payload": pa.array(payloads, pa.binary()),
             "meta": pa.array([None] * len(payloads), pa.binary()),
@@ -181,5 +181,5 @@ def test_the_mappers_take_a_channel_after_the_other():
     filters = filter_mapper(Profile.WAKU)(iter([batch]))
     (evidence,) = evidence_mapper(CONFIG)(filters)
     assert evidence.to_pylist() == [
-        {"channel_id": "one", "message_id": "a1", "acknowledged_by": "carol", "how": "descendant", "at": 2}
+        {"channel_id": "one", "message_id": "a1", "acknowledged_by": "carol", "how": "descendant", "at_ns": 2}
     ]

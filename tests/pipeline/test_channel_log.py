@@ -25,7 +25,7 @@ MESSAGES = pa.schema(
         ("message_id", pa.string()),
         ("sender_id", pa.string()),
         ("lamport", pa.int64()),
-        ("timestamp", pa.int64()),
+        ("timestamp_ns", pa.int64()),
         ("message_hash", pa.binary()),
         ("segment_hash", pa.binary()),
         ("history_bytes", pa.int32()),
@@ -36,7 +36,7 @@ ABSENT = pa.schema(
     [
         ("channel_id", pa.string()),
         ("message_id", pa.string()),
-        ("first_cited", pa.int64()),
+        ("first_cited_ns", pa.int64()),
         ("told_by", pa.string()),
     ]
 )
@@ -80,7 +80,7 @@ def test_what_was_sent_comes_back_beside_what_was_found():
         "message_id": "a",
         "sender_id": "alice",
         "lamport": 1,
-        "timestamp": 7,
+        "timestamp_ns": 7,
         "message_hash": b"h",
         "segment_hash": None,
         "position": 1,

@@ -47,7 +47,7 @@ def archives(draw):
             "channel_id": channel_id,
             "message_id": message_id,
             "sender_id": draw(st.sampled_from(PEOPLE)),
-            "timestamp": draw(TIMES),
+            "timestamp_ns": draw(TIMES),
             "kind": draw(st.sampled_from(["content", "content", "sync", "ephemeral"])),
             "causal_history": draw(history),
         }
@@ -82,7 +82,7 @@ def citations_of(messages):
             **entry,
             "citing_id": message["message_id"],
             "citing_sender_id": message["sender_id"],
-            "cited_at": message["timestamp"],
+            "cited_at_ns": message["timestamp_ns"],
         }
         for message in messages
         if message["kind"] != "ephemeral"
@@ -110,7 +110,7 @@ def missing_of(messages, rebuilt):
     by_message = grouped((one for one in citations_of(messages) if key(one) not in there), key)
 
     def when(one):
-        return one["cited_at"], one["citing_sender_id"].encode()
+        return one["cited_at_ns"], one["citing_sender_id"].encode()
 
     return [
         {
@@ -119,8 +119,8 @@ def missing_of(messages, rebuilt):
             "sender_id": greatest((one["sender_id"] for one in group), str.encode),
             "retrieval_hint": greatest(one["retrieval_hint"] for one in group),
             "cited_by": len(group),
-            "first_cited": min(group, key=when)["cited_at"],
-            "last_cited": max(group, key=when)["cited_at"],
+            "first_cited_ns": min(group, key=when)["cited_at_ns"],
+            "last_cited_ns": max(group, key=when)["cited_at_ns"],
             "first_cited_by": min(group, key=when)["citing_sender_id"],
             "last_cited_by": max(group, key=when)["citing_sender_id"],
         }
@@ -130,8 +130,8 @@ def missing_of(messages, rebuilt):
 
 def acknowledged_of(messages, evidence, threshold):
     content = content_of(messages)
-    told = [(key(one), one["citing_sender_id"], one["cited_at"], "cited") for one in citations_of(messages)] + [
-        (key(one), one["acknowledged_by"], one["at"], one["how"]) for one in evidence
+    told = [(key(one), one["citing_sender_id"], one["cited_at_ns"], "cited") for one in citations_of(messages)] + [
+        (key(one), one["acknowledged_by"], one["at_ns"], one["how"]) for one in evidence
     ]
     rows = []
     for (message, participant), group in grouped(told, lambda one: one[:2]).items():
@@ -144,7 +144,7 @@ def acknowledged_of(messages, evidence, threshold):
                     "sender_id": content[message]["sender_id"],
                     "acknowledged_by": participant,
                     "how": how,
-                    "at": at,
+                    "at_ns": at,
                 }
             )
     possible = [key(row) for row in rows if row["how"] == "bloom"]
@@ -156,17 +156,17 @@ def latencies_of(messages, acknowledged):
     rows = []
     for message, sent in content_of(messages).items():
         group = by_message.get(message, [])
-        first = min(group, key=lambda row: (row["at"], row["acknowledged_by"].encode()), default=None)
-        latency = first["at"] - sent["timestamp"] if first else 2**63
+        first = min(group, key=lambda row: (row["at_ns"], row["acknowledged_by"].encode()), default=None)
+        latency = first["at_ns"] - sent["timestamp_ns"] if first else 2**63
         rows.append(
             {
                 "channel_id": message[0],
                 "message_id": message[1],
                 "sender_id": sent["sender_id"],
-                "sent_at": sent["timestamp"],
+                "sent_at_ns": sent["timestamp_ns"],
                 "ackers": len(group),
                 "first_by": first and first["acknowledged_by"],
-                "acked_at": first and first["at"],
+                "acked_at_ns": first and first["at_ns"],
                 "latency_ms": int(max(0, latency) / NS_PER_MS // 1) if -(2**63) <= latency < 2**63 else None,
             }
         )
@@ -206,7 +206,7 @@ EVIDENCE_ROWS = st.lists(
             "message_id": st.sampled_from(NAMES),
             "acknowledged_by": st.sampled_from(PEOPLE),
             "how": st.sampled_from(["descendant", "bloom"]),
-            "at": TIMES,
+            "at_ns": TIMES,
         }
     ),
     max_size=12,
@@ -235,7 +235,7 @@ def test_a_bucket_may_lack_messages_or_citations(empty):
         "channel_id": "one",
         "message_id": "a",
         "sender_id": "alice",
-        "timestamp": 1,
+        "timestamp_ns": 1,
         "kind": "content",
         "causal_history": [{"message_id": "b", "retrieval_hint": None, "sender_id": None}],
     }

@@ -39,7 +39,7 @@ def batch_of(pairs, topics=None):
     return pa.RecordBatch.from_pydict(
         {
             "message_hash": pa.array([b"%032d" % number for number in range(count)], pa.binary()),
-            "timestamp": pa.array(range(count), pa.int64()),
+            "timestamp_ns": pa.array(range(count), pa.int64()),
             "content_topic": pa.array(topics or [TOPIC] * count, pa.string()),
             "payload": pa.array([payload for payload, _ in pairs], pa.binary()),
             "meta": pa.array([meta for _, meta in pairs], pa.binary()),

@@ -158,7 +158,7 @@ def test_archives_of_ones_own_are_read_by_their_uris(begun, tmp_path, monkeypatc
         with NwakuArchive(tmp_path / f"{name}.db") as archive:
             for row in begun["archive"].where(F.col("source") == source).toLocalIterator():
                 message = WakuMessage(
-                    payload=row.payload, content_topic=row.content_topic, timestamp_ns=row.timestamp, meta=row.meta
+                    payload=row.payload, content_topic=row.content_topic, timestamp_ns=row.timestamp_ns, meta=row.meta
                 )
                 archive.append(row.pubsub_topic, message)
     assert printed(OWN, dict(begun)) == OWN.shown

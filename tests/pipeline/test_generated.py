@@ -69,10 +69,10 @@ def facts():
 def messages(rows):
     """Return the SDS messages of the rows, decoded one by one: each once, with its first timestamp."""
     first = {}
-    for row in sorted(rows, key=lambda row: (row["timestamp"], row["message_hash"])):
+    for row in sorted(rows, key=lambda row: (row["timestamp_ns"], row["message_hash"])):
         opened = opened_by(row)
         if opened is not None:
-            first.setdefault((opened.channel_id, opened.message_id), (opened, row["timestamp"]))
+            first.setdefault((opened.channel_id, opened.message_id), (opened, row["timestamp_ns"]))
     return first
 
 
@@ -137,7 +137,10 @@ def test_the_same_plan_gives_the_same_rows_however_they_are_shared_out(rows):
 def test_every_row_is_under_its_own_hash(rows):
     for row in rows:
         message = WakuMessage(
-            payload=row["payload"], content_topic=row["content_topic"], timestamp_ns=row["timestamp"], meta=row["meta"]
+            payload=row["payload"],
+            content_topic=row["content_topic"],
+            timestamp_ns=row["timestamp_ns"],
+            meta=row["meta"],
         )
         assert message_hash(row["pubsub_topic"], message) == row["message_hash"]
 
@@ -152,7 +155,7 @@ def test_carriers_are_what_the_stores_have(rows, facts, messages):
         entry["bytes"] = len(row["payload"])
         entry["message_id"] = opened and opened.message_id
         entry["kind"] = opened and opened.kind.value
-        entry["again"] = bool(opened) and messages[opened.channel_id, opened.message_id][1] != row["timestamp"]
+        entry["again"] = bool(opened) and messages[opened.channel_id, opened.message_id][1] != row["timestamp_ns"]
     told = {
         fact["message_hash"]: {
             "rows": fact["rows"],
@@ -172,15 +175,17 @@ def test_missing_is_what_is_cited_and_nowhere(facts, messages):
     found = {}
     for channel_id, entry, _, at in citations_of(messages):
         if (channel_id, entry.message_id) not in messages:
-            cited = found.setdefault((channel_id, entry.message_id), {"at": [], "hints": set(), "who": entry.sender_id})
-            cited["at"].append(at)
+            cited = found.setdefault(
+                (channel_id, entry.message_id), {"at_ns": [], "hints": set(), "who": entry.sender_id}
+            )
+            cited["at_ns"].append(at)
             cited["hints"].add(entry.retrieval_hint)
     told = {(fact["channel_id"], fact["message_id"]): fact for fact in facts["missing"]}
     assert told.keys() == found.keys()
     for key, cited in found.items():
         fact = told[key]
-        assert fact["cited_by"] == len(cited["at"])
-        assert (fact["first_cited"], fact["last_cited"]) == (min(cited["at"]), max(cited["at"]))
+        assert fact["cited_by"] == len(cited["at_ns"])
+        assert (fact["first_cited_ns"], fact["last_cited_ns"]) == (min(cited["at_ns"]), max(cited["at_ns"]))
         assert fact["sender_id"] == cited["who"]
         assert {fact.get("retrieval_hint")} == (cited["hints"] - {None} or {None})
     assert not {(fact["channel_id"], fact["message_id"]) for fact in facts["unnoticed"]} & (
@@ -195,7 +200,7 @@ def test_acknowledgements_are_the_citations_by_others(facts, messages):
             key = (channel_id, entry.message_id, entry.sender_id, citing.sender_id)
             found[key] = min(at, found.get(key, at))
     told = {
-        (fact["channel_id"], fact["message_id"], fact["sender_id"], fact["acknowledged_by"]): fact["timestamp"]
+        (fact["channel_id"], fact["message_id"], fact["sender_id"], fact["acknowledged_by"]): fact["timestamp_ns"]
         for fact in facts["acknowledged"]
     }
     assert told == found
@@ -238,7 +243,7 @@ def test_delivered_and_incomplete_are_what_the_segments_give(facts, messages):
 def test_messages_are_cited_across_the_borders_of_blocks():
     plan = GeneratorPlan(messages=2 * UNITS_PER_BLOCK, channels=1, history=2, loss=0, corruption=0, sync_share=0)
     found = {}
-    for row in sorted(made(rows_mapper, plan), key=lambda row: row["timestamp"]):
+    for row in sorted(made(rows_mapper, plan), key=lambda row: row["timestamp_ns"]):
         opened = opened_by(row)
         found.setdefault(opened.message_id, opened)
     first, *others = found.values()

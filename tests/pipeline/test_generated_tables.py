@@ -44,7 +44,7 @@ PLAN = GeneratorPlan(
 RATE_LIMIT = 7
 
 # What the check calls a table, where the fixture calls it something else.
-NAMES = {"sds_messages": "sighted", "sds_ordered": "ordered", "missing_messages": "gone"}
+NAMES = {"sds_ordered": "ordered", "missing_messages": "gone"}
 
 
 @pytest.fixture(scope="module")
@@ -66,25 +66,25 @@ def facts(spark):
 @pytest.fixture(scope="module")
 def tables(archive):
     waku_messages = stages.deduplicated(archive).persist()
-    sds = stages.sds_messages(waku_messages, None).persist()
-    unique = stages.unique_messages(sds).persist()
+    decoded = stages.decoded(waku_messages).persist()
+    sds_messages = stages.sds_messages(decoded).persist()
+    unique = stages.unique_messages(sds_messages).persist()
     config = replace(ARCHIVE_SEGMENTATION, parity_rate=PLAN.parity_rate)
-    reassembled = stages.reassembled(unique, None, config=config).persist()
+    reassembled = stages.reassembled(unique, config=config).persist()
     every_missing = stages.missing_messages(unique).persist()
-    gone = stages.without_rebuilt(every_missing, reassembled).persist()
+    gone = stages.missing_messages(unique, reassembled).persist()
     ordered = stages.sds_ordered(unique, gone, reassembled).persist()
-    sighted = stages.sighted(sds)
     delivered = stages.delivered(unique, reassembled).persist()
     incomplete = stages.incomplete(reassembled)
     acknowledgements = stages.acknowledgements(unique).persist()
     ack_latency = stages.ack_latency(unique, acknowledgements).persist()
     sender_stats = stages.sender_stats(unique, ack_latency, delivered, incomplete, gone).persist()
-    first = (waku_messages, sds, unique, reassembled, every_missing, gone, ordered)
+    first = (waku_messages, decoded, sds_messages, unique, reassembled, every_missing, gone, ordered)
     kept = (*first, delivered, acknowledgements, ack_latency, sender_stats)
     yield {
         "waku_messages": waku_messages,
-        "quarantine": stages.quarantine(sds),
-        "sighted": sighted,
+        "quarantine": stages.quarantine(decoded),
+        "sds_messages": sds_messages,
         "unique": unique,
         "ordered": ordered,
         "missing": every_missing,
@@ -95,12 +95,19 @@ def tables(archive):
         "ack_latency": ack_latency,
         "sender_stats": sender_stats,
         "channel_stats": stages.channel_stats(sender_stats, ack_latency),
-        "bandwidth": stages.bandwidth(sighted),
-        "rate_utilisation": stages.rate_utilisation(sighted, limit=RATE_LIMIT),
+        "bandwidth": stages.bandwidth(sds_messages),
+        "rate_utilisation": stages.rate_utilisation(sds_messages, limit=RATE_LIMIT),
         "store_completeness": stages.store_completeness(waku_messages),
     }
     for table in kept:
         table.unpersist()
+
+
+def test_a_stage_has_the_schema_of_the_table_of_its_name(spark, tables):
+    for table in TABLES:
+        found = tables[NAMES.get(table.name, table.name)].schema.simpleString()
+        assert found == spark.createDataFrame([], table.schema).schema.simpleString(), table.name
+    assert tables["waku_messages"].where("timestamp_ns div 1000 <> unix_micros(timestamp)").isEmpty()
 
 
 def rows_of(table, *columns):
@@ -113,9 +120,9 @@ def test_an_archive_has_the_columns_of_every_source_and_is_spread_over_tasks(spa
 
 
 def test_waku_messages_are_the_carriers(tables, facts):
-    found = tables["waku_messages"].select("message_hash", "timestamp", F.array_sort("sources"), "copies").collect()
+    found = tables["waku_messages"].select("message_hash", "timestamp_ns", F.array_sort("sources"), "copies").collect()
     assert Counter((bytes(row[0]), row[1], *row[2], row[3]) for row in found) == Counter(
-        (bytes(fact.message_hash), fact.timestamp, *sorted(fact.sources), fact.rows) for fact in facts["carrier"]
+        (bytes(fact.message_hash), fact.timestamp_ns, *sorted(fact.sources), fact.rows) for fact in facts["carrier"]
     )
 
 
@@ -129,9 +136,9 @@ def test_quarantine_is_what_was_damaged(tables, facts):
 
 
 def test_each_sds_message_is_there_once_with_its_first_copy(tables, facts):
-    found = rows_of(tables["unique"], "channel_id", "message_id", "sender_id", "kind", "lamport", "timestamp")
+    found = rows_of(tables["unique"], "channel_id", "message_id", "sender_id", "kind", "lamport", "timestamp_ns")
     assert found == Counter(
-        (fact.channel_id, fact.message_id, fact.sender_id, fact.kind, fact.lamport, fact.timestamp)
+        (fact.channel_id, fact.message_id, fact.sender_id, fact.kind, fact.lamport, fact.timestamp_ns)
         for fact in facts["carrier"]
         if fact.status == "ok" and not fact.is_retransmission
     )
@@ -163,8 +170,8 @@ def test_missing_messages_are_missing(tables, facts):
         "message_id",
         "sender_id",
         "cited_by",
-        "first_cited",
-        "last_cited",
+        "first_cited_ns",
+        "last_cited_ns",
         F.hex("retrieval_hint"),
     )
     assert rows_of(tables["missing"], *columns) == Counter(
@@ -173,8 +180,8 @@ def test_missing_messages_are_missing(tables, facts):
             fact.message_id,
             fact.sender_id,
             fact.cited_by,
-            fact.first_cited,
-            fact.last_cited,
+            fact.first_cited_ns,
+            fact.last_cited_ns,
             None if fact.retrieval_hint is None else bytes(fact.retrieval_hint).hex().upper(),
         )
         for fact in facts["missing"]
@@ -188,7 +195,7 @@ def test_a_lost_segment_that_was_rebuilt_is_not_gone(tables, facts):
 
 
 def test_delivered_is_what_can_be_read(tables, facts):
-    columns = ("channel_id", "sender_id", "message_id", "segments", "recovered", "size_bytes", "timestamp")
+    columns = ("channel_id", "sender_id", "message_id", "segments", "recovered", "size_bytes", "timestamp_ns")
     assert rows_of(tables["delivered"], *columns) == Counter(
         (
             fact.channel_id,
@@ -197,7 +204,7 @@ def test_delivered_is_what_can_be_read(tables, facts):
             fact.segments,
             fact.is_recovered,
             fact.size_bytes,
-            fact.timestamp,
+            fact.timestamp_ns,
         )
         for fact in facts["delivered"]
     )
@@ -219,9 +226,9 @@ def test_incomplete_is_what_lacks_segments(tables, facts):
 
 
 def test_acknowledgements_are_the_citations_by_others(tables, facts):
-    columns = ("channel_id", "message_id", "sender_id", "acknowledged_by", "how", "at")
+    columns = ("channel_id", "message_id", "sender_id", "acknowledged_by", "how", "at_ns")
     assert rows_of(tables["acknowledgements"], *columns) == Counter(
-        (fact.channel_id, fact.message_id, fact.sender_id, fact.acknowledged_by, "cited", fact.timestamp)
+        (fact.channel_id, fact.message_id, fact.sender_id, fact.acknowledged_by, "cited", fact.timestamp_ns)
         for fact in facts["acknowledged"]
     )
 
@@ -296,7 +303,7 @@ def test_the_check_finds_a_row_that_is_not_there_and_rows_that_are_changed(told_
 
 
 def test_bytes_by_part_add_up_to_those_of_the_sds_messages(tables):
-    whole = tables["sighted"].groupBy("channel_id").agg(F.sum("payload_bytes").alias("bytes"))
+    whole = tables["sds_messages"].groupBy("channel_id").agg(F.sum("payload_bytes").alias("bytes"))
     assert rows_of(tables["bandwidth"].groupBy("channel_id").agg(F.sum("bytes").alias("bytes")), "*") == rows_of(
         whole, "*"
     )

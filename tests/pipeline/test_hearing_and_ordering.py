@@ -19,8 +19,10 @@ from fairway.pipeline.run.hearing import Hearing, SplitChannel, split_facts
 from fairway.pipeline.run.ordering import Ordering
 from fairway.pipeline.run.ranges import FIRST_CLOCK
 from fairway.pipeline.run.reassembling import Reassembling
-from fairway.pipeline.run.table_files import TableFiles, schema_of
+from fairway.pipeline.run.table_files import WORK_TABLES, TableFiles
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.acknowledgements import acknowledgement_rows, latency_rows, sent_in
+from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
 from fairway.pipeline.stages.channel_log import channel_logs
 from fairway.pipeline.stages.citations import CITED, citations_in
 from fairway.pipeline.stages.delivered import are_whole, in_order, incomplete_sets, joined_messages, whole_messages
@@ -33,12 +35,13 @@ from fairway.pipeline.stages.reassembled import (
     segments_in,
 )
 from fairway.pipeline.stages.sds_ordered import absent_of, computed_in, logged_in
+from fairway.pipeline.tables import table_named
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.segment import WAKU_SEGMENTS
 
 pytestmark = pytest.mark.spark
 
-SDS = schema_of("sds_messages")
+SDS = exact_schema(table_named("sds_messages").schema)
 BUCKETS, TASKS = 3, 2
 SEGMENT_SIZES = SegmentationConfig(segment_size_bytes=128, parity_rate=0.5)
 # Channels that bounds split: one in order, one with gaps, one with broken clocks, and one with gaps and too large.
@@ -60,7 +63,7 @@ LIMIT = 60_000
 def sds_row(channel_id, message_id, **fields):
     defaults = {
         "message_hash": f"{channel_id} {message_id} {fields.get('sighting', 1)}".encode(),
-        "timestamp": fields.get("lamport") or 5,
+        "timestamp_ns": fields.get("lamport") or 5,
         "content_topic": "/t",
         "payload_bytes": 10,
         "profile": "waku",
@@ -122,7 +125,7 @@ def archive(rng):
                     history_bytes=400 if channel_id == "large" else 200,
                 )
             )
-    again = dict(rows[10]) | {"message_hash": b"again", "sighting": 2, "timestamp": 10**6}
+    again = dict(rows[10]) | {"message_hash": b"again", "sighting": 2, "timestamp_ns": 10**6}
     rows += [again, sds_row("gappy", "sync-1", kind="sync", content=None, causal_history=cites("unheard"))]
     rows += [sds_row("clean", f"e{number}", kind="ephemeral", lamport=None) for number in range(3)]
     for place, lost in enumerate([(), (1,), (0, 4), (0, 1, 2)]):
@@ -151,9 +154,10 @@ class Folder:
         return [told for told in notes if "table" not in told]
 
     def rows(self, name):
-        """Return the rows of a table, in the order of its files."""
+        """Return the rows of a table without its instants, in the order of its files."""
         files = sorted(self.names.get(name, []))
-        return [row for table in self.files.read(name, files) for row in table.to_pylist()]
+        columns = exact_schema(WORK_TABLES[name] if name in WORK_TABLES else table_named(name).schema).names
+        return [row for table in self.files.read(name, files, columns) for row in table.to_pylist()]
 
 
 @pytest.fixture
@@ -190,17 +194,17 @@ def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder):
     assert {row["outcome"] for row in sets.to_pylist()} == {"complete", "incomplete"}
 
     evidence = [
-        {"channel_id": "clean", "message_id": "m003", "acknowledged_by": name, "how": "bloom", "at": 4}
+        {"channel_id": "clean", "message_id": "m003", "acknowledged_by": name, "how": "bloom", "at_ns": 4}
         for name in ("dave", "eve")
     ]
-    folder.write("bloom_evidence", 0, pa.Table.from_pylist(evidence, schema_of("bloom_evidence")))
+    folder.write("bloom_evidence", 0, pa.Table.from_pylist(evidence, exact_schema(BLOOM_EVIDENCE)))
     hear = Hearing(files=folder.files, keys=keys, buckets=BUCKETS, bounds=BOUNDS, possible_acks_threshold=2)
     facts = split_facts(folder.take(collected(hear.frame(spark, folder.names, TASKS))))
     sent, cited, rebuilt, filters = keyed(
         sent_in(unique),
         citations_in(unique).select(CITED.names),
         rebuilt_in(computed_segments_in(sets)),
-        pa.Table.from_pylist(evidence, schema_of("bloom_evidence")),
+        pa.Table.from_pylist(evidence, exact_schema(BLOOM_EVIDENCE)),
     )
     missing = missing_rows(sent, cited, rebuilt)
     acknowledged = acknowledgement_rows(sent, cited, filters, possible_acks_threshold=2)

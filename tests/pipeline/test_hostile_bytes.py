@@ -26,8 +26,9 @@ from fairway.options import Profile
 from fairway.pipeline.run import run
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
+from fairway.pipeline.stages.decoded import decoding_mapper
+from fairway.pipeline.stages.decoding import Status
 from fairway.pipeline.stages.reassembled import group_mapper
-from fairway.pipeline.stages.sds_messages import Status, sds_mapper
 from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.runner import Run
 from fairway.storage.nwaku_archive import NwakuArchive
@@ -115,7 +116,7 @@ def batch_of(pairs):
         "content_topic": ["/app/1/team/proto"] * len(pairs),
         "payload": payloads,
         "version": [0] * len(pairs),
-        "timestamp": [START_NS + number for number in range(len(pairs))],
+        "timestamp_ns": [START_NS + number for number in range(len(pairs))],
         "meta": metas,
         "source": ["store"] * len(pairs),
     }
@@ -124,7 +125,7 @@ def batch_of(pairs):
 
 def decoded(pairs):
     """Return the rows of `sds_messages` over some payloads, each of which must come out."""
-    found = pa.Table.from_batches(sds_mapper(None)(iter([batch_of(pairs)])))
+    found = pa.Table.from_batches(decoding_mapper()(iter([batch_of(pairs)])))
     found.validate(full=True)
     assert found.num_rows == len(pairs)
     assert {status.value for status in Status} >= set(found.column("status").to_pylist())
@@ -236,7 +237,7 @@ def test_a_flood_of_segments_of_one_hash_costs_its_sender_and_nobody_else(shape)
             "profile": ["waku"] * len(read),
             "message_id": [f"id-{number}" for number in range(len(read))],
             "lamport": pa.array([number % 7 for number in range(len(read))], pa.int64()),
-            "timestamp": pa.array(range(len(read)), pa.int64()),
+            "timestamp_ns": pa.array(range(len(read)), pa.int64()),
             "is_parity": [header.is_parity for _, header in read],
             "segment_index": pa.array([header.index for _, header in read], pa.int32()),
             "content": [content for content, _ in read],
@@ -313,10 +314,10 @@ def test_a_run_over_all_of_it_accounts_for_every_row(spark, tmp_path, seed, rng)
     # What no message lacks, a row of a file may.
     rows += [rows[0] | {name: None} for name in rows[0]]
     rows += [
-        rows[0] | {"message_hash": None, "payload": b"other", "timestamp": stamp} for stamp in (None, -1, 2**63 - 1)
+        rows[0] | {"message_hash": None, "payload": b"other", "timestamp_ns": stamp} for stamp in (None, -1, 2**63 - 1)
     ]
     segment = next(row for row, (payload, _) in zip(rows, pairs, strict=False) if b"h" * 32 in payload)
-    rows += [segment | {"message_hash": b"no time", "timestamp": None}]
+    rows += [segment | {"message_hash": b"no time", "timestamp_ns": None}]
     pq.write_table(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), tmp_path / "rows.parquet")
     summary = run([f"parquet:{tmp_path / 'rows.parquet'}"], tmp_path / "run", spark=spark, blooms=FLOOD < 10_000)
     assert summary.balance.rows_in == len(rows)
@@ -334,7 +335,7 @@ def test_a_run_over_all_of_it_accounts_for_every_row(spark, tmp_path, seed, rng)
 @pytest.mark.parametrize(
     ("column", "values"),
     [
-        ("timestamp", pa.array([1], pa.timestamp("us"))),
+        ("timestamp_ns", pa.array([1], pa.timestamp("us"))),
         ("payload", pa.array(["00ff"])),
         ("message_hash", pa.array([7])),
         ("version", pa.array(["one"])),

@@ -14,14 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairway.options import SegmentationConfig
+from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import BLOBS, cut, notes_of
 from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
 from fairway.pipeline.run.ranges import bounds_of
-from fairway.pipeline.run.table_files import TableFiles, schema_of
+from fairway.pipeline.run.table_files import TableFiles
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.sources.open_source import map_source
-from fairway.pipeline.stages import sds_mapper
+from fairway.pipeline.stages import decoding_mapper
+from fairway.pipeline.stages.deduplicated import DEDUPLICATED
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import WAKU_SDS
 
@@ -109,16 +111,16 @@ def test_a_message_that_is_nearly_all_of_an_archive_takes_no_more_memory_than_ot
     channel.message("alice", bytes(1_000))
     (_, waku) = channel.sent[0]
     rows = pa.RecordBatch.from_pylist(
-        [{"payload": waku.payload, "content_topic": waku.content_topic, "timestamp": 0, "message_hash": b""}] * 100,
-        schema=pa.schema([field for field in schema_of("waku_messages") if field.name != "copies"]),
+        [{"payload": waku.payload, "content_topic": waku.content_topic, "timestamp_ns": 0, "message_hash": b""}] * 100,
+        schema=pa.schema([field for field in exact_schema(DEDUPLICATED) if field.name != "copies"]),
     )
-    (decoded,) = sds_mapper()(iter([rows]))
+    (decoded,) = decoding_mapper(Profile.WAKU)(iter([rows]))
     copies = pa.Table.from_batches([decoded]).drop_columns(["status", "error"])
     place = copies.column_names.index
 
     def blobs():
         for number in range(300):
-            table = copies.set_column(place("timestamp"), "timestamp", pa.array([number % 7] * 100, pa.int64()))
+            table = copies.set_column(place("timestamp_ns"), "timestamp_ns", pa.array([number % 7] * 100, pa.int64()))
             hashes = pa.array([b"%05d" % (number * 100 + each) for each in range(100)], pa.binary())
             table = table.set_column(place("message_hash"), "message_hash", hashes)
             yield from cut(table, np.zeros(100, np.uint16), 1, "sds")
@@ -142,9 +144,11 @@ def test_a_message_that_is_nearly_all_of_an_archive_takes_no_more_memory_than_ot
         pa.set_memory_pool(before)
     assert 0 < pool.max_memory() < 16 << 20
     names = [told["file"] for told in notes if told.get("table") == "sds_messages"]
-    found = pa.concat_tables(files.read("sds_messages", names, ["sightings", "sighting", "timestamp", "message_hash"]))
+    found = pa.concat_tables(
+        files.read("sds_messages", names, ["sightings", "sighting", "timestamp_ns", "message_hash"])
+    )
     assert found["sightings"].unique().to_pylist() == [30_000]
-    ordered = found.sort_by([("timestamp", "ascending"), ("message_hash", "ascending")])
+    ordered = found.sort_by([("timestamp_ns", "ascending"), ("message_hash", "ascending")])
     assert ordered["sighting"].to_pylist() == list(range(1, 30_001))
     (sample,) = (told["sample"] for told in notes if "sample" in told)
     assert {tuple(place) for place in sample["places"]} == {("team", channel.lamport)}

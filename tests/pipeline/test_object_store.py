@@ -29,7 +29,7 @@ def messages(*numbers: int) -> pa.Table:
             "content_topic": f"/tests/1/{number % 2}/proto",
             "payload": b"%d" % number,
             "version": 0,
-            "timestamp": 1_000 + number,
+            "timestamp_ns": 1_000 + number,
         }
         for number in numbers
     ]

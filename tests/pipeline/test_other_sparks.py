@@ -125,7 +125,7 @@ for name, value in {settings}.items():
     spark.conf.set(name, value)
 register(spark)
 path = sources[0].partition("sqlite:")[2]
-decoded = spark.read.format("waku").load(path).transform(stages.sds_messages)
+decoded = spark.read.format("waku").load(path).transform(stages.decoded)
 assert decoded.where("status = 'ok'").count() == 8
 print(run(sources, out).balance)  # in the active session
 print("exit code", job.main(["--source", "parquet:" + path, "--out", out + "-of-no-table"]))

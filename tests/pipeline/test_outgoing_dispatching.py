@@ -90,7 +90,7 @@ class Node:
     def known(self):
         for (_, sender, place), stamp in zip(self.sent, self.stamps, strict=True):
             yield message_of(
-                {"content_topic": TOPIC, "payload": f"{sender}/{place}".encode(), "timestamp": stamp, "version": 0},
+                {"content_topic": TOPIC, "payload": f"{sender}/{place}".encode(), "timestamp_ns": stamp, "version": 0},
                 Shards(),
             )
 
@@ -120,7 +120,7 @@ def plan(path, counts: dict[str, int], limit: int, ephemeral: Mapping[str, str |
                     "epoch": epoch,
                     "not_before_ms": epoch * EPOCH_MS,
                     "message_hash": message_hash(SHARD, waku),
-                    "timestamp": stamp,
+                    "timestamp_ns": stamp,
                     "content_topic": TOPIC,
                     "pubsub_topic": SHARD,
                     "payload": payload,
@@ -299,7 +299,7 @@ def test_what_leaves_late_is_stamped_once_more_and_keeps_that_stamp_over_a_crash
         found = list(ledger.read())
     assert [receipt.sent_hash for receipt in found] == node.hashes[1:]
     assert all(receipt.status is ReceiptStatus.SENT for receipt in found)
-    assert [receipt.timestamp for receipt in found] == [START_MS * 1_000_000, START_MS * 1_000_000 + 1]
+    assert [receipt.timestamp_ns for receipt in found] == [START_MS * 1_000_000, START_MS * 1_000_000 + 1]
 
 
 def test_an_epoch_that_is_too_far_off_is_left_to_another_attempt(tmp_path):
@@ -324,4 +324,4 @@ def test_a_ledger_of_before_gets_the_columns_that_it_lacks(tmp_path):
         ledger.restamp(bytes(32), 6, b"hash")
         found = ledger.find(bytes(32))
     assert found is not None
-    assert (found.timestamp, found.sent_timestamp, found.sent_hash) == (5, 6, b"hash")
+    assert (found.timestamp_ns, found.sent_timestamp_ns, found.sent_hash) == (5, 6, b"hash")

@@ -98,7 +98,7 @@ def test_a_schedule_keeps_the_one_limit_of_all_senders_and_lets_nothing_ephemera
     for own in by_sender.values():
         own.sort(key=lambda row: row.place)
         assert [row.place for row in own] == list(range(len(own)))
-        stamps = [row.timestamp for row in own]
+        stamps = [row.timestamp_ns for row in own]
         assert stamps == sorted(set(stamps))
 
 
@@ -138,12 +138,12 @@ def test_what_goes_out_comes_in_again_as_it_was_and_bad_rows_say_why(spark):
     planned = scheduled(outgoing, 5, epoch_ms=1_000, start_ms=START_MS).localCheckpoint()
     assert planned.schema.simpleString() == spark.createDataFrame([], SCHEDULED).schema.simpleString()
     for row in planned.limit(5).collect():
-        waku = WakuMessage(payload=bytes(row.payload), content_topic=row.content_topic, timestamp_ns=row.timestamp)
+        waku = WakuMessage(payload=bytes(row.payload), content_topic=row.content_topic, timestamp_ns=row.timestamp_ns)
         assert bytes(row.message_hash) == message_hash(row.pubsub_topic, waku)
 
-    decoded = stages.sds_messages(planned, keys=KEYS)
+    decoded = stages.decoded(planned, keys=KEYS)
     assert decoded.where("status <> 'ok'").count() == 0
-    unique = stages.unique_messages(decoded)
+    unique = stages.unique_messages(stages.sds_messages(decoded))
     missing = stages.missing_messages(unique)
     assert missing.count() == 0
     delivered = stages.delivered(unique, stages.reassembled(unique, config=_reading()))

@@ -42,7 +42,7 @@ SCHEMA = pa.schema(
         ("content_topic", pa.string()),
         ("payload", pa.binary()),
         ("version", pa.int32()),
-        ("timestamp", pa.int64()),
+        ("timestamp_ns", pa.int64()),
         ("meta", pa.binary()),
         ("source", pa.string()),
     ]
@@ -78,7 +78,7 @@ class Poison:
             "content_topic": TOPIC,
             "payload": payload,
             "version": 0,
-            "timestamp": START_NS + number * 1_000_000,
+            "timestamp_ns": START_NS + number * 1_000_000,
             "meta": None,
             "source": "store",
         } | columns
@@ -86,7 +86,7 @@ class Poison:
             message = WakuMessage(
                 payload=row["payload"] or b"",
                 content_topic=row["content_topic"] or "",
-                timestamp_ns=row["timestamp"],
+                timestamp_ns=row["timestamp_ns"],
                 meta=row["meta"],
             )
             row["message_hash"] = message_hash(row["pubsub_topic"] or "", message)
@@ -187,8 +187,8 @@ def hostile_rows(poison):
     poison.add("not-sds", None, message_hash=b"no payload")
     poison.add("not-sds", b"", message_hash=b"empty payload")
     for stamp in (-(2**63), -1, 0, FAR):
-        poison.sds("ok", columns={"timestamp": stamp, "content_topic": "\0\n🛶"})
-        poison.sds("ok", content=None, causal_history=(HistoryEntry("id-1"),), columns={"timestamp": stamp})
+        poison.sds("ok", columns={"timestamp_ns": stamp, "content_topic": "\0\n🛶"})
+        poison.sds("ok", content=None, causal_history=(HistoryEntry("id-1"),), columns={"timestamp_ns": stamp})
     for name in ("content_topic", "pubsub_topic", "source"):
         poison.sds("ok", columns={name: None})
     poison.sds("ok", columns={"version": -(2**31)})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.options import IdRule, Profile, SegmentationConfig
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED
 from fairway.pipeline.stages.reassembled import (
     ARCHIVE_SEGMENTATION,
@@ -53,7 +53,7 @@ def sending(
                     IdRule.UNIQUE, sender_id="alice", lamport=stamp, content=part.content, now_ms=0, sequence=0
                 ),
                 "lamport": stamp,
-                "timestamp": stamp * SECOND,
+                "timestamp_ns": stamp * SECOND,
                 "is_parity": header.is_parity,
                 "segment_index": header.index,
                 "content": part.content,
@@ -109,8 +109,8 @@ def test_segments_give_their_payload():
             "rebuilt_ids": [],
             "guessed_ids": [],
             "lamport": 1_000,
-            "first_seen": 1_000 * SECOND,
-            "last_seen": 1_010 * SECOND,
+            "first_seen_ns": 1_000 * SECOND,
+            "last_seen_ns": 1_010 * SECOND,
         }
     ]
 
@@ -297,7 +297,7 @@ def test_the_same_payload_sent_twice_is_two_messages_each_with_its_own_losses():
     first, second = sending(PAYLOAD, lamport=1_000), sending(PAYLOAD, lamport=9_000)
     results = reassemble(first[:4] + first[5:] + second[1:])
     assert [result["outcome"] for result in results] == ["complete", "complete"]
-    by_time = sorted(results, key=lambda result: result["first_seen"])
+    by_time = sorted(results, key=lambda result: result["first_seen_ns"])
     assert by_time[0]["rebuilt_ids"] == [first[4]["message_id"]]
     assert by_time[1]["rebuilt_ids"] == [second[0]["message_id"]]
     assert not set(by_time[0]["sds_ids"]) & set(by_time[1]["sds_ids"])
@@ -320,7 +320,7 @@ def test_whatever_comes_the_payload_is_right_or_there_is_none(size, data):
 
 def as_sds(rows: list[dict]) -> pa.Table:
     """Return rows of ``sds_messages`` with the segments that are given."""
-    schema = arrow_schema(table_named("sds_messages").schema)
+    schema = exact_schema(table_named("sds_messages").schema)
     return pa.Table.from_pylist([dict.fromkeys(schema.names) | row for row in rows], schema)
 
 

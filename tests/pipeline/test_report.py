@@ -182,11 +182,11 @@ def test_the_report_tells_what_was_said_and_what_was_lost(spark, made, tmp_path)
 def test_the_stages_can_be_used_one_by_one_on_the_source_waku(spark, made):
     register(spark)
     waku_messages = spark.read.format("waku").option("minPartitions", 3).load(str(made.path))
-    sds = waku_messages.transform(stages.sds_messages).persist()
-    quarantined = sds.transform(stages.quarantine).collect()
+    decoded = waku_messages.transform(stages.decoded).persist()
+    quarantined = decoded.transform(stages.quarantine).collect()
     assert sorted(row.status for row in quarantined) == ["bad-segment", "no-id", "not-sds", "not-sds"]
 
-    unique = sds.transform(stages.unique_messages).persist()
+    unique = decoded.transform(stages.sds_messages).transform(stages.unique_messages).persist()
     missing = unique.transform(stages.missing_messages).collect()
     assert {row.message_id for row in missing} == {
         message.message_id for message in (made.lost, made.lost_piece, made.broken[1])
@@ -220,7 +220,7 @@ def test_the_stages_can_be_used_one_by_one_on_the_source_waku(spark, made):
     reassembled = stages.reassembled(unique)
     payloads = stages.delivered(unique, reassembled).where("segments > 1").collect()
     assert [bytes(row.payload) for row in payloads] == [made.picture]
-    sds.unpersist()
+    decoded.unpersist()
     unique.unpersist()
     assert sorted(payloads[0].sds_ids) == sorted(
         piece.message_id for piece in made.pieces if piece is not made.lost_piece

@@ -28,7 +28,7 @@ def tables_of(path: Path, **tables: list[dict]) -> RunTables:
 
 def test_topics_beyond_the_bound_are_counted_together(tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "MOST_TOPICS", 2)
-    rows = [{"timestamp": 1, "content_topic": f"/{row}", "sources": ["a"]} for row in (0, 1, 2, 3, 0)]
+    rows = [{"timestamp_ns": 1, "content_topic": f"/{row}", "sources": ["a"]} for row in (0, 1, 2, 3, 0)]
     tables = tables_of(tmp_path, waku_messages=rows)
     found = stores.store_lacks(tables, ["b"], 9, None)
     assert [(told.content_topic, told.lacked, told.of) for told in found.topics] == [
@@ -40,18 +40,18 @@ def test_topics_beyond_the_bound_are_counted_together(tmp_path, monkeypatch):
 
 def test_the_axis_of_a_sample_holds_all_messages_and_no_time_without_any(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "SAMPLE", 200)
-    rows = [{"timestamp": BEGIN + place * SECOND, "payload_bytes": 1} for place in range(1_000)]
+    rows = [{"timestamp_ns": BEGIN + place * SECOND, "payload_bytes": 1} for place in range(1_000)]
     tables = tables_of(tmp_path, waku_messages=rows, sds_messages=rows)
     told = figures.traffic(tables, figures.time_axis(tables))
     assert (told.outside, sum(told.messages)) == (0, 1_000)
     assert told.axis.begin_ns == BEGIN
-    assert 0 < told.axis.end_ns - rows[-1]["timestamp"] <= 60_000
+    assert 0 < told.axis.end_ns - rows[-1]["timestamp_ns"] <= 60_000
 
 
 @pytest.mark.parametrize("timestamp", [EARLIEST, LATEST])
 def test_the_ends_of_time_stay_off_the_axis(tmp_path, timestamp):
     times = [BEGIN + place * SECOND for place in range(100)]
-    rows = [{"timestamp": time, "payload_bytes": 1} for time in [*times, timestamp]]
+    rows = [{"timestamp_ns": time, "payload_bytes": 1} for time in [*times, timestamp]]
     tables = tables_of(tmp_path, waku_messages=rows, sds_messages=rows)
     told = figures.traffic(tables, figures.time_axis(tables))
     assert (told.outside, sum(told.messages)) == (1, 100)
@@ -60,7 +60,7 @@ def test_the_ends_of_time_stay_off_the_axis(tmp_path, timestamp):
 
 @pytest.mark.parametrize("timestamps", [[EARLIEST], [LATEST], [EARLIEST, LATEST]])
 def test_an_archive_of_nothing_but_the_ends_of_time_is_drawn(tmp_path, timestamps):
-    rows = [{"timestamp": timestamp, "payload_bytes": 1} for timestamp in timestamps]
+    rows = [{"timestamp_ns": timestamp, "payload_bytes": 1} for timestamp in timestamps]
     tables = tables_of(tmp_path, waku_messages=rows, sds_messages=rows)
     told = figures.traffic(tables, figures.time_axis(tables))
     assert (told.outside, sum(told.messages), sum(told.bytes)) == (0, len(rows), len(rows))

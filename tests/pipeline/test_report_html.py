@@ -68,8 +68,8 @@ def gap(channel: str, number: int) -> dict:
         "message_id": f"gone-{number}",
         "sender_id": None,
         "cited_by": number,
-        "first_cited": BEGIN + number * SECOND,
-        "last_cited": BEGIN + 60 * SECOND,
+        "first_cited_ns": BEGIN + number * SECOND,
+        "last_cited_ns": BEGIN + 60 * SECOND,
     }
 
 
@@ -79,16 +79,16 @@ def contents() -> dict[str, list[dict]]:
     return {
         "waku_messages": [
             {
-                "timestamp": time,
+                "timestamp_ns": time,
                 "content_topic": f"/{row % 2}{HOSTILE}",
                 "sources": ["a", HOSTILE] if row < 51 else ["a"],
             }
             for row, time in enumerate([*times, 0, BEGIN + SECOND])
         ],
         "sender_stats": [sender("alice", 10, 2), sender("bob", 40, 5, 1), sender(HOSTILE, 90, 0), sender(None, 0, 3)],
-        "sds_messages": [{"timestamp": time, "payload_bytes": 100} for time in [*times, 0]],
+        "sds_messages": [{"timestamp_ns": time, "payload_bytes": 100} for time in [*times, 0]],
         "quarantine": [
-            {"timestamp": BEGIN + SECOND, "status": "undecodable", "error": f"bad {HOSTILE}", "payload_bytes": 7}
+            {"timestamp_ns": BEGIN + SECOND, "status": "undecodable", "error": f"bad {HOSTILE}", "payload_bytes": 7}
         ],
         "channel_stats": [stats("tiny", 1, 1), stats(HOSTILE, 10, 90), stats(LONG, 50, 5, 3), *many],
         "missing_messages": [gap(HOSTILE, number) for number in range(1, 41)],
@@ -268,7 +268,12 @@ def test_what_does_not_fit_is_left_out_from_the_end_and_said(tmp_path, monkeypat
     rng = random.Random(1)
     tables = contents()
     tables["sds_ordered"] = [
-        {"channel_id": "tiny", "message_id": rng.randbytes(32).hex(), "timestamp": BEGIN + number, "status": "complete"}
+        {
+            "channel_id": "tiny",
+            "message_id": rng.randbytes(32).hex(),
+            "timestamp_ns": BEGIN + number,
+            "status": "complete",
+        }
         for number in range(5_000)
     ]
     monkeypatch.setattr(embedding, "MOST_BYTES", 100_000)
@@ -310,7 +315,7 @@ def test_what_is_held_up_behind_lost_messages_is_said(tmp_path):
 
 def test_why_messages_are_lost_is_said_as_far_as_an_archive_proves_it(tmp_path):
     def lost(number: int, **told) -> dict:
-        cited = {"cited_by": 2, "first_cited": BEGIN, "last_cited": BEGIN + SECOND}
+        cited = {"cited_by": 2, "first_cited_ns": BEGIN, "last_cited_ns": BEGIN + SECOND}
         return {"channel_id": "team", "message_id": f"m{number}", **cited} | told
 
     def citing(sender_id: str, *cited: str, kind: str = "content") -> dict:
@@ -334,14 +339,14 @@ def test_why_messages_are_lost_is_said_as_far_as_an_archive_proves_it(tmp_path):
         "only its author, often": lost(6, sender_id="alice", **by_alice, **many),
         "one cites it, its author is not named": lost(7, **by_alice),
         "only its author, and nobody wrote later": lost(8, sender_id="alice", **by_alice)
-        | {"first_cited": BEGIN + 100 * SECOND},
+        | {"first_cited_ns": BEGIN + 100 * SECOND},
         "only its author, and an ephemeral message": lost(9, sender_id="alice", **by_alice, **many),
     }
     tables = {
         "missing_messages": list(cases.values()),
-        "quarantine": [{"message_hash": b"q" * 32, "status": "not-for-us", "payload_bytes": 1, "timestamp": BEGIN}],
+        "quarantine": [{"message_hash": b"q" * 32, "status": "not-for-us", "payload_bytes": 1, "timestamp_ns": BEGIN}],
         "sender_stats": [
-            sender(name, 1, 0) | {"channel_id": "team", "last_seen": BEGIN + seconds * SECOND}
+            sender(name, 1, 0) | {"channel_id": "team", "last_seen_ns": BEGIN + seconds * SECOND}
             for name, seconds in (("alice", 200), ("bob", 50), (None, None))
             if seconds is not None
         ],
@@ -373,7 +378,7 @@ def test_what_was_wrong_when_a_lost_message_was_first_cited_is_said_beside_its_c
     epoch_ms = BEGIN // 1_000_000 // 600_000 * 600_000
     out_at = BEGIN + 80 * SECOND  # the second store lacked the second half
     rows = [
-        gap("tiny", number) | {"sender_id": sender_id, "first_cited": at}
+        gap("tiny", number) | {"sender_id": sender_id, "first_cited_ns": at}
         for number, (sender_id, at) in enumerate(
             [("loud", BEGIN + SECOND), ("calm", BEGIN + SECOND), ("calm", out_at), ("loud", out_at), (None, out_at)]
         )
@@ -433,7 +438,7 @@ def test_causes_are_counted_and_say_what_to_do(tmp_path):
 def test_red_is_only_what_something_can_be_done_about(tmp_path):
     quiet = {
         "channel_stats": [stats("tiny", 100, 0)],
-        "quarantine": [{"timestamp": BEGIN, "status": "not-sds", "error": "x", "payload_bytes": 7}],
+        "quarantine": [{"timestamp_ns": BEGIN, "status": "not-sds", "error": "x", "payload_bytes": 7}],
         "sds_ordered": [{"channel_id": "tiny", "sender_id": "a", "status": "waiting"}],
         "rate_utilisation": [
             {"sender_id": "a", "epoch_start_ms": 0, "messages": 100, "limit": 100, "pct": 100.0, "channels": 1}

@@ -32,8 +32,8 @@ def statistics(channel: str, content: int, missing: int, **more: Any) -> dict[st
         "acknowledged": content,
         "delivered": content,
         "delivered_bytes": content,
-        "first_seen": BEGIN,
-        "last_seen": BEGIN + content * SECOND,
+        "first_seen_ns": BEGIN,
+        "last_seen_ns": BEGIN + content * SECOND,
         **figures,
         **more,
     }
@@ -45,7 +45,7 @@ def message(channel: str, number: int) -> dict[str, Any]:
         "sender_id": ("alice", "bob")[number % 2],
         "message_id": f"{number:064x}",
         "message_hash": number.to_bytes(32),
-        "timestamp": BEGIN + number * SECOND,
+        "timestamp_ns": BEGIN + number * SECOND,
         "status": "waiting" if number % 3 == 0 else "complete",
     }
 
@@ -56,8 +56,8 @@ def lost(channel: str, number: int, sender_id: str) -> dict[str, Any]:
         "message_id": f"lost-{channel}-{number}",
         "sender_id": sender_id,
         "cited_by": 1 + number,
-        "first_cited": BEGIN + number * SECOND,
-        "last_cited": BEGIN + number * SECOND,
+        "first_cited_ns": BEGIN + number * SECOND,
+        "last_cited_ns": BEGIN + number * SECOND,
         "first_cited_by": "bob",
         "last_cited_by": "bob",
     }
@@ -82,14 +82,19 @@ def page_file(tmp_path_factory) -> Path:
         "waku_messages": [
             {
                 "message_hash": number.to_bytes(32),
-                "timestamp": BEGIN + number * SECOND,
+                "timestamp_ns": BEGIN + number * SECOND,
                 "content_topic": "/team",
                 "sources": ["a", "b"] if number < 100 else ["a"],
             }
             for number in range(200)
         ],
         "sds_messages": [
-            {"timestamp": BEGIN + number * SECOND, "payload_bytes": 9, "channel_id": "team", "content_topic": "/team"}
+            {
+                "timestamp_ns": BEGIN + number * SECOND,
+                "payload_bytes": 9,
+                "channel_id": "team",
+                "content_topic": "/team",
+            }
             for number in range(200)
         ],
         "store_completeness": [

@@ -61,19 +61,19 @@ def run_folder(path, messages):
             "content_topic": message.content_topic,
             "payload": message.payload,
             "version": message.version or 0,
-            "timestamp": message.timestamp_ns,
+            "timestamp_ns": message.timestamp_ns,
             "meta": message.meta,
             "channel_id": "harbour",
         }
         for message_hash, message in messages
     ]
     for name, columns in {
-        "waku_messages": ("message_hash", "content_topic", "payload", "version", "timestamp", "meta"),
+        "waku_messages": ("message_hash", "content_topic", "payload", "version", "timestamp_ns", "meta"),
         "sds_messages": ("content_topic", "channel_id"),
     }.items():
         place = path / "tables" / name
         place.mkdir(parents=True)
-        types = {"timestamp": pa.int64(), "meta": pa.binary(), "version": pa.int32()}
+        types = {"timestamp_ns": pa.int64(), "meta": pa.binary(), "version": pa.int32()}
         arrays = {column: pa.array([row[column] for row in rows], types.get(column)) for column in columns}
         pq.write_table(pa.table(arrays), place / "part-0.parquet")
     manifest = {

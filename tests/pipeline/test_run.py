@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,6 +35,7 @@ from fairway.pipeline.run.attempt import step_names
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import RunProgress
 from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.schema import types_of
 from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.tables import TABLES, table_named
 from fairway.protocol.encryption import AesGcm
@@ -206,12 +208,25 @@ def test_the_job_tells_what_the_report_tells(finished, tmp_path, capsys):
     assert report_job.main(["--out", str(tmp_path / "none")]) == 2
 
 
+def unix_micros(instant):
+    return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
 @pytest.mark.parametrize("name", ["sds_messages", "delivered"])
 def test_a_table_is_a_dataframe_of_spark(name, spark, finished):
     tables = RunTables(finished.summary.folder)
     frame = tables.dataframe(spark, name)
     assert frame.columns == list(table_named(name).columns)
-    assert sorted(repr(row.asDict(recursive=True)) for row in frame.collect()) == sorted(map(repr, tables.all(name)))
+    # Python has instants of Spark without their zone.
+    columns = [name for name, kind in types_of(table_named(name).schema).items() if kind != "timestamp"]
+    instants = [f"unix_micros({column}) AS {column}" for column in frame.columns if column not in columns]
+    found = frame.selectExpr(*columns, *instants).collect()
+    expected = [
+        {column: row[column] for column in columns}
+        | {column: unix_micros(row[column]) for column in frame.columns if column not in columns}
+        for row in tables.all(name)
+    ]
+    assert sorted(repr(row.asDict(recursive=True)) for row in found) == sorted(map(repr, expected))
 
 
 @pytest.mark.parametrize("name", [table.name for table in TABLES])
@@ -228,13 +243,17 @@ def test_a_table_is_a_dataframe_of_pandas(name, finished):
 
 def test_pandas_gets_the_wanted_columns_and_rows_with_exact_times(finished):
     tables = RunTables(finished.out)
-    asked = tables.pandas("ack_latency", ["sender_id", "acked_at"], ds.field("channel_id") == "team")
+    asked = tables.pandas("ack_latency", ["sender_id", "acked_at_ns"], ds.field("channel_id") == "team")
     told = [row for row in tables.all("ack_latency") if row["channel_id"] == "team"]
-    assert {row["acked_at"] is None for row in told} == {True, False}
+    assert {row["acked_at_ns"] is None for row in told} == {True, False}
     assert asked["sender_id"].tolist() == [row["sender_id"] for row in told]
-    assert [None if pd.isna(at) else at for at in asked["acked_at"]] == [row["acked_at"] for row in told]
-    nothing = tables.pandas("ack_latency", ["acked_at"], ds.field("channel_id") == "nowhere")
-    assert (list(nothing), len(nothing), nothing["acked_at"].dtype) == (["acked_at"], 0, asked["acked_at"].dtype)
+    assert [None if pd.isna(at) else at for at in asked["acked_at_ns"]] == [row["acked_at_ns"] for row in told]
+    nothing = tables.pandas("ack_latency", ["acked_at_ns"], ds.field("channel_id") == "nowhere")
+    assert (list(nothing), len(nothing), nothing["acked_at_ns"].dtype) == (
+        ["acked_at_ns"],
+        0,
+        asked["acked_at_ns"].dtype,
+    )
 
 
 def test_messages_come_out_as_files_lines_and_rows(finished, tmp_path):
@@ -257,7 +276,7 @@ def test_messages_come_out_as_files_lines_and_rows(finished, tmp_path):
 
 def test_no_key_is_in_a_plan_or_in_the_folder(spark, made, finished, capsys):
     source = open_source(spark, made.sources[1].removeprefix("b="))
-    for plan in (stages.sds_messages(source, None, keys=made.keys), stages.bloom_evidence(source, keys=made.keys)):
+    for plan in (stages.decoded(source, keys=made.keys), stages.bloom_evidence(source, keys=made.keys)):
         plan.explain("extended")
     shown = capsys.readouterr().out
     assert "mapinarrow" in shown.lower()

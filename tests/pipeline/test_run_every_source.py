@@ -291,7 +291,8 @@ def test_every_option_of_the_format_selects_what_it_says(spark, sqlite, parquet,
     def read(**options):
         found = spark.read.format("waku").options(**options).load(sqlite)
         return sorted(
-            (row.timestamp, bytes(row.message_hash)) for row in found.select("timestamp", "message_hash").collect()
+            (row.timestamp_ns, bytes(row.message_hash))
+            for row in found.select("timestamp_ns", "message_hash").collect()
         )
 
     def offset(message):
@@ -318,8 +319,8 @@ def test_every_option_of_the_format_selects_what_it_says(spark, sqlite, parquet,
         == of_team
     )
     for uri in (sqlite, parquet):
-        found = open_source(spark, uri, channels=["team", "none"]).select("timestamp", "message_hash").collect()
-        assert sorted((row.timestamp, bytes(row.message_hash)) for row in found) == of_team
+        found = open_source(spark, uri, channels=["team", "none"]).select("timestamp_ns", "message_hash").collect()
+        assert sorted((row.timestamp_ns, bytes(row.message_hash)) for row in found) == of_team
     gone = json.dumps({"timestamp": 1, "hash": "ab" * 32})
     assert read(startingOffsets=gone, failOnDataLoss="false") == places
     with pytest.raises(Exception, match="dropped unread"):

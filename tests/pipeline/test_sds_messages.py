@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.options import Profile
-from fairway.pipeline.stages import Status, sds_mapper
+from fairway.pipeline.stages import Status, decoding_mapper
 from fairway.wire.sds import NIM_SDS, WAKU_SDS
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 from made_messages import message, segment
@@ -24,7 +24,7 @@ def batch(payloads: list[bytes | None]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
             "message_hash": pa.array([b"%032d" % number for number in range(len(payloads))], pa.binary()),
-            "timestamp": pa.array(range(len(payloads)), pa.int64()),
+            "timestamp_ns": pa.array(range(len(payloads)), pa.int64()),
             "content_topic": pa.array(["/app/1/team/proto"] * len(payloads), pa.string()),
             "payload": pa.array(payloads, pa.binary()),
         }
@@ -32,7 +32,7 @@ def batch(payloads: list[bytes | None]) -> pa.RecordBatch:
 
 
 def decoded(*payloads: bytes | None, profile: Profile = Profile.WAKU, encryption=None) -> list[dict]:
-    (result,) = sds_mapper(profile, encryption=encryption)(iter([batch(list(payloads))]))
+    (result,) = decoding_mapper(profile, encryption=encryption)(iter([batch(list(payloads))]))
     return result.to_pylist()
 
 
@@ -42,7 +42,7 @@ def test_a_message_becomes_a_row_with_everything_but_its_bloom_filter():
     (row,) = decoded(payload)
     assert row == {
         "message_hash": b"%032d" % 0,
-        "timestamp": 0,
+        "timestamp_ns": 0,
         "content_topic": "/app/1/team/proto",
         "payload_bytes": len(payload),
         "status": "ok",
@@ -156,7 +156,7 @@ def test_batches_of_any_size_come_out_row_for_row(sizes):
     payloads = [wire(message_id=f"m{number}") for number in range(sum(sizes))]
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
     batches = [batch(payloads[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
-    results = list(sds_mapper()(iter(batches)))
+    results = list(decoding_mapper(Profile.WAKU)(iter(batches)))
     found = [message_id for result in results for message_id in result.column("message_id").to_pylist()]
     assert found == [f"m{number}" for number in range(sum(sizes))]
     assert len({tuple(result.schema) for result in results}) <= 1
@@ -165,7 +165,7 @@ def test_batches_of_any_size_come_out_row_for_row(sizes):
 def test_small_batches_are_decoded_together_and_large_ones_alone():
     small = [batch([wire()] * 1_000) for _ in range(9)]
     large = [batch([wire(content=bytes(100_000))] * 100) for _ in range(2)]
-    results = list(sds_mapper()(iter(small + large)))
+    results = list(decoding_mapper(Profile.WAKU)(iter(small + large)))
     assert [result.num_rows for result in results] == [4_000, 4_000, 1_100, 100]
 
 
@@ -179,6 +179,6 @@ def test_no_payload_makes_the_mapper_fail(payloads):
 def test_the_mapper_can_be_shipped_to_executors():
     from pyspark import cloudpickle
 
-    mapper = pickle.loads(cloudpickle.dumps(sds_mapper(Profile.WAKU, encryption=Mirror())))
+    mapper = pickle.loads(cloudpickle.dumps(decoding_mapper(Profile.WAKU, encryption=Mirror())))
     (result,) = mapper(iter([batch([Mirror().encrypt(wire())])]))
     assert result.column("status").to_pylist() == ["ok"]

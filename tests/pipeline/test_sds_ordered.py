@@ -30,7 +30,7 @@ def unique(spark):
                 "channel_id": channel_id,
                 "message_id": message_id,
                 "lamport": lamport,
-                "timestamp": number,
+                "timestamp_ns": number,
                 "causal_history": [(cited, None, None) for cited in history],
                 "kind": "sync" if message_id.startswith("sync-") else "content",
             }

@@ -84,7 +84,7 @@ from fairway.pipeline.session import session_or_own
 from fairway.pipeline.sources import open_source
 print(find_java().found_in)
 with session_or_own(None, little_java=True) as spark:
-    table = open_source(spark, sys.argv[1]).transform(stages.sds_messages)
+    table = open_source(spark, sys.argv[1]).transform(stages.decoded)
     print(sorted(row.sender_id for row in table.collect()))
 """
 

@@ -31,7 +31,7 @@ OK = SendResult(accepted=True)
 
 
 def row(number: int, **others) -> dict:
-    return {"content_topic": TOPIC, "payload": b"%d" % number, "timestamp": 1_000 + number, **others}
+    return {"content_topic": TOPIC, "payload": b"%d" % number, "timestamp_ns": 1_000 + number, **others}
 
 
 def hash_of(number: int) -> bytes:
@@ -92,7 +92,7 @@ def test_each_row_is_sent_in_its_order_and_has_a_receipt(tmp_path):
     assert [(receipt.message_hash, receipt.status, receipt.attempts) for receipt in found] == [
         (hash_of(number), ReceiptStatus.SENT, 1) for number in range(5)
     ]
-    assert (found[3].pubsub_topic, found[3].content_topic, found[3].timestamp) == (SHARD, TOPIC, 1_003)
+    assert (found[3].pubsub_topic, found[3].content_topic, found[3].timestamp_ns) == (SHARD, TOPIC, 1_003)
     assert found[3].first_at_ms <= (found[3].settled_at_ms or 0)
 
 
@@ -168,7 +168,7 @@ def test_what_is_refused_for_good_is_not_tried_again(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (row(1, timestamp=None), "no timestamp"),
+        (row(1, timestamp_ns=None), "no timestamp_ns"),
         (row(1, payload=None), "no payload"),
         (row(1, content_topic=None), "no content_topic"),
         (row(1, content_topic="somewhere"), "has no shard"),
@@ -232,7 +232,7 @@ def test_the_writer_gives_a_late_row_the_time_at_which_it_leaves_if_it_is_told_t
     assert writer(tmp_path, restampAfter="10").write(iter(BATCHES)).outcome == DispatchCounts(found=3)
     found = receipts(tmp_path / "r.db")
     assert [receipt.message_hash for receipt in found] == [hash_of(number) for number in (1, 2, 3)]
-    assert all((receipt.sent_timestamp or 0) > 1_700_000_000 * 10**9 for receipt in found)
+    assert all((receipt.sent_timestamp_ns or 0) > 1_700_000_000 * 10**9 for receipt in found)
 
 
 def test_receipts_are_a_table(tmp_path):
@@ -249,7 +249,7 @@ def test_a_path_that_keeps_nothing_is_named(tmp_path):
         ReceiptLedger(tmp_path / "missing" / "r.db")
 
 
-def writer(tmp_path, columns=("content_topic", "payload", "timestamp"), *, stream=False, overwrite=False, **options):
+def writer(tmp_path, columns=("content_topic", "payload", "timestamp_ns"), *, stream=False, overwrite=False, **options):
     from pyspark.sql.types import StringType, StructField, StructType
 
     schema = StructType([StructField(name, StringType()) for name in columns])

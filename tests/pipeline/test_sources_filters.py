@@ -24,7 +24,7 @@ from fairway.pipeline.sources.filters import push_filters
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.storage.archive import MAX_TIMESTAMP_NS, MIN_TIMESTAMP_NS
 
-TIME, TOPIC, SHARD = ("timestamp",), ("content_topic",), ("pubsub_topic",)
+TIME, TOPIC, SHARD = ("timestamp_ns",), ("content_topic",), ("pubsub_topic",)
 EVERYTHING = Selection()
 
 

@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 from fairway.errors import ConfigurationError
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline import stages
-from fairway.pipeline.schema import columns_of
+from fairway.pipeline.schema import columns_of, exact_ddl
 from fairway.pipeline.sources import WAKU_MESSAGES
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
 from fairway.pipeline.tables import table_named
@@ -34,7 +34,7 @@ def sds(spark):
             "channel_id": "team",
             "kind": "content",
             "sender_id": "alice",
-            "timestamp": 0,
+            "timestamp_ns": 0,
             "payload_bytes": 100,
             "history_bytes": 0,
             "repair_bytes": 0,
@@ -68,7 +68,7 @@ def test_a_message_is_kept_once_with_every_store_that_had_it(spark):
             row(b"3", "a", timestamp=9, payload=b"late"),
             row(b"3", "b", timestamp=8, payload=b"early"),
         ],
-        WAKU_MESSAGES,
+        exact_ddl(WAKU_MESSAGES),
     )
     kept = {bytes(row.message_hash): row for row in table.transform(stages.deduplicated).collect()}
     assert {digest: (row.sources, row.copies) for digest, row in kept.items()} == {
@@ -86,26 +86,25 @@ def test_a_message_is_kept_once_with_every_store_that_had_it(spark):
 
 
 def test_what_else_stands_under_an_id_is_in_the_quarantine(spark):
-    schema = stages.SDS_MESSAGES.replace("payload_bytes", "sources array<string>, payload_bytes", 1)
+    schema = stages.DECODED
     defaults: dict[str, object] = dict.fromkeys(columns_of(schema))
     defaults |= {"status": "ok", "kind": "content", "channel_id": "team", "sources": ["a"]}
     given: list[dict[str, object]] = [
-        {"message_id": "m1", "sender_id": "alice", "content": b"first", "timestamp": 2},
-        {"message_id": "m1", "sender_id": "mallory", "content": b"first", "timestamp": 3},
-        {"message_id": "m1", "sender_id": "alice", "content": b"first", "timestamp": 4},
-        {"message_id": "m2", "sender_id": "alice", "content": b"second", "timestamp": 5},
+        {"message_id": "m1", "sender_id": "alice", "content": b"first", "timestamp_ns": 2},
+        {"message_id": "m1", "sender_id": "mallory", "content": b"first", "timestamp_ns": 3},
+        {"message_id": "m1", "sender_id": "alice", "content": b"first", "timestamp_ns": 4},
+        {"message_id": "m2", "sender_id": "alice", "content": b"second", "timestamp_ns": 5},
         {"status": "not-sds", "error": "garbage", "kind": None, "channel_id": None},
     ]
     rows = [defaults | {"message_hash": b"%d" % number} | row for number, row in enumerate(given)]
     decoded = spark.createDataFrame([tuple(row.values()) for row in rows], schema)
-    sighted = decoded.transform(stages.sighted)
-    assert sighted.columns == [*decoded.columns, "sightings", "sighting"]
-    assert {(bytes(row.message_hash), row.sightings, row.sighting) for row in sighted.collect()} == {
+    sds_messages = decoded.transform(stages.sds_messages)
+    assert {(bytes(row.message_hash), row.sightings, row.sighting) for row in sds_messages.collect()} == {
         (b"0", 2, 1),
         (b"2", 2, 2),
         (b"3", 1, 1),
     }
-    told = stages.quarantine(decoded, sighted).collect()
+    told = stages.quarantine(decoded, sds_messages).collect()
     assert {(bytes(row.message_hash), row.status, row.error, tuple(row.sources)) for row in told} == {
         (b"1", "forged", "another message stands under the id m1", ("a",)),
         (b"4", "not-sds", "garbage", ("a",)),
@@ -116,9 +115,9 @@ def test_the_earliest_evidence_counts_and_a_filter_alone_needs_two_participants(
     unique = sds(
         {"message_id": "m1"},
         {"message_id": "m2"},
-        {"message_id": "b1", "sender_id": "bob", "timestamp": 5, "causal_history": cites("m1")},
-        {"message_id": "b2", "sender_id": "bob", "timestamp": 3, "causal_history": cites("m1")},
-        {"message_id": "a2", "sender_id": "alice", "timestamp": 2, "causal_history": cites("m1", "gone")},
+        {"message_id": "b1", "sender_id": "bob", "timestamp_ns": 5, "causal_history": cites("m1")},
+        {"message_id": "b2", "sender_id": "bob", "timestamp_ns": 3, "causal_history": cites("m1")},
+        {"message_id": "a2", "sender_id": "alice", "timestamp_ns": 2, "causal_history": cites("m1", "gone")},
     )
     evidence = spark.createDataFrame(
         [
@@ -128,26 +127,26 @@ def test_the_earliest_evidence_counts_and_a_filter_alone_needs_two_participants(
             ("team", "m2", "carol", "bloom", 4),
             ("team", "m2", "dave", "bloom", 4),
         ],
-        BLOOM_EVIDENCE,
+        exact_ddl(BLOOM_EVIDENCE),
     )
     told = stages.acknowledgements(unique, evidence)
-    assert {(row.message_id, row.acknowledged_by, row.how, row["at"]) for row in told.collect()} == {
+    assert {(row.message_id, row.acknowledged_by, row.how, row["at_ns"]) for row in told.collect()} == {
         ("m1", "bob", "cited", 3),
         ("m1", "dave", "descendant", 6),
         ("m2", "carol", "bloom", 4),
         ("m2", "dave", "bloom", 4),
     }
     latency = {row.message_id: row for row in stages.ack_latency(unique, told).collect()}
-    assert (latency["m1"].ackers, latency["m1"].first_by, latency["m1"].acked_at) == (2, "bob", 3)
+    assert (latency["m1"].ackers, latency["m1"].first_by, latency["m1"].acked_at_ns) == (2, "bob", 3)
     assert (latency["b1"].ackers, latency["b1"].first_by, latency["b1"].latency_ms) == (0, None, None)
 
 
 def test_timestamps_at_the_ends_of_time_end_nothing_else(sds):
     messages = sds(
-        {"message_id": "m1", "timestamp": FIRST_NS},
-        {"message_id": "m2", "timestamp": LAST_NS, "sender_id": "bob", "causal_history": cites("m1")},
-        {"message_id": "m3", "timestamp": 0, "sender_id": "bob"},
-        {"message_id": "m4", "timestamp": 1_500_000, "sender_id": "alice", "causal_history": cites("m2", "m3")},
+        {"message_id": "m1", "timestamp_ns": FIRST_NS},
+        {"message_id": "m2", "timestamp_ns": LAST_NS, "sender_id": "bob", "causal_history": cites("m1")},
+        {"message_id": "m3", "timestamp_ns": 0, "sender_id": "bob"},
+        {"message_id": "m4", "timestamp_ns": 1_500_000, "sender_id": "alice", "causal_history": cites("m2", "m3")},
     )
     latency = stages.ack_latency(messages, stages.acknowledgements(messages)).collect()
     assert {row.message_id: row.latency_ms for row in latency} == {"m1": None, "m2": 0, "m3": 1, "m4": None}
@@ -189,10 +188,10 @@ def test_bytes_go_to_one_part_each(sds):
 def test_a_missing_message_comes_with_all_that_others_tell_of_it(sds):
     told = [("gone", b"hint", "dave")]
     messages = sds(
-        {"message_id": "m1", "timestamp": 5, "sender_id": "bob", "causal_history": cites("gone", "m2")},
-        {"message_id": "m2", "timestamp": 9, "sender_id": "carol", "causal_history": told},
-        {"message_id": "m3", "timestamp": 9, "sender_id": "alice", "kind": "sync", "causal_history": cites("gone")},
-        {"message_id": "m4", "timestamp": 1, "sender_id": "erin", "kind": "ephemeral", "causal_history": told},
+        {"message_id": "m1", "timestamp_ns": 5, "sender_id": "bob", "causal_history": cites("gone", "m2")},
+        {"message_id": "m2", "timestamp_ns": 9, "sender_id": "carol", "causal_history": told},
+        {"message_id": "m3", "timestamp_ns": 9, "sender_id": "alice", "kind": "sync", "causal_history": cites("gone")},
+        {"message_id": "m4", "timestamp_ns": 1, "sender_id": "erin", "kind": "ephemeral", "causal_history": told},
     )
     (row,) = stages.missing_messages(messages).collect()
     assert (row.channel_id, row.message_id, row.sender_id, bytes(row.retrieval_hint)) == (
@@ -201,7 +200,7 @@ def test_a_missing_message_comes_with_all_that_others_tell_of_it(sds):
         "dave",
         b"hint",
     )
-    assert (row.cited_by, row.first_cited, row.last_cited) == (3, 5, 9)
+    assert (row.cited_by, row.first_cited_ns, row.last_cited_ns) == (3, 5, 9)
     assert (row.first_cited_by, row.last_cited_by) == ("bob", "carol")
 
 
@@ -215,7 +214,7 @@ def test_segments_beyond_what_can_be_told_apart_are_counted(sds):
         {
             "message_id": f"m{number:04}",
             "lamport": number,
-            "timestamp": number,
+            "timestamp_ns": number,
             "profile": "waku",
             "segment_hash": header.payload_hash,
             "segment_index": number % 2,

@@ -49,7 +49,7 @@ def opened(path):
 def record(folder, number: int) -> None:
     """Add a micro-batch of recorded rows, whose payloads say which it is."""
     rows = [
-        {"message_hash": b"%d/%d" % (number, row), "payload": b"%d" % number, "timestamp": number, "source": "a"}
+        {"message_hash": b"%d/%d" % (number, row), "payload": b"%d" % number, "timestamp_ns": number, "source": "a"}
         for row in range(ROWS_OF_A_BATCH)
     ]
 

@@ -15,6 +15,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from fairway.options import Profile, SegmentationConfig
+from fairway.pipeline.schema import columns_of, exact_ddl
 from fairway.pipeline.stages.reassembled import group_mapper
 from fairway.pipeline.streaming import channel_core
 from fairway.pipeline.streaming.channel_core import EMITTED, ChannelCore, StreamedMessage
@@ -23,7 +24,7 @@ from fairway.pipeline.streaming.processor import ChannelProcessor
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
 
-COLUMNS = [column.split()[0] for column in EMITTED.split(", ")]
+COLUMNS = columns_of(exact_ddl(EMITTED))
 SMALL = SegmentationConfig(segment_size_bytes=128, parity_rate=0.5)
 
 
@@ -97,7 +98,7 @@ def test_a_whole_message_is_delivered_when_it_comes():
         "message_id": hashlib.sha256(b"hello").hexdigest(),
         "lamport": 7,
         "sds_ids": ["one"],
-        "timestamp": 9,
+        "timestamp_ns": 9,
         "segments": 1,
         "recovered": False,
         "size_bytes": 5,
@@ -125,7 +126,7 @@ def test_segments_that_come_in_different_micro_batches_are_one_message(profile):
     (row,) = stream.batch(parts[0])
     assert (row["payload"], row["segments"], row["recovered"]) == (payload, len(parts), False)
     assert row["sds_ids"] == [part.message_id for part in parts]
-    assert (row["lamport"], row["timestamp"]) == (parts[0].lamport, parts[0].timestamp)
+    assert (row["lamport"], row["timestamp_ns"]) == (parts[0].lamport, parts[0].timestamp_ns)
 
 
 def test_parity_fills_in_for_data_and_late_data_delivers_nothing_again():
@@ -160,7 +161,7 @@ def batch_answer(arrivals):
                 "segment_hash": one.segment_hash,
                 "message_id": one.message_id,
                 "lamport": one.lamport,
-                "timestamp": one.timestamp,
+                "timestamp_ns": one.timestamp_ns,
                 "is_parity": one.is_parity,
                 "segment_index": WAKU_SEGMENTS.decode(one.content, 256).index,
                 "content": one.content,
@@ -259,7 +260,7 @@ def test_what_was_set_aside_in_one_micro_batch_counts_in_the_next():
         assert stream.batch(part) == []
     (row,) = stream.batch(parts[0])
     assert (row["payload"], row["recovered"]) == (payload, True)
-    assert (row["lamport"], row["timestamp"]) == (parts[0].lamport, max(part.timestamp for part in parts))
+    assert (row["lamport"], row["timestamp_ns"]) == (parts[0].lamport, max(part.timestamp_ns for part in parts))
     assert not any(key.startswith("aside") for key in stream.rows)
 
 
@@ -268,7 +269,7 @@ def test_what_is_cited_and_not_there_is_missing_until_it_comes():
     said = stream.batch(
         message("two", cited=["one", "two", "", "sync-9"], timestamp=5), message("three", cited=["two"])
     )
-    assert [(row["message_id"], row["timestamp"]) for row in only(said, "missing")] == [("one", 5)]
+    assert [(row["message_id"], row["timestamp_ns"]) for row in only(said, "missing")] == [("one", 5)]
     assert only(stream.batch(message("four", cited=["one"])), "missing") == []
     assert [row["message_id"] for row in only(stream.batch(message("one")), "found")] == ["one"]
     assert only(stream.batch(message("five", cited=["one"])), "missing") == []

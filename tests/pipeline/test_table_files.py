@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from datetime import UTC
 
 import pytest
 
@@ -17,6 +18,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from fairway.pipeline.run import table_files
 from fairway.pipeline.run.table_files import TableFiles, schema_of
+from fairway.pipeline.schema import INSTANT
 from fairway.pipeline.tables import TABLES
 
 VALUES = {
@@ -26,6 +28,7 @@ VALUES = {
     pa.int32(): st.integers(-(2**31), 2**31 - 1),
     pa.int64(): st.integers(-(2**63), 2**63 - 1),
     pa.float64(): st.floats(allow_nan=False),
+    INSTANT: st.datetimes(timezones=st.just(UTC)),
 }
 
 
@@ -98,12 +101,12 @@ def test_row_groups_are_chosen_by_what_their_footers_tell(tmp_path, monkeypatch)
     files = TableFiles(root=str(tmp_path))
     latencies = schema_of("ack_latency")
     first_by = ["alice", None, None, None, "bob"]
-    rows = [dict.fromkeys(latencies.names) | {"sent_at": at, "first_by": name} for at, name in enumerate(first_by)]
+    rows = [dict.fromkeys(latencies.names) | {"sent_at_ns": at, "first_by": name} for at, name in enumerate(first_by)]
     name = told(files.write("ack_latency", 0, pa.Table.from_pylist(rows, latencies)))["file"]
 
     def read(wanted):
-        groups = files.read("ack_latency", [name], ["sent_at"], wanted=wanted)
-        return [group.column("sent_at").to_pylist() for group in groups]
+        groups = files.read("ack_latency", [name], ["sent_at_ns"], wanted=wanted)
+        return [group.column("sent_at_ns").to_pylist() for group in groups]
 
     assert read(None) == [[0, 1], [2, 3], [4]]
     assert read(lambda group: group.nulls("first_by") < group.rows) == [[0, 1], [4]]

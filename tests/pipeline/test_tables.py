@@ -41,7 +41,7 @@ def test_keys_are_columns_and_names_are_unique():
 
 def test_columns_are_told_apart_also_where_types_hold_commas():
     columns = table_named("sds_messages").columns
-    assert columns[:3] == ("message_hash", "timestamp", "content_topic")
+    assert columns[:3] == ("message_hash", "timestamp", "timestamp_ns")
     assert "causal_history" in columns
     assert "retrieval_hint" not in columns
 

@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.options import IdRule
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.sources import WAKU_MESSAGES
+from fairway.pipeline.stages.decoded import DECODED
 from fairway.pipeline.stages.deduplicated import DEDUPLICATED, each_once
 from fairway.pipeline.stages.quarantine import forged
-from fairway.pipeline.stages.sds_messages import SDS_MESSAGES
 from fairway.pipeline.stages.unique_messages import honest_messages, sightings_of
 from fairway.protocol.sds.message_id import make_message_id
 
-WAKU = arrow_schema(WAKU_MESSAGES)
-SDS = arrow_schema(SDS_MESSAGES.replace("payload_bytes", "sources array<string>, payload_bytes", 1))
+WAKU = exact_schema(WAKU_MESSAGES)
+SDS = exact_schema(DECODED)
 
 few_texts = st.none() | st.sampled_from(["", "a", "b", "é"])
 few_bytes = st.none() | st.sampled_from([b"", b"x", b"\xff", b"xx"])
@@ -35,14 +35,14 @@ waku_rows = st.lists(
             "content_topic": few_texts,
             "payload": few_bytes,
             "version": st.none() | st.integers(-1, 1),
-            "timestamp": st.none() | st.integers(-1, 1),
+            "timestamp_ns": st.none() | st.integers(-1, 1),
             "meta": few_bytes,
             "source": few_texts,
         }
     ),
     max_size=20,
 )
-ORDER = ("timestamp", "source", "content_topic", "pubsub_topic", "version", "payload", "meta")
+ORDER = ("timestamp_ns", "source", "content_topic", "pubsub_topic", "version", "payload", "meta")
 
 
 def in_chunks(rows, schema, chunks):
@@ -61,7 +61,7 @@ def place_in(order, row):
 @given(waku_rows, st.integers(1, 3), st.sampled_from([1, 100, 1 << 20]))
 def test_the_first_of_the_copies_stays_and_every_store_is_named(rows, chunks, piece_bytes):
     found = pa.concat_tables(
-        [arrow_schema(DEDUPLICATED).empty_table(), *each_once(in_chunks(rows, WAKU, chunks), piece_bytes=piece_bytes)]
+        [exact_schema(DEDUPLICATED).empty_table(), *each_once(in_chunks(rows, WAKU, chunks), piece_bytes=piece_bytes)]
     )
     copies = defaultdict(list)
     for row in rows:
@@ -88,7 +88,7 @@ def sds_rows(draw):
     return [
         {
             "message_hash": b"%02d" % number,
-            "timestamp": draw(st.integers(-1, 1)),
+            "timestamp_ns": draw(st.integers(-1, 1)),
             "sources": ["store"],
             "status": "ok",
             "kind": draw(st.sampled_from(["content", "sync", "ephemeral"])),
@@ -115,7 +115,7 @@ def test_copies_are_numbered_in_time_and_what_else_stands_under_their_id_is_forg
     seen = sightings_of(table, piece_bytes=piece_bytes)
     kept = [row for part in honest_messages(table, seen, piece_bytes=piece_bytes) for row in part.to_pylist()]
     same = defaultdict(list)
-    for row in sorted(rows, key=lambda row: (row["timestamp"], row["message_hash"])):
+    for row in sorted(rows, key=lambda row: (row["timestamp_ns"], row["message_hash"])):
         same[row["channel_id"], row["message_id"]].append(row)
     expected = {}
     for copies in same.values():
@@ -154,7 +154,7 @@ def test_a_message_of_thousands_of_copies_takes_pieces_of_memory_and_not_all_of_
     count, content = 3_000, rng.randbytes(10_000)
     hashes = [b"the same"] * count
     hashes[rng.randrange(count)] = b"another"
-    chunk = [{"payload": content, "timestamp": 1, "source": "s"}] * 100
+    chunk = [{"payload": content, "timestamp_ns": 1, "source": "s"}] * 100
     table = pa.concat_tables([pa.Table.from_pylist(chunk, WAKU)] * 30)
     table = table.set_column(0, "message_hash", pa.array(hashes))
     before = pool.max_memory()
@@ -169,7 +169,7 @@ def test_a_message_of_thousands_of_copies_takes_pieces_of_memory_and_not_all_of_
 def test_an_sds_message_of_thousands_of_copies_as_well(rng, pool):
     count, content = 3_000, rng.randbytes(10_000)
     row = {"channel_id": "team", "message_id": "m", "sender_id": "a", "kind": "content", "content": content}
-    chunk = [row | {"timestamp": number % 30} for number in range(100)]
+    chunk = [row | {"timestamp_ns": number % 30} for number in range(100)]
     table = pa.concat_tables([pa.Table.from_pylist(chunk, SDS)] * 30)
     table = table.set_column(0, "message_hash", pa.array([b"%04d" % number for number in range(count)]))
     before = pool.max_memory()

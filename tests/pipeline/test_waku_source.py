@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
+from datetime import UTC, datetime
 
 import pytest
 
@@ -57,7 +58,8 @@ def test_a_row_holds_the_message_and_where_it_came_from(path):
         "content_topic": "/app/1/1/proto",
         "payload": b"5",
         "version": 0,
-        "timestamp": 1_005,
+        "timestamp": datetime(1970, 1, 1, microsecond=1, tzinfo=UTC),
+        "timestamp_ns": 1_005,
         "meta": None,
         "source": path,
     }

@@ -60,9 +60,9 @@ def generated(plan: GeneratorPlan) -> pa.Table:
     for row in rng.sample(found, len(found) // 20):
         said = said_again(row, rng)
         added.append(
-            row | {"payload": said, "message_hash": rng.randbytes(32), "timestamp": row["timestamp"] + late(rng)}
+            row | {"payload": said, "message_hash": rng.randbytes(32), "timestamp_ns": row["timestamp_ns"] + late(rng)}
         )
-    return pa.Table.from_pylist(found + added, schema=ARROW_SCHEMA).sort_by("timestamp")
+    return pa.Table.from_pylist(found + added, schema=ARROW_SCHEMA).sort_by("timestamp_ns")
 
 
 def decoded(row: dict[str, Any]) -> SdsMessage | None:

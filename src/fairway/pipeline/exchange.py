@@ -29,6 +29,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.pipeline.bucket_keys import BucketKeys
+from fairway.pipeline.instants import with_instants
 from fairway.pipeline.schema import arrow_schema
 
 BLOBS: Final = "bucket int, kind string, blob binary"
@@ -234,7 +235,7 @@ def mapped(frame: DataFrame, work: Callable[[pa.Table], pa.Table], schema: str) 
 
 def _given(table: pa.Table, shape: pa.Schema) -> Batches:
     """Yield a table as Spark takes it, in batches that it can hold."""
-    for piece in pieces(table.select(shape.names).cast(shape), RESULT_BYTES):
+    for piece in pieces(with_instants(table, shape), RESULT_BYTES):
         yield from piece.combine_chunks().to_batches()
 
 

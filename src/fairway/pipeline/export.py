@@ -30,6 +30,7 @@ _COLUMNS: Final = (
     "message_id",
     "lamport",
     "timestamp",
+    "timestamp_ns",
     "segments",
     "recovered",
     "size_bytes",
@@ -132,7 +133,8 @@ def _write_parquet(batches: Iterator[pa.RecordBatch], to: Location) -> Export:
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
-        yield from batch.to_pylist()
+        for row in batch.to_pylist():
+            yield {**row, "timestamp": row["timestamp"].isoformat(timespec="microseconds").replace("+00:00", "Z")}
 
 
 def _safe(name: str) -> str:

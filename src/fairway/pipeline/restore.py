@@ -45,7 +45,7 @@ _MOST_PARKED: Final = 2_000
 that what has not come after so many others is missing, and no late one."""
 _MOST_PARKED_BYTES: Final = 33_554_432
 """The same in bytes."""
-_COLUMNS: Final = ("message_hash", "payload", "version", "timestamp", "meta")
+_COLUMNS: Final = ("message_hash", "payload", "version", "timestamp_ns", "meta")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +276,7 @@ def _topic_of(tables: RunTables, channel_id: str, content_topic: str | None) -> 
 
 def _timestamps(tables: RunTables, topic: str) -> list[int]:
     """Return the timestamps of a topic's messages, ascending."""
-    columns = [batch.column("timestamp") for batch in tables.batches("waku_messages", ["timestamp"], _on(topic))]
+    columns = [batch.column("timestamp_ns") for batch in tables.batches("waku_messages", ["timestamp_ns"], _on(topic))]
     return sorted(value for column in columns for value in column.to_pylist())
 
 
@@ -285,9 +285,9 @@ def _messages(tables: RunTables, topic: str, timestamps: list[int]) -> Iterator[
     start = 0
     while start < len(timestamps):
         last = timestamps[min(start + _WINDOW_MESSAGES, len(timestamps)) - 1]
-        window = (ds.field("timestamp") >= timestamps[start]) & (ds.field("timestamp") <= last)
+        window = (ds.field("timestamp_ns") >= timestamps[start]) & (ds.field("timestamp_ns") <= last)
         batches = list(tables.batches("waku_messages", _COLUMNS, _on(topic) & window))
-        table = pa.Table.from_batches(batches).sort_by([("timestamp", "ascending"), ("message_hash", "ascending")])
+        table = pa.Table.from_batches(batches).sort_by([("timestamp_ns", "ascending"), ("message_hash", "ascending")])
         for row in table.to_pylist():
             yield _message_of(row, topic)
         while start < len(timestamps) and timestamps[start] <= last:
@@ -303,7 +303,7 @@ def _message_of(row: dict[str, Any], topic: str) -> WakuMessage:
         payload=row["payload"],
         content_topic=topic,
         version=row["version"] or None,
-        timestamp_ns=row["timestamp"],
+        timestamp_ns=row["timestamp_ns"],
         meta=row["meta"],
     )
 

@@ -1,6 +1,8 @@
 """Reads the schema of a table in Spark's DDL: its names and types, and the same schema in Arrow.
 
 It knows the types that fairway's tables use: those of `_ARROW`, arrays of them, and structs.
+
+A time is in a table twice (`fairway.pipeline.instants`): as an instant and as an exact integer.
 """
 
 from __future__ import annotations
@@ -9,6 +11,9 @@ from typing import Final
 
 import pyarrow as pa
 
+INSTANT: Final = pa.timestamp("us", "UTC")
+"""Spark's TimestampType."""
+
 _ARROW: Final = {
     "string": pa.string(),
     "binary": pa.binary(),
@@ -16,6 +21,7 @@ _ARROW: Final = {
     "int": pa.int32(),
     "bigint": pa.int64(),
     "double": pa.float64(),
+    "timestamp": INSTANT,
 }
 
 
@@ -32,6 +38,16 @@ def types_of(ddl: str) -> dict[str, str]:
 def arrow_schema(ddl: str) -> pa.Schema:
     """Return a table's schema in Arrow; raises `KeyError` for a type that no table has."""
     return pa.schema([(name, _arrow_type(kind)) for name, kind in types_of(ddl).items()])
+
+
+def exact_schema(ddl: str) -> pa.Schema:
+    """Return a table's schema in Arrow without its instants: the columns that it is computed with."""
+    return pa.schema([field for field in arrow_schema(ddl) if field.type != INSTANT])
+
+
+def exact_ddl(ddl: str) -> str:
+    """Return a table's schema in Spark's DDL without its instants."""
+    return ", ".join(f"{name} {kind}" for name, kind in types_of(ddl).items() if kind != "timestamp")
 
 
 def _arrow_type(kind: str) -> pa.DataType:

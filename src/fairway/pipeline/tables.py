@@ -1,8 +1,9 @@
 """The registry of the tables that a run of the pipeline writes.
 
 Each is a `Table`: its name, the columns and types in Spark's DDL, the key columns, the layout of its files, and the
-meaning of a row. docs/pipeline.md has the same list. Times are nanoseconds since the Unix epoch unless a name ends in
-``_ms``; names and ids are those that senders chose.
+meaning of a row. docs/pipeline.md has the same list. A time is in
+two columns: ``NAME`` is an instant (Spark's TimestampType, UTC, microseconds), ``NAME_ns`` or ``NAME_ms`` the exact
+integer since the Unix epoch. Hashes are binary, ids are text; names and ids are those that senders chose.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.schema import columns_of, types_of
+from fairway.pipeline.schema import columns_of
 from fairway.pipeline.stages.acknowledgements import ACK_LATENCY, ACKNOWLEDGEMENTS
 from fairway.pipeline.stages.bandwidth import BANDWIDTH
 from fairway.pipeline.stages.channel_log import SDS_ORDERED
@@ -25,12 +26,8 @@ from fairway.pipeline.stages.sds_messages import SDS_MESSAGES
 from fairway.pipeline.stages.statistics import CHANNEL_STATS, SENDER_STATS
 from fairway.pipeline.stages.store_completeness import STORE_COMPLETENESS
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """Increases when the meaning of a column changes or a column is removed; run folders of other versions are not read."""
-
-_DECODED: Final = ", ".join(
-    f"{name} {kind}" for name, kind in types_of(SDS_MESSAGES).items() if name not in {"status", "error"}
-)
 
 BY_HASH: Final = "by message_hash"
 BY_MESSAGE: Final = "by hash of (channel_id, message_id)"
@@ -67,7 +64,7 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="sds_messages",
-        schema=f"{_DECODED}, sightings bigint, sighting int",
+        schema=SDS_MESSAGES,
         keys=("message_hash",),
         layout=BY_MESSAGE,
         meaning=(

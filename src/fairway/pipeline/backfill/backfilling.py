@@ -283,7 +283,7 @@ def _message_of(row: Mapping[str, Any], shards: Shards) -> Offered | None:
     topic = row["content_topic"]
     pubsub_topics = dict.fromkeys(filter(None, (row["pubsub_topic"], shards.of(topic) if topic else "")))
     for pubsub_topic in pubsub_topics:
-        for timestamp_ns in (row["timestamp"], None):
+        for timestamp_ns in (row["timestamp_ns"], None):
             message = WakuMessage(
                 payload=row["payload"],
                 content_topic=topic,
@@ -296,7 +296,7 @@ def _message_of(row: Mapping[str, Any], shards: Shards) -> Offered | None:
             except ConfigurationError:
                 return None
             if routed.message_hash == row["message_hash"]:
-                return Offered(message=routed, timestamp_ns=row["timestamp"])
+                return Offered(message=routed, timestamp_ns=row["timestamp_ns"])
     return None
 
 

@@ -23,11 +23,14 @@ from fairway.errors import ConfigurationError, StorageError, StoreLockedError
 from fairway.pipeline.backfill.hash_set import HashSet
 from fairway.pipeline.backfill.target import Offered, Settled, Target
 from fairway.pipeline.folder_lock import FolderLock, lock_folder
+from fairway.pipeline.instants import with_instants
 from fairway.pipeline.location import Location, without_secrets
+from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.sources.parquet_scan import ParquetScan
-from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, arrow_batch
+from fairway.pipeline.sources.waku_messages import EXACT_TIME, WAKU_MESSAGES, arrow_batch
 from fairway.storage.archive import HASH_BYTES, ArchivedMessage
 
+_SCHEMA: Final = arrow_schema(WAKU_MESSAGES)
 _ROWS: Final = 1_000
 _FILE_ROWS: Final = 50_000
 _FILE_BYTES: Final = 67_108_864
@@ -114,12 +117,12 @@ class ParquetTarget(Target):
         known = HashSet()
         names = [self._folder.beneath(found) for found in self._folder.files(recursive=True)]
         if not any(name.endswith(".parquet") and not name.startswith(_HIDDEN) for name in names):
-            return ARROW_SCHEMA, known
+            return _SCHEMA, known
         ParquetScan(place=self._folder, source=self.name, is_labelled=True).plan(1)
         dataset = ds.dataset(
             self._folder.path, filesystem=self._folder.filesystem, format="parquet", partitioning="hive"
         )
-        others = [name for name in dataset.schema.names if name not in ARROW_SCHEMA.names]
+        others = [name for name in dataset.schema.names if name not in _SCHEMA.names]
         folders = sorted({name.partition("/")[0] for name in names if "=" in name.partition("/")[0] and "/" in name})
         if others or folders:
             what = f"columns {', '.join(others)}" if others else f"the folder {folders[0]}"
@@ -127,13 +130,17 @@ class ParquetTarget(Target):
                 f"{self._folder}: is a table that something else makes, for it has {what}; give a folder of "
                 "waku_messages of one store, or a new one"
             )
+        if EXACT_TIME not in dataset.schema.names:
+            raise ConfigurationError(
+                f"{self._folder}: is a table of an older version, without the column {EXACT_TIME}; give a new folder"
+            )
         for batch in dataset.to_batches(columns=["message_hash"]):
             hashes = batch.column("message_hash").to_pylist()
             known.add(each for each in hashes if each is not None and len(each) == HASH_BYTES)
         return dataset.schema, known
 
     def _write_file(self) -> None:
-        table = pa.Table.from_batches(self._batches).select(self._schema.names).cast(self._schema)
+        table = with_instants(pa.Table.from_batches(self._batches), self._schema)
         content = pa.BufferOutputStream()
         pq.write_table(table, content, compression="zstd")
         if self._lock is not None:

@@ -43,7 +43,7 @@ class GeneratedRow(NamedTuple):
     content_topic: str
     payload: bytes
     version: int
-    timestamp: int
+    timestamp_ns: int
     meta: bytes | None
     source: str
 
@@ -125,7 +125,7 @@ class MadeBlock:
                 "message_id": drawn.message_id if is_ok else None,
                 "sender_id": drawn.sender_id if is_ok else None,
                 "message_hash": carrier.message_hash,
-                "timestamp": fate.timestamp_ns,
+                "timestamp_ns": fate.timestamp_ns,
                 "status": carrier.status,
                 "kind": drawn.kind if is_ok else None,
                 "lamport": drawn.lamport if is_ok else None,
@@ -154,7 +154,7 @@ class MadeBlock:
         return common | {
             "fact": "delivered",
             "message_id": hashlib.sha256(unit.payload).hexdigest(),
-            "timestamp": max(at for _, at in seen),
+            "timestamp_ns": max(at for _, at in seen),
             "segments": unit.data_count,
             "is_recovered": data_held < unit.data_count,
             "size_bytes": len(unit.payload),
@@ -169,14 +169,14 @@ class MadeBlock:
         }
         if drawn.seen_at is not None:
             for name, at_ns in drawn.citers.items():
-                yield common | {"fact": "acknowledged", "acknowledged_by": name, "timestamp": at_ns}
+                yield common | {"fact": "acknowledged", "acknowledged_by": name, "timestamp_ns": at_ns}
         elif drawn.cited_at:
             yield common | {
                 "fact": "missing",
                 "retrieval_hint": drawn.hint if drawn.is_hinted else None,
                 "cited_by": len(drawn.cited_at),
-                "first_cited": min(drawn.cited_at),
-                "last_cited": max(drawn.cited_at),
+                "first_cited_ns": min(drawn.cited_at),
+                "last_cited_ns": max(drawn.cited_at),
                 "is_rebuilt": is_rebuilt,
             }
         else:

@@ -50,7 +50,7 @@ _SDS_COLUMNS: Final = (
     "channel_id",
     "message_id",
     "sender_id",
-    "timestamp",
+    "timestamp_ns",
     "kind",
     "lamport",
     "payload_bytes",
@@ -62,8 +62,8 @@ _SDS_COLUMNS: Final = (
 _COMPARISONS: Final[Mapping[str, _Comparison]] = {
     "waku_messages": _Comparison(
         fact="carrier",
-        found=("message_hash", "timestamp", "array_sort(sources)", "copies"),
-        told=("message_hash", "timestamp", "array_sort(sources)", "cast(rows AS bigint)"),
+        found=("message_hash", "timestamp_ns", "array_sort(sources)", "copies"),
+        told=("message_hash", "timestamp_ns", "array_sort(sources)", "cast(rows AS bigint)"),
     ),
     "sds_messages": _Comparison(
         fact="carrier",
@@ -72,12 +72,12 @@ _COMPARISONS: Final[Mapping[str, _Comparison]] = {
         where="status = 'ok'",
     ),
     "quarantine": _Comparison(
-        fact="carrier", **_same("message_hash", "timestamp", "status", "payload_bytes"), where="status <> 'ok'"
+        fact="carrier", **_same("message_hash", "timestamp_ns", "status", "payload_bytes"), where="status <> 'ok'"
     ),
     "delivered": _Comparison(
         fact="delivered",
-        found=("channel_id", "sender_id", "message_id", "segments", "recovered", "size_bytes", "timestamp"),
-        told=("channel_id", "sender_id", "message_id", "segments", "is_recovered", "size_bytes", "timestamp"),
+        found=("channel_id", "sender_id", "message_id", "segments", "recovered", "size_bytes", "timestamp_ns"),
+        told=("channel_id", "sender_id", "message_id", "segments", "is_recovered", "size_bytes", "timestamp_ns"),
     ),
     "incomplete": _Comparison(
         fact="incomplete",
@@ -86,7 +86,9 @@ _COMPARISONS: Final[Mapping[str, _Comparison]] = {
     ),
     "missing_messages": _Comparison(
         fact="missing",
-        **_same("channel_id", "message_id", "sender_id", "retrieval_hint", "cited_by", "first_cited", "last_cited"),
+        **_same(
+            "channel_id", "message_id", "sender_id", "retrieval_hint", "cited_by", "first_cited_ns", "last_cited_ns"
+        ),
         where="NOT is_rebuilt",
     ),
     "sds_ordered": _Comparison(
@@ -102,8 +104,8 @@ _COMPARISONS: Final[Mapping[str, _Comparison]] = {
     ),
     "acknowledgements": _Comparison(
         fact="acknowledged",
-        found=("channel_id", "message_id", "sender_id", "acknowledged_by", "how", "at"),
-        told=("channel_id", "message_id", "sender_id", "acknowledged_by", "'cited'", "timestamp"),
+        found=("channel_id", "message_id", "sender_id", "acknowledged_by", "how", "at_ns"),
+        told=("channel_id", "message_id", "sender_id", "acknowledged_by", "'cited'", "timestamp_ns"),
     ),
 }
 

@@ -36,8 +36,8 @@ _STATS: Final[Mapping[str, str]] = {
     "recovered": "count_if(fact = 'delivered' AND is_recovered)",
     "incomplete": "count_if(fact = 'incomplete')",
     "missing": "count_if(fact = 'missing')",
-    "first_seen": "min(timestamp) FILTER (WHERE is_first)",
-    "last_seen": "max(timestamp) FILTER (WHERE is_first)",
+    "first_seen_ns": "min(timestamp_ns) FILTER (WHERE is_first)",
+    "last_seen_ns": "max(timestamp_ns) FILTER (WHERE is_first)",
 }
 _STATS_OF: Final = (
     "fact IN ('acknowledged', 'delivered', 'incomplete')"
@@ -69,22 +69,22 @@ def _ack_latency(facts: DataFrame) -> DataFrame:
         facts.where("fact = 'acknowledged'")
         .withColumn(
             "place",
-            F.expr("row_number() OVER (PARTITION BY channel_id, message_id ORDER BY timestamp, acknowledged_by)"),
+            F.expr("row_number() OVER (PARTITION BY channel_id, message_id ORDER BY timestamp_ns, acknowledged_by)"),
         )
         .withColumn("ackers", F.expr("count(*) OVER (PARTITION BY channel_id, message_id)"))
         .where("place = 1")
-        .select(*_KEY, "ackers", F.col("acknowledged_by").alias("first_by"), F.col("timestamp").alias("acked_at"))
+        .select(*_KEY, "ackers", F.col("acknowledged_by").alias("first_by"), F.col("timestamp_ns").alias("acked_at_ns"))
     )
     sent = facts.where("fact = 'carrier' AND kind = 'content' AND NOT is_retransmission")
     return sent.join(heard, [*_KEY], "left").selectExpr(
         *_KEY,
         "sender_id",
-        "timestamp AS sent_at",
+        "timestamp_ns AS sent_at_ns",
         "coalesce(ackers, 0) AS ackers",
         "first_by",
-        "acked_at",
+        "acked_at_ns",
         # A retry may be all that is left of a message that was acknowledged before.
-        "CASE WHEN acked_at < timestamp THEN 0 ELSE (acked_at - timestamp) div 1000000 END AS latency_ms",
+        "CASE WHEN acked_at_ns < timestamp_ns THEN 0 ELSE (acked_at_ns - timestamp_ns) div 1000000 END AS latency_ms",
     )
 
 
@@ -129,7 +129,7 @@ def _rate_utilisation(facts: DataFrame, epoch_ms: int, limit: int | None) -> Dat
     epoch_ns = epoch_ms * NS_PER_MS
     return (
         facts.where("fact = 'carrier' AND status = 'ok'")
-        .groupBy("sender_id", F.expr(f"timestamp div {epoch_ns}").alias("epoch"))
+        .groupBy("sender_id", F.expr(f"timestamp_ns div {epoch_ns}").alias("epoch"))
         .agg(F.count("*").alias("messages"), F.count_distinct("channel_id").alias("channels"))
         .select(
             "sender_id",

@@ -20,15 +20,17 @@ from pyspark.sql import DataFrame, SparkSession
 from fairway.pipeline.exchange import BatchMapper
 from fairway.pipeline.generator.block import GeneratedRow, MadeBlock, make_block
 from fairway.pipeline.generator.plan import GeneratorPlan, layout_of
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.instants import batches_with_instants
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES
 
 FACTS: Final = (
-    "fact string, channel_id string, message_id string, sender_id string, lamport bigint, timestamp bigint,"
-    " message_hash binary, status string, kind string, payload_bytes int, sources array<string>, rows int,"
-    " is_retransmission boolean, segment_hash binary, segments int, held int, is_recovered boolean, size_bytes bigint,"
-    " retrieval_hint binary, cited_by bigint, first_cited bigint, last_cited bigint, is_rebuilt boolean,"
-    " acknowledged_by string, content_bytes int, history_bytes int, bloom_bytes int"
+    "fact string, channel_id string, message_id string, sender_id string, lamport bigint, timestamp timestamp,"
+    " timestamp_ns bigint, message_hash binary, status string, kind string, payload_bytes int, sources array<string>,"
+    " rows int, is_retransmission boolean, segment_hash binary, segments int, held int, is_recovered boolean,"
+    " size_bytes bigint, retrieval_hint binary, cited_by bigint, first_cited timestamp, first_cited_ns bigint,"
+    " last_cited timestamp, last_cited_ns bigint, is_rebuilt boolean, acknowledged_by string,"
+    " content_bytes int, history_bytes int, bloom_bytes int"
 )
 """The table of facts. Which columns a row has follows from ``fact``:
 
@@ -52,7 +54,7 @@ _MESSAGES_PER_TASK: Final = 25_000
 """About a second or two of work."""
 
 _BLOCKS: Final = "id"
-_FACT_SCHEMA: Final = arrow_schema(FACTS)
+_FACT_SCHEMA: Final = exact_schema(FACTS)
 
 
 def generate(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
@@ -75,6 +77,9 @@ def rows_mapper(plan: GeneratorPlan, stripes: int = 1) -> BatchMapper:
     """Return the function that turns batches of stripe numbers (column ``id``) into batches of ``waku_messages``."""
 
     def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches_with_instants(exact(batches), WAKU_MESSAGES)
+
+    def exact(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for made in _blocks(plan, stripes, batches):
             rows = made.rows()
             while chunk := list(islice(rows, _ROWS_PER_BATCH)):
@@ -89,7 +94,8 @@ def facts_mapper(plan: GeneratorPlan, stripes: int = 1) -> BatchMapper:
 
     def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for made in _blocks(plan, stripes, batches):
-            yield from pa.Table.from_pylist(list(made.facts()), schema=_FACT_SCHEMA).to_batches()
+            facts = pa.Table.from_pylist(list(made.facts()), schema=_FACT_SCHEMA)
+            yield from batches_with_instants(facts.to_batches(), FACTS)
 
     return make
 

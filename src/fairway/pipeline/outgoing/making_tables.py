@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.instants import with_instants
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.location import local_path
 from fairway.pipeline.outgoing.channel_state import ChannelState, state_of_store, states_of_run
@@ -27,7 +28,7 @@ from fairway.pipeline.run.failures import named_failures
 from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.run.progress import Progress, Steps
 from fairway.pipeline.run.reading import RunTables
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import arrow_schema, exact_schema
 from fairway.pipeline.session import SHORT_JOB_BYTES, session_or_own
 from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.wire.topics import default_topic
@@ -44,7 +45,8 @@ _PARQUET_OPTIONS: Final = {
     "compression": "zstd",
 }
 _RECEIPT_BATCH_ROWS: Final = 4_096
-_RECEIPTS_SCHEMA: Final = arrow_schema(OUTGOING_RECEIPTS)
+_RECEIPTS_SCHEMA: Final = exact_schema(OUTGOING_RECEIPTS)
+_TABLE_SCHEMA: Final = arrow_schema(OUTGOING_RECEIPTS)
 _OF_THE_SCHEDULE: Final = _RECEIPTS_SCHEMA.names[:8]
 _OF_THE_LEDGER: Final = _RECEIPTS_SCHEMA.names[9:]
 
@@ -145,12 +147,12 @@ def write_receipts(run: RunFolder, files: Sequence[Path], ledger: ReceiptLedger)
 
 def _write_receipts(files: Sequence[Path], ledger: ReceiptLedger, place: Path) -> None:
     place.mkdir(parents=True)
-    with pq.ParquetWriter(place / "part-0.parquet", _RECEIPTS_SCHEMA, compression="zstd") as writer:
+    with pq.ParquetWriter(place / "part-0.parquet", _TABLE_SCHEMA, compression="zstd") as writer:
         for batch in ds.dataset([str(file) for file in files], format="parquet").to_batches(
             columns=[*_OF_THE_SCHEDULE, "dropped"], batch_size=_RECEIPT_BATCH_ROWS
         ):
             rows = list(_with_receipts(batch.to_pylist(), ledger))
-            writer.write_table(pa.Table.from_pylist(rows, schema=_RECEIPTS_SCHEMA))
+            writer.write_table(with_instants(pa.Table.from_pylist(rows, schema=_RECEIPTS_SCHEMA), _TABLE_SCHEMA))
 
 
 def _with_receipts(rows: Sequence[dict[str, Any]], ledger: ReceiptLedger) -> Iterator[dict[str, Any]]:

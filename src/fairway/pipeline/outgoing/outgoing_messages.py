@@ -18,14 +18,15 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from fairway.errors import ConfigurationError, EmptyPayloadError, EncryptionError, FairwayError, MessageTooLargeError
 from fairway.options import ReliableChannelOptions
 from fairway.pipeline.exchange import BatchMapper
+from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState
 from fairway.pipeline.outgoing.composing import Composed, Composer, Payload, check_options
-from fairway.pipeline.schema import arrow_schema, columns_of, types_of
+from fairway.pipeline.schema import columns_of, exact_ddl, exact_schema, types_of
 
 PAYLOADS: Final = (
     "channel_id string, sender_id string, seq bigint, payload binary, content_topic string, ephemeral boolean,"
-    " not_before_ms bigint, origin string, fault string"
+    " not_before timestamp, not_before_ms bigint, origin string, fault string"
 )
 """The table of what is to be sent. ``origin`` tells where a row comes from, ``fault`` why it could not be read."""
 _NEEDED: Final = ("channel_id", "sender_id", "seq", "payload")
@@ -33,7 +34,7 @@ _NEEDED: Final = ("channel_id", "sender_id", "seq", "payload")
 OUTGOING_MESSAGES: Final = (
     "channel_id string, sender_id string, seq bigint, message_id string, payload_id string, lamport bigint,"
     " payload_number bigint, chunk_index int, chunks int, is_parity boolean, content_topic string, pubsub_topic string,"
-    " payload binary, version int, meta binary, ephemeral boolean, release_ms bigint"
+    " payload binary, version int, meta binary, ephemeral boolean, release timestamp, release_ms bigint"
 )
 """The table of encrypted SDS messages: ``payload`` is what travels, ``payload_id`` the SHA-256 of what the user gave,
 ``payload_number`` counts his payloads in the channel from 0, ``release_ms`` is when the message may leave at the
@@ -48,7 +49,7 @@ REASONS: Final = ("unreadable", "no-id", "no-seq", "seq-twice", "empty", "too-la
 
 COMPOSED: Final = f"{OUTGOING_MESSAGES}, origin string, size_bytes bigint, reason string, detail string"
 """Both together, as `composed` gives them."""
-_ARROW_SCHEMA: Final = arrow_schema(COMPOSED)
+_ARROW_SCHEMA: Final = exact_schema(COMPOSED)
 _BATCH_ROWS: Final = 256
 _BATCH_BYTES: Final = 8_388_608
 
@@ -81,19 +82,19 @@ def composed(
     full = payloads.select(
         *(
             (F.col(name) if name in payloads.columns else F.lit(None)).cast(kind).alias(name)
-            for name, kind in types_of(PAYLOADS).items()
+            for name, kind in types_of(exact_ddl(PAYLOADS)).items()
         )
     )
     same = Window.partitionBy("channel_id", "sender_id", "seq", F.col("fault").isNull())
     digest = F.sha2(F.coalesce("payload", F.lit(b"")), 256)
-    mapper = composing_mapper(options, start_ms=start_ms, keys=keys, states=states)
+    compose = composing_mapper(options, start_ms=start_ms, keys=keys, states=states)
     # One shuffle: what is together by channel and sender is so by seq as well.
     return (
         full.repartition("channel_id", "sender_id")
         .withColumn("copy", F.row_number().over(same.orderBy(digest, "origin")))
         .withColumn("differ", F.min(digest).over(same) != F.max(digest).over(same))
         .sortWithinPartitions("channel_id", "sender_id", "seq", "copy")
-        .mapInArrow(mapper, COMPOSED)
+        .mapInArrow(lambda batches: batches_with_instants(compose(batches), COMPOSED), COMPOSED)
     )
 
 

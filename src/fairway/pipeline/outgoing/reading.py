@@ -20,10 +20,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.instants import with_instants
 from fairway.pipeline.outgoing.outgoing_messages import PAYLOADS
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import arrow_schema, exact_schema
 
-_ARROW_SCHEMA: Final = arrow_schema(PAYLOADS)
+_ARROW_SCHEMA: Final = exact_schema(PAYLOADS)
+_TABLE_SCHEMA: Final = arrow_schema(PAYLOADS)
 _GIVEN: Final = tuple(name for name in _ARROW_SCHEMA.names if name not in {"origin", "fault"})
 _JSON_KINDS: Final[Mapping[str, type]] = {
     "channel_id": str,
@@ -100,9 +102,9 @@ def write_payloads(source: PayloadSource, folder: Path) -> int:
     """Write the table ``payloads`` of a source into a new folder, batch by batch; return its number of rows."""
     folder.mkdir(parents=True)
     count = 0
-    with pq.ParquetWriter(folder / "part-0.parquet", _ARROW_SCHEMA, compression="zstd") as writer:
+    with pq.ParquetWriter(folder / "part-0.parquet", _TABLE_SCHEMA, compression="zstd") as writer:
         for rows in _batched(source.rows()):
-            writer.write_table(pa.Table.from_pylist(rows, schema=_ARROW_SCHEMA))
+            writer.write_table(with_instants(pa.Table.from_pylist(rows, schema=_ARROW_SCHEMA), _TABLE_SCHEMA))
             count += len(rows)
     return count
 

@@ -29,14 +29,15 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError
 from fairway.options import RateLimitConfig
-from fairway.pipeline.schema import columns_of
+from fairway.pipeline.instants import frame_with_instants
 from fairway.units import NS_PER_MS
 
 SCHEDULED: Final = (
-    "sender_id string, place bigint, epoch bigint, epoch_start_ms bigint, not_before_ms bigint, channel_id string,"
-    " seq bigint, message_id string, chunk_index int, counted boolean, message_hash binary, timestamp bigint,"
-    " content_topic string, pubsub_topic string, payload binary, version int, meta binary, ephemeral boolean,"
-    " not_after_ms bigint, dropped string"
+    "sender_id string, place bigint, epoch bigint, epoch_start timestamp, epoch_start_ms bigint, not_before timestamp,"
+    " not_before_ms bigint, channel_id string, seq bigint, message_id string, chunk_index int, counted boolean,"
+    " message_hash binary, timestamp timestamp, timestamp_ns bigint, content_topic string, pubsub_topic string,"
+    " payload binary, version int, meta binary, ephemeral boolean, not_after timestamp, not_after_ms bigint,"
+    " dropped string"
 )
 """The table of the schedule: ``place`` is the order of a sender's messages, from 0; ``counted`` whether it is charged
 to the rate limit; ``not_after_ms`` and ``dropped`` are null unless the message is ephemeral. The sink ``waku`` takes
@@ -67,7 +68,7 @@ def scheduled(
     """Return ``scheduled`` (`SCHEDULED`): every message with its epoch, its time and its WakuMessage's hash.
 
     ``rate_limit`` is the number of transmissions in an epoch of ``epoch_ms``, None for no limit. No message is sent
-    before ``start_ms``. ``timestamp`` grows with the order of sending, and is unique for each sender. Raises
+    before ``start_ms``. ``timestamp_ns`` grows with the order of sending, and is unique for each sender. Raises
     `ConfigurationError` for invalid numbers.
     """
     check_limit(rate_limit, epoch_ms)
@@ -87,14 +88,14 @@ def scheduled(
     table = table.withColumn("place", F.row_number().over(sender.orderBy("epoch", *order)).cast("bigint") - 1)
     in_epoch = Window.partitionBy("sender_id", "epoch").orderBy("place")
     stamp = F.col("not_before_ms") * NS_PER_MS + F.row_number().over(in_epoch) - 1
-    return (
+    stamped = (
         table.withColumn("epoch_start_ms", F.col("epoch") * epoch_ms)
         .withColumn("not_before_ms", F.greatest("release_ms", "epoch_start_ms"))
         .withColumn("not_after_ms", F.when(F.col("ephemeral"), F.col("epoch_start_ms") + epoch_ms))
-        .withColumn("timestamp", stamp)
+        .withColumn("timestamp_ns", stamp)
         .withColumn("message_hash", _message_hash())
-        .select(*columns_of(SCHEDULED))
     )
+    return frame_with_instants(stamped, SCHEDULED)
 
 
 def _within(table: DataFrame, rate_limit: int, order: tuple[str, ...]) -> DataFrame:
@@ -122,7 +123,7 @@ def check_limit(rate_limit: int | None, epoch_ms: int) -> None:
 
 def _message_hash() -> Column:
     """Return the deterministic hash of a message (14/WAKU2-MESSAGE) as `fairway.wire.waku_message` computes it."""
-    stamp = F.unhex(F.lpad(F.hex("timestamp"), 16, "0"))
+    stamp = F.unhex(F.lpad(F.hex("timestamp_ns"), 16, "0"))
     topics = (F.col("pubsub_topic").cast("binary"), F.col("content_topic").cast("binary"))
     whole = F.concat(topics[0], F.col("payload"), topics[1], F.coalesce("meta", F.lit(b"")), stamp)
     return F.unhex(F.sha2(whole, 256))

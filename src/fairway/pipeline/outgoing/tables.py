@@ -10,8 +10,9 @@ from fairway.pipeline.tables import Table
 
 OUTGOING_RECEIPTS: Final = (
     "sender_id string, place bigint, channel_id string, seq bigint, message_id string, chunk_index int,"
-    " message_hash binary, timestamp bigint, status string, detail string, attempts int, first_at_ms bigint,"
-    " settled_at_ms bigint, sent_timestamp bigint, sent_hash binary"
+    " message_hash binary, timestamp timestamp, timestamp_ns bigint, status string, detail string, attempts int,"
+    " first_at timestamp, first_at_ms bigint, settled_at timestamp, settled_at_ms bigint, sent_timestamp timestamp,"
+    " sent_timestamp_ns bigint, sent_hash binary"
 )
 """The table of receipts. ``status`` is a `ReceiptStatus`, or ``waiting`` for a message that was not tried yet;
 ``sent_timestamp`` and ``sent_hash`` are those of a message that left so late that it got a new timestamp, else null."""

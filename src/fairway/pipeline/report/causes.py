@@ -40,8 +40,8 @@ _COLUMNS: Final = (
     "sender_id",
     "retrieval_hint",
     "cited_by",
-    "first_cited",
-    "last_cited",
+    "first_cited_ns",
+    "last_cited_ns",
     "first_cited_by",
     "last_cited_by",
 )
@@ -127,12 +127,12 @@ class Causes:
             sender_id=row["sender_id"],
             retrieval_hint=row["retrieval_hint"],
             cited_by=row["cited_by"],
-            first_cited_ns=row["first_cited"],
-            last_cited_ns=row["last_cited"],
+            first_cited_ns=row["first_cited_ns"],
+            last_cited_ns=row["last_cited_ns"],
             holds_up=self._held_up_by.get((row["channel_id"], row["message_id"]), 0),
             cause=LossCause.QUARANTINED if status is not None else self._cause(row),
             status=status,
-            meanwhile=tuple(self._meanwhile(row["sender_id"], row["first_cited"])),
+            meanwhile=tuple(self._meanwhile(row["sender_id"], row["first_cited_ns"])),
         )
 
     def _meanwhile(self, author: str | None, at_ns: int | None) -> Iterator[str]:
@@ -152,7 +152,7 @@ class Causes:
             return LossCause.NO_STORE
         if (row["channel_id"], row["message_id"]) in self._cited_by_others:
             return LossCause.NO_STORE
-        if author is not None and self._others_spoke_after(row["channel_id"], author, row["first_cited"]):
+        if author is not None and self._others_spoke_after(row["channel_id"], author, row["first_cited_ns"]):
             return LossCause.SENDER_ONLY
         return LossCause.UNKNOWN
 
@@ -177,10 +177,10 @@ class Causes:
     def _last_words(self) -> dict[str, tuple[tuple[int, str], ...]]:
         """Return for each channel the two participants that wrote last, and when."""
         last: dict[str, tuple[tuple[int, str], ...]] = {}
-        is_known = ds.field("last_seen").is_valid()
-        for batch in self._tables.batches("sender_stats", ["channel_id", "sender_id", "last_seen"], is_known):
+        is_known = ds.field("last_seen_ns").is_valid()
+        for batch in self._tables.batches("sender_stats", ["channel_id", "sender_id", "last_seen_ns"], is_known):
             for row in batch.to_pylist():
-                newest = (*last.get(row["channel_id"], ()), (row["last_seen"], row["sender_id"]))
+                newest = (*last.get(row["channel_id"], ()), (row["last_seen_ns"], row["sender_id"]))
                 last[row["channel_id"]] = tuple(sorted(newest, reverse=True)[:2])
         return last
 

@@ -101,7 +101,7 @@ class Reason:
 def time_axis(tables: RunTables) -> TimeAxis | None:
     """Return the axis that holds the messages, but for those that are far from all others; None without any."""
     sample = _sample(tables)
-    return _axis(sample, tables.range_of("waku_messages", "timestamp")) if sample.size else None
+    return _axis(sample, tables.range_of("waku_messages", "timestamp_ns")) if sample.size else None
 
 
 def traffic(tables: RunTables, axis: TimeAxis) -> TrafficOverTime:
@@ -144,7 +144,7 @@ def first_cited(
     """
     known = pa.array(list(channels), type=pa.string())
     lost, there = (np.zeros((len(channels), axis.bins + 2), dtype=np.int64) for _ in range(2))
-    for counts, table, time in ((lost, "missing_messages", "first_cited"), (there, "sds_ordered", "timestamp")):
+    for counts, table, time in ((lost, "missing_messages", "first_cited_ns"), (there, "sds_ordered", "timestamp_ns")):
         for batch in tables.batches(table, ["channel_id", time]):
             rows = pa.table(
                 {"lane": pc.index_in(batch.column(0), value_set=known), "time": batch.column(1)}
@@ -187,9 +187,9 @@ def utilisation(tables: RunTables, shares_pct: Sequence[float]) -> list[int]:
 def _timed(tables: RunTables) -> Iterator[tuple[_Ints, _Ints]]:
     """Yield timestamps and payload sizes of all distinct WakuMessages: each is decoded or in quarantine."""
     for name in ("sds_messages", "quarantine"):
-        for batch in tables.batches(name, ["timestamp", "payload_bytes"]):
+        for batch in tables.batches(name, ["timestamp_ns", "payload_bytes"]):
             whole = pa.Table.from_batches([batch]).drop_null()
-            yield _ints(whole["timestamp"]), _ints(whole["payload_bytes"])
+            yield _ints(whole["timestamp_ns"]), _ints(whole["payload_bytes"])
 
 
 def _sample(tables: RunTables) -> _Ints:

@@ -66,7 +66,7 @@ class Findings:
 
     def _report(self, limit: int) -> ArchiveReport:
         tables = self.tables
-        first_ns, last_ns = tables.range_of("waku_messages", "timestamp")
+        first_ns, last_ns = tables.range_of("waku_messages", "timestamp_ns")
         ordered = sorted(
             self.channel_rows, key=lambda row: worst_first(self.channels[row["channel_id"]], row["channel_id"])
         )
@@ -190,15 +190,15 @@ def stores_of(tables: RunTables) -> list[dict[str, Any]]:
 
 
 def _largest(tables: RunTables, limit: int) -> tuple[DeliveredMessage, ...]:
-    columns = ["channel_id", "sender_id", "message_id", "size_bytes", "segments", "recovered", "timestamp"]
+    columns = ["channel_id", "sender_id", "message_id", "size_bytes", "segments", "recovered", "timestamp_ns"]
     order = [
         ("size_bytes", "descending"),
-        ("timestamp", "ascending"),
+        ("timestamp_ns", "ascending"),
         ("channel_id", "ascending"),
         ("message_id", "ascending"),
     ]
     rows = tables.head("delivered", columns, order, limit)
-    return tuple(DeliveredMessage(timestamp_ns=row.pop("timestamp"), **row) for row in rows)
+    return tuple(DeliveredMessage(timestamp_ns=row.pop("timestamp_ns"), **row) for row in rows)
 
 
 def _nearly_complete(tables: RunTables, limit: int) -> tuple[IncompleteMessage, ...]:

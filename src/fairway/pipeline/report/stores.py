@@ -78,12 +78,12 @@ def store_lacks(tables: RunTables, stores: Sequence[str], limit: int, axis: Time
     fine = None if axis is None else axis.finer(_FINER)
     shape = (len(stores), 0 if fine is None else fine.bins + 2)
     lacked, of = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    for batch in tables.batches("waku_messages", ["content_topic", "timestamp", "sources"]):
+    for batch in tables.batches("waku_messages", ["content_topic", "timestamp_ns", "sources"]):
         had = _had(batch.column("sources"), places)
         owners = _plain(pc.fill_null(pc.list_value_length(batch.column("sources")), 0))
         named = [_counted_as(topic, topics) for topic in batch.column("content_topic").to_pylist()]
         known.update(named)
-        times = np.asarray(batch.column("timestamp").to_numpy(zero_copy_only=False), dtype=np.int64)
+        times = np.asarray(batch.column("timestamp_ns").to_numpy(zero_copy_only=False), dtype=np.int64)
         stretch = None if fine is None else fine.bin_of(times) + 1
         for store, lack in enumerate(lacking):
             absent = ~had[store]

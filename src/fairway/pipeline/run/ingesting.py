@@ -39,19 +39,20 @@ from fairway.pipeline.exchange import (
 )
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.ranges import SAMPLE_INPUT, sample_of
-from fairway.pipeline.run.table_files import TableFiles, schema_of
+from fairway.pipeline.run.table_files import TableFiles
+from fairway.pipeline.schema import columns_of, exact_ddl
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
 from fairway.pipeline.stages.deduplicated import as_one_copy, each_once
-from fairway.pipeline.stages.quarantine import FORGED_INPUT, forged
+from fairway.pipeline.stages.quarantine import FORGED_INPUT, QUARANTINE, forged
+from fairway.pipeline.stages.sds_messages import DECODED_INPUT
 from fairway.pipeline.stages.unique_messages import honest_messages, sightings_of
 from fairway.wire.segment import MAX_SEGMENTS
 
 WRITTEN: Final = ("waku_messages", "sds_messages", "quarantine")
 """The tables that the job writes."""
 
-_SIGHTED: Final = ("sightings", "sighting")
-_QUARANTINE: Final = tuple(schema_of("quarantine").names)
-_CARRIED: Final = (*(name for name in schema_of("sds_messages").names if name not in _SIGHTED), "sources")
+_QUARANTINE: Final = columns_of(exact_ddl(QUARANTINE))
+_CARRIED: Final = (*DECODED_INPUT, "sources")
 """What the second exchange carries: ``sources`` too, for what turns out to be forged."""
 
 Source = Callable[[BatchMapper, str], DataFrame]

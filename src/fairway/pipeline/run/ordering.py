@@ -50,7 +50,7 @@ _READ: Final = {
     "sds_messages": (*_NARROW, "content"),
     "reassembled": JOINED_COLUMNS,
     "computed_segments": COMPUTED_COLUMNS,
-    "missing_messages": ("channel_id", "message_id", "first_cited"),
+    "missing_messages": ("channel_id", "message_id", "first_cited_ns"),
 }
 """The columns of each table that are read."""
 _WHOLE: Final = pa.schema([schema_of("sds_messages").field(name) for name in WHOLE_COLUMNS])

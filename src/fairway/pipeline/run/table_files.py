@@ -26,9 +26,10 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.pipeline.exchange import filtered, note
+from fairway.pipeline.instants import with_instants
 from fairway.pipeline.location import has_folders
 from fairway.pipeline.run.removed_rows import NOTHING_REMOVED, RemovedRows
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import INSTANT, arrow_schema
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
 from fairway.pipeline.stages.reassembled import REASSEMBLED
 from fairway.pipeline.tables import TABLES, table_named
@@ -129,12 +130,13 @@ class TableFiles:
         """Write a file, and return the note about it: the task yields it to the driver.
 
         ``number`` is that of the bucket or range, ``part`` counts several files of one. The table has the columns of
-        the table ``name`` in any order; their types may differ in what a cast changes safely. Raises `KeyError` for a
+        the table ``name`` in any order, with or without instants; their types may differ in what a cast changes
+        safely. Raises `KeyError` for a
         name that no table has or a column that the table lacks, `pyarrow.ArrowInvalid` for another schema, and
         `OSError` if the file cannot be written.
         """
         schema = schema_of(name)
-        table = table.select(schema.names).cast(schema)
+        table = with_instants(table, schema)
         folder = self.folder_of(name)
         if has_folders(self.filesystem):
             self.filesystem.create_dir(folder, recursive=True)
@@ -227,6 +229,11 @@ class TableFiles:
 def schema_of(name: str) -> pa.Schema:
     """Return the schema of a table that a run writes; raise `KeyError` if none has this name."""
     return _SCHEMAS[name]
+
+
+def exact_schema_of(name: str) -> pa.Schema:
+    """Return the schema of a table that a run writes, without its instants; raise `KeyError` if none has this name."""
+    return pa.schema([field for field in _SCHEMAS[name] if field.type != INSTANT])
 
 
 def _group_rows(table: pa.Table) -> int:

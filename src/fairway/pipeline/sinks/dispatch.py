@@ -34,7 +34,7 @@ _LONGEST_PAUSE_S: Final = 60.0
 _LONGEST_STEP_S: Final = 1.0
 """Longest step of a wait, after which an interruption or a change of the clock is noticed."""
 
-REQUIRED_COLUMNS: Final = ("content_topic", "payload", "timestamp")
+REQUIRED_COLUMNS: Final = ("content_topic", "payload", "timestamp_ns")
 """The columns that a row must have; without a timestamp each attempt would be another message."""
 
 
@@ -210,7 +210,7 @@ class Dispatcher:
         """Write a receipt for an invalid row, under a hash of the row."""
         key = sha256(repr(sorted(row.items())).encode()).digest()
         topics = (row.get("pubsub_topic") or "", row.get("content_topic") or "")
-        if self.ledger.claim(key, *topics, row.get("timestamp"), run=self.run, task=self.task) is not Claim.SETTLED:
+        if self.ledger.claim(key, *topics, row.get("timestamp_ns"), run=self.run, task=self.task) is not Claim.SETTLED:
             self.ledger.settle(key, ReceiptStatus.REFUSED, detail=why, attempts=0)
 
 
@@ -232,7 +232,7 @@ def message_of(row: Mapping[str, Any], shards: Shards) -> RoutedMessage:
             payload=bytes(row["payload"]),
             content_topic=row["content_topic"],
             version=row.get("version"),
-            timestamp_ns=row["timestamp"],
+            timestamp_ns=row["timestamp_ns"],
             meta=row.get("meta"),
             ephemeral=row.get("ephemeral"),
         ),

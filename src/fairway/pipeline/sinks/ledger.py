@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from os import PathLike
 from pathlib import Path
@@ -104,15 +104,14 @@ class DispatchReceipt:
     message_hash: bytes
     pubsub_topic: str
     content_topic: str
-    timestamp: int | None
-    """Nanoseconds."""
+    timestamp_ns: int | None
     status: ReceiptStatus
     detail: str
     """The reason if it was not sent."""
     attempts: int
     first_at_ms: int
     settled_at_ms: int | None
-    sent_timestamp: int | None = None
+    sent_timestamp_ns: int | None = None
     """The new timestamp of a message whose own was too old; None if it was sent with its own."""
     sent_hash: bytes | None = None
     """The hash of the message with that timestamp."""
@@ -229,5 +228,5 @@ class ReceiptLedger:
 
 
 def _receipt(row: tuple[Any, ...]) -> DispatchReceipt:
-    told = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    told: dict[str, Any] = dict(zip((field.name for field in fields(DispatchReceipt)), row, strict=True))
     return DispatchReceipt(**{**told, "status": ReceiptStatus(told["status"])})

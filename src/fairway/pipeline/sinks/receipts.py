@@ -10,18 +10,20 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.location import local_path
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.sinks.ledger import DispatchReceipt, ReceiptLedger
 
 RECEIPTS: Final = (
-    "message_hash binary, pubsub_topic string, content_topic string, timestamp bigint, status string, detail string,"
-    " attempts int, first_at_ms bigint, settled_at_ms bigint, sent_timestamp bigint, sent_hash binary"
+    "message_hash binary, pubsub_topic string, content_topic string, timestamp timestamp, timestamp_ns bigint,"
+    " status string, detail string, attempts int, first_at timestamp, first_at_ms bigint, settled_at timestamp,"
+    " settled_at_ms bigint, sent_timestamp timestamp, sent_timestamp_ns bigint, sent_hash binary"
 )
-"""The table of receipts. ``status`` is a `ReceiptStatus`, ``timestamp`` the message's in nanoseconds; the last two are
+"""The table of receipts. ``status`` is a `ReceiptStatus`, ``timestamp_ns`` the message's; the last ones are
 those that a message left with whose own timestamp was too old, else null."""
 
-_ARROW_SCHEMA: Final = arrow_schema(RECEIPTS)
+_ARROW_SCHEMA: Final = exact_schema(RECEIPTS)
 _PART_RECEIPTS: Final = 50_000
 _BATCH_RECEIPTS: Final = 5_000
 
@@ -41,13 +43,14 @@ def read_receipts(spark: SparkSession, path: str | PathLike[str]) -> DataFrame:
             for batch in numbers:
                 for number in batch.column("id").to_pylist():
                     after = number * _PART_RECEIPTS
-                    yield from receipt_batches(ledger, after, min(last, after + _PART_RECEIPTS))
+                    found = receipt_batches(ledger, after, min(last, after + _PART_RECEIPTS))
+                    yield from batches_with_instants(found, RECEIPTS)
 
     return spark.range(0, parts, 1, parts).mapInArrow(read, RECEIPTS)
 
 
 def receipt_batches(ledger: ReceiptLedger, after: int, through: int) -> Iterator[pa.RecordBatch]:
-    """Yield the receipts with numbers above ``after`` up to ``through`` as batches of `RECEIPTS`."""
+    """Yield the receipts with numbers above ``after`` up to ``through`` as batches of `RECEIPTS`, without instants."""
     for start in range(after, through, _BATCH_RECEIPTS):
         found = list(ledger.read(start, min(through, start + _BATCH_RECEIPTS)))
         yield pa.RecordBatch.from_pylist([_row(receipt) for receipt in found], schema=_ARROW_SCHEMA)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql.datasource import (
     EqualTo,
@@ -23,7 +24,10 @@ from pyspark.sql.datasource import (
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.storage.archive import MAX_TIMESTAMP_NS, MIN_TIMESTAMP_NS
 
-_NEVER_NULL = {("message_hash",), ("pubsub_topic",), ("content_topic",), ("payload",), ("version",), ("timestamp",)}
+_NEVER_NULL = {("message_hash",), ("pubsub_topic",), ("content_topic",), ("payload",), ("version",), ("timestamp_ns",)}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INSTANT_NS = 1_000
+"""Times in nanoseconds that are one instant."""
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
 """Replaces invalid bytes in the text of a topic; an archive compares the bytes."""
 
@@ -42,16 +46,26 @@ def push_filters(selection: Selection, filters: Iterable[Filter]) -> tuple[Selec
 
 def _narrowed(selection: Selection, condition: Filter) -> Selection | None:
     match condition:
-        case EqualTo(attribute=("timestamp",), value=int(value)):
+        case EqualTo(attribute=("timestamp_ns",), value=int(value)):
             return _between(selection, value, value)
-        case GreaterThanOrEqual(attribute=("timestamp",), value=int(value)):
+        case GreaterThanOrEqual(attribute=("timestamp_ns",), value=int(value)):
             return _between(selection, value, MAX_TIMESTAMP_NS)
-        case GreaterThan(attribute=("timestamp",), value=int(value)):
+        case GreaterThan(attribute=("timestamp_ns",), value=int(value)):
             return _between(selection, value + 1, MAX_TIMESTAMP_NS)
-        case LessThanOrEqual(attribute=("timestamp",), value=int(value)):
+        case LessThanOrEqual(attribute=("timestamp_ns",), value=int(value)):
             return _between(selection, MIN_TIMESTAMP_NS, value)
-        case LessThan(attribute=("timestamp",), value=int(value)):
+        case LessThan(attribute=("timestamp_ns",), value=int(value)):
             return _between(selection, MIN_TIMESTAMP_NS, value - 1)
+        case EqualTo(attribute=("timestamp",), value=datetime() as value):
+            return _between(selection, _ns(value), _ns(value) + _INSTANT_NS - 1)
+        case GreaterThanOrEqual(attribute=("timestamp",), value=datetime() as value):
+            return _between(selection, _ns(value), MAX_TIMESTAMP_NS)
+        case GreaterThan(attribute=("timestamp",), value=datetime() as value):
+            return _between(selection, _ns(value) + _INSTANT_NS, MAX_TIMESTAMP_NS)
+        case LessThanOrEqual(attribute=("timestamp",), value=datetime() as value):
+            return _between(selection, MIN_TIMESTAMP_NS, _ns(value) + _INSTANT_NS - 1)
+        case LessThan(attribute=("timestamp",), value=datetime() as value):
+            return _between(selection, MIN_TIMESTAMP_NS, _ns(value) - 1)
         case EqualTo(attribute=("content_topic",), value=str(value)):
             return _topics(selection, [value])
         case In(attribute=("content_topic",), value=values):
@@ -71,6 +85,11 @@ def _between(selection: Selection, start_ns: int, end_ns: int) -> Selection:
         start_ns=start_ns if selection.start_ns is None else max(start_ns, selection.start_ns),
         end_ns=end_ns if selection.end_ns is None else min(end_ns, selection.end_ns),
     )
+
+
+def _ns(instant: datetime) -> int:
+    """Return the first nanosecond of an instant."""
+    return (instant - _EPOCH) // timedelta(microseconds=1) * _INSTANT_NS
 
 
 def _topics(selection: Selection, values: Iterable[object]) -> Selection | None:

@@ -18,13 +18,22 @@ from pyspark.sql.functions import coalesce, col, contains, explode_outer, lit, s
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.exchange import BatchMapper
+from fairway.pipeline.instants import batches_with_instants, frame_with_instants
 from fairway.pipeline.location import SCHEMES, is_in_object_store, is_on_this_machine, scheme_of, without_secrets
-from fairway.pipeline.schema import types_of
+from fairway.pipeline.schema import exact_ddl, types_of
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.places import PARQUET, scan_of
-from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, MessageScan, Selection
+from fairway.pipeline.sources.waku_messages import (
+    ARROW_SCHEMA,
+    EXACT_TIME,
+    TIME,
+    WAKU_MESSAGES,
+    MessageScan,
+    Selection,
+    wrong_kind,
+)
 
-_NEEDED = ("message_hash", "content_topic", "payload", "timestamp")
+_NEEDED = ("message_hash", "content_topic", "payload", EXACT_TIME)
 _NO_FILE_SYSTEM = ("No FileSystem for scheme", "FileSystem not found")
 _PATTERN = "*?[{"
 """What names several paths for Spark."""
@@ -33,7 +42,7 @@ _KINDS = {
     "message_hash": ("binary", "void"),
     "payload": ("binary", "void"),
     "meta": ("binary", "void"),
-    "timestamp": _INTEGERS,
+    "timestamp_ns": _INTEGERS,
     "version": _INTEGERS,
 }
 """The accepted types of each column. Other types, such as times or text for bytes, would be misread silently."""
@@ -80,12 +89,13 @@ def open_source(
 def map_source(spark: SparkSession, uri: str, work: BatchMapper, schema: str, *, label: str | None = None) -> DataFrame:
     """Return what a function makes of the messages of an archive, batch by batch, in the tasks that read them.
 
-    It is `open_source` and ``mapInArrow``, but no message goes through the JVM between. Spark reads only what it alone
+    It is `open_source` and ``mapInArrow``, but no message goes through the JVM between. Batches have no instants
+    (`ARROW_SCHEMA`). Spark reads only what it alone
     can: Parquet on other file systems of Hadoop, or named by a pattern.
     """
     scan = scan_for_arrow(uri, label)
     if scan is None:
-        return open_source(spark, uri, label=label).mapInArrow(work, schema)
+        return open_source(spark, uri, label=label).select(*ARROW_SCHEMA.names).mapInArrow(work, schema)
     return _mapped(spark, scan, work, schema)
 
 
@@ -102,7 +112,11 @@ def scan_for_arrow(uri: str, label: str | None) -> MessageScan | None:
 
 def frame_of(spark: SparkSession, scan: MessageScan, partitions: int | None = None) -> DataFrame:
     """Return the rows of a read, planned now and read by the executors when the frame is used."""
-    return _mapped(spark, scan, iter, WAKU_MESSAGES, partitions)
+    return _mapped(spark, scan, _told, WAKU_MESSAGES, partitions)
+
+
+def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches_with_instants(batches, WAKU_MESSAGES)
 
 
 def _mapped(
@@ -152,6 +166,8 @@ def conformed(table: DataFrame, place: str, label: str | None) -> DataFrame:
     ``place`` names the table in errors, and in ``source`` if neither ``label`` nor a row does. Raises
     `ConfigurationError` if a necessary column is missing, or has another type.
     """
+    if EXACT_TIME not in table.columns and TIME in table.columns:
+        table = table.withColumnRenamed(TIME, EXACT_TIME)
     lacking = ", ".join(name for name in _NEEDED if name not in table.columns)
     if lacking:
         raise ConfigurationError(f"{place}: is no table of Waku messages; it has no column {lacking}")
@@ -164,23 +180,23 @@ def conformed(table: DataFrame, place: str, label: str | None) -> DataFrame:
     for name in table.columns:
         kind = table.schema[name].dataType.simpleString()
         if name in _KINDS and not kind.startswith(_KINDS[name]):
-            raise ConfigurationError(f"{place}: its column {name} is {kind}; expected {' or '.join(_KINDS[name])}")
+            raise wrong_kind(place, name, kind, _KINDS[name])
     columns = {
         name: (col(name) if name in table.columns else lit(None)).try_cast(kind)
-        for name, kind in types_of(WAKU_MESSAGES).items()
+        for name, kind in types_of(exact_ddl(WAKU_MESSAGES)).items()
     }
     # A row of a file may lack what every message has; that makes none the same as another, nor leaves it out of time.
     columns["message_hash"] = coalesce(columns["message_hash"], unhex(sha2(columns["payload"], 256)), lit(b""))
-    columns["timestamp"] = coalesce(columns["timestamp"], lit(0))
+    columns["timestamp_ns"] = coalesce(columns["timestamp_ns"], lit(0))
     columns["source"] = coalesce(columns["source"], lit(place))
-    return table.select(*(column.alias(name) for name, column in columns.items()))
+    return frame_with_instants(table.select(*(column.alias(name) for name, column in columns.items())), WAKU_MESSAGES)
 
 
 def _selected(table: DataFrame, selection: Selection) -> DataFrame:
     if selection.start_ns is not None:
-        table = table.where(col("timestamp") >= selection.start_ns)
+        table = table.where(col("timestamp_ns") >= selection.start_ns)
     if selection.end_ns is not None:
-        table = table.where(col("timestamp") <= selection.end_ns)
+        table = table.where(col("timestamp_ns") <= selection.end_ns)
     if selection.content_topics:
         table = table.where(col("content_topic").isin(list(selection.content_topics)))
     if marks := selection.channel_marks:

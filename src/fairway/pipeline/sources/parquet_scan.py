@@ -24,7 +24,15 @@ from pyarrow.fs import FileType
 from fairway.errors import ConfigurationError
 from fairway.pipeline import machine
 from fairway.pipeline.location import Location
-from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan, Selection, even_runs
+from fairway.pipeline.sources.waku_messages import (
+    ARROW_SCHEMA,
+    EXACT_TIME,
+    TIME,
+    MessageScan,
+    Selection,
+    even_runs,
+    wrong_kind,
+)
 from fairway.storage.archive import ArchiveCursor
 
 _PARTITIONS_PER_CORE: Final = 2
@@ -37,14 +45,14 @@ _BATCHES_AHEAD: Final = 2
 """Arrow would read 16 batches ahead."""
 FOOTERS_AT_ONCE: Final = 16
 """Files whose footers are read at a time: from an object store each is a request or two."""
-NEEDED_COLUMNS: Final = ("message_hash", "content_topic", "payload", "timestamp")
+NEEDED_COLUMNS: Final = ("message_hash", "content_topic", "payload", EXACT_TIME)
 _BYTES: Final = ("binary", "large_binary", "fixed_size_binary", "null")
 _INTEGERS: Final = ("int", "uint", "decimal", "null")
 _KINDS: Final = {
     "message_hash": _BYTES,
     "payload": _BYTES,
     "meta": _BYTES,
-    "timestamp": _INTEGERS,
+    "timestamp_ns": _INTEGERS,
     "version": _INTEGERS,
 }
 """The accepted types of each column. Other types, such as times or text for bytes, would be misread silently."""
@@ -217,7 +225,11 @@ class ParquetScan(MessageScan):
         self, schema: pa.Schema, group: ds.ParquetFileFragment, condition: ds.Expression | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group that may meet a condition, in their order."""
-        columns = [name for name in (*ARROW_SCHEMA.names, _STORES) if name in schema.names]
+        columns = {
+            name: ds.field(_column_of(name, schema))
+            for name in (*ARROW_SCHEMA.names, _STORES)
+            if _column_of(name, schema) in schema.names
+        }
         rows = sum(each.num_rows for each in group.row_groups)
         try:
             yield from group.to_batches(
@@ -246,12 +258,14 @@ class ParquetScan(MessageScan):
                 dataset = files.finish()
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(error) from error
-        if lacking := ", ".join(name for name in NEEDED_COLUMNS if name not in dataset.schema.names):
+        schema = dataset.schema
+        if lacking := ", ".join(name for name in NEEDED_COLUMNS if _column_of(name, schema) not in schema.names):
             raise ConfigurationError(f"{self.place}: is no table of Waku messages; it has no column {lacking}")
         for name, kinds in _KINDS.items():
-            kind = str(dataset.schema.field(name).type) if name in dataset.schema.names else "null"
+            column = _column_of(name, schema)
+            kind = str(schema.field(column).type) if column in schema.names else "null"
             if not kind.startswith(kinds):
-                raise ConfigurationError(f"{self.place}: its column {name} is {kind}; expected {' or '.join(kinds)}")
+                raise wrong_kind(self.place, name, kind, kinds)
         return dataset
 
     def _unreadable(self, error: Exception) -> ConfigurationError:
@@ -261,9 +275,10 @@ class ParquetScan(MessageScan):
 
     def _times(self, schema: pa.Schema) -> ds.Expression | None:
         """Return the wanted times as a condition on the statistics; row groups without statistics are read."""
-        if self._is_whole or not pa.types.is_signed_integer(schema.field("timestamp").type):
+        name = _column_of(EXACT_TIME, schema)
+        if self._is_whole or not pa.types.is_signed_integer(schema.field(name).type):
             return None
-        column, part = ds.field("timestamp"), self.selection.part
+        column, part = ds.field(name), self.selection.part
         within = (column >= part.after.timestamp_ns) & (column <= part.through.timestamp_ns)
         return within | column.is_null()
 
@@ -277,7 +292,7 @@ class ParquetScan(MessageScan):
         if columns["message_hash"].null_count:
             given = zip(columns["message_hash"].to_pylist(), columns["payload"].to_pylist(), strict=True)
             columns["message_hash"] = pa.array([_hash_of(*row) for row in given], pa.binary())
-        columns["timestamp"] = columns["timestamp"].fill_null(0)
+        columns["timestamp_ns"] = columns["timestamp_ns"].fill_null(0)
         columns["source"] = columns["source"].fill_null(self.source)
         if self.is_labelled:
             columns["source"] = pa.array([self.source] * rows.num_rows, pa.string())
@@ -304,13 +319,18 @@ class ParquetScan(MessageScan):
         return messages.filter(wanted)
 
 
+def _column_of(name: str, schema: pa.Schema) -> str:
+    """Return the column of a table that has what the column ``name`` of `ARROW_SCHEMA` is to have."""
+    return TIME if name == EXACT_TIME and name not in schema.names else name
+
+
 def _size_bytes(group: ds.ParquetFileFragment) -> int:
     return sum(each.total_byte_size for each in group.row_groups)
 
 
 def _is_after(messages: pa.RecordBatch, place: ArchiveCursor) -> pa.BooleanArray:
     """Return for each message whether it comes after a place in the order of archives."""
-    times = messages["timestamp"]
+    times = messages["timestamp_ns"]
     same = pc.and_(pc.equal(times, place.timestamp_ns), pc.greater(messages["message_hash"], place.message_hash))
     return pc.or_(pc.greater(times, place.timestamp_ns), same)
 

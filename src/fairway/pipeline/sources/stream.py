@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.sources.archive_stream import ArchiveStream
 from fairway.pipeline.sources.lip76_scan import Lip76Scan
 from fairway.pipeline.sources.lip76_stream import Lip76Stream
@@ -21,7 +22,7 @@ from fairway.pipeline.sources.parquet_stream import ParquetStream
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.short_errors import short_errors
 from fairway.pipeline.sources.source_stream import SourceStream
-from fairway.pipeline.sources.waku_messages import ArchiveScan
+from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the messages of one part."""
         if not isinstance(partition, StreamPartition):
             raise ConfigurationError(f"a stream of the source 'waku' reads its own partitions, not {partition!r}")
-        return self._stream.read(partition.part)
+        return batches_with_instants(self._stream.read(partition.part), WAKU_MESSAGES)
 
 
 def stream_of(options: SourceOptions, now_ns: Callable[[], int] = time.time_ns) -> SourceStream:

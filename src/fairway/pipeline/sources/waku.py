@@ -62,6 +62,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.sinks.waku import WakuStreamWriter, WakuWriter
 from fairway.pipeline.sources.data_loss import check_for_data_loss
 from fairway.pipeline.sources.filters import push_filters
@@ -149,7 +150,7 @@ class WakuReader(DataSourceReader):
         """Yield the messages of one part, one Arrow batch a page."""
         if not isinstance(partition, ArchivePartition):
             raise ConfigurationError(f"the source 'waku' reads its own partitions, not {partition!r}")
-        return self._scan().read(partition.part)
+        return batches_with_instants(self._scan().read(partition.part), WAKU_MESSAGES)
 
     def _scan(self) -> MessageScan:
         return scan_of(self._options.uri, self._selection, self._options.label)

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from fairway.errors import ConfigurationError
 from fairway.pipeline import machine
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import exact_schema
 from fairway.storage.archive import (
     DEFAULT_PAGE_BYTES,
     DEFAULT_PAGE_ROWS,
@@ -28,14 +29,19 @@ from fairway.storage.archive import (
 from fairway.wire.varint import length_prefixed
 
 WAKU_MESSAGES: Final = (
-    "message_hash binary, pubsub_topic string, content_topic string, payload binary, version int, timestamp bigint,"
-    " meta binary, source string"
+    "message_hash binary, pubsub_topic string, content_topic string, payload binary, version int,"
+    " timestamp timestamp, timestamp_ns bigint, meta binary, source string"
 )
-"""The table of messages as the network carried them, one row for each message hash. ``timestamp`` is in nanoseconds
-since the Unix epoch, ``source`` names the archive."""
+"""The table of messages as the network carried them, one row for each message hash. ``source`` names the
+archive."""
 
-ARROW_SCHEMA: Final = arrow_schema(WAKU_MESSAGES)
-"""`WAKU_MESSAGES` as Arrow has it."""
+ARROW_SCHEMA: Final = exact_schema(WAKU_MESSAGES)
+"""`WAKU_MESSAGES` as Arrow has it, without the instant: what a scan reads."""
+
+EXACT_TIME: Final = "timestamp_ns"
+"""The column of a table of messages that has their times."""
+TIME: Final = "timestamp"
+"""The instant beside it; where that is missing, integers in this column are nanoseconds, as older tables have them."""
 
 _MAX_VERSION: Final = 2**31 - 1
 _PARTITIONS_PER_CORE: Final = 2
@@ -98,6 +104,16 @@ class Selection:
 @cache
 def _marks(channels: tuple[str, ...]) -> tuple[bytes, ...]:
     return tuple(tag + length_prefixed(channel.encode()) for channel in channels for tag in _CHANNEL_TAGS)
+
+
+def wrong_kind(place: object, column: str, kind: str, expected: Sequence[str]) -> ConfigurationError:
+    """Return the error for a column of a table of messages that has another type than expected."""
+    wanted = " or ".join(expected)
+    if column == EXACT_TIME and kind.startswith(TIME):
+        return ConfigurationError(
+            f"{place}: it has no column {EXACT_TIME}; its column {TIME} is {kind}, which is not exact to the nanosecond"
+        )
+    return ConfigurationError(f"{place}: its column {column} is {kind}; expected {wanted}")
 
 
 class MessageScan(ABC):
@@ -178,7 +194,7 @@ def arrow_batch(page: list[ArchivedMessage], source: str) -> pa.RecordBatch:
         "payload": [row.payload for row in page],
         # 14/WAKU2-MESSAGE: a uint32, of which 0 and 1 mean something; the column is signed.
         "version": [max(-_MAX_VERSION, min(row.version, _MAX_VERSION)) for row in page],
-        "timestamp": [row.timestamp_ns for row in page],
+        "timestamp_ns": [row.timestamp_ns for row in page],
         "meta": [row.meta for row in page],
         "source": [source] * len(page),
     }

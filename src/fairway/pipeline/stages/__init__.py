@@ -22,19 +22,22 @@ from fairway.pipeline.stages.acknowledgements import ack_latency, acknowledgemen
 from fairway.pipeline.stages.bandwidth import bandwidth
 from fairway.pipeline.stages.bloom_evidence import bloom_evidence
 from fairway.pipeline.stages.citations import citations
+from fairway.pipeline.stages.decoded import DECODED, decoded, decoding_mapper
+from fairway.pipeline.stages.decoding import Status
 from fairway.pipeline.stages.deduplicated import deduplicated
 from fairway.pipeline.stages.delivered import delivered, incomplete
-from fairway.pipeline.stages.missing_messages import missing_messages, without_rebuilt
+from fairway.pipeline.stages.missing_messages import missing_messages
 from fairway.pipeline.stages.quarantine import quarantine
 from fairway.pipeline.stages.rate_utilisation import rate_utilisation
 from fairway.pipeline.stages.reassembled import reassembled
-from fairway.pipeline.stages.sds_messages import SDS_MESSAGES, Status, sds_mapper, sds_messages
+from fairway.pipeline.stages.sds_messages import SDS_MESSAGES, sds_messages
 from fairway.pipeline.stages.sds_ordered import sds_ordered
 from fairway.pipeline.stages.statistics import channel_stats, sender_stats
 from fairway.pipeline.stages.store_completeness import store_completeness
-from fairway.pipeline.stages.unique_messages import sighted, unique_messages
+from fairway.pipeline.stages.unique_messages import unique_messages
 
 __all__ = [
+    "DECODED",
     "SDS_MESSAGES",
     "Status",
     "ack_latency",
@@ -43,6 +46,8 @@ __all__ = [
     "bloom_evidence",
     "channel_stats",
     "citations",
+    "decoded",
+    "decoding_mapper",
     "deduplicated",
     "delivered",
     "incomplete",
@@ -50,12 +55,9 @@ __all__ = [
     "quarantine",
     "rate_utilisation",
     "reassembled",
-    "sds_mapper",
     "sds_messages",
     "sds_ordered",
     "sender_stats",
-    "sighted",
     "store_completeness",
     "unique_messages",
-    "without_rebuilt",
 ]

@@ -22,31 +22,32 @@ from pyspark.sql import DataFrame
 from fairway.options import SdsConfig
 from fairway.pipeline.codes import NOTHING, Codes, ranked, starts_of_runs
 from fairway.pipeline.exchange import Bucket, Cut, bucketed
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
 from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
 from fairway.pipeline.stages.keyed import KEY, Keyed, keyed
 from fairway.units import NS_PER_MS
 
 ACKNOWLEDGEMENTS: Final = (
-    "channel_id string, message_id string, sender_id string, acknowledged_by string, how string, at bigint"
+    "channel_id string, message_id string, sender_id string, acknowledged_by string, how string, at timestamp,"
+    " at_ns bigint"
 )
 """The table of acknowledgements, one row for each content message and participant other than its sender."""
 
 ACK_LATENCY: Final = (
-    "channel_id string, message_id string, sender_id string, sent_at bigint, ackers int, first_by string,"
-    " acked_at bigint, latency_ms bigint"
+    "channel_id string, message_id string, sender_id string, sent_at timestamp, sent_at_ns bigint,"
+    " ackers int, first_by string, acked_at timestamp, acked_at_ns bigint, latency_ms bigint"
 )
 """The table of latencies, one row for each content message: how many participants acknowledged it, who was first (null
 for none), and the time from ``sent_at`` to ``acked_at``."""
 
-SENT: Final = pa.schema([*((name, pa.string()) for name in (*KEY, "sender_id")), ("timestamp", pa.int64())])
+SENT: Final = pa.schema([*((name, pa.string()) for name in (*KEY, "sender_id")), ("timestamp_ns", pa.int64())])
 """What of a content message is needed where its acknowledgements are."""
-EVIDENCE: Final = arrow_schema(BLOOM_EVIDENCE)
+EVIDENCE: Final = exact_schema(BLOOM_EVIDENCE)
 """Evidence of bloom filters."""
 
-_SCHEMA: Final = arrow_schema(ACKNOWLEDGEMENTS)
-_LATENCY_SCHEMA: Final = arrow_schema(ACK_LATENCY)
+_SCHEMA: Final = exact_schema(ACKNOWLEDGEMENTS)
+_LATENCY_SCHEMA: Final = exact_schema(ACK_LATENCY)
 _CITED: Final = "cited"
 _POSSIBLE: Final = "bloom"
 
@@ -114,13 +115,13 @@ def acknowledgement_rows(
 ) -> Keyed:
     """Return ``acknowledgements`` of content messages (`SENT`), by all citations (`CITED`) and evidence of them."""
     senders, participants, names = _people(sent, cited, evidence)
-    target, at = sent.rows()[cited.keys], cited.table.column("cited_at").to_numpy()
+    target, at = sent.rows()[cited.keys], cited.table.column("cited_at_ns").to_numpy()
     others = EVIDENCE.empty_table() if evidence is None else evidence.table
     (how, (is_cited, possible)), kinds = ranked(others.column("how"), pa.array([_CITED, _POSSIBLE]))
     how = np.concatenate([np.full(len(at), is_cited), how])
     if evidence is not None:
         target = np.concatenate([target, sent.rows()[evidence.keys]])
-        at = np.concatenate([at, others.column("at").to_numpy()])
+        at = np.concatenate([at, others.column("at_ns").to_numpy()])
     heard = np.flatnonzero((target != NOTHING) & (participants != NOTHING))
     heard = heard[(senders[target[heard]] != NOTHING) & (senders[target[heard]] != participants[heard])]
     target, participants, at, how = target[heard], participants[heard], at[heard], how[heard]
@@ -136,7 +137,7 @@ def acknowledgement_rows(
         **{name: sent.table.column(name).take(pa.array(acknowledged)) for name in (*KEY, "sender_id")},
         "acknowledged_by": names.take(pa.array(participants[best])),
         "how": kinds.take(pa.array(how[best])),
-        "at": at[best],
+        "at_ns": at[best],
     }
     return Keyed(pa.table(columns, schema=_SCHEMA), sent.keys[acknowledged], sent.count)
 
@@ -146,14 +147,14 @@ def latency_rows(sent: Keyed, acknowledged: Keyed) -> pa.Table:
     rows = sent.rows()[acknowledged.keys]
     here = np.flatnonzero(rows != NOTHING)
     (participants,), names = ranked(acknowledged.table.column("acknowledged_by"))
-    at = acknowledged.table.column("at").to_numpy()
+    at = acknowledged.table.column("at_ns").to_numpy()
     order = here[np.lexsort((participants[here], at[here], rows[here]))]
     first = order[starts_of_runs(rows[order])]
     count = sent.table.num_rows
     first_by = np.full(count, NOTHING, np.int64)
     acked_at = np.zeros(count, np.int64)
     first_by[rows[first]], acked_at[rows[first]] = participants[first], at[first]
-    sent_at = sent.table.column("timestamp").to_numpy()
+    sent_at = sent.table.column("timestamp_ns").to_numpy()
     latency_ns = acked_at - sent_at
     # Senders choose timestamps; a difference that does not fit an integer is no latency.
     runs_over = ((acked_at ^ sent_at) & (acked_at ^ latency_ns)) < 0
@@ -161,10 +162,10 @@ def latency_rows(sent: Keyed, acknowledged: Keyed) -> pa.Table:
     by_nobody = first_by == NOTHING
     columns = {
         **{name: sent.table.column(name) for name in (*KEY, "sender_id")},
-        "sent_at": sent.table.column("timestamp"),
+        "sent_at_ns": sent.table.column("timestamp_ns"),
         "ackers": pa.array(np.bincount(rows[here], minlength=count), pa.int32()),
         "first_by": names.take(pa.array(first_by, mask=by_nobody)),
-        "acked_at": pa.array(acked_at, mask=by_nobody),
+        "acked_at_ns": pa.array(acked_at, mask=by_nobody),
         "latency_ms": pa.array(latency_ms, mask=by_nobody | runs_over),
     }
     return pa.table(columns, schema=_LATENCY_SCHEMA)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from fairway.pipeline.exchange import Cut, bucketed
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.sums import as_numbers, grouped
 
 PARTS: Final = ("content", "history", "bloom", "sync", "repair", "retransmission", "envelope")
@@ -26,7 +26,7 @@ PARTS: Final = ("content", "history", "bloom", "sync", "repair", "retransmission
 BANDWIDTH: Final = "channel_id string, part string, bytes bigint, messages bigint"
 """The table of bandwidth; ``messages`` counts the WakuMessages that have the part."""
 
-_SCHEMA: Final = arrow_schema(BANDWIDTH)
+_SCHEMA: Final = exact_schema(BANDWIDTH)
 _MEASURED: Final = ("content", "history", "bloom", "repair")
 """Parts whose sizes a message tells, in columns such as ``content_bytes``."""
 BANDWIDTH_INPUT: Final = ("channel_id", "kind", "sighting", "payload_bytes", *(f"{part}_bytes" for part in _MEASURED))
@@ -78,10 +78,10 @@ def occurring(parts: pa.Table) -> pa.Table:
     return parts.filter(pc.greater(parts.column("messages"), 0))
 
 
-def bandwidth(sighted: DataFrame) -> DataFrame:
-    """Return ``bandwidth`` (`BANDWIDTH`) of what `sighted` gives, one row for each channel and part that occurs."""
+def bandwidth(sds_messages: DataFrame) -> DataFrame:
+    """Return ``bandwidth`` (`BANDWIDTH`) of ``sds_messages``, one row for each channel and part that occurs."""
     parts = Cut(
-        frame=sighted.select(*BANDWIDTH_INPUT),
+        frame=sds_messages.select(*BANDWIDTH_INPUT),
         by=["channel_id"],
         prepare=lambda table: {"parts": bytes_by_part(table)},
     )

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
 from fairway.options import Profile, SdsConfig
+from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.decoding import BatchDecoder, RefusedMessage
 from fairway.pipeline.stages.filter_sizes import FilterSizes
 from fairway.protocol.sds.acknowledgements import CREDIBLE
@@ -27,15 +28,17 @@ from fairway.wire.bloom import BloomParameters, chance_of_false_hit, spread
 from fairway.wire.sds import WAKU_SDS, Kind, ReceivedBloom, SdsCodec
 from fairway.wire.segment import MAX_SEGMENTS
 
-BLOOM_EVIDENCE: Final = "channel_id string, message_id string, acknowledged_by string, how string, at bigint"
+BLOOM_EVIDENCE: Final = (
+    "channel_id string, message_id string, acknowledged_by string, how string, at timestamp, at_ns bigint"
+)
 """The table of evidence, at most two rows for each message and participant: ``how`` is ``descendant`` or ``bloom``."""
 
 _FILTERS: Final = (
-    "channel_id string, lamport bigint, message_id string, timestamp bigint, message_hash binary, sender_id string,"
+    "channel_id string, lamport bigint, message_id string, timestamp_ns bigint, message_hash binary, sender_id string,"
     " profile string, is_content boolean, cited array<string>, bloom binary"
 )
-_FILTER_SCHEMA: Final = arrow_schema(_FILTERS)
-_EVIDENCE_SCHEMA: Final = arrow_schema(BLOOM_EVIDENCE)
+_FILTER_SCHEMA: Final = exact_schema(_FILTERS)
+_EVIDENCE_SCHEMA: Final = exact_schema(BLOOM_EVIDENCE)
 _WINDOW: Final = 1_024
 """Newest content messages of a channel that are tested in every filter."""
 _MAX_PARTICIPANTS: Final = 4_096
@@ -43,12 +46,12 @@ _MAX_PARTICIPANTS: Final = 4_096
 _MAX_FILTER_SIZES: Final = 4
 """Sizes of filters in one channel; those of further sizes are not read."""
 
-_INPUT: Final = ("message_hash", "timestamp", "content_topic", "payload", "meta")
+_INPUT: Final = ("message_hash", "timestamp_ns", "content_topic", "payload", "meta")
 
 
 def bloom_evidence(
     waku_messages: DataFrame,
-    profile: Profile | None = Profile.WAKU,
+    profile: Profile | None = None,
     *,
     keys: ChannelKeys | None = None,
     sds: SdsConfig | None = None,
@@ -58,17 +61,18 @@ def bloom_evidence(
     ``sds`` tells the expected size of the filters on the Waku wire; other sizes are inferred (`FilterSizes`).
     """
     config = sds or SdsConfig()
+    weigh = evidence_mapper(config)
     return (
         waku_messages.select(*_INPUT)
         .mapInArrow(filter_mapper(profile, keys=keys), _FILTERS)
         .repartition("channel_id")
-        .sortWithinPartitions("channel_id", "lamport", "message_id", "timestamp", "message_hash")
-        .mapInArrow(evidence_mapper(config), BLOOM_EVIDENCE)
+        .sortWithinPartitions("channel_id", "lamport", "message_id", "timestamp_ns", "message_hash")
+        .mapInArrow(lambda batches: batches_with_instants(weigh(batches), BLOOM_EVIDENCE), BLOOM_EVIDENCE)
     )
 
 
 def filter_mapper(
-    profile: Profile | None = Profile.WAKU, *, keys: ChannelKeys | None = None
+    profile: Profile | None = None, *, keys: ChannelKeys | None = None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that takes filters and citations out of batches of ``waku_messages``."""
 
@@ -90,7 +94,9 @@ def evidence_mapper(config: SdsConfig) -> Callable[[Iterator[pa.RecordBatch]], I
             for row in batch.to_pylist():
                 if row["channel_id"] != witness.channel_id:
                     witness = ChannelWitness(row["channel_id"], config)
-                found += ((witness.channel_id, *evidence, row["timestamp"]) for evidence in witness.hear(_heard(row)))
+                found += (
+                    (witness.channel_id, *evidence, row["timestamp_ns"]) for evidence in witness.hear(_heard(row))
+                )
             columns = list(zip(*found, strict=True)) or [()] * len(_EVIDENCE_SCHEMA)
             yield pa.RecordBatch.from_arrays(
                 [pa.array(column, kind) for column, kind in zip(columns, _EVIDENCE_SCHEMA.types, strict=True)],
@@ -254,7 +260,7 @@ def _heard(row: dict[str, Any]) -> Heard:
 
 def _filters(decoder: BatchDecoder, batch: pa.RecordBatch) -> pa.RecordBatch:
     rows: list[tuple[object, ...]] = []
-    columns = (batch.column(name).to_pylist() for name in ("message_hash", "timestamp", "content_topic", "payload"))
+    columns = (batch.column(name).to_pylist() for name in ("message_hash", "timestamp_ns", "content_topic", "payload"))
     for digest, timestamp, topic, payload, profile in zip(*columns, decoder.profiles(batch), strict=True):
         try:
             message = decoder.message(payload or b"", topic, profile)

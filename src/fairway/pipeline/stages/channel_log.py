@@ -19,15 +19,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairway.pipeline.codes import NOTHING, Codes, codes_of_pairs, ranked
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.causal_order import Edges, Numbers, causal_order, latest_ahead
 
 MAX_CHANNEL_BYTES: Final = 536_870_912
 """Largest channel for one worker: 512 MiB of ids and citations, some 1,200,000 messages that cite two others."""
 
 SDS_ORDERED: Final = (
-    "channel_id string, message_id string, sender_id string, lamport bigint, timestamp bigint, message_hash binary,"
-    " segment_hash binary, position int, missing_parents bigint, status string, waits_for string"
+    "channel_id string, message_id string, sender_id string, lamport bigint, timestamp timestamp, timestamp_ns bigint,"
+    " message_hash binary, segment_hash binary, position int, missing_parents bigint, status string, waits_for string"
 )
 """The table of ordered messages."""
 
@@ -36,13 +36,13 @@ LOG_COLUMNS: Final = (
     "message_id",
     "sender_id",
     "lamport",
-    "timestamp",
+    "timestamp_ns",
     "message_hash",
     "segment_hash",
 )
 """The columns of a message in ``sds_ordered``."""
 
-_ARROW_SCHEMA: Final = arrow_schema(SDS_ORDERED)
+_ARROW_SCHEMA: Final = exact_schema(SDS_ORDERED)
 
 LOGGED: Final = pa.schema(
     [
@@ -54,7 +54,7 @@ LOGGED: Final = pa.schema(
 """A content message, the size of its causal history, and the ids that it cites, each once."""
 
 ABSENT: Final = pa.schema(
-    [("channel_id", pa.string()), ("message_id", pa.string()), ("first_cited", pa.int64()), ("told_by", pa.string())]
+    [("channel_id", pa.string()), ("message_id", pa.string()), ("first_cited_ns", pa.int64()), ("told_by", pa.string())]
 )
 """What is cited and not there: it is missing since ``first_cited``; or it is a segment that was computed from parity,
 and ``told_by`` is the first one that came of the same message."""
@@ -195,8 +195,8 @@ def log_bytes(messages: pa.Table) -> Numbers:
 def _by_first_citation(absent: pa.Table, is_missing: NDArray[np.bool_]) -> Numbers:
     """Return the rows of missing messages, in the order in which they were first cited."""
     rows = np.flatnonzero(is_missing)
-    missing = absent.select(["first_cited", "message_id"]).take(pa.array(rows))
-    order = pc.sort_indices(missing, [("first_cited", "ascending"), ("message_id", "ascending")])
+    missing = absent.select(["first_cited_ns", "message_id"]).take(pa.array(rows))
+    order = pc.sort_indices(missing, [("first_cited_ns", "ascending"), ("message_id", "ascending")])
     sorted_rows: Numbers = rows[order.to_numpy()]
     return sorted_rows
 

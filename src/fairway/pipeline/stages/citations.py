@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
 from fairway.pipeline.exchange import filtered, mapped
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import exact_schema
 from fairway.protocol.sds.message_id import SYNC_PREFIX
 
 CITATIONS: Final = (
     "channel_id string, message_id string, retrieval_hint binary, sender_id string, citing_id string,"
-    " citing_sender_id string, cited_at bigint"
+    " citing_sender_id string, cited_at timestamp, cited_at_ns bigint"
 )
 """The table of citations: the cited message with what the citation tells of it, the citing one, and when it cited."""
 
-CITING_COLUMNS: Final = ("channel_id", "message_id", "sender_id", "timestamp", "kind", "causal_history")
+CITING_COLUMNS: Final = ("channel_id", "message_id", "sender_id", "timestamp_ns", "kind", "causal_history")
 """The columns of a message that its citations are made of."""
 
-_SCHEMA: Final = arrow_schema(CITATIONS)
+_SCHEMA: Final = exact_schema(CITATIONS)
 
 CITED: Final = pa.schema([field for field in _SCHEMA if field.name != "citing_id"])
 """What of a citation is needed where the cited message is looked up."""
@@ -55,7 +55,7 @@ def citations_in(unique_messages: pa.Table, further: Sequence[str] = ()) -> pa.T
         "sender_id": entries.field("sender_id"),
         "citing_id": citing.column("message_id").take(by),
         "citing_sender_id": citing.column("sender_id").take(by),
-        "cited_at": citing.column("timestamp").take(by),
+        "cited_at_ns": citing.column("timestamp_ns").take(by),
     }
     found = pa.table(columns, schema=_SCHEMA)
     for name in further:

@@ -30,7 +30,7 @@ from fairway.wire.columnar.cursor import Packed, rows_of
 from fairway.wire.sds import SdsMessage
 from fairway.wire.segment import Segment, SegmentFormat
 
-INPUT: Final = ("message_hash", "timestamp", "content_topic", "payload", "meta")
+INPUT: Final = ("message_hash", "timestamp_ns", "content_topic", "payload", "meta")
 """The columns of ``waku_messages`` that are read."""
 
 _FEW_ROWS: Final = 256
@@ -139,7 +139,7 @@ class BatchDecoder:
             else:
                 remaining = [opened[row] for row in rows.tolist()]
             decoded.add(rows, self._row_by_row(remaining, _named(profiles[rows])))
-        columns = {name: batch.column(name) for name in ("message_hash", "timestamp", "content_topic")}
+        columns = {name: batch.column(name) for name in ("message_hash", "timestamp_ns", "content_topic")}
         if "sources" in batch.schema.names:
             columns["sources"] = batch.column("sources")
         columns["payload_bytes"] = pc.binary_length(payloads).fill_null(0).cast(pa.int32())

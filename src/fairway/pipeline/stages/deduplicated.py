@@ -18,19 +18,20 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.pipeline.codes import Codes, codes_of, dense, ranked
 from fairway.pipeline.exchange import PIECE_BYTES, Cut, bucketed, pieces
-from fairway.pipeline.schema import arrow_schema, columns_of
+from fairway.pipeline.instants import frame_with_instants
+from fairway.pipeline.schema import columns_of, exact_ddl, exact_schema
 
 DEDUPLICATED: Final = (
-    "message_hash binary, pubsub_topic string, content_topic string, payload binary, version int, timestamp bigint,"
-    " meta binary, sources array<string>, copies bigint"
+    "message_hash binary, pubsub_topic string, content_topic string, payload binary, version int,"
+    " timestamp timestamp, timestamp_ns bigint, meta binary, sources array<string>, copies bigint"
 )
 """The table of messages, each once."""
 
-_NAMES: Final = columns_of(DEDUPLICATED)
+_NAMES: Final = columns_of(exact_ddl(DEDUPLICATED))
 _COLUMNS: Final = _NAMES[:-2]
 _INPUT: Final = (*_COLUMNS, "source")
-_SOURCES: Final = arrow_schema(DEDUPLICATED).field("sources").type
-_ORDER: Final = ("timestamp", "source", "content_topic", "pubsub_topic", "version", "payload", "meta")
+_SOURCES: Final = exact_schema(DEDUPLICATED).field("sources").type
+_ORDER: Final = ("timestamp_ns", "source", "content_topic", "pubsub_topic", "version", "payload", "meta")
 
 
 def deduplicated(waku_messages: DataFrame, *, unique: bool = False) -> DataFrame:
@@ -41,9 +42,10 @@ def deduplicated(waku_messages: DataFrame, *, unique: bool = False) -> DataFrame
     comes twice, as in a single archive, and nothing needs to be shuffled.
     """
     if unique:
-        return waku_messages.select(
+        alone = waku_messages.select(
             *_COLUMNS, F.array("source").alias("sources"), F.lit(1).cast("bigint").alias("copies")
         )
+        return frame_with_instants(alone, DEDUPLICATED)
     rows = Cut(frame=waku_messages.select(*_INPUT), by=["message_hash"], prepare=lambda table: {"rows": table})
     return bucketed([rows], lambda bucket: each_once(bucket.tables["rows"]), DEDUPLICATED)
 

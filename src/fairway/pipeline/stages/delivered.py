@@ -19,24 +19,24 @@ from pyspark.sql import DataFrame
 
 from fairway.pipeline.codes import starts_of_runs
 from fairway.pipeline.exchange import PIECE_BYTES, mapped, taken
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import exact_schema
 
 DELIVERED: Final = (
-    "channel_id string, sender_id string, message_id string, lamport bigint, sds_ids array<string>, timestamp bigint,"
-    " segments int, recovered boolean, size_bytes bigint, payload binary"
+    "channel_id string, sender_id string, message_id string, lamport bigint, sds_ids array<string>,"
+    " timestamp timestamp, timestamp_ns bigint, segments int, recovered boolean, size_bytes bigint, payload binary"
 )
 """The table of delivered messages. ``lamport`` is that of the first segment, null for ephemeral messages; ``sds_ids``
-are the SDS messages that carried it; ``timestamp`` is that of the last one needed; ``segments`` counts data segments, 1
-for a whole message; ``recovered`` tells whether Reed-Solomon filled in lost ones."""
+are the SDS messages that carried it; ``timestamp_ns`` is that of the last one needed; ``segments`` counts data
+segments, 1 for a whole message; ``recovered`` tells whether Reed-Solomon filled in lost ones."""
 
 INCOMPLETE: Final = (
     "channel_id string, sender_id string, segment_hash binary, outcome string, held int, data_segments int,"
-    " first_seen bigint, last_seen bigint"
+    " first_seen timestamp, first_seen_ns bigint, last_seen timestamp, last_seen_ns bigint"
 )
 """The table of sets of segments that give no message. ``held`` counts the segments in the archive, ``data_segments``
 tells how many would do; it is null when only parity is there, which does not tell."""
 
-WHOLE_COLUMNS: Final = ("channel_id", "sender_id", "message_id", "lamport", "timestamp", "content")
+WHOLE_COLUMNS: Final = ("channel_id", "sender_id", "message_id", "lamport", "timestamp_ns", "content")
 """The columns of ``unique_messages`` that whole messages are made of, beside ``kind`` and ``segment_hash``."""
 JOINED_COLUMNS: Final = (
     "outcome",
@@ -44,15 +44,15 @@ JOINED_COLUMNS: Final = (
     "sender_id",
     "lamport",
     "sds_ids",
-    "last_seen",
+    "last_seen_ns",
     "data_segments",
     "recovered",
     "payload",
 )
 """The columns of ``reassembled`` that messages in segments are made of."""
 
-_SCHEMA: Final = arrow_schema(DELIVERED)
-_INCOMPLETE_SCHEMA: Final = arrow_schema(INCOMPLETE)
+_SCHEMA: Final = exact_schema(DELIVERED)
+_INCOMPLETE_SCHEMA: Final = exact_schema(INCOMPLETE)
 _HASHED_ROWS: Final = 1_000
 
 
@@ -80,7 +80,7 @@ def whole_messages(messages: pa.Table) -> pa.Table:
     count = messages.num_rows
     ids = messages.column("message_id").combine_chunks()
     columns = {
-        **{name: messages.column(name) for name in ("channel_id", "sender_id", "lamport", "timestamp")},
+        **{name: messages.column(name) for name in ("channel_id", "sender_id", "lamport", "timestamp_ns")},
         "sds_ids": pa.ListArray.from_arrays(pa.array(np.arange(count + 1), pa.int32()), ids),
         "segments": pa.array(np.ones(count), pa.int32()),
         "recovered": pa.array(np.zeros(count, np.bool_)),
@@ -93,7 +93,7 @@ def joined_messages(reassembled: pa.Table) -> pa.Table:
     joined = reassembled.filter(pc.equal(reassembled.column("outcome"), "complete"))
     columns = {
         **{name: joined.column(name) for name in ("channel_id", "sender_id", "lamport", "sds_ids", "recovered")},
-        "timestamp": joined.column("last_seen"),
+        "timestamp_ns": joined.column("last_seen_ns"),
         "segments": joined.column("data_segments"),
     }
     return _delivered(columns, joined.column("payload"))

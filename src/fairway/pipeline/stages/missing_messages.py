@@ -16,14 +16,15 @@ from pyspark.sql import DataFrame
 
 from fairway.pipeline.codes import NOTHING, Codes, ranked, starts_of_runs
 from fairway.pipeline.exchange import Bucket, Cut, bucketed
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
 from fairway.pipeline.stages.keyed import KEY, Keyed, keyed
 from fairway.pipeline.stages.reassembled import COMPUTED_INPUT, computed_segments_in
 
 MISSING_MESSAGES: Final = (
     "channel_id string, message_id string, sender_id string, retrieval_hint binary, cited_by bigint,"
-    " first_cited bigint, last_cited bigint, first_cited_by string, last_cited_by string"
+    " first_cited timestamp, first_cited_ns bigint, last_cited timestamp, last_cited_ns bigint,"
+    " first_cited_by string, last_cited_by string"
 )
 """The table of missing messages. ``sender_id`` is the author and ``retrieval_hint`` the hint, if a citation names them.
 ``cited_by`` is the number of messages that cite it; ``first_cited`` and ``last_cited`` are timestamps (nanoseconds),
@@ -32,43 +33,30 @@ any number may cite it."""
 
 MESSAGE_KEYS: Final = pa.schema([(name, pa.string()) for name in KEY])
 """Messages of which nothing else is needed."""
-_SCHEMA: Final = arrow_schema(MISSING_MESSAGES)
+_SCHEMA: Final = exact_schema(MISSING_MESSAGES)
 
 
-def missing_messages(unique_messages: DataFrame) -> DataFrame:
-    """Return ``missing_messages`` (`MISSING_MESSAGES`), one row for each message that is cited and not there."""
+def missing_messages(unique_messages: DataFrame, reassembled: DataFrame | None = None) -> DataFrame:
+    """Return ``missing_messages`` (`MISSING_MESSAGES`), one row for each message that is cited and not there.
+
+    With ``reassembled`` the lost segments that were computed from parity are not missing, as in the table of a run.
+    """
 
     def prepare(messages: pa.Table) -> dict[str, pa.Table]:
         content = messages.filter(pc.equal(messages.column("kind"), "content"))
         return {"content": content.select(MESSAGE_KEYS.names), "cited": citations_in(messages).select(CITED.names)}
 
     def work(bucket: Bucket) -> Iterator[pa.Table]:
-        yield missing_rows(*keyed(bucket.table("content", MESSAGE_KEYS), bucket.table("cited", CITED)))
+        tables = (("content", MESSAGE_KEYS), ("cited", CITED), ("rebuilt", MESSAGE_KEYS))
+        yield missing_rows(*keyed(*(bucket.table(kind, schema) for kind, schema in tables)))
 
-    return bucketed(
-        [Cut(frame=unique_messages.select(*CITING_COLUMNS), by=KEY, prepare=prepare)], work, MISSING_MESSAGES
-    )
-
-
-def without_rebuilt(missing_messages: DataFrame, reassembled: DataFrame) -> DataFrame:
-    """Return the missing messages without the lost segments that Reed-Solomon computed."""
-
-    def work(bucket: Bucket) -> Iterator[pa.Table]:
-        missing, rebuilt = keyed(bucket.table("missing", _SCHEMA), bucket.table("rebuilt", MESSAGE_KEYS))
-        yield missing.table.filter(pa.array(rebuilt.rows()[missing.keys] == NOTHING))
-
-    return bucketed(
-        [
-            Cut(frame=missing_messages, by=KEY, prepare=lambda table: {"missing": table}),
-            Cut(
-                frame=reassembled.select(*COMPUTED_INPUT),
-                by=KEY,
-                prepare=lambda table: {"rebuilt": rebuilt_in(computed_segments_in(table))},
-            ),
-        ],
-        work,
-        MISSING_MESSAGES,
-    )
+    cuts = [Cut(frame=unique_messages.select(*CITING_COLUMNS), by=KEY, prepare=prepare)]
+    if reassembled is not None:
+        frame = reassembled.select(*COMPUTED_INPUT)
+        cuts.append(
+            Cut(frame=frame, by=KEY, prepare=lambda table: {"rebuilt": rebuilt_in(computed_segments_in(table))})
+        )
+    return bucketed(cuts, work, MISSING_MESSAGES)
 
 
 def rebuilt_in(computed_segments: pa.Table) -> pa.Table:
@@ -87,7 +75,7 @@ def missing_rows(content: Keyed, cited: Keyed, *others: Keyed) -> pa.Table:
         is_there[known.keys] = True
     lost = np.flatnonzero(~is_there[cited.keys])
     rows = cited.table.take(pa.array(lost))
-    keys, cited_at = cited.keys[lost], rows.column("cited_at").to_numpy()
+    keys, cited_at = cited.keys[lost], rows.column("cited_at_ns").to_numpy()
     (citing,), names = ranked(rows.column("citing_sender_id"))
     order = np.lexsort((citing, cited_at, keys))
     first = starts_of_runs(keys[order])
@@ -99,8 +87,8 @@ def missing_rows(content: Keyed, cited: Keyed, *others: Keyed) -> pa.Table:
         "sender_id": _greatest(rows.column("sender_id"), order, first),
         "retrieval_hint": _greatest(rows.column("retrieval_hint"), order, first),
         "cited_by": counts,
-        "first_cited": cited_at[earliest],
-        "last_cited": cited_at[latest],
+        "first_cited_ns": cited_at[earliest],
+        "last_cited_ns": cited_at[latest],
         "first_cited_by": names.take(pa.array(citing[earliest])),
         "last_cited_by": names.take(pa.array(citing[latest])),
     }

@@ -10,34 +10,31 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from fairway.pipeline.exchange import Bucket, Cut, bucketed
-from fairway.pipeline.schema import arrow_schema, types_of
+from fairway.pipeline.schema import arrow_schema, columns_of, exact_ddl
 
 QUARANTINE: Final = (
-    "message_hash binary, timestamp bigint, content_topic string, sources array<string>, status string,"
-    " error string, payload_bytes int"
+    "message_hash binary, timestamp timestamp, timestamp_ns bigint, content_topic string, sources array<string>,"
+    " status string, error string, payload_bytes int"
 )
 """The table of messages that no other stage reads."""
 
-_COLUMNS: Final = types_of(QUARANTINE)
-FORGED_INPUT: Final = ("message_hash", "timestamp", "content_topic", "sources", "message_id", "payload_bytes")
+_COLUMNS: Final = columns_of(exact_ddl(QUARANTINE))
+FORGED_INPUT: Final = ("message_hash", "timestamp_ns", "content_topic", "sources", "message_id", "payload_bytes")
 """The columns of decoded messages that `forged` reads; ``sources`` need not be there."""
 
 
-def quarantine(sds_messages: DataFrame, sighted: DataFrame | None = None) -> DataFrame:
-    """Return the messages of which ``status`` is not ok, and why; those that ``sighted`` left out are ``forged``.
+def quarantine(decoded: DataFrame, sds_messages: DataFrame | None = None) -> DataFrame:
+    """Return ``quarantine`` (`QUARANTINE`): the messages of which ``status`` is not ok.
 
-    Columns: message_hash, timestamp, content_topic, sources (if the input tells them), status, error, payload_bytes.
+    With ``sds_messages``, which is made of the same ``decoded``, also those that it left out: these are ``forged``.
     """
-    columns = {name: kind for name, kind in _COLUMNS.items() if name in sds_messages.columns}
-    undecoded = sds_messages.where("status <> 'ok'").select(*columns)
-    if sighted is None:
+    undecoded = decoded.where("status <> 'ok'").select(*columns_of(QUARANTINE))
+    if sds_messages is None:
         return undecoded
-    named = [name for name in FORGED_INPUT if name in sds_messages.columns]
-    decoded = sds_messages.where("status = 'ok'").select(*named)
-    hashes = Cut(frame=sighted.select("message_hash"), by=["message_hash"], prepare=lambda rows: {"sighted": rows})
-    rows = Cut(frame=decoded, by=["message_hash"], prepare=lambda rows: {"decoded": rows})
-    schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
-    return undecoded.unionByName(bucketed([rows, hashes], _left_out, schema))
+    known = decoded.where("status = 'ok'").select(*FORGED_INPUT)
+    hashes = Cut(frame=sds_messages.select("message_hash"), by=["message_hash"], prepare=lambda rows: {"there": rows})
+    rows = Cut(frame=known, by=["message_hash"], prepare=lambda rows: {"decoded": rows})
+    return undecoded.unionByName(bucketed([rows, hashes], _left_out, QUARANTINE))
 
 
 def forged(decoded: pa.Table) -> pa.Table:
@@ -54,7 +51,7 @@ def forged_error(message_id: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chunke
 
 
 def _left_out(bucket: Bucket) -> Iterator[pa.Table]:
-    hashes = bucket.table("sighted", arrow_schema("message_hash binary"))["message_hash"]
+    hashes = bucket.table("there", arrow_schema("message_hash binary"))["message_hash"]
     if "decoded" in bucket.tables:
         decoded = bucket.tables["decoded"]
         yield forged(decoded.filter(pc.invert(pc.is_in(decoded["message_hash"], value_set=hashes))))

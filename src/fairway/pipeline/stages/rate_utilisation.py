@@ -23,11 +23,12 @@ from fairway.pipeline.stages.sums import grouped, ones
 from fairway.units import NS_PER_MS
 
 RATE_UTILISATION: Final = (
-    "sender_id string, epoch_start_ms bigint, messages bigint, channels bigint, limit bigint, pct double"
+    "sender_id string, epoch_start timestamp, epoch_start_ms bigint, messages bigint, channels bigint, limit bigint,"
+    " pct double"
 )
 """The table of the rate limit; ``limit`` and ``pct`` (per cent of the limit) are null when no limit is known."""
 
-RATE_INPUT: Final = ("channel_id", "sender_id", "timestamp")
+RATE_INPUT: Final = ("channel_id", "sender_id", "timestamp_ns")
 """The columns of ``sds_messages`` that are read."""
 TRANSMISSIONS: Final = pa.schema(
     [("sender_id", pa.string()), ("epoch_start_ms", pa.int64()), ("channel_id", pa.string()), ("messages", pa.int64())]
@@ -39,7 +40,7 @@ _EPOCH: Final = ("sender_id", "epoch_start_ms")
 def transmissions(sds_messages: pa.Table, epoch_ms: int) -> pa.Table:
     """Return the transmissions (`TRANSMISSIONS`) among some rows of ``sds_messages``."""
     table = sds_messages.select(["sender_id", "channel_id"])
-    table = table.append_column("epoch_start_ms", epoch_starts(sds_messages.column("timestamp"), epoch_ms))
+    table = table.append_column("epoch_start_ms", epoch_starts(sds_messages.column("timestamp_ns"), epoch_ms))
     return added_transmissions(table.append_column("messages", ones(table)))
 
 

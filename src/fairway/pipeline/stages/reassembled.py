@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.codes import codes_of, starts_of_runs
 from fairway.pipeline.exchange import Bucket, Cut, bucketed, filtered, taken
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED, Cited, LackingSegments, Seen, Whole, lost_segments
 from fairway.protocol.segmentation.outcomes import (
     MessageCompleted,
@@ -50,7 +50,8 @@ ARCHIVE_SEGMENTATION: Final = SegmentationConfig(
 REASSEMBLED: Final = (
     "channel_id string, sender_id string, segment_hash binary, outcome string, payload binary, recovered boolean,"
     " held int, data_segments int, sds_ids array<string>, rebuilt_ids array<string>,"
-    " guessed_ids array<string>, lamport bigint, first_seen bigint, last_seen bigint"
+    " guessed_ids array<string>, lamport bigint, first_seen timestamp, first_seen_ns bigint, last_seen timestamp,"
+    " last_seen_ns bigint"
 )
 """The table of reassembled messages, one row for each sending. ``outcome`` is ``complete``, ``incomplete``,
 ``hash-mismatch`` where there are enough but give something else than promised, by Reed-Solomon or without,
@@ -59,7 +60,7 @@ looked at because the group has more than can be told apart; ``held`` counts seg
 data segment tells, ``lamport`` is the least."""
 
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
-_ARROW_SCHEMA: Final = arrow_schema(REASSEMBLED)
+_ARROW_SCHEMA: Final = exact_schema(REASSEMBLED)
 _CITED: Final = pa.struct([("message_id", pa.string()), ("sender_id", pa.string())])
 
 SEGMENTS: Final = pa.schema(
@@ -68,7 +69,7 @@ SEGMENTS: Final = pa.schema(
         ("profile", pa.string()),
         ("message_id", pa.string()),
         ("lamport", pa.int64()),
-        ("timestamp", pa.int64()),
+        ("timestamp_ns", pa.int64()),
         ("is_parity", pa.bool_()),
         ("segment_index", pa.int32()),
         ("content", pa.binary()),
@@ -85,7 +86,7 @@ that came of the same sending."""
 
 COMPUTED_INPUT: Final = (*_GROUP, "sds_ids", "rebuilt_ids", "guessed_ids")
 """The columns of ``reassembled`` that `computed_segments_in` reads."""
-_COMPUTED_SCHEMA: Final = arrow_schema(COMPUTED_SEGMENTS)
+_COMPUTED_SCHEMA: Final = exact_schema(COMPUTED_SEGMENTS)
 _ORDER: Final = ("is_parity", "lamport", "message_id")
 _NEVER_EXPIRES_MS: Final = 0
 _ENDED: Final = frozenset({"complete", "hash-mismatch"})
@@ -98,7 +99,7 @@ GroupMapper = Callable[[pa.Table], pa.Table]
 
 def reassembled(
     unique_messages: DataFrame,
-    profile: Profile | None = Profile.WAKU,
+    profile: Profile | None = None,
     *,
     config: SegmentationConfig = ARCHIVE_SEGMENTATION,
 ) -> DataFrame:
@@ -210,9 +211,7 @@ def _rows_of(segments: pa.Table) -> Iterator[dict[str, Any]]:
         yield {**dict(zip(names, values, strict=True)), "causal_history": tuple(cited[start:end])}
 
 
-def group_mapper(
-    profile: Profile | None = Profile.WAKU, *, config: SegmentationConfig = ARCHIVE_SEGMENTATION
-) -> GroupMapper:
+def group_mapper(profile: Profile | None = None, *, config: SegmentationConfig = ARCHIVE_SEGMENTATION) -> GroupMapper:
     """Return the function that turns the segments of one group into rows of ``reassembled``."""
 
     def reassemble_group(table: pa.Table) -> pa.Table:
@@ -256,8 +255,8 @@ def _reassembled_group(
             "rebuilt_ids": lost.rebuilt,
             "guessed_ids": lost.guessed,
             "lamport": min(seen.lamport for seen in sending.seen),
-            "first_seen": min(seen.timestamp for seen in sending.seen),
-            "last_seen": max(seen.timestamp for seen in sending.seen),
+            "first_seen_ns": min(seen.timestamp for seen in sending.seen),
+            "last_seen_ns": max(seen.timestamp for seen in sending.seen),
         }
         told = told or row
         yield row
@@ -284,7 +283,7 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
         seen = Seen(
             row["message_id"],
             row["lamport"] or 0,
-            row["timestamp"],
+            row["timestamp_ns"],
             row["is_parity"],
             row["segment_index"],
             row["content"],

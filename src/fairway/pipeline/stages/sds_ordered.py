@@ -54,8 +54,8 @@ def sds_ordered(
     it cites are missing; ``status`` is one of `DependencyStatus`; ``waits_for`` is, of all missing messages that it
     depends on, the one that was first cited last, and so is the last that a live participant gives up; null for none.
 
-    ``missing_messages`` is the result of `without_rebuilt`. ``reassembled`` has the lost segments that were computed;
-    without it no message waits for messages that these cite. Raises `ConfigurationError` for a limit below 1.
+    ``missing_messages`` is without those that were computed from parity. ``reassembled`` has these;
+    without it no message waits for messages that they cite. Raises `ConfigurationError` for a limit below 1.
     """
     if max_channel_bytes < 1:
         raise ConfigurationError(f"max_channel_bytes must be positive, not {max_channel_bytes}")
@@ -71,7 +71,7 @@ def sds_ordered(
             prepare=lambda table: {"logged": logged_in(table)},
         ),
         Cut(
-            frame=missing_messages.select("channel_id", "message_id", "first_cited"),
+            frame=missing_messages.select("channel_id", "message_id", "first_cited_ns"),
             by=_BY_CHANNEL,
             prepare=lambda table: {"absent": absent_of(table)},
         ),
@@ -97,7 +97,7 @@ def logged_in(unique_messages: pa.Table) -> pa.Table:
 
 def absent_of(missing_messages: pa.Table) -> pa.Table:
     """Return missing messages as logs need them (`ABSENT`)."""
-    columns = [missing_messages.column(name) for name in ("channel_id", "message_id", "first_cited")]
+    columns = [missing_messages.column(name) for name in ("channel_id", "message_id", "first_cited_ns")]
     return pa.table([*columns, pa.nulls(missing_messages.num_rows, pa.string())], schema=ABSENT)
 
 

@@ -36,10 +36,14 @@ FIGURES: Final = (
 """The counts that both tables have."""
 
 _WHO: Final = ("channel_id", "sender_id")
-_SEEN: Final = ("first_seen", "last_seen")
+_SEEN: Final = ("first_seen_ns", "last_seen_ns")
 _PERCENTILES: Final = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
 _MEASURED: Final = ", ".join(
-    [*(f"{name} bigint" for name in FIGURES), *(f"{name} bigint" for name in (*_SEEN, *_PERCENTILES))]
+    [
+        *(f"{name} bigint" for name in FIGURES),
+        *(f"{name} timestamp, {name}_ns bigint" for name in ("first_seen", "last_seen")),
+        *(f"{name} bigint" for name in _PERCENTILES),
+    ]
 )
 SENDER_STATS: Final = f"channel_id string, sender_id string, {_MEASURED}"
 CHANNEL_STATS: Final = f"channel_id string, senders int, {_MEASURED}"
@@ -64,7 +68,7 @@ def sender_stats(
 ) -> DataFrame:
     """Return one row for each participant of each channel.
 
-    Columns: channel_id, sender_id, `FIGURES`, first_seen and last_seen (timestamps of messages, nanoseconds; null for
+    Columns: channel_id, sender_id, `FIGURES`, first_seen and last_seen (timestamps of messages; null for
     an author of whom only citations tell), latency_p50_ms, latency_p95_ms, latency_p99_ms (until somebody
     acknowledged). ``sender_id`` is null for missing messages whose author is not named.
     """
@@ -111,18 +115,18 @@ def channel_stats(sender_stats: DataFrame, ack_latency: DataFrame) -> DataFrame:
 def sums_of_messages(unique_messages: pa.Table) -> pa.Table:
     """Return the sums (`SUMS`) that SDS messages, each once, add to."""
     kind = unique_messages.column("kind")
-    table = unique_messages.select([*_WHO, "payload_bytes", "timestamp"])
+    table = unique_messages.select([*_WHO, "payload_bytes", "timestamp_ns"])
     for name in ("content", "sync", "ephemeral"):
         table = table.append_column(name, as_numbers(pc.equal(kind, name)))
     table = table.append_column("repeats", pc.subtract(unique_messages.column("sightings"), 1))
     figures = ("content", "sync", "ephemeral", "repeats", "payload_bytes")
-    seen = {"first_seen": ("timestamp", "min"), "last_seen": ("timestamp", "max")}
+    seen = {"first_seen_ns": ("timestamp_ns", "min"), "last_seen_ns": ("timestamp_ns", "max")}
     return _completed(grouped(table, _WHO, {**{name: (name, "sum") for name in figures}, **seen}))
 
 
 def seen_times(unique_messages: pa.Table) -> pa.Table:
     """Return sums (`SUMS`) that tell when each participant's messages were sent, and count nothing."""
-    seen = {"first_seen": ("timestamp", "min"), "last_seen": ("timestamp", "max")}
+    seen = {"first_seen_ns": ("timestamp_ns", "min"), "last_seen_ns": ("timestamp_ns", "max")}
     return _completed(grouped(unique_messages, _WHO, seen))
 
 
@@ -156,7 +160,9 @@ def latency_counts(ack_latency: pa.Table) -> pa.Table:
 def added_sums(sums: pa.Table) -> pa.Table:
     """Return one row for each participant."""
     figures = {name: (name, "sum") for name in FIGURES}
-    return grouped(sums, _WHO, {**figures, "first_seen": ("first_seen", "min"), "last_seen": ("last_seen", "max")})
+    return grouped(
+        sums, _WHO, {**figures, "first_seen_ns": ("first_seen_ns", "min"), "last_seen_ns": ("last_seen_ns", "max")}
+    )
 
 
 def added_latencies(latencies: pa.Table, who: Sequence[str]) -> pa.Table:
@@ -171,13 +177,15 @@ def sender_rows(sums: pa.Table, latencies: pa.Table) -> pa.Table:
 
 def channel_sums(sums: pa.Table) -> pa.Table:
     """Return one row for each channel, with the number of its ``senders``, of sums with a row for each participant."""
-    return added_channels(sums.append_column("senders", as_numbers(pc.is_valid(sums.column("first_seen")))))
+    return added_channels(sums.append_column("senders", as_numbers(pc.is_valid(sums.column("first_seen_ns")))))
 
 
 def added_channels(sums: pa.Table) -> pa.Table:
     """Return one row for each channel, of what `channel_sums` returns for parts of its participants."""
     summed = {name: (name, "sum") for name in ("senders", *FIGURES)}
-    return grouped(sums, _WHO[:1], {**summed, "first_seen": ("first_seen", "min"), "last_seen": ("last_seen", "max")})
+    return grouped(
+        sums, _WHO[:1], {**summed, "first_seen_ns": ("first_seen_ns", "min"), "last_seen_ns": ("last_seen_ns", "max")}
+    )
 
 
 def channel_rows(sums: pa.Table, latencies: pa.Table) -> pa.Table:
@@ -228,7 +236,7 @@ def _completed(sums: pa.Table) -> pa.Table:
 
 
 STATISTICS_INPUT: Final = {
-    "sds_messages": (*_WHO, "kind", "timestamp", "payload_bytes", "sightings"),
+    "sds_messages": (*_WHO, "kind", "timestamp_ns", "payload_bytes", "sightings"),
     "ack_latency": (*_WHO, "ackers", "latency_ms"),
     "delivered": (*_WHO, "size_bytes", "segments", "recovered"),
     "incomplete": _WHO,

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
 from fairway.pipeline.codes import Codes, codes_of_pairs, starts_of_runs
-from fairway.pipeline.exchange import PIECE_BYTES, Cut, bucketed, pieces
+from fairway.pipeline.exchange import PIECE_BYTES, pieces
 from fairway.protocol.sds.message_id import fingerprint, follows_a_rule
 from fairway.wire.sds import Kind, SdsMessage
 
-_KEY: Final = ("channel_id", "message_id")
+MESSAGE_KEY: Final = ("channel_id", "message_id")
+"""The key of an SDS message."""
 _SAID: Final = ("sender_id", "message_id", "lamport", "content")
 
 
@@ -39,29 +40,9 @@ class Sightings(NamedTuple):
     """How many copies there are."""
 
 
-def sighted(sds_messages: DataFrame) -> DataFrame:
-    """Return the decodable messages that are not forged, with the number of each copy of its SDS message.
-
-    Columns: those of ``sds_messages``, ``sightings`` (copies of the SDS message in the archive) and ``sighting`` (the
-    number of this copy, from 1). The key is message_hash, or (channel_id, message_id) where ``sighting = 1``.
-    """
-    kinds = [f"{field.name} {field.dataType.simpleString()}" for field in sds_messages.schema.fields]
-    decoded = Cut(frame=sds_messages.where("status = 'ok'"), by=_KEY, prepare=lambda table: {"rows": table})
-    return bucketed(
-        [decoded],
-        lambda bucket: honest_messages(bucket.tables["rows"], sightings_of(bucket.tables["rows"])),
-        ", ".join([*kinds, "sightings bigint", "sighting int"]),
-    )
-
-
 def unique_messages(sds_messages: DataFrame) -> DataFrame:
-    """Return one row for each (channel_id, message_id) of decodable messages.
-
-    Columns: those of ``sds_messages`` and ``sightings``, the number of copies in the archive. The input is the result
-    of the stage ``sds_messages`` or of `sighted`.
-    """
-    numbered = sds_messages if "sighting" in sds_messages.columns else sighted(sds_messages)
-    return numbered.where("sighting = 1").drop("sighting")
+    """Return the rows of ``sds_messages`` with ``sighting = 1``: one for each (channel_id, message_id)."""
+    return sds_messages.where("sighting = 1")
 
 
 def sightings_of(decoded: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Sightings:
@@ -70,7 +51,7 @@ def sightings_of(decoded: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Sighti
     Needed are all rows of each (channel_id, message_id) that is there. Of nearly all ids there is one row, of which
     nothing else has to be known; the content of other rows is read in pieces of ``piece_bytes``.
     """
-    messages, count = codes_of_pairs(*(decoded[name] for name in _KEY))
+    messages, count = codes_of_pairs(*(decoded[name] for name in MESSAGE_KEY))
     several = np.flatnonzero(np.bincount(messages, minlength=count)[messages] > 1)
     honest = np.ones(len(messages), np.bool_)
     number = np.ones(len(messages), np.int32)
@@ -101,9 +82,9 @@ def honest_messages(decoded: pa.Table, seen: Sightings, *, piece_bytes: int = PI
 
 def _in_time(decoded: pa.Table, messages: Codes, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
     """Return the order of some rows by message, and of those of one message by time."""
-    keys = decoded.select(["timestamp", "message_hash"]).take(pa.array(rows))
+    keys = decoded.select(["timestamp_ns", "message_hash"]).take(pa.array(rows))
     keys = keys.append_column("message", pa.array(messages[rows]))
-    by = [(name, "ascending", "at_start") for name in ("message", "timestamp", "message_hash")]
+    by = [(name, "ascending", "at_start") for name in ("message", "timestamp_ns", "message_hash")]
     order: NDArray[np.uint64] = pc.sort_indices(keys, by).to_numpy()
     return order
 

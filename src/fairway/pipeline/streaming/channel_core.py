@@ -36,7 +36,7 @@ FOUND: Final = "found"
 
 EMITTED: Final = (
     "what string, channel_id string, sender_id string, message_id string, lamport bigint, sds_ids array<string>,"
-    " timestamp bigint, segments int, recovered boolean, size_bytes bigint, payload binary"
+    " timestamp timestamp, timestamp_ns bigint, segments int, recovered boolean, size_bytes bigint, payload binary"
 )
 """What a core says. Rows with ``what`` = ``delivered`` are those of the table of that name as they are known when the
 message is complete; ``missing`` names the id of a message that is cited and has not come, with the citation's time, and
@@ -70,7 +70,7 @@ class StreamedMessage(NamedTuple):
     sender_id: str | None
     kind: str
     lamport: int | None
-    timestamp: int
+    timestamp_ns: int
     profile: str
     content: bytes | None
     segment_hash: bytes | None
@@ -111,8 +111,8 @@ class ChannelCore:
         citing: list[tuple[str, str, int, tuple[str, ...]]] = []
         for arrival in arrivals:
             if self._gaps.came(arrival.kind, arrival.message_id):
-                yield self._gap(FOUND, arrival.message_id, arrival.timestamp)
-            citing.append((arrival.kind, arrival.message_id, arrival.timestamp, arrival.cited))
+                yield self._gap(FOUND, arrival.message_id, arrival.timestamp_ns)
+            citing.append((arrival.kind, arrival.message_id, arrival.timestamp_ns, arrival.cited))
             if arrival.segment_hash is not None:
                 segments.append(arrival)
             elif arrival.kind != _SYNC:
@@ -121,7 +121,7 @@ class ChannelCore:
                     arrival.content,
                     (arrival.message_id,),
                     lamport=arrival.lamport,
-                    timestamp=arrival.timestamp,
+                    timestamp=arrival.timestamp_ns,
                 )
         # A message may come in the same micro-batch as the one that cites it, and after it.
         for kind, message_id, timestamp, cited in citing:
@@ -141,12 +141,12 @@ class ChannelCore:
         lamport, sender_id = arrival.lamport or 0, arrival.sender_id or ""
         match self._added(arrival, sender_id, lamport):
             case SegmentStored(set_key=key):
-                self._note(_name(arrival.profile, key), lamport, arrival.timestamp)
+                self._note(_name(arrival.profile, key), lamport, arrival.timestamp_ns)
             case SegmentSetAside(set_key=key):
                 self._set_aside(_name(arrival.profile, key), arrival)
             case MessageCompleted() as outcome:
                 name = _name(arrival.profile, outcome.set_key)
-                self._note(name, lamport, arrival.timestamp)
+                self._note(name, lamport, arrival.timestamp_ns)
                 for set_name, _, _, message_id, aside_lamport, timestamp, _ in list(self._aside.values()):
                     if set_name == name and message_id in outcome.segments:
                         self._note(name, aside_lamport, timestamp)
@@ -183,7 +183,7 @@ class ChannelCore:
         sender_id, lamport = arrival.sender_id or "", arrival.lamport or 0
         self._aside[key] = (
             *(name, arrival.profile, sender_id, arrival.message_id),
-            *(lamport, arrival.timestamp, arrival.content or b""),
+            *(lamport, arrival.timestamp_ns, arrival.content or b""),
         )
         self._touched[key] = None
         if len(self._aside) > _MAX_ASIDE:

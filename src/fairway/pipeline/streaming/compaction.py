@@ -13,9 +13,8 @@ from typing import Final
 import pyarrow as pa
 
 from fairway.pipeline.schema import arrow_schema
-from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
 from fairway.pipeline.streaming.channel_core import DELIVERED, EMITTED, FOUND, MISSING
-from fairway.pipeline.streaming.folder import StreamFolder
+from fairway.pipeline.streaming.folder import RECORDED_SCHEMA, StreamFolder
 from fairway.pipeline.streaming.joined import batches_of, parquet_files, write_parts
 from fairway.pipeline.streaming.recorded import taken_through
 
@@ -48,7 +47,7 @@ def join_recorded(folder: StreamFolder) -> None:
 
 
 def _copy_rows(folders: Sequence[Path], target: Path) -> None:
-    write_parts(batches_of(file for folder in folders for file in parquet_files(folder)), ARROW_SCHEMA, target)
+    write_parts(batches_of(file for folder in folders for file in parquet_files(folder)), RECORDED_SCHEMA, target)
 
 
 def _copy_emitted(folders: Sequence[Path], target: Path) -> None:

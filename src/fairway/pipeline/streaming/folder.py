@@ -37,7 +37,8 @@ from fairway.pipeline.durable import make_durable, write_json
 from fairway.pipeline.keys import ChannelKeys, digest_of
 from fairway.pipeline.run.folder import MANIFEST, SALT_BYTES, make_folder, taking
 from fairway.pipeline.run.sources import RunSource
-from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
+from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES
 from fairway.pipeline.streaming.batches import Batches
 from fairway.pipeline.streaming.joined import JoinedBatches, write_parts
 from fairway.pipeline.streaming.options import StreamOptions
@@ -47,6 +48,8 @@ from fairway.storage.store_lock import StoreLock
 STREAM: Final = "stream"
 """The folder within a run folder that makes it one of a stream."""
 
+RECORDED_SCHEMA: Final = arrow_schema(WAKU_MESSAGES)
+"""The columns of recorded rows."""
 _IDENTITY: Final = "stream.json"
 _LAYOUT: Final = 2
 """Which files a folder has; 1, without joined micro-batches, was before."""
@@ -153,7 +156,7 @@ class StreamFolder:
         if not (self.rows.place / _NO_ROWS).is_dir():
             aside = self.own / "aside" / _NO_ROWS
             aside.mkdir(parents=True)
-            write_parts([pa.RecordBatch.from_pylist([], ARROW_SCHEMA)], ARROW_SCHEMA, aside)
+            write_parts([pa.RecordBatch.from_pylist([], RECORDED_SCHEMA)], RECORDED_SCHEMA, aside)
             self.rows.place.mkdir(exist_ok=True)
             aside.rename(self.rows.place / _NO_ROWS)
 

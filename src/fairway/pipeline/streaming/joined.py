@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairway.pipeline.durable import make_durable
+from fairway.pipeline.instants import with_instants
 
 FINAL_BYTES: Final = 268_435_456
 """A folder of so much is not joined with others any more."""
@@ -156,7 +157,7 @@ def write_parts(rows: Iterable[pa.RecordBatch], schema: pa.Schema, folder: Path)
                     batch = next(left, None)
                     size = sum(one.nbytes for one in held)
                     if size >= _GROUP_BYTES or batch is None or written + size >= _PART_BYTES:
-                        table = pa.Table.from_batches(held).select(schema.names).cast(schema)
+                        table = with_instants(pa.Table.from_batches(held), schema)
                         writer.write_table(table)
                         held, written = [], written + size
             file.flush()

@@ -15,28 +15,31 @@ from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from fairway.pipeline.schema import columns_of
+from fairway.pipeline.instants import frame_with_instants
+from fairway.pipeline.schema import columns_of, exact_ddl
 from fairway.pipeline.streaming.channel_core import EMITTED, ChannelCore, Row, StreamedMessage
 from fairway.storage.records import decode_row, encode
 
-_Emitted: Final = SparkRow(*columns_of(EMITTED))
+_EXACT: Final = exact_ddl(EMITTED)
+_Emitted: Final = SparkRow(*columns_of(_EXACT))
 
 
-def emitted(sds_messages: DataFrame) -> DataFrame:
-    """Return the rows (`EMITTED`) of the cores of all channels for a stream of ``sds_messages``.
+def emitted(decoded: DataFrame) -> DataFrame:
+    """Return the rows (`EMITTED`) of the cores of all channels for a stream of ``decoded``.
 
     The input may repeat SDS messages: the first copy counts.
     """
     cited = F.transform("causal_history", lambda entry: entry["message_id"])
     arrivals = (
-        sds_messages.where("status = 'ok'")
+        decoded.where("status = 'ok'")
         .withColumn("cited", cited)
         .select("channel_id", *StreamedMessage._fields)
         .dropDuplicates(["channel_id", "message_id"])
     )
     # Nothing here depends on the clock. (With timers in processing time a query that should end when all is read never
     # would.)
-    return arrivals.groupBy("channel_id").transformWithState(ChannelProcessor(), EMITTED, "Append", "None")
+    rows = arrivals.groupBy("channel_id").transformWithState(ChannelProcessor(), _EXACT, "Append", "None")
+    return frame_with_instants(rows, EMITTED)
 
 
 class ChannelProcessor(StatefulProcessor):
@@ -80,7 +83,7 @@ def _arrival(row: SparkRow) -> StreamedMessage:
         row.sender_id,
         row.kind,
         row.lamport,
-        row.timestamp,
+        row.timestamp_ns,
         row.profile,
         None if content is None else bytes(content),
         None if mark is None else bytes(mark),

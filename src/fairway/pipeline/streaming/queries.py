@@ -66,7 +66,7 @@ def deliver(
 ) -> StreamingQuery:
     """Start the query that runs the cores over the recorded rows."""
     recorded = recorded_rows(spark, folder.recorded.place, folder.taken, options.files_per_batch)
-    rows = emitted(stages.sds_messages(recorded, options.tables.profile, keys=keys))
+    rows = emitted(stages.decoded(recorded, options.tables.profile, keys=keys))
 
     leave_out = settled_before(folder)
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from fairway.errors import StorageError
 from fairway.pipeline import machine
 from fairway.pipeline.durable import write_json
+from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.location import Location
 from fairway.pipeline.sources.parquet_scan import FileRows, ParquetScan
 from fairway.pipeline.sources.short_errors import short_errors
@@ -115,7 +116,7 @@ class RecordedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""
         assert isinstance(partition, StreamPartition), "what `partitions` returned"
-        return self._scan.read(partition.part)
+        return batches_with_instants(self._scan.read(partition.part), WAKU_MESSAGES)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Note that Spark will not ask for a micro-batch up to this one again."""

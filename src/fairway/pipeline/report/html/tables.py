@@ -107,8 +107,8 @@ def _activity(row: dict[str, Any]) -> tuple[int | None, ...]:
         row["latency_p50_ms"],
         row["latency_p95_ms"],
         row["repeats"],
-        milliseconds(row["first_seen"]),
-        milliseconds(row["last_seen"]),
+        milliseconds(row["first_seen_ns"]),
+        milliseconds(row["last_seen_ns"]),
     )
 
 
@@ -175,8 +175,8 @@ def _incomplete(tables: RunTables) -> DataTable:
                 row["outcome"],
                 row["held"],
                 row["data_segments"],
-                milliseconds(row["first_seen"]),
-                milliseconds(row["last_seen"]),
+                milliseconds(row["first_seen_ns"]),
+                milliseconds(row["last_seen_ns"]),
             )
             for row in rows
         ],
@@ -271,7 +271,7 @@ def _quarantine(tables: RunTables) -> DataTable:
                 row["error"],
                 row["content_topic"],
                 ", ".join(row["sources"] or ()) or None,
-                milliseconds(row["timestamp"]),
+                milliseconds(row["timestamp_ns"]),
                 row["payload_bytes"],
                 _hex(row["message_hash"]),
             )
@@ -284,8 +284,8 @@ def _quarantine(tables: RunTables) -> DataTable:
 
 
 def _messages(found: Findings) -> DataTable:
-    columns = ["channel_id", "sender_id", "message_id", "timestamp", "status", "waits_for", "message_hash"]
-    rows, total = _greatest(found.tables, "sds_ordered", columns, "timestamp")
+    columns = ["channel_id", "sender_id", "message_id", "timestamp_ns", "status", "waits_for", "message_hash"]
+    rows, total = _greatest(found.tables, "sds_ordered", columns, "timestamp_ns")
     stores = _stores_of(found, [row["message_hash"] for row in rows])
     return DataTable(
         name="messages",
@@ -305,7 +305,7 @@ def _messages(found: Findings) -> DataTable:
                 row["channel_id"],
                 row["sender_id"],
                 row["message_id"],
-                milliseconds(row["timestamp"]),
+                milliseconds(row["timestamp_ns"]),
                 row["status"],
                 row["waits_for"],
                 stores.get(row["message_hash"]),

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from fairway.options import Profile, SdsConfig, SegmentationConfig
 from fairway.pipeline.run.growth.held_rows import Chosen, HeldRows, TableChange, among, are_among
 from fairway.pipeline.run.growth.messages import MessageChanges
-from fairway.pipeline.run.table_files import schema_of
-from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.run.table_files import exact_schema_of
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.acknowledgements import SENT, acknowledgement_rows, latency_rows
 from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
 from fairway.pipeline.stages.delivered import are_whole, in_order, incomplete_sets, joined_messages, whole_messages
@@ -46,7 +46,7 @@ def segment_changes(
     touched = pa.concat_tables(
         part.filter(pc.is_valid(part["segment_hash"])).select(list(_GROUP)) for part in (messages.gone, messages.come)
     )
-    before = after = arrow_schema(REASSEMBLED).empty_table()
+    before = after = exact_schema(REASSEMBLED).empty_table()
     if touched.num_rows:
         columns = tuple(dict.fromkeys([*SEGMENTS.names, "sighting", "message_hash"]))
         known = held["sds_messages"].found(
@@ -146,7 +146,7 @@ def _of_groups(messages: pa.Table, groups: pa.Table) -> pa.Table:
 
 
 def _put_together(segments: pa.Table, profile: Profile | None, config: SegmentationConfig) -> pa.Table:
-    schema = arrow_schema(REASSEMBLED)
+    schema = exact_schema(REASSEMBLED)
     return pa.concat_tables([schema.empty_table(), *reassembled_rows(segments_in(segments), profile, config)])
 
 
@@ -174,4 +174,4 @@ def _delivered(delivered: HeldRows, first_ids: pa.Table) -> pa.Table | None:
 
 
 def _sorted(delivered: pa.Table) -> pa.Table:
-    return pa.concat_tables([schema_of("delivered").empty_table(), *in_order(delivered)])
+    return pa.concat_tables([exact_schema_of("delivered").empty_table(), *in_order(delivered)])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange, among, are_among
 from fairway.pipeline.run.summing import balance_terms_of
-from fairway.pipeline.run.table_files import schema_of
+from fairway.pipeline.run.table_files import exact_schema_of
 from fairway.pipeline.stages.bandwidth import added_bytes, bytes_by_part, occurring
 from fairway.pipeline.stages.rate_utilisation import epoch_starts, transmissions, utilisation
 from fairway.pipeline.stages.statistics import (
@@ -35,7 +35,7 @@ from fairway.pipeline.stages.statistics import (
 from fairway.pipeline.stages.store_completeness import HOLDINGS, completeness, holdings, named_stores
 
 _WHO: Final = ("channel_id", "sender_id")
-_SEEN: Final = ("first_seen", "last_seen")
+_SEEN: Final = ("first_seen_ns", "last_seen_ns")
 
 
 def figure_changes(
@@ -112,7 +112,7 @@ def _signed(sums: pa.Table, sign: int) -> pa.Table:
 def _with_times(sums: pa.Table, participants: pa.Table, sds: HeldRows) -> pa.Table:
     """Return sums with the times of some participants taken from their messages."""
     again = are_among(sums, participants, _WHO)
-    columns = (*_WHO, "timestamp", "sighting")
+    columns = (*_WHO, "timestamp_ns", "sighting")
     chosen = among(participants, _WHO)
     times = sds.found(columns, lambda rows: chosen(rows) & pc.equal(rows.column("sighting"), 1).to_numpy(), columns)
     timeless = _signed(_signed(sums.filter(pa.array(again)), -1), -1)
@@ -133,21 +133,21 @@ def _bandwidth(held: HeldRows, sds: TableChange) -> TableChange:
         taken = taken.set_column(taken.schema.get_field_index(name), name, pc.negate(removed[name]))
     channels = pa.concat_tables([added, removed]).select(["channel_id"])
     known = held.found(("channel_id",), among(channels, ("channel_id",)))
-    parts = pa.concat_tables(part.select(schema_of("bandwidth").names) for part in (known, added, taken))
+    parts = pa.concat_tables(part.select(exact_schema_of("bandwidth").names) for part in (known, added, taken))
     return TableChange.of("bandwidth", known, occurring(added_bytes(parts)))
 
 
 def _rate_utilisation(
     held: HeldRows, sds_change: TableChange, sds: HeldRows, epoch_ms: int, limit: int | None
 ) -> TableChange:
-    columns = (*_WHO, "timestamp")
+    columns = (*_WHO, "timestamp_ns")
     moved = pa.concat_tables(part.select(list(columns)) for part in (sds_change.added, sds_change.removed))
     epoch = ("sender_id", "epoch_start_ms")
     touched = transmissions(moved, epoch_ms).select(list(epoch))
     times = np.unique(touched["epoch_start_ms"].to_numpy())
 
     def in_epochs(rows: pa.Table) -> NDArray[np.bool_]:
-        return np.isin(epoch_starts(rows["timestamp"], epoch_ms).to_numpy(), times)
+        return np.isin(epoch_starts(rows["timestamp_ns"], epoch_ms).to_numpy(), times)
 
     counted = transmissions(sds.found(columns, in_epochs, columns), epoch_ms)
     counted = counted.filter(pa.array(are_among(counted, touched, epoch)))
@@ -156,7 +156,7 @@ def _rate_utilisation(
 
 
 def _completeness(held: HeldRows, waku: TableChange, stores: Collection[str]) -> TableChange:
-    known = held.all(schema_of("store_completeness").names)
+    known = held.all(exact_schema_of("store_completeness").names)
     of = pc.max(known["of"]).as_py() or 0
     had = pa.table(
         {

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fairway.pipeline.codes import codes_of
 from fairway.pipeline.run.removed_rows import NOTHING_REMOVED, PLACES, RemovedRows
-from fairway.pipeline.run.table_files import TableFiles, schema_of
+from fairway.pipeline.run.table_files import TableFiles, exact_schema_of
 
 Chosen = Callable[[pa.Table], NDArray[np.bool_]]
 """Tells of some rows, with the columns that decide, which are wanted."""
@@ -39,7 +39,7 @@ class TableChange:
     @classmethod
     def of(cls, name: str, removed: pa.Table | None = None, added: pa.Table | None = None) -> Self:
         """Return the change of a table with this name; its columns may come in any order."""
-        schema = schema_of(name)
+        schema = exact_schema_of(name)
         places = pa.schema([*schema, *PLACES])
         return cls(
             places.empty_table() if removed is None else removed,
@@ -74,7 +74,7 @@ class HeldRows:
         ``by`` are the columns that decide, as paths in the files, such as ``sources.list.element``. Rows that are in no
         file have null for a place.
         """
-        schema = schema_of(self.name)
+        schema = exact_schema_of(self.name)
         shape = schema if columns is None else pa.schema([schema.field(column) for column in columns])
         shape = pa.schema([*shape, *PLACES])
         parts = list(self._found(by, chosen, shape))

@@ -28,7 +28,7 @@ _NEVER: Final = 2**63 - 1
 _PLACE: Final = pa.schema([("channel_id", pa.string()), ("lamport", pa.int64())])
 _OUTLINE: Final = ("channel_id", "lamport", "position", "status")
 _STANDING_IN: Final = ("channel_id", "message_id", "lamport", "waits_for")
-_ABSENCE: Final = ("channel_id", "message_id", "first_cited", "told_by")
+_ABSENCE: Final = ("channel_id", "message_id", "first_cited_ns", "told_by")
 _CAUSELESS: Final = (DependencyStatus.CIRCULAR.value, DependencyStatus.NOT_COMPUTED.value)
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from fairway.pipeline.codes import codes_of
 from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange, among, are_among
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
-from fairway.pipeline.run.table_files import schema_of
+from fairway.pipeline.run.table_files import exact_schema_of
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
 from fairway.pipeline.stages.deduplicated import each_once, merged_copies
 from fairway.pipeline.stages.quarantine import forged, forged_error
@@ -25,10 +25,10 @@ from fairway.pipeline.stages.unique_messages import honest_messages, sightings_o
 
 _HASH: Final = ("message_hash",)
 _KEY: Final = ("channel_id", "message_id")
-_SDS: Final = schema_of("sds_messages")
-_QUARANTINE: Final = schema_of("quarantine")
+_SDS: Final = exact_schema_of("sds_messages")
+_QUARANTINE: Final = exact_schema_of("quarantine")
 _DECODED: Final = pa.schema([field for field in _SDS if field.name not in {"sightings", "sighting"}])
-_CONTENT: Final = tuple(name for name in schema_of("waku_messages").names if name not in {"sources", "copies"})
+_CONTENT: Final = tuple(name for name in exact_schema_of("waku_messages").names if name not in {"sources", "copies"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +47,8 @@ def message_changes(held: Mapping[str, HeldRows], fresh: pa.Table, decoder: Batc
 
     Raises `WholeRunNeeded` for content that differs from what is known under the same hash.
     """
-    once = pa.concat_tables(each_once(fresh)) if fresh.num_rows else schema_of("waku_messages").empty_table()
-    once = once.select(schema_of("waku_messages").names).cast(schema_of("waku_messages"))
+    once = pa.concat_tables(each_once(fresh)) if fresh.num_rows else exact_schema_of("waku_messages").empty_table()
+    once = once.select(exact_schema_of("waku_messages").names).cast(exact_schema_of("waku_messages"))
     known = held["waku_messages"].found(_HASH, among(once, _HASH))
     again = are_among(once, known, _HASH)
     copied = _with_copies(known, once.filter(pa.array(again)))
@@ -87,7 +87,7 @@ def message_changes(held: Mapping[str, HeldRows], fresh: pa.Table, decoder: Batc
 
 def _with_copies(known: pa.Table, again: pa.Table) -> pa.Table:
     """Return messages that are known, with the stores and copies of the same ones that came again."""
-    schema = schema_of("waku_messages")
+    schema = exact_schema_of("waku_messages")
     both = pa.concat_tables([known.select(schema.names), again.select(schema.names)])
     if not both.num_rows:
         return both

@@ -1,0 +1,82 @@
+"""From ``waku_messages`` to ``decoded``: decrypts, decodes, and reads the segment header, in one pass.
+
+Every input row gives one output row: a message that cannot be decoded has another ``status`` than ``ok``, and ``error``
+says why. A mapper that raised an error would end the job, and any participant could cause that with a bad message. The
+rows with status ok become ``sds_messages``, the others ``quarantine``.
+
+Bloom filters (18 kB each) are left out: the stage that needs them reads ``waku_messages`` again. ``content`` is the
+content of the SDS message, for a segment the whole encoded segment. Its header has columns of its own, so that later
+stages need not shuffle payloads to find complete messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from fairway.options import Profile
+from fairway.pipeline.exchange import BatchMapper
+from fairway.pipeline.instants import batches_with_instants
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.stages.decoding import INPUT, BatchDecoder, joined
+from fairway.protocol.encryption.hook import Encryption
+from fairway.wire.segment import MAX_SEGMENTS
+
+_ENTRIES: Final = "array<struct<message_id: string, retrieval_hint: binary, sender_id: string>>"
+CARRIER: Final = "message_hash binary, timestamp timestamp, timestamp_ns bigint, content_topic string"
+"""What tells of the WakuMessage that carried an SDS message."""
+READ: Final = (
+    "payload_bytes int, profile string, kind string, sender_id string, message_id string, channel_id string,"
+    f" lamport bigint, causal_history {_ENTRIES}, repair_request {_ENTRIES}, history_bytes int, repair_bytes int,"
+    " bloom_bytes int, content_bytes int, content binary,"
+    " segment_hash binary, segment_index int, is_parity boolean, data_segments int, parity_segments int"
+)
+"""What was read of it."""
+
+DECODED: Final = f"{CARRIER}, sources array<string>, status string, error string, {READ}"
+"""The table of decoded messages, one row for each row of ``waku_messages``; columns from ``kind`` on are null unless
+``status`` is ``ok``, those of the segment header also when the content is no segment."""
+
+
+def decoded(
+    waku_messages: DataFrame,
+    profile: Profile | None = None,
+    *,
+    encryption: Encryption | None = None,
+    keys: ChannelKeys | None = None,
+    max_total_segments: int = MAX_SEGMENTS,
+) -> DataFrame:
+    """Return ``decoded`` (`DECODED`).
+
+    Without a ``profile``, the ``meta`` of each message determines it. ``encryption`` decrypts all messages, or ``keys``
+    those of their channels; both must be picklable for the executors. ``sources`` are those of the input, or its
+    ``source`` alone; null if it has neither.
+    """
+    decode = decoding_mapper(profile, encryption=encryption, keys=keys, max_total_segments=max_total_segments)
+    sources = F.col("sources") if "sources" in waku_messages.columns else F.lit(None).cast("array<string>")
+    if "sources" not in waku_messages.columns and "source" in waku_messages.columns:
+        sources = F.array("source")
+    names = [name for name in INPUT if name != "meta" or profile is None]
+    messages = waku_messages.select(*names, sources.alias("sources"))
+    return messages.mapInArrow(lambda batches: batches_with_instants(decode(batches), DECODED), DECODED)
+
+
+def decoding_mapper(
+    profile: Profile | None = None,
+    *,
+    encryption: Encryption | None = None,
+    keys: ChannelKeys | None = None,
+    max_total_segments: int = MAX_SEGMENTS,
+) -> BatchMapper:
+    """Return the function that turns batches of ``waku_messages`` into batches of ``decoded``, without instants."""
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decoder = BatchDecoder(profile, encryption, keys, max_total_segments)
+        for batch in joined(batches):
+            yield decoder.batch(batch)
+
+    return decode
