@@ -242,8 +242,8 @@ def work(folder):
     compact(folder, 2)
     join_recorded(folder)
     from fairway.pipeline.streaming import compaction
-    folder.emitted.joined.join_small(compaction._copy_joined, 2)
-    folder.rows.join_small(compaction._copy_rows, 2)
+    folder.emitted.joined.join_small(compaction.copy_emitted, 2)
+    folder.rows.join_small(compaction.copy_rows, 2)
 
 def check(out):
     assert read(out) == of_batches(range(BATCHES)), read(out)

@@ -112,7 +112,7 @@ class _Lines:
 def _line(progress: StreamProgress) -> str:
     what = f"{progress.phase.value:<10} {progress.batch:>5}"
     if progress.phase.value == "refreshing":
-        return f"{what} the tables are made anew"
+        return f"{what} the tables"
     rate = f"{progress.rows:>10,} rows {progress.seconds:>7.1f} s "
     # A refresh that finds nothing new takes no time, and has no rate.
     rate += (

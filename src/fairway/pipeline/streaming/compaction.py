@@ -30,9 +30,10 @@ def compact(folder: StreamFolder, many: int) -> None:
     emitted = folder.emitted
     before = emitted.joined.through
     if len(loose := emitted.loose()) >= many:
-        emitted.joined.join(loose[-1], [emitted.folder(number) for number in loose], _copy_emitted)
+        emitted.joined.join(loose[-1], [emitted.folder(number) for number in loose], _copy_numbered)
         emitted.remove_through(before)
-        emitted.joined.join_small(_copy_joined)
+        emitted.joined.remove_inner()
+        emitted.joined.join_small(copy_emitted)
 
 
 def join_recorded(folder: StreamFolder) -> None:
@@ -40,23 +41,22 @@ def join_recorded(folder: StreamFolder) -> None:
     recorded = folder.recorded
     before = folder.rows.through
     if loose := recorded.loose():
-        folder.rows.join(loose[-1], [recorded.folder(number) for number in loose], _copy_rows)
-    folder.rows.join_small(_copy_rows)
-    folder.rows.remove_inner()
+        folder.rows.join(loose[-1], [recorded.folder(number) for number in loose], copy_rows)
     recorded.remove_through(min(before, taken_through(folder.taken)))
 
 
-def _copy_rows(folders: Sequence[Path], target: Path) -> None:
+def copy_rows(folders: Sequence[Path], target: Path) -> None:
+    """Write recorded rows of some folders into few files."""
     write_parts(batches_of(file for folder in folders for file in parquet_files(folder)), RECORDED_SCHEMA, target)
 
 
-def _copy_emitted(folders: Sequence[Path], target: Path) -> None:
+def _copy_numbered(folders: Sequence[Path], target: Path) -> None:
     """Join the folders of micro-batches, whose names have the number."""
     _copy_each_kind(folders, target, _numbered)
 
 
-def _copy_joined(folders: Sequence[Path], target: Path) -> None:
-    """Join folders that are joined already."""
+def copy_emitted(folders: Sequence[Path], target: Path) -> None:
+    """Write deliveries of some folders, which are joined already, into few files."""
     _copy_each_kind(folders, target, lambda folder, what: batches_of(parquet_files(folder / what)))
 
 

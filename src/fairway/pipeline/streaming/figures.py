@@ -65,7 +65,13 @@ class StreamFigures:
             )
 
     def told(
-        self, phase: Phase, batch: int, rows: int, seconds: float, behind_s: float | None = None
+        self,
+        phase: Phase,
+        batch: int,
+        rows: int,
+        seconds: float,
+        behind_s: float | None = None,
+        mode: str | None = None,
     ) -> StreamProgress:
         """Return the progress of the stream."""
         return StreamProgress(
@@ -77,6 +83,7 @@ class StreamFigures:
             delivered=self.delivered,
             missing=self.missing,
             behind_s=behind_s,
+            mode=mode,
         )
 
     def _count(self, folder: Path) -> None:

@@ -73,9 +73,11 @@ class JoinedBatches:
         """Add a folder for the micro-batches after `through` up to ``last``, which are in ``sources``."""
         self._put(self.through + 1, last, sources, copy)
 
-    def join_small(self, copy: Copy, many: int = MANY_FOLDERS) -> None:
-        """Join the newest folders into one, if there are many small ones, and remove what does not count."""
-        self.remove_inner()
+    def join_small(self, copy: Copy, many: int = MANY_FOLDERS) -> bool:
+        """Join the newest folders into one, if there are many small ones; return whether it was so.
+
+        What does not count any more stays until `remove_inner`.
+        """
         small: list[BatchRange] = []
         for one in reversed(self.ranges()):
             if size_bytes(one.folder) >= FINAL_BYTES:
@@ -83,13 +85,17 @@ class JoinedBatches:
             small.insert(0, one)
         if len(small) >= many:
             self._put(small[0].first, small[-1].last, [one.folder for one in small], copy)
+        return len(small) >= many
+
+    def inner(self) -> list[BatchRange]:
+        """Return the folders that do not count."""
+        found = self._all()
+        return [one for one in found if self._is_inside(one, found)]
 
     def remove_inner(self) -> None:
         """Remove the folders that do not count."""
-        found = self._all()
-        for one in found:
-            if self._is_inside(one, found):
-                remove_whole(one.folder, self._aside)
+        for one in self.inner():
+            remove_whole(one.folder, self._aside)
 
     def _put(self, first: int, last: int, sources: Sequence[Path], copy: Copy) -> None:
         self._aside.mkdir(parents=True, exist_ok=True)

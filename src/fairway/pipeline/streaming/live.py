@@ -170,9 +170,10 @@ class _Stream:
         self._say(Phase.REFRESHING, 0, 0.0)
         self.figures.update()
         manifest = refresh(self.spark, self.folder, self.sources, self.options, self.keys)
-        self._say(Phase.REFRESHED, manifest["balance"]["rows_in"], time.monotonic() - began_s)
+        mode = manifest["stream"]["mode"]
+        self._say(Phase.REFRESHED, manifest["balance"]["rows_in"], time.monotonic() - began_s, mode)
         return manifest
 
-    def _say(self, phase: Phase, rows: int, seconds: float) -> None:
+    def _say(self, phase: Phase, rows: int, seconds: float, mode: str | None = None) -> None:
         if self.progress is not None:
-            self.progress(self.figures.told(phase, self.refreshes, rows, seconds))
+            self.progress(self.figures.told(phase, self.refreshes, rows, seconds, mode=mode))

@@ -40,6 +40,8 @@ class StreamProgress:
     """Messages that were delivered."""
     missing: int
     """Messages that are cited and have not come, as far as the stream remembers; the table is exact."""
+    mode: str | None = None
+    """How the tables were refreshed: ``grown``, ``whole`` or ``unchanged``; None in other steps."""
     behind_s: float | None = None
     """How far the stream is behind the archives, by the timestamps of messages; None if unknown."""
 

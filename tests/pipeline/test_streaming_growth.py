@@ -1,0 +1,123 @@
+"""A stream refreshes its tables with what came since the last refresh: they are those of a run over everything."""
+
+from __future__ import annotations
+
+import random
+import threading
+from contextlib import closing
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from fairway.options import SegmentationConfig
+from fairway.pipeline.run import run
+from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.run.sources import RunSource, parse_sources
+from fairway.pipeline.streaming import StreamOptions, StreamProgress, deliveries, stream
+from fairway.pipeline.streaming.folder import StreamFolder
+from fairway.pipeline.streaming.progress import Phase
+from fairway.pipeline.streaming.refreshing import join_files_of_a_run
+from fairway.pipeline.tables import TABLES
+from fairway.storage.nwaku_archive import NwakuArchive
+
+pytestmark = [pytest.mark.spark, pytest.mark.full]
+
+SHARD = "/waku/2/rs/1/0"
+STORES = ("a", "b", "empty")
+ROUNDS = 4
+OPTIONS = StreamOptions(once=True, rows_per_batch=200, state_partitions=2)
+
+
+def sent_messages(log):
+    """Return what was sent, in the order of its timestamps: several channels, files in segments, and gaps."""
+    rng = random.Random(7)
+    channels = [log(f"channel-{number}") for number in range(4)]
+    for number in range(260):
+        channel = rng.choice(channels)
+        if number % 20:
+            channel.message(rng.choice(["alice", "bob", "carol"]), b"said %d" % number)
+        else:
+            channel.file("alice", rng.randbytes(700), SegmentationConfig(segment_size_bytes=128, parity_rate=0.5))
+    sent = [waku for channel in channels for number, (_, waku) in enumerate(channel.sent) if number % 31]
+    sent.append(channels[0].wrapped(b"\xff\xfe garbage"))
+    sent.sort(key=lambda waku: waku.timestamp_ns)
+    # No two have one timestamp: what comes to a store later is behind what was read.
+    return [replace(waku, timestamp_ns=waku.timestamp_ns + place) for place, waku in enumerate(sent)]
+
+
+def append(folder, messages):
+    """Put messages into the stores: most are in both of them."""
+    for name, left_out in (("a", 7), ("b", 5), ("empty", 1)):
+        with NwakuArchive(folder / f"{name}.db") as archive:
+            for number, waku in enumerate(messages):
+                if number % left_out:
+                    archive.append(SHARD, waku)
+
+
+@pytest.fixture(scope="module")
+def grown(log, spark, tmp_path_factory):
+    """Follow stores that get a few messages after each refresh."""
+    folder = tmp_path_factory.mktemp("growing")
+    sent = sent_messages(log)
+    first = len(sent) * 17 // 20
+    size = -(-(len(sent) - first) // ROUNDS)
+    rest = [sent[start : start + size] for start in range(first, len(sent), size)]
+    append(folder, sent[:first])
+    stop, told = threading.Event(), []
+    sources = [f"{name}=sqlite:{folder / name}.db" for name in STORES]
+
+    def next_round(progress: StreamProgress) -> None:
+        told.append(progress)
+        if progress.phase is Phase.REFRESHED and progress.mode != "unchanged":
+            if rest:
+                append(folder, rest.pop(0))
+            else:
+                stop.set()
+
+    live = StreamOptions(every_s=0.1, refresh_s=0.1, rows_per_batch=200, state_partitions=2)
+    stream(sources, folder / "live", options=live, spark=spark, progress=next_round, stop=stop)
+    run(sources, folder / "run", spark=spark)
+    return SimpleNamespace(folder=folder, out=folder / "live", sources=sources, told=told, channel=log("another"))
+
+
+def assert_same(out, expected):
+    for table in TABLES:
+        made, wanted = (sorted(map(repr, RunTables(place).all(table.name))) for place in (out, expected))
+        assert made == wanted, table.name
+
+
+def test_the_tables_after_many_refreshes_are_those_of_a_run_over_everything(grown):
+    modes = [told.mode for told in grown.told if told.phase is Phase.REFRESHED and told.mode != "unchanged"]
+    assert modes[0] == "whole"
+    assert modes.count("grown") >= 2
+    assert_same(grown.out, grown.folder / "run")
+    assert RunTables(grown.out).balance == RunTables(grown.folder / "run").balance
+
+
+def test_each_message_is_delivered_once(grown):
+    delivered = [
+        (row["channel_id"], row["sds_ids"][0]) for _, table in deliveries(grown.out) for row in table.to_pylist()
+    ]
+    assert len(set(delivered)) == len(delivered) == RunTables(grown.out).rows("delivered")
+
+
+def test_a_run_knows_the_files_that_its_own_were_joined_into(grown, spark):
+    folder = StreamFolder.open_for(grown.out, parse_sources(grown.sources), OPTIONS, None)
+    with closing(folder):
+        assert len(folder.rows.ranges()) > 1
+        join_files_of_a_run(folder.rows, RunSource.parse(f"parquet:{folder.rows.place}"), folder.run, many=2)
+        assert len(folder.rows.ranges()) == 1
+    grown.channel.now_ms = (
+        max(row["timestamp_ns"] for row in RunTables(grown.out).all("waku_messages", ["timestamp_ns"])) // 10**6
+    )
+    for number in range(5):
+        grown.channel.message("dave", b"after it %d" % number)
+    append(grown.folder, [waku for _, waku in grown.channel.sent])
+    told: list[StreamProgress] = []
+    stream(grown.sources, grown.out, options=OPTIONS, spark=spark, progress=told.append)
+    assert [one.mode for one in told if one.phase is Phase.REFRESHED] == ["grown"]
+    run(grown.sources, grown.folder / "again", spark=spark)
+    assert_same(grown.out, grown.folder / "again")
