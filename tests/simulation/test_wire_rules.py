@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import replace
 from typing import Final
 
+import pytest
+
 from fairway.options import Profile, RateLimitConfig, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Change
 from fairway.protocol.outgoing.dispatching import RATE_LIMIT
@@ -126,6 +128,18 @@ def test_what_overtakes_something_refused_is_noticed() -> None:
     assert any("refused once" in fault for fault in watched.hand_over(second, _NOW_MS + 2_000))
     assert watched.hand_over(first, _NOW_MS + 2_000) == []
     assert watched.hand_over(second, _NOW_MS + 2_000) == []
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_what_was_made_before_a_refusal_and_waits_behind_an_answer_that_hangs_overtakes_by_right(hangs: bool) -> None:
+    watched = _Watched()
+    watched.rules.answers_hang = hangs
+    first, second, third = watched.make(b"one"), watched.make(b"two"), watched.make(b"three", _NOW_MS + 2)
+    watched.hand_over(first)
+    watched.rules.refused(_NOW_MS + 1, "alice", watched.hash_of(first))
+
+    assert any("refused once" in fault for fault in watched.hand_over(second, _NOW_MS + 2_000)) is not hangs
+    assert any("refused once" in fault for fault in watched.hand_over(third, _NOW_MS + 2_000))
 
 
 def test_what_waits_for_a_slow_disk_while_something_is_refused_overtakes_it_by_right() -> None:

@@ -168,6 +168,7 @@ class Run:
             # A write takes so long, and with a slow disk as long again until that is known.
             rules.disk_ms = 2 * plan.disk_ms if plan.disk_ms > FAST_DISK_MS else plan.disk_ms
         rules.is_limited = plan.rate_limit is not None
+        rules.answers_hang = bool(plan.silence)
         rules.under_way = plan.options().max_concurrent_publishes
         if not any(getattr(plan, name) for name in _KEEP_FROM_SPEAKING) and plan.disk_ms <= FAST_DISK_MS:
             # RELIABLE-CHANNEL-API, "Synchronization messages": sooner than those for which no sender waits.

@@ -152,6 +152,8 @@ class WireRules:
         """Whether a message that arrives again must be cited: not where it may be turned away, or clocks are wrong."""
         self.disk_ms = 0
         """How long it takes until a write is known to be durable."""
+        self.answers_hang = False
+        """Whether nodes may not answer: while a program waits for that, what was decided before may wait, too."""
         self.forged: set[str] = set()
         """SDS ids of messages that no honest participant made."""
         self.answered_within_ms: int | None = None
@@ -365,7 +367,11 @@ class WireRules:
         if sds_id not in queue.handed and lamport <= queue.newest:
             yield f"{sds_id[:12]} leaves after what was made later"
         queue.handed[sds_id], queue.newest = lamport, max(lamport, queue.newest)
+        # What leaves for the first time may have been decided when it was made.
+        decided_ms = self._made_ms.get(sds_id, 0) if self.answers_hang and queue.tries[sds_id] == 1 else at_ms
         for other, known_ms in queue.refused.items():
+            if decided_ms <= known_ms:
+                continue
             if known_ms + _ANSWER_MS + _COMMITS * self.disk_ms < at_ms and queue.handed[other] < lamport:
                 yield f"{sds_id[:12]} leaves before {other[:12]}, which was made earlier and refused once"
 
