@@ -27,6 +27,7 @@ from fairway.visible import visible
 from fairway.waku.libp2p.errors import IdentityError
 from fairway.waku.libp2p.keeper import KeptPeer, KeptState
 from fairway.waku.libp2p.keys import IdentityKey
+from fairway.waku.libp2p.public_keys import KeyType
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.waku.subscription import Subscription
@@ -205,7 +206,7 @@ def _key_in(path: Path) -> IdentityKey:
     try:
         if path.exists():
             return IdentityKey.load(path)
-        key = IdentityKey.generate()
+        key = IdentityKey.generate(KeyType.SECP256K1)  # the kind that signs node records
         key.save(path)
     except (IdentityError, OSError) as error:
         raise ConfigurationError(

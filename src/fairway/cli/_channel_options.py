@@ -25,7 +25,7 @@ _Node = Annotated[
         "--node",
         metavar="ADDRESS",
         envvar="FAIRWAY_NODE",
-        help="The node: a multiaddr that 'fairway node' prints, like /ip4/127.0.0.1/tcp/60000/p2p/12D3Koo..., "
+        help="The node: a multiaddr that 'fairway node' prints, like /ip4/127.0.0.1/tcp/60000/p2p/16Uiu2..., "
         "http://127.0.0.1:8645 of a REST API, or local://127.0.0.1:60010 of a 'fairway network'.",
         rich_help_panel=_TAKING_PART,
     ),

@@ -151,7 +151,7 @@ def command(
     r"""Serve the Waku network: relay, light push, filter and store, over TCP and WebSocket, and nwaku's REST API.
 
     Runs until Ctrl-C or SIGTERM. Programs connect to one of the addresses that it prints:
-    fairway.connect("/ip4/127.0.0.1/tcp/60000/p2p/12D3Koo..."), or js-waku to the
+    fairway.connect("/ip4/127.0.0.1/tcp/60000/p2p/16Uiu2..."), or js-waku to the
     one with /ws in it. The REST API has a page about itself at /docs.
 
     A node for the programs of this machine, at the same place after every start:

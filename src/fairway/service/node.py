@@ -24,12 +24,15 @@ from fairway.service.distribution import Distribution
 from fairway.service.filter_pusher import FilterPusher
 from fairway.service.open_archive import open_archive
 from fairway.service.options import ServiceOptions
+from fairway.waku.discovery.node_record import Capability, NodeRecord
+from fairway.waku.discovery.record_shelf import RecordShelf
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keeper import KeptPeer, PeerKeeper
 from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_book import HostEvent, PeerDisconnected
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.public_keys import KeyType
 from fairway.waku.listeners import criteria_of
 from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.owned_tasks import OwnedTasks
@@ -37,6 +40,7 @@ from fairway.waku.protocols.exchange import answering
 from fairway.waku.protocols.filter_service import FilterService
 from fairway.waku.protocols.introductions import Introductions
 from fairway.waku.protocols.lightpush import LightPushService
+from fairway.waku.protocols.peer_exchange import PeerExchangeService
 from fairway.waku.protocols.pending_responses import PendingResponses
 from fairway.waku.protocols.relay import Relay
 from fairway.waku.protocols.request_limiter import RequestLimiter
@@ -48,6 +52,9 @@ from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
 from fairway.wire.filter import MAX_REQUEST_BYTES as MAX_FILTER_REQUEST_BYTES
 from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL
 from fairway.wire.metadata import WakuMetadata
+from fairway.wire.peer_exchange import MAX_REQUEST_BYTES as MAX_PEER_EXCHANGE_REQUEST_BYTES
+from fairway.wire.peer_exchange import PEER_EXCHANGE_PROTOCOL
+from fairway.wire.relay_shards import RelayShards
 from fairway.wire.store import MAX_REQUEST_BYTES as MAX_STORE_REQUEST_BYTES
 from fairway.wire.store import STORE_QUERY_PROTOCOL
 from fairway.wire.waku_message import WakuMessage
@@ -58,6 +65,8 @@ _EXCHANGE_STREAMS: Final = 64
 _SWEEP_S: Final = 30.0
 _METADATA_TIMEOUT_S: Final = 10.0
 _AGENT: Final = "fairway"
+_LIMITED: Final = ("lightpush", "filter", "store", "peer_exchange")
+"""Services with a rate limiter."""
 
 
 class ServiceNode(WatchedNode):
@@ -90,7 +99,7 @@ class ServiceNode(WatchedNode):
             timeout_s=_METADATA_TIMEOUT_S,
             pending=self.pending_responses,
         )
-        self.limiters: Final = {name: RequestLimiter(options.request_rate) for name in ("lightpush", "filter", "store")}
+        self.limiters: Final = {name: RequestLimiter(options.request_rate) for name in _LIMITED}
         """The rate limiter of each service."""
         self.filters: Final = FilterService(
             pubsub_topics=options.pubsub_topics, limiter=self.limiters["filter"], limits=options.filter_limits
@@ -108,6 +117,13 @@ class ServiceNode(WatchedNode):
             needs_relay_peers=bool(options.peers),
         )
         self.store: Final = None if archive is None else StoreService(archive.page, self.limiters["store"])
+        self.record: Final = _record_of(host, options, stores=archive is not None)
+        """What the node says of itself, signed; None if its key is Ed25519, which signs no records."""
+        self.records: Final = RecordShelf(cluster_id=options.cluster_id, shards=options.shards)
+        """Records of other nodes of its network, for peer exchange."""
+        self.peer_exchange: Final = PeerExchangeService(
+            records=self._records_to_give, limiter=self.limiters["peer_exchange"], rng=rng
+        )
         self._keeper: Final = PeerKeeper(host, [Multiaddr.parse(peer) for peer in options.peers], rng=rng)
 
     @classmethod
@@ -133,7 +149,7 @@ class ServiceNode(WatchedNode):
             if archive is not None:
                 exits.push_async_callback(archive.close)
             host = await Host.start(
-                key=key,
+                key=key or IdentityKey.generate(KeyType.SECP256K1),
                 listen=_listen(chosen),
                 agent=_AGENT,
                 limits=chosen.host_limits,
@@ -218,6 +234,8 @@ class ServiceNode(WatchedNode):
         handle(LIGHTPUSH_PROTOCOL, answer(self._push, max_request_bytes=push_bytes, refuse=self._refuse_push))
         handle(LIGHTPUSH_V2_PROTOCOL, answer(self._push_v2, max_request_bytes=push_bytes, refuse=self._refuse_push_v2))
         handle(FILTER_SUBSCRIBE_PROTOCOL, answer(self._filter, max_request_bytes=MAX_FILTER_REQUEST_BYTES))
+        exchange = answer(self._exchange_peers, max_request_bytes=MAX_PEER_EXCHANGE_REQUEST_BYTES)
+        handle(PEER_EXCHANGE_PROTOCOL, exchange)
         if self.store is not None:
             handle(STORE_QUERY_PROTOCOL, answer(self._query, max_request_bytes=MAX_STORE_REQUEST_BYTES))
         self._exits.callback(self.distribution.close)
@@ -271,6 +289,12 @@ class ServiceNode(WatchedNode):
     async def _filter(self, peer: str, request: bytes) -> bytes:
         return self.filters.respond(peer, request, monotonic_s())
 
+    async def _exchange_peers(self, peer: str, request: bytes) -> bytes:
+        return self.peer_exchange.respond(peer, request, monotonic_s())
+
+    def _records_to_give(self) -> tuple[NodeRecord, ...]:
+        return (*((self.record,) if self.record is not None else ()), *self.records.records())
+
     async def _query(self, peer: str, request: bytes) -> bytes:
         assert self.store is not None
         return await self.store.respond(peer, request, now_s=monotonic_s())
@@ -280,6 +304,24 @@ class ServiceNode(WatchedNode):
         lonely = bool(self.options.peers) and not self._keeper.connected()
         health = NodeHealth.UNHEALTHY if lonely else NodeHealth.SUFFICIENTLY_HEALTHY
         return NodeStatus(health=health, store=self.archive is not None)
+
+
+def _record_of(host: Host, options: ServiceOptions, *, stores: bool) -> NodeRecord | None:
+    if host.key.public_key.type is not KeyType.SECP256K1:
+        return None
+    reachable = [address for address in host.addresses if not _is_unspecified(address)]
+    served = Capability.RELAY | Capability.FILTER | Capability.LIGHT_PUSH
+    return NodeRecord.sign(
+        host.key,
+        sequence=time_ns() // 1_000_000,  # larger after each start
+        addresses=reachable,
+        relay_shards=RelayShards(cluster_id=options.cluster_id, shards=frozenset(options.shards)),
+        capabilities=served | Capability.STORE if stores else served,
+    )
+
+
+def _is_unspecified(address: Multiaddr) -> bool:
+    return address.host in {"0.0.0.0", "::"}  # noqa: S104 - these addresses are left out
 
 
 def _listen(options: ServiceOptions) -> list[str]:

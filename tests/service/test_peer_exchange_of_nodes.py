@@ -1,0 +1,98 @@
+"""What a service node tells others of itself and of the nodes that it knows."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fairway.service.node import ServiceNode
+from fairway.service.options import ServiceOptions
+from fairway.waku.discovery.node_record import Capability, NodeRecord
+from fairway.waku.libp2p.errors import NegotiationError
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.keys import IdentityKey
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.public_keys import KeyType
+from fairway.waku.protocols.peer_exchange import ask_for_records
+from fairway.waku.protocols.request_limiter import RequestRate
+from fairway.wire.relay_shards import RelayShards
+from patience import PATIENCE_S, run
+
+SHARDS = RelayShards(cluster_id=16, shards=frozenset({0}))
+OTHER = NodeRecord.sign(
+    IdentityKey.generate(KeyType.SECP256K1),
+    sequence=1,
+    addresses=[Multiaddr.parse("/ip4/192.0.2.7/tcp/60000")],
+    relay_shards=SHARDS,
+)
+
+
+@asynccontextmanager
+async def asking(key=None, **changes):
+    options = ServiceOptions(**{"cluster_id": 16, "shards": (0,), "shard_count": 1, **changes})
+    async with await ServiceNode.start(options, key=key) as node, await Host.start() as host:
+        await host.connect(str(node.addresses[0]).replace("0.0.0.0", "127.0.0.1"))
+
+        async def ask():
+            return (await ask_for_records(host, node.peer_id, 60, timeout_s=PATIENCE_S)).records
+
+        yield node, ask
+
+
+def test_a_node_tells_where_it_is_and_what_it_serves():
+    async def work():
+        async with asking() as (node, ask):
+            (record,) = await ask()
+            assert record == node.record
+            assert record.peer_id == node.peer_id
+            assert set(record.addresses) == set(node.addresses)
+            assert record.relay_shards == SHARDS
+            assert record.capabilities == Capability(15)
+
+    run(work())
+
+
+def test_a_node_without_an_archive_says_that_it_is_no_store():
+    async def work():
+        async with asking(archive=None) as (_, ask):
+            assert Capability.STORE not in (await ask())[0].capabilities
+
+    run(work())
+
+
+def test_a_node_tells_of_others_that_it_knows():
+    async def work():
+        async with asking() as (node, ask):
+            node.records.add(OTHER)
+            assert set(await ask()) == {node.record, OTHER}
+
+    run(work())
+
+
+def test_a_node_with_an_ed25519_key_tells_only_of_others():
+    async def work():
+        async with asking(IdentityKey.generate()) as (node, ask):
+            node.records.add(OTHER)
+            assert await ask() == (OTHER,)
+
+    run(work())
+
+
+def test_an_address_that_means_every_address_is_not_told():
+    async def work():
+        async with asking(host="0.0.0.0") as (_, ask):
+            assert (await ask())[0].addresses == ()
+
+    run(work())
+
+
+def test_a_peer_that_asks_too_often_is_refused_and_counted():
+    async def work():
+        async with asking(request_rate=RequestRate(per_second=0.01, burst=1)) as (node, ask):
+            await ask()
+            with pytest.raises(NegotiationError, match="429"):
+                await ask()
+            assert node.limiters["peer_exchange"].refused == 1
+
+    run(work())
