@@ -501,6 +501,20 @@ def test_batches_of_any_size(rows, seed):
     assert found.num_rows == rows
 
 
+@pytest.mark.parametrize("rows", [0, 1, 256, 3_000])
+def test_the_parts_of_a_batch_are_its_rows_each_once(rows, seed):
+    rng = random.Random(seed)
+    drawn = [(drawn_payload(rng, profile), METAS[profile]) for profile in [*Profile] * 50]
+    batch = batch_of([drawn[number % 100] for number in range(rows)])
+    numbered = batch.set_column(0, "message_hash", pa.array([b"%06d" % number for number in range(rows)], pa.binary()))
+    decoder = BatchDecoder(None, None, None, MAX_SEGMENTS)
+    parts = list(decoder.parts(numbered))
+    whole = decoder.batch(numbered)
+    assert pa.Table.from_batches(parts, whole.schema).sort_by("message_hash").equals(pa.Table.from_batches([whole]))
+    mixed = [part for part in parts if set(part.column("status").to_pylist()) - {"ok"}]
+    assert len(mixed) <= 1
+
+
 def test_every_row_of_a_great_mixture_comes_out_in_its_place(seed):
     rng = random.Random(seed)
     pairs = []

@@ -90,6 +90,29 @@ def test_what_is_cut_and_gathered_is_the_same_rows(rows, count, chunks, flush_by
     assert sum(len(one.notes) for one in found.values()) == 1
 
 
+@examples(0.3)
+@given(rows, st.integers(1, 5), st.sampled_from([1, 1 << 20]), st.randoms(use_true_random=False))
+def test_one_cutter_cuts_a_table_by_bucket_and_kind(rows, count, flush_bytes, rng):
+    table = table_of(rows, 1)
+    kinds = [rng.randrange(2) for _ in rows]
+    buckets = [rng.randrange(count) for _ in rows]
+    cutter = Cutter("even", count, "odd", flush_bytes=flush_bytes)
+    blobs = [*cutter.add(table, np.array(buckets, np.uint16), np.array(kinds, np.uint16)), *cutter.close()]
+    found = {bucket: gathered(batches).tables for bucket, batches in by_bucket(blobs).items()}
+    expected = defaultdict(lambda: defaultdict(list))
+    for row, bucket, kind in zip(rows, buckets, kinds, strict=True):
+        expected[bucket]["odd" if kind else "even"].append(row)
+    assert {
+        bucket: {kind: own.to_pylist() for kind, own in tables.items()} for bucket, tables in found.items()
+    } == expected
+
+
+def test_a_cutter_counts_buckets_and_kinds_in_16_bits():
+    assert list(Cutter("a", MAX_BUCKETS // 2, "b").close()) == []
+    with pytest.raises(ValueError, match="more than 65536"):
+        Cutter("a", MAX_BUCKETS // 2 + 1, "b")
+
+
 def test_kinds_and_notes_stay_apart():
     numbers, names = pa.table({"n": [1, 2]}), pa.table({"name": ["x"]})
     blobs = [

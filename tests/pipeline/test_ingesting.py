@@ -123,7 +123,7 @@ def test_a_message_that_is_nearly_all_of_an_archive_takes_no_more_memory_than_ot
             table = copies.set_column(place("timestamp_ns"), "timestamp_ns", pa.array([number % 7] * 100, pa.int64()))
             hashes = pa.array([b"%05d" % (number * 100 + each) for each in range(100)], pa.binary())
             table = table.set_column(place("message_hash"), "message_hash", hashes)
-            yield from cut(table, np.zeros(100, np.uint16), 1, "sds")
+            yield from cut(table, np.zeros(100, np.uint16), 1, "whole")
 
     files = TableFiles(root=str(tmp_path))
     job = Ingesting(

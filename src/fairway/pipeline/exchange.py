@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from fairway.pipeline.bucket_keys import BucketKeys
+from fairway.pipeline.bucket_keys import MAX_BUCKETS, BucketKeys
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.schema import arrow_schema
 
@@ -51,6 +51,8 @@ RESULT_BYTES: Final = 8_388_608
 _SCHEMA: Final = arrow_schema(BLOBS)
 _ALIGNMENT: Final = 8
 """Arrow wants buffers at such places. An IPC stream has a multiple of it; a note is filled up."""
+_STREAM_END_BYTES: Final = 8
+"""What ends an IPC stream: a message of no length."""
 
 Batches = Iterator[pa.RecordBatch]
 BatchMapper = Callable[[Batches], Batches]
@@ -106,38 +108,46 @@ def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
     return pa.Table.from_batches(parts, table.schema).combine_chunks().take(pa.array(back))
 
 
-def cut(table: pa.Table, buckets: NDArray[np.uint16], count: int, kind: str) -> Batches:
-    """Yield the rows of a table as rows of `BLOBS`, those of a bucket together and in the order of the table.
+def cut(table: pa.Table, places: NDArray[np.uint16], count: int, *kinds: str) -> Batches:
+    """Yield the rows of a table as rows of `BLOBS`, those of a bucket and kind together and in the order of the table.
 
-    ``buckets`` has a number below ``count`` for each row.
+    ``places`` has for each row its bucket, below ``count``, times the number of kinds, plus the number of its kind.
     """
     if not table.num_rows:
         return
-    order = np.argsort(buckets, kind="stable")  # of 16 bits: a radix sort
+    order = np.argsort(places, kind="stable")  # of 16 bits: a radix sort
     table = table.take(pa.array(order)).combine_chunks()
     start = 0
-    for bucket, rows in enumerate(np.bincount(buckets, minlength=count).tolist()):
+    for place, rows in enumerate(np.bincount(places, minlength=count * len(kinds)).tolist()):
+        bucket, kind = divmod(place, len(kinds))
         for piece in pieces(table.slice(start, rows), MAX_BLOB_BYTES):
-            yield _row(bucket, kind, _stream(piece))
+            yield _row(bucket, kinds[kind], _stream(piece))
         start += rows
 
 
 class Cutter:
-    """Cuts the tables of one kind, many at once, so that a bucket has few and large blobs."""
+    """Cuts the tables of one kind or several, many at once, so that a bucket has few and large blobs."""
 
-    def __init__(self, kind: str, count: int, *, flush_bytes: int = FLUSH_BYTES) -> None:
-        """Take how many buckets there are."""
-        self._kind = kind
+    def __init__(self, kind: str, count: int, *other_kinds: str, flush_bytes: int = FLUSH_BYTES) -> None:
+        """Take how many buckets there are; raise `ValueError` for more than 16 bits count with all kinds."""
+        self._kinds = (kind, *other_kinds)
+        if count * len(self._kinds) > MAX_BUCKETS:
+            raise ValueError(f"{count} buckets of {len(self._kinds)} kinds are more than {MAX_BUCKETS} in all")
         self._count = count
         self._flush_bytes = flush_bytes
         self._held: list[tuple[pa.Table, NDArray[np.uint16]]] = []
         self._size_bytes = 0
 
-    def add(self, table: pa.Table, buckets: NDArray[np.uint16]) -> Batches:
-        """Take the rows of a table, and yield the blobs that are ready."""
+    def add(
+        self, table: pa.Table, buckets: NDArray[np.uint16], kinds: NDArray[np.bool_] | NDArray[np.uint16] | None = None
+    ) -> Batches:
+        """Take the rows of a table, and yield the blobs that are ready; ``kinds`` numbers them, by default all 0."""
+        places = buckets * np.uint16(len(self._kinds))
+        if kinds is not None:
+            places += kinds
         done = 0
         for piece in pieces(table, self._flush_bytes):
-            self._held.append((piece, buckets[done : done + piece.num_rows]))
+            self._held.append((piece, places[done : done + piece.num_rows]))
             done += piece.num_rows
             self._size_bytes += piece.nbytes
             if self._size_bytes >= self._flush_bytes:
@@ -147,8 +157,8 @@ class Cutter:
         """Yield the blobs of what is left."""
         held, self._held, self._size_bytes = self._held, [], 0
         if held:
-            tables, buckets = zip(*held, strict=True)
-            yield from cut(pa.concat_tables(tables), np.concatenate(buckets), self._count, self._kind)
+            tables, places = zip(*held, strict=True)
+            yield from cut(pa.concat_tables(tables), np.concatenate(places), self._count, *self._kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,10 +281,12 @@ def _row(bucket: int, kind: str, blob: pa.Buffer) -> pa.RecordBatch:
 
 
 def _stream(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    """Return a table as an IPC stream, in a buffer of just that size: one that grows is copied again and again."""
+    sizes = map(pa.ipc.get_record_batch_size, table.to_batches())
+    stream = pa.allocate_buffer(table.schema.serialize().size + sum(sizes) + _STREAM_END_BYTES)
+    with pa.ipc.new_stream(pa.FixedSizeBufferWriter(stream), table.schema) as writer:
         writer.write_table(table)
-    return sink.getvalue()
+    return stream
 
 
 class _Blobs:

@@ -55,6 +55,10 @@ _QUARANTINE: Final = columns_of(exact_ddl(QUARANTINE))
 _CARRIED: Final = (*DECODED_INPUT, "sources")
 """What the second exchange carries: ``sources`` too, for what turns out to be forged."""
 
+_WHOLE: Final = "whole"
+_SEGMENTS: Final = "segments"
+"""The kinds of blobs of SDS messages."""
+
 Source = Callable[[BatchMapper, str], DataFrame]
 """Runs a function over the batches of ``waku_messages`` of a source, where they are read, and returns its rows, which
 have the given schema."""
@@ -92,7 +96,7 @@ class Ingesting:
         yield from cutter.close()
 
     def decode_bucket(self, batches: Batches) -> Batches:
-        """Write the messages of a bucket, each once; yield those of SDS as blobs of the kind ``sds``."""
+        """Write the messages of a bucket, each once; yield those of SDS as blobs, segments apart."""
         pa.set_cpu_count(1)
         bucket = gathered(batches, spill_bytes=self.spill_bytes)
         if bucket.tables:
@@ -107,20 +111,20 @@ class Ingesting:
     def _decode(self, number: int, tables: Iterator[pa.Table]) -> Batches:
         """Write messages, each once, and those that are none of SDS; hand on the others."""
         decoder = BatchDecoder(self.profile, None, self.channel_keys, MAX_SEGMENTS)
-        cutter = Cutter("sds", self.buckets)
+        cutter = Cutter(_WHOLE, self.buckets, _SEGMENTS)
         refused: list[pa.Table] = []
         for part, table in enumerate(tables):
             yield self.files.write("waku_messages", number, table, part)
             for batch in decoding_batches(table):
-                decoded = pa.Table.from_batches([decoder.batch(batch)])
-                is_ok = pc.equal(decoded["status"], Status.OK.value)
-                if not pc.all(is_ok).as_py():
-                    refused.append(decoded.filter(pc.invert(is_ok)).select(_QUARANTINE))
-                    decoded = decoded.filter(is_ok)
-                decoded = decoded.select(_CARRIED)
-                yield from cutter.add(
-                    decoded, self.keys.by_key(decoded["channel_id"], decoded["message_id"], self.buckets)
-                )
+                for rows in decoder.parts(batch):
+                    decoded = pa.Table.from_batches([rows])
+                    is_ok = pc.equal(decoded["status"], Status.OK.value)
+                    if not pc.all(is_ok).as_py():
+                        refused.append(decoded.filter(pc.invert(is_ok)).select(_QUARANTINE))
+                        decoded = decoded.filter(is_ok)
+                    decoded = decoded.select(_CARRIED)
+                    buckets = self.keys.by_key(decoded["channel_id"], decoded["message_id"], self.buckets)
+                    yield from cutter.add(decoded, buckets, decoded["segment_hash"].is_valid().to_numpy())
         yield from cutter.close()
         if refused:
             yield self.files.write("quarantine", number, pa.concat_tables(refused))
@@ -132,27 +136,22 @@ class Ingesting:
         yield from bucket.notes
         if not bucket.tables:
             return
-        decoded = bucket.tables["sds"]
+        tables = [bucket.tables[kind] for kind in (_WHOLE, _SEGMENTS) if kind in bucket.tables]
+        decoded = pa.concat_tables(tables)
         seen = sightings_of(decoded, piece_bytes=self.piece_bytes)
         if not seen.honest.all():
             left_out = decoded.select(FORGED_INPUT).filter(pa.array(~seen.honest))
             yield self.files.write("quarantine", bucket.number, forged(left_out))
-        part = 0
-        for piece in honest_messages(decoded, seen, piece_bytes=self.piece_bytes):
-            for table in _whole_and_segments(piece):
-                yield self.files.write("sds_messages", bucket.number, table, part)
-                part += 1
+        part = done = 0
+        for table in tables:
+            own = seen.only(slice(done, done + table.num_rows))
+            done += table.num_rows
+            for piece in honest_messages(table, own, piece_bytes=self.piece_bytes):
+                if piece.num_rows:
+                    yield self.files.write("sds_messages", bucket.number, piece, part)
+                    part += 1
         unique = decoded.select(SAMPLE_INPUT).filter(pa.array(seen.honest & (seen.number == 1)))
         yield note(sample=sample_of(unique))
-
-
-def _whole_and_segments(messages: pa.Table) -> Iterator[pa.Table]:
-    segments = messages["segment_hash"].is_valid()
-    for chosen in (pc.invert(segments), segments):
-        if pc.all(chosen).as_py():
-            yield messages
-        elif pc.any(chosen).as_py():
-            yield messages.filter(chosen)
 
 
 def _together(batches: Batches) -> Iterator[pa.Table]:

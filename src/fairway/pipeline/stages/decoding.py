@@ -125,6 +125,21 @@ class BatchDecoder:
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a batch, as many and in the same order."""
+        profiles, decoded = self._decoded(batch)
+        return _beside(_carriers(batch, profiles), decoded.columns())
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a batch in a few parts, each row once; to put them in order would copy every column.
+
+        All rows of a part have the status ok, or it has those rows of the batch that were decoded alone.
+        """
+        profiles, decoded = self._decoded(batch)
+        carriers = _carriers(batch, profiles)
+        for rows, columns in decoded.parts():
+            yield _beside(carriers if len(rows) == batch.num_rows else carriers.take(pa.array(rows)), columns)
+
+    def _decoded(self, batch: pa.RecordBatch) -> tuple[NDArray[np.int8], _Gathering]:
+        """Return the profile of each row, and all rows decoded."""
         with _without_collector():
             payloads = _bytes_column(batch, "payload")
             profiles = self._profile_numbers(batch)
@@ -139,14 +154,7 @@ class BatchDecoder:
             else:
                 remaining = [opened[row] for row in rows.tolist()]
             decoded.add(rows, self._row_by_row(remaining, _named(profiles[rows])))
-        columns = {name: batch.column(name) for name in ("message_hash", "timestamp_ns", "content_topic")}
-        if "sources" in batch.schema.names:
-            columns["sources"] = batch.column("sources")
-        columns["payload_bytes"] = pc.binary_length(payloads).fill_null(0).cast(pa.int32())
-        found = decoded.columns()
-        columns["status"], columns["error"] = found.pop("status"), found.pop("error")
-        columns["profile"] = pa.DictionaryArray.from_arrays(profiles, _PROFILE_NAMES).dictionary_decode()
-        return pa.RecordBatch.from_pydict(columns | found)
+        return profiles, decoded
 
     def message(self, payload: bytes, content_topic: str | None, profile: Profile) -> SdsMessage:
         """Return the SDS message in a payload, or raise `RefusedMessage`."""
@@ -275,30 +283,56 @@ class _Gathering:
     """The columns of a batch whose rows are decoded in several parts."""
 
     def __init__(self, rows: int) -> None:
-        self._parts: list[dict[str, pa.Array]] = []
+        self._parts: list[tuple[NDArray[np.intp], dict[str, pa.Array]]] = []
         self._size = 0
         self._places = np.full(rows, _NOWHERE, np.int64)
         """Where each row is, the parts laid end to end."""
 
     def add(self, rows: NDArray[np.intp], columns: dict[str, pa.Array], valid: NDArray[np.bool_] | None = None) -> None:
         """Add the columns of some rows; those that are not valid are still missing."""
+        if valid is not None and not valid.all():
+            rows = rows[valid]
+            columns = {name: column.filter(pa.array(valid)) for name, column in columns.items()}
         if not len(rows) and len(self._places):
             return
-        places = self._size + np.arange(len(rows))
-        self._places[rows] = places if valid is None else np.where(valid, places, _NOWHERE)
-        self._parts.append(columns)
+        self._places[rows] = self._size + np.arange(len(rows))
+        self._parts.append((rows, columns))
         self._size += len(rows)
 
     def missing(self) -> NDArray[np.intp]:
         """Return the rows that no part has."""
         return rows_of(self._places == _NOWHERE)
 
+    def parts(self) -> list[tuple[NDArray[np.intp], dict[str, pa.Array]]]:
+        """Return the rows of each part with their columns; every row must have been added."""
+        return self._parts
+
     def columns(self) -> dict[str, pa.Array]:
         """Return the columns in the order of the batch; every row must have been added."""
-        if len(self._parts) == 1 and self._size == len(self._places):
-            return self._parts[0]
+        columns = [part for _, part in self._parts]
+        if len(columns) == 1:
+            return columns[0]
         order = pa.array(self._places)
-        return {name: pa.concat_arrays([part[name] for part in self._parts]).take(order) for name in self._parts[0]}
+        return {name: pa.concat_arrays([part[name] for part in columns]).take(order) for name in columns[0]}
+
+
+def _carriers(batch: pa.RecordBatch, profiles: NDArray[np.int8]) -> pa.RecordBatch:
+    """Return what is kept of the messages of a batch beside what is decoded of them."""
+    names = [
+        name for name in ("message_hash", "timestamp_ns", "content_topic", "sources") if name in batch.schema.names
+    ]
+    columns = {name: batch.column(name) for name in names}
+    columns["payload_bytes"] = pc.binary_length(_bytes_column(batch, "payload")).fill_null(0).cast(pa.int32())
+    columns["profile"] = pa.DictionaryArray.from_arrays(profiles, _PROFILE_NAMES).dictionary_decode()
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _beside(carriers: pa.RecordBatch, decoded: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Return the columns of the stage, in its order."""
+    columns = dict(zip(carriers.schema.names, carriers.columns, strict=True))
+    profile = columns.pop("profile")
+    columns |= {name: decoded[name] for name in ("status", "error")} | {"profile": profile}
+    return pa.RecordBatch.from_pydict(columns | {name: found for name, found in decoded.items() if name not in columns})
 
 
 def _bytes_column(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -39,6 +39,10 @@ class Sightings(NamedTuple):
     copies: NDArray[np.int64]
     """How many copies there are."""
 
+    def only(self, rows: slice) -> Sightings:
+        """Return what is told of some rows."""
+        return Sightings(self.honest[rows], self.number[rows], self.copies[rows])
+
 
 def unique_messages(sds_messages: DataFrame) -> DataFrame:
     """Return the rows of ``sds_messages`` with ``sighting = 1``: one for each (channel_id, message_id)."""
