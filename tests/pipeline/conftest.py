@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -138,6 +139,36 @@ def s3() -> Iterator[S3Server]:
 @pytest.fixture
 def bucket(s3: S3Server) -> Bucket:
     return s3.new_bucket()
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[str]:
+    """A URI of Google's object store with a place for a path; skips the test where its emulator cannot be had."""
+    from cloud_stores import gcs_program, gcs_server
+
+    program = gcs_program()
+    if program is None:
+        _missing("fake-gcs-server needs Go and its module proxy")
+    with gcs_server(program) as uri:
+        yield uri
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory) -> Iterator[str]:
+    """A URI of Azure's object store likewise."""
+    from cloud_stores import azure_store, azurite_program
+
+    program = azurite_program()
+    if not program:
+        _missing("Azurite needs Node.js with npm and its registry")
+    with azure_store(program, tmp_path_factory.mktemp("azure")) as uri:
+        yield uri
+
+
+def _missing(reason: str) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"in CI the object stores must run, but {reason}")
+    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

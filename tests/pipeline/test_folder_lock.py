@@ -27,8 +27,12 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(params=["here", "s3", pytest.param("hdfs", marks=pytest.mark.full)])
+@pytest.fixture(
+    params=["here", "s3", *(pytest.param(name, marks=pytest.mark.full) for name in ("hdfs", "gcs", "azure"))]
+)
 def uri(request, tmp_path):
+    if request.param in {"gcs", "azure"}:
+        return request.getfixturevalue(request.param).format(request.node.originalname)
     if request.param == "hdfs":
         return f"{request.getfixturevalue('hdfs')}/{request.node.name}"
     return str(tmp_path) if request.param == "here" else request.getfixturevalue("bucket").uri("run")

@@ -136,9 +136,13 @@ def test_a_location_of_this_machine_is_a_path(nowhere):
     assert Location.of(f"file://{nowhere}/run", "--out").local == nowhere / "run"
 
 
-@pytest.fixture(params=["here", "s3", "s3a", pytest.param("hdfs", marks=pytest.mark.full)])
+@pytest.fixture(
+    params=["here", "s3", "s3a", *(pytest.param(name, marks=pytest.mark.full) for name in ("hdfs", "gcs", "azure"))]
+)
 def folder(request, nowhere):
     """An empty folder on each kind of storage."""
+    if request.param in {"gcs", "azure"}:
+        return Location.of(request.getfixturevalue(request.param).format(f"{request.node.originalname}/run"), "--out")
     if request.param in {"here", "hdfs"}:
         above = "" if request.param == "here" else f"{request.getfixturevalue('hdfs')}/{request.node.name}/"
         place = Location.of(f"{above}run", "--out")
@@ -172,6 +176,19 @@ def test_a_folder_is_removed_with_all_that_is_in_it(folder):
     (folder / "tables").remove()
     assert folder.files(recursive=True) == []
     assert (folder / "tables").children() == []
+
+
+def test_a_key_of_an_azure_account_is_taken_from_the_uri_or_the_environment(monkeypatch):
+    fs = pytest.importorskip("pyarrow.fs")
+    key = "bm90LWEtc2VjcmV0"
+    given = Location.of(f"abfss://tables:{key}@account.dfs.core.windows.net/run", "--out")
+    assert (given.path, str(given)) == ("tables/run", "abfss://tables@account.dfs.core.windows.net/run")
+    assert given.filesystem == fs.AzureFileSystem("account", account_key=key)
+    monkeypatch.setenv("AZURE_STORAGE_KEY", key)
+    assert Location.of("abfss://tables@account.dfs.core.windows.net/run", "--out").filesystem == given.filesystem
+    with pytest.raises(ConfigurationError, match="the only option is enable_tls") as refused:
+        Location.of("abfss://tables@account.dfs.core.windows.net/run?client_id=1", "--out")
+    assert key not in str(refused.value)
 
 
 def test_a_task_gets_a_location_with_all_that_it_needs(bucket):

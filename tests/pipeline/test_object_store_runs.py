@@ -251,16 +251,22 @@ def files_in(folder: Location) -> set[str]:
 
 
 @pytest.mark.full
-def test_reports_exports_and_dataframes_are_made_of_a_run_in_hdfs(made, hdfs, spark, tmp_path, capsys):
-    out = f"{hdfs}/whole/run"
+@pytest.mark.parametrize("storage", ["hdfs", "gcs", "azure"])
+def test_reports_exports_and_dataframes_are_made_of_a_run_elsewhere(request, made, spark, capsys, storage):
+    root = request.getfixturevalue(storage)
+
+    def place(name: str) -> str:
+        return f"{root}/whole/{name}" if storage == "hdfs" else root.format(f"whole/{name}")
+
+    out, page = place("run"), place("report.html")
     summary = run(made.sources, out, spark=spark)
     assert summary.balance == made.summary.balance
     assert_same(out, made)
     tables = RunTables(out)
-    assert report_job.main(["--out", out, "--html", f"{hdfs}/whole/report.html"]) == 0
+    assert report_job.main(["--out", out, "--html", page]) == 0
     assert capsys.readouterr().out
-    assert out.encode() in Location.of(f"{hdfs}/whole/report.html", "--html").read()
+    assert str(tables.place).encode() in Location.of(page, "--html").read()
     for form in ("files", "parquet"):
-        assert export(tables, f"{hdfs}/whole/{form}", format=form).messages == tables.rows("delivered")
+        assert export(tables, place(form), format=form).messages == tables.rows("delivered")
     assert tables.dataframe(spark, "delivered").count() == tables.rows("delivered")
     assert run(made.sources, out, spark=spark).resumed == len(TABLES)

@@ -33,6 +33,7 @@ from pyarrow import NativeFile
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
 from fairway.errors import ConfigurationError, FairwayError, StorageError
+from fairway.pipeline.azure import azure_of
 from fairway.pipeline.durable import write_bytes
 from fairway.pipeline.hdfs import HDFS, hdfs_of
 
@@ -61,7 +62,11 @@ _ONE_REQUEST: Final = "allow_delayed_open=true"
 """Lets S3 take a small file in one request, and not in three."""
 _IN_PYTHON: Final = "py::"
 """What Arrow puts before the names of file systems that are made in Python."""
+_CLIENTS: Final = {**dict.fromkeys(_OF_HADOOP, hdfs_of), **dict.fromkeys(_AZURE, azure_of)}
+"""By scheme: who makes the file system of a URI, where Arrow does not."""
 _FOLDERS_FIRST: Final = frozenset({"local", HDFS, "mock", "subtree"})
+_HIDES_FOLDERS: Final = "gcs"
+"""The type whose lists of a folder leave out folders in it, unless an object was made for these."""
 _NOT_THERE: Final = FileType.NotFound
 
 
@@ -174,7 +179,7 @@ class Location:
         if name == "s3" and _ONE_REQUEST.partition("=")[0] not in uri:
             uri += f"{'&' if '?' in uri else '?'}{_ONE_REQUEST}"
         try:
-            filesystem, path = hdfs_of(uri) if name in _OF_HADOOP else FileSystem.from_uri(uri)
+            filesystem, path = _CLIENTS.get(name, FileSystem.from_uri)(uri)
         except FairwayError:
             raise
         except (OSError, pa.ArrowException, ValueError) as error:
@@ -224,11 +229,17 @@ class Location:
 
     def children(self, *, recursive: bool = False) -> list[FileInfo]:
         """Return the files and folders in a folder, sorted by path; none if it is not there."""
+        hides_folders = self.filesystem.type_name == _HIDES_FOLDERS
         with self._named_errors():
-            selector = FileSelector(self.path, recursive=recursive, allow_not_found=True)
+            selector = FileSelector(self.path, recursive=recursive or hides_folders, allow_not_found=True)
             found = self.filesystem.get_file_info(selector)
         # An object store may hold an object for a folder, and lists it in the folder.
-        return sorted((one for one in found if one.path.rstrip("/") != self.path), key=lambda one: str(one.path))
+        inside = [one for one in found if one.path.rstrip("/") != self.path]
+        if hides_folders and not recursive:
+            folders = {self.beneath(one).partition("/")[0] for one in inside if "/" in self.beneath(one)}
+            inside = [one for one in inside if "/" not in self.beneath(one) and self.beneath(one) not in folders]
+            inside += [FileInfo(posixpath.join(self.path, name), FileType.Directory) for name in folders]
+        return sorted(inside, key=lambda one: str(one.path))
 
     def beneath(self, found: FileInfo) -> str:
         """Return the path of what `children` found, from here."""
