@@ -333,13 +333,13 @@ def test_options_that_cannot_be_are_refused():
 def test_what_no_core_delivered_is_delivered_from_the_tables_once(spark, tmp_path):
     folder = StreamFolder.open_for(tmp_path / "live", parse_sources(["sqlite:store.db"]), OPTIONS, None)
     schema = table_named("delivered").schema
-    rows = [("team", "alice", name, 1, ids, 1, 2, False, 3, b"abc") for name, ids in (("x", ["1", "2"]), ("y", ["3"]))]
+    named = (("x", ["1", "2"]), ("y", ["3"]))
+    rows = [("team", "alice", name, 1, ids, None, 1, 2, False, 3, b"abc") for name, ids in named]
     table = spark.createDataFrame(rows, schema)
-    table.write.parquet(str(folder.path / "tables" / "delivered"))
     # Of the first, the core knew one segment fewer.
     said = spark.createDataFrame([("delivered", *rows[0][:4], ["2"], *rows[0][5:])], EMITTED)
     folder.emitted.commit(said, 0, by=["what"])
-    assert (settle(spark, folder), settle(spark, folder)) == (1, 0)
+    assert (settle(spark, folder, table), settle(spark, folder, table)) == (1, 0)
     assert Counter(name for row in deliveries(folder.path) for name in row["sds_ids"]) == {"2": 1, "3": 1}
     assert StreamFigures(folder).delivered == 2
     late = spark.createDataFrame(

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.location import local_path
 from fairway.pipeline.run.failures import named_failures
+from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.run.summary import balance_from
 from fairway.pipeline.session import session_or_own
@@ -102,7 +103,9 @@ class _Stream:
         with self._query(queries.DELIVER, once=True) as query:
             self._follow([query])
         manifest = self._refresh()
-        settled = settle(self.spark, self.folder)
+        # Some rows of its files may not count: those that others replaced when the tables grew.
+        delivered = RunTables(self.folder.path).dataframe(self.spark, "delivered")
+        settled = settle(self.spark, self.folder, delivered)
         self.figures.update()
         compact(self.folder, self.options.join_batches)
         return StreamSummary(

@@ -19,10 +19,9 @@ from fairway.pipeline.streaming.channel_core import DELIVERED, EMITTED
 from fairway.pipeline.streaming.folder import StreamFolder
 
 
-def settle(spark: SparkSession, folder: StreamFolder) -> int:
-    """Deliver the remaining messages and return their number. Must be called while no query runs."""
-    table = spark.read.parquet(str(folder.path / "tables" / "delivered"))
-    left = undelivered(table, emitted_so_far(spark, folder)).persist()
+def settle(spark: SparkSession, folder: StreamFolder, delivered: DataFrame) -> int:
+    """Deliver what remains of the table ``delivered`` and return how many messages; call it while no query runs."""
+    left = undelivered(delivered, emitted_so_far(spark, folder)).persist()
     try:
         count = left.count()
         if count:
