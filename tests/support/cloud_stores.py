@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -45,9 +46,15 @@ def azurite_program() -> list[str]:
     folder = _cache(_AZURITE)
     program, node, npm = folder / "node_modules/.bin/azurite-blob", shutil.which("node"), shutil.which("npm")
     if not program.is_file() and npm is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        words = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder), _AZURITE]
-        subprocess.run(words, capture_output=True, timeout=_FETCH_S, check=False)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Another process of the tests may do the same now: one of them gives the folder its name.
+        made = Path(tempfile.mkdtemp(dir=folder.parent))
+        words = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(made), _AZURITE]
+        ended = subprocess.run(words, capture_output=True, timeout=_FETCH_S, check=False)
+        with suppress(OSError):
+            if not ended.returncode:
+                made.rename(folder)
+        shutil.rmtree(made, ignore_errors=True)
     return [node, str(program)] if node is not None and program.is_file() else []
 
 
