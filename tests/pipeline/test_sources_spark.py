@@ -12,6 +12,8 @@ from patience import PATIENCE_S
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
 from fairway import pipeline
 from fairway.errors import ConfigurationError
 from fairway.pipeline.schema import columns_of, exact_ddl
@@ -245,3 +247,27 @@ def test_tables_and_streams_are_sent_once_with_a_receipt_for_each_row(spark, tmp
     receipts = read_receipts(spark, tmp_path / "receipts.db")
     assert {row.status for row in receipts.collect()} == {"sent"}
     assert receipts.join(table, "message_hash").count() == receipts.count() == 12
+
+
+def test_a_stream_has_the_event_time_of_watermarks(spark, tmp_path):
+    pipeline.register(spark)
+    minute_ns = 60_000_000_000
+    with NwakuArchive(tmp_path / "a.db") as archive:
+        for number in range(10):
+            archive.append(
+                SHARD, WakuMessage(payload=b"x", content_topic="/a/1/b/proto", timestamp_ns=number * minute_ns)
+            )
+    stream = spark.readStream.format("waku").option("maxOffsetsPerTrigger", 3).load(f"sqlite:{tmp_path / 'a.db'}")
+    counted = stream.withWatermark("timestamp", "90 seconds").groupBy(F.window("timestamp", "1 minute")).count()
+    sink = counted.selectExpr("unix_seconds(window.start) div 60 AS minute", "count").writeStream
+    query = (
+        sink.outputMode("append")
+        .format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "windows"))
+    )
+    query.awaitTermination()
+    found = spark.read.parquet(str(tmp_path / "windows")).collect()
+    # The watermark is at the newest message less 90 seconds: of the later windows more may come.
+    assert sorted((row.minute, row["count"]) for row in found) == [(number, 1) for number in range(7)]

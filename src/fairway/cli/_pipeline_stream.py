@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from fairway.cli._pipeline_terminal import DEFAULT_PARITY_RATE, MoreSources, console
+from fairway.cli._selection_options import Channels, Since, Topics, Until
 from fairway.extras import needing
 from fairway.options import Profile
 
@@ -36,6 +37,10 @@ def command(
     profile: Annotated[
         Profile | None, typer.Option(help="The wire of all channels.", show_default="what each message says")
     ] = None,
+    since: Since = None,
+    until: Until = None,
+    channel: Channels = None,
+    topic: Topics = None,
     once: Annotated[bool, typer.Option("--once", help="End when all messages that exist now have been read.")] = False,
     every: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How often to look for messages.")] = 5.0,
     refresh: Annotated[
@@ -64,10 +69,17 @@ def command(
     with needing("spark", "the pipeline"):
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.options import RunOptions  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.sources.options import selection_of  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.streaming import StreamOptions  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.streaming import stream as follow  # noqa: PLC0415 - needs the [spark] extra
     options = StreamOptions(
-        tables=RunOptions(profile=profile, blooms=blooms, rate_limit=rate_limit, parity_rate=parity_rate),
+        tables=RunOptions(
+            profile=profile,
+            blooms=blooms,
+            rate_limit=rate_limit,
+            parity_rate=parity_rate,
+            selection=selection_of(since=since, until=until, channels=channel, content_topics=topic),
+        ),
         once=once,
         every_s=every,
         refresh_s=refresh,

@@ -20,6 +20,7 @@ from fairway.cli._pipeline_terminal import (
     console,
     progress_bar,
 )
+from fairway.cli._selection_options import Channels, Since, Topics, Until
 from fairway.extras import needing
 from fairway.options import Profile, SdsConfig
 from fairway.units import HOUR_MS
@@ -76,6 +77,10 @@ def run(
     table_format: Annotated[
         str, typer.Option("--format", help="parquet; delta or iceberg where Spark has their jars.")
     ] = "parquet",
+    since: Since = None,
+    until: Until = None,
+    channel: Channels = None,
+    topic: Topics = None,
     blooms: Annotated[
         bool, typer.Option("--blooms", help="Look for acknowledgements in bloom filters too; reads all payloads again.")
     ] = False,
@@ -104,6 +109,7 @@ def run(
         from fairway.pipeline.report.terminal import print_summary  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run import RunOptions, run_with  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.attempt import step_names  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.sources.options import selection_of  # noqa: PLC0415 - needs the [spark] extra
     options = RunOptions(
         profile=profile,
         format=table_format,
@@ -112,6 +118,7 @@ def run(
         rate_limit=rate_limit,
         parity_rate=parity_rate,
         max_channel_bytes=max_channel_bytes,
+        selection=selection_of(since=since, until=until, channels=channel, content_topics=topic),
     )
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     with progress_bar() as bar:

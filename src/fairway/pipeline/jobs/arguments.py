@@ -11,6 +11,7 @@ from fairway.errors import FairwayError
 from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.options import RunOptions
+from fairway.pipeline.sources.options import selection_of
 
 _COULD_NOT_RUN: Final = 2
 _DEFAULTS: Final = RunOptions()
@@ -47,6 +48,11 @@ def add_tables(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate-limit", type=int, help="transmissions that a sender is allowed in an epoch")
     parser.add_argument("--parity-rate", type=float, default=_DEFAULTS.parity_rate, help="as the participants have it")
 
+    parser.add_argument("--since", metavar="TIME", help="only messages from this time on: ISO, or milliseconds")
+    parser.add_argument("--until", metavar="TIME", help="only messages up to this time")
+    parser.add_argument("--channel", action="append", metavar="ID", help="only this channel; repeatable")
+    parser.add_argument("--topic", action="append", metavar="TOPIC", help="only this content topic; repeatable")
+
 
 def run_options(given: argparse.Namespace, **more: Any) -> RunOptions:
     """Return the options that `add_tables` read, and those of ``more``."""
@@ -56,6 +62,9 @@ def run_options(given: argparse.Namespace, **more: Any) -> RunOptions:
         epoch_ms=given.epoch_ms,
         rate_limit=given.rate_limit,
         parity_rate=given.parity_rate,
+        selection=selection_of(
+            since=given.since, until=given.until, channels=given.channel, content_topics=given.topic
+        ),
         **more,
     )
 

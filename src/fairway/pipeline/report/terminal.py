@@ -38,6 +38,8 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         console.print(f"the tables grew by {summary.new_rows:,} rows of the sources")
     elif summary.because is not None:
         console.print(f"all tables were made anew: {escape(summary.because)}")
+    if summary.selects_nothing:
+        console.print("no message of the sources is selected by --since, --until, --channel and --topic")
     console.print()
     console.print(render_balance(summary.balance))
 

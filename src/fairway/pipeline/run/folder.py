@@ -394,7 +394,9 @@ def _other_run(known: Mapping[str, Any], plan: Mapping[str, Any], keys: ChannelK
     if known["schema_version"] != planned["schema_version"]:
         return f"the folder had version {known['schema_version']} of the tables, this fairway writes {SCHEMA_VERSION}"
     if known["options"] != planned["options"]:
-        return "the tables in the folder had other options"
+        names = {*known["options"], *planned["options"]}
+        other = sorted(name for name in names if known["options"].get(name) != planned["options"].get(name))
+        return f"the tables in the folder had other options ({', '.join(other)})"
     if known.get("keys") != digest_of(keys, known.get("salt", "")):
         return "the tables in the folder were made with other keys"
     return None if known["sources"] == planned["sources"] else _OTHER_SOURCES

@@ -15,7 +15,7 @@ either.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final
 
@@ -41,6 +41,7 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.ranges import SAMPLE_INPUT, sample_of
 from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.schema import columns_of, exact_ddl
+from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
 from fairway.pipeline.stages.deduplicated import as_one_copy, each_once
 from fairway.pipeline.stages.quarantine import FORGED_INPUT, QUARANTINE, forged
@@ -73,6 +74,8 @@ class Ingesting:
     buckets: int
     profile: Profile | None
     channel_keys: ChannelKeys | None
+    channels: tuple[str, ...] = ()
+    """The wanted channels; empty: all."""
     spill_bytes: int = SPILL_BYTES
     """A bucket of more is in a file."""
     piece_bytes: int = PIECE_BYTES
@@ -113,7 +116,10 @@ class Ingesting:
         decoder = BatchDecoder(self.profile, None, self.channel_keys, MAX_SEGMENTS)
         cutter = Cutter(_WHOLE, self.buckets, _SEGMENTS)
         refused: list[pa.Table] = []
-        for part, table in enumerate(tables):
+        for part, found in enumerate(tables):
+            table = self._wanted(found, decoder)
+            if not table.num_rows and found.num_rows:
+                continue
             yield self.files.write("waku_messages", number, table, part)
             for batch in decoding_batches(table):
                 for rows in decoder.parts(batch):
@@ -128,6 +134,19 @@ class Ingesting:
         yield from cutter.close()
         if refused:
             yield self.files.write("quarantine", number, pa.concat_tables(refused))
+
+    def _wanted(self, messages: pa.Table, decoder: BatchDecoder) -> pa.Table:
+        """Return the messages of the wanted channels, and those that say so and cannot be decoded."""
+        if not self.channels:
+            return messages
+        selection, names = Selection(channels=self.channels), pa.array(self.channels, pa.string())
+        masks = []
+        for batch in decoding_batches(messages):
+            decoded = decoder.batch(batch)
+            is_ok = pc.equal(decoded["status"], Status.OK.value)
+            claims = pa.array(map(selection.may_carry, batch["payload"].to_pylist()), pa.bool_())
+            masks.append(pc.if_else(is_ok, pc.is_in(decoded["channel_id"], value_set=names), claims))
+        return messages.filter(pa.chunked_array(masks, pa.bool_()))
 
     def sight(self, batches: Batches) -> Batches:
         """Write the SDS messages of a bucket with the numbers of their copies, and what is forged."""
@@ -152,6 +171,11 @@ class Ingesting:
                     part += 1
         unique = decoded.select(SAMPLE_INPUT).filter(pa.array(seen.honest & (seen.number == 1)))
         yield note(sample=sample_of(unique))
+
+
+def at_sources(selection: Selection, keys: ChannelKeys | None) -> Selection:
+    """Return what of a selection sources can tell: which channel an encrypted message is of, they cannot."""
+    return selection if keys is None else replace(selection, channels=())
 
 
 def _together(batches: Batches) -> Iterator[pa.Table]:

@@ -23,7 +23,7 @@ from fairway.pipeline.exchange import BLOBS, Batches
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import hearing, ingesting, ordering, reassembling
 from fairway.pipeline.run.hearing import Hearing, SplitChannel, split_facts
-from fairway.pipeline.run.ingesting import Ingesting
+from fairway.pipeline.run.ingesting import Ingesting, at_sources
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.ordering import Ordering
 from fairway.pipeline.run.ranges import Place, bounds_of
@@ -116,8 +116,12 @@ def _ingest(run: Materials) -> DataFrame:
         buckets=run.buckets,
         profile=run.options.profile,
         channel_keys=run.keys,
+        channels=run.options.selection.channels,
     )
-    sources = [partial(map_source, run.spark, source.uri, label=source.label) for source in run.sources]
+    wanted = at_sources(run.options.selection, run.keys)
+    sources = [
+        partial(map_source, run.spark, source.uri, label=source.label, selection=wanted) for source in run.sources
+    ]
     return job.frame(sources, unique=len(sources) == 1 and run.sources[0].has_unique_hashes)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
+from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
 
@@ -34,6 +35,10 @@ class RunOptions:
     max_channel_bytes: int = MAX_CHANNEL_BYTES
     """Ids and citations that a worker takes to order a channel with gaps; beyond, it is ordered by timestamp alone."""
 
+    selection: Selection = field(default_factory=Selection)
+    """The wanted messages; see `fairway.pipeline.sources.options.selection_of`. Of ``channels`` the tables have exactly
+    these, and what says that it belongs to one and cannot be decoded."""
+
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for invalid values."""
         if self.format not in FORMATS:
@@ -45,4 +50,5 @@ class RunOptions:
 
     def as_json(self) -> dict[str, Any]:
         """Return the options as JSON knows them."""
-        return asdict(self) | {"profile": None if self.profile is None else self.profile.value}
+        profile = None if self.profile is None else self.profile.value
+        return asdict(self) | {"profile": profile, "selection": self.selection.as_json()}

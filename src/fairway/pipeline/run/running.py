@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from os import PathLike
 
 from pyspark.sql import SparkSession
@@ -27,6 +28,7 @@ from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.run.summary import RunSummary
 from fairway.pipeline.session import session_or_own
 from fairway.pipeline.sources.open_source import scan_for_arrow
+from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
 
@@ -43,12 +45,14 @@ def run(
     rate_limit: int | None = None,
     parity_rate: float = ARCHIVE_SEGMENTATION.parity_rate,
     max_channel_bytes: int = MAX_CHANNEL_BYTES,
+    selection: Selection | None = None,
     spark: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> RunSummary:
     """Write all tables (`fairway.pipeline.tables`) of some sources into a folder, and return the summary.
 
-    ``sources`` are URIs such as ``sqlite:store.db``; for the options see `RunOptions`. Uses ``spark`` as it is, or the
+    ``sources`` are URIs such as ``sqlite:store.db``; for the options see `RunOptions`. A ``selection`` is best made by
+    `fairway.pipeline.sources.options.selection_of`. Uses ``spark`` as it is, or the
     session that is active, or one of its own that ends with the run. ``out`` is a path, on a
     cluster one that the driver and all executors share, or a URI such as ``s3://bucket/run`` (`Location`). Raises
     `ConfigurationError` for invalid sources, options or an unusable folder, the errors of a source that cannot be read,
@@ -63,6 +67,7 @@ def run(
         rate_limit=rate_limit,
         parity_rate=parity_rate,
         max_channel_bytes=max_channel_bytes,
+        selection=selection or Selection(),
     )
     return run_with(options, sources, out, keys=keys, spark=spark, progress=progress)
 
@@ -84,14 +89,15 @@ def run_with(
         if folder.held is not None:
             try:
                 with named_failures(folder.place):
-                    return _kept(folder, parsed, options, keys)
+                    return replace(_kept(folder, parsed, options, keys), selection=options.selection)
             except WholeRunNeeded as needed:
                 folder.begin_anew(str(needed))
         with (
             session_or_own(spark, "fairway pipeline run", little_java=True) as session,
             named_failures(folder.place),
         ):
-            return Attempt(session, folder, parsed, options, keys).work(progress)
+            summary = Attempt(session, folder, parsed, options, keys).work(progress)
+            return replace(summary, selection=options.selection)
 
 
 def _kept(folder: RunFolder, sources: Sequence[RunSource], options: RunOptions, keys: ChannelKeys | None) -> RunSummary:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from fairway.pipeline.location import Location
 from fairway.pipeline.run.folder import TableResult
+from fairway.pipeline.sources.waku_messages import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +82,20 @@ class RunSummary:
     new_rows: int = 0
     """Rows of the sources that a run that grew took in."""
 
+    selection: Selection = field(default_factory=Selection)
+    """What of the sources was wanted."""
+
+    @property
+    def selects_nothing(self) -> bool:
+        """Return whether messages were selected, and the sources have none of these."""
+        return self.selection != Selection() and not self.balance.rows_in
+
     def as_json(self) -> dict[str, Any]:
         """Return the summary as JSON knows it."""
         return {
             "folder": str(self.folder),
+            "selection": self.selection.as_json(),
+            "selects_nothing": self.selects_nothing,
             "seconds": self.seconds,
             "resumed": self.resumed,
             "mode": self.mode,

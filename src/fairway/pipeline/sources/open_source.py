@@ -35,6 +35,7 @@ from fairway.pipeline.sources.waku_messages import (
 
 _NEEDED = ("message_hash", "content_topic", "payload", EXACT_TIME)
 _NO_FILE_SYSTEM = ("No FileSystem for scheme", "FileSystem not found")
+_ALL = Selection()
 _PATTERN = "*?[{"
 """What names several paths for Spark."""
 _INTEGERS = ("bigint", "int", "smallint", "tinyint", "decimal", "void")
@@ -86,25 +87,34 @@ def open_source(
     return frame_of(spark, scan_of(uri, selection, label), partitions)
 
 
-def map_source(spark: SparkSession, uri: str, work: BatchMapper, schema: str, *, label: str | None = None) -> DataFrame:
-    """Return what a function makes of the messages of an archive, batch by batch, in the tasks that read them.
+def map_source(
+    spark: SparkSession,
+    uri: str,
+    work: BatchMapper,
+    schema: str,
+    *,
+    label: str | None = None,
+    selection: Selection = _ALL,
+) -> DataFrame:
+    """Return what a function makes of the wanted messages of an archive, batch by batch, in the tasks that read them.
 
     It is `open_source` and ``mapInArrow``, but no message goes through the JVM between. Batches have no instants
-    (`ARROW_SCHEMA`). Spark reads only what it alone
-    can: Parquet on other file systems of Hadoop, or named by a pattern.
+    (`ARROW_SCHEMA`). Spark reads only what it alone can: Parquet on other file systems of Hadoop, or named by a
+    pattern.
     """
-    scan = scan_for_arrow(uri, label)
+    scan = scan_for_arrow(uri, label, selection)
     if scan is None:
-        return open_source(spark, uri, label=label).select(*ARROW_SCHEMA.names).mapInArrow(work, schema)
+        table = conformed(parquet_by_spark(spark, place := uri.removeprefix(PARQUET)), without_secrets(place), label)
+        return _selected(table, selection).select(*ARROW_SCHEMA.names).mapInArrow(work, schema)
     return _mapped(spark, scan, work, schema)
 
 
-def scan_for_arrow(uri: str, label: str | None) -> MessageScan | None:
-    """Return the read of all messages of an archive that gives the rows of `open_source`; None if only Spark can."""
+def scan_for_arrow(uri: str, label: str | None, selection: Selection = _ALL) -> MessageScan | None:
+    """Return the read of an archive that gives the rows of `open_source`; None if only Spark can."""
     place = uri.removeprefix(PARQUET)
     if uri.startswith(PARQUET) and not _is_for_arrow(place):
         return None
-    scan = scan_of(uri, Selection(), label)
+    scan = scan_of(uri, selection, label)
     if isinstance(scan, ParquetScan) and label is None:
         return replace(scan, source=without_secrets(place))  # the name that it has where Spark reads it
     return scan

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.sources.times import first_ns, last_ns
+from fairway.pipeline.sources.times import exact_text, first_ns, last_ns
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.storage.archive import HASH_BYTES, MIN_TIMESTAMP_NS, ArchiveCursor
 from fairway.units import NS_PER_MS
@@ -112,9 +112,21 @@ def selection_of(
             raise ConfigurationError(f"{name} is empty and selects nothing; leave it out for all")
     return replace(
         _selection(("--since", since), ("--until", until)),
-        channels=tuple(channels or ()),
-        content_topics=tuple(content_topics or ()),
+        channels=tuple(sorted(set(channels or ()))),
+        content_topics=tuple(sorted(set(content_topics or ()))),
     )
+
+
+def option_texts(selection: Selection) -> dict[str, str]:
+    """Return the options of the data source that select the same."""
+    texts: dict[str, str] = {}
+    for name, time_ns in (("startingTimestamp", selection.start_ns), ("endingTimestamp", selection.end_ns)):
+        if time_ns is not None:
+            texts[name] = exact_text(time_ns)
+    for name, values in (("contentTopics", selection.content_topics), ("channels", selection.channels)):
+        if values:
+            texts[name] = json.dumps(values)
+    return texts
 
 
 def offset_of(place: ArchiveCursor) -> dict[str, Any]:

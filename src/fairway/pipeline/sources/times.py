@@ -8,7 +8,7 @@ second is exact.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from fairway.errors import ConfigurationError
@@ -38,6 +38,12 @@ def last_ns(text: str, what: str) -> int:
     """
     time_ns, is_exact = _parsed(text, what)
     return time_ns if is_exact else time_ns + NS_PER_MS - 1
+
+
+def exact_text(time_ns: int) -> str:
+    """Return a time as ISO text, exact to the nanosecond, which `first_ns` and `last_ns` read as this very time."""
+    seconds, fraction_ns = divmod(time_ns, NS_PER_S)
+    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{fraction_ns:09d}Z"
 
 
 def _parsed(text: str, what: str) -> tuple[int, bool]:

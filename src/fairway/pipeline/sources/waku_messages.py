@@ -70,6 +70,17 @@ class Selection:
     """Only payloads that contain one of these channel ids in the encoding of SDS messages; empty: all. Nothing is
     decoded, so that encrypted messages are left out, and a message of another channel with the same bytes is not."""
 
+    def as_json(self) -> dict[str, Any] | None:
+        """Return what a command can select, as JSON knows it; None for everything."""
+        if self == Selection():
+            return None
+        return {
+            "since_ns": self.start_ns,
+            "until_ns": self.end_ns,
+            "channels": list(self.channels),
+            "topics": list(self.content_topics),
+        }
+
     @property
     def part(self) -> ArchiveSlice:
         """Return the slice that contains all wanted messages."""

@@ -122,7 +122,7 @@ class _Stream:
     def _query(self, name: str, *, once: bool | None = None) -> Iterator[StreamingQuery]:
         options = self.options if once is None else self.options.ending_when_done()
         if name == queries.RECORD:
-            query = queries.record(self.spark, self.folder, self.sources, options)
+            query = queries.record(self.spark, self.folder, self.sources, options, self.keys)
         else:
             query = queries.deliver(self.spark, self.folder, options, self.keys)
         try:

@@ -12,13 +12,16 @@ from functools import reduce
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline import stages
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run.ingesting import at_sources
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.session import lent_settings
+from fairway.pipeline.sources.options import option_texts
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku import register
@@ -53,11 +56,16 @@ def check_sources(sources: tuple[RunSource, ...]) -> None:
 
 
 def record(
-    spark: SparkSession, folder: StreamFolder, sources: tuple[RunSource, ...], options: StreamOptions
+    spark: SparkSession,
+    folder: StreamFolder,
+    sources: tuple[RunSource, ...],
+    options: StreamOptions,
+    keys: ChannelKeys | None,
 ) -> StreamingQuery:
     """Start the query that copies the rows of the archives."""
     register(spark)
-    rows = reduce(DataFrame.unionByName, [_followed(spark, source, options) for source in sources])
+    wanted = at_sources(options.tables.selection, keys)
+    rows = reduce(DataFrame.unionByName, [_followed(spark, source, options, wanted) for source in sources])
     return _started(spark, rows, RECORD, folder, options, folder.recorded.commit)
 
 
@@ -66,7 +74,10 @@ def deliver(
 ) -> StreamingQuery:
     """Start the query that runs the cores over the recorded rows."""
     recorded = recorded_rows(spark, folder.recorded.place, folder.taken, options.files_per_batch)
-    rows = emitted(stages.decoded(recorded, options.tables.profile, keys=keys))
+    decoded = stages.decoded(recorded, options.tables.profile, keys=keys)
+    if channels := options.tables.selection.channels:
+        decoded = decoded.where(F.col("channel_id").isin(list(channels)))
+    rows = emitted(decoded)
 
     leave_out = settled_before(folder)
 
@@ -76,7 +87,7 @@ def deliver(
     return _started(spark, rows, DELIVER, folder, options, commit)
 
 
-def _followed(spark: SparkSession, source: RunSource, options: StreamOptions) -> DataFrame:
+def _followed(spark: SparkSession, source: RunSource, options: StreamOptions, selection: Selection) -> DataFrame:
     reader = (
         spark.readStream.format("waku")
         .option("maxOffsetsPerTrigger", options.rows_per_batch)
@@ -85,7 +96,7 @@ def _followed(spark: SparkSession, source: RunSource, options: StreamOptions) ->
     )
     if source.label is not None:
         reader = reader.option("label", source.label)
-    return reader.load(source.uri)
+    return reader.options(**option_texts(selection)).load(source.uri)
 
 
 def _started(

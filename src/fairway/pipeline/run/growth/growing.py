@@ -71,7 +71,7 @@ def grow(
     growth = _Growth.of(folder.place, run, options, keys)
     left = growth.most_rows(most_grown)
     given = list(zip(sources, folder.described_sources, strict=True))
-    fresh = new_rows(run.manifest["sources"], given, growth.held["waku_messages"], left)
+    fresh = new_rows(run.manifest["sources"], given, growth.held["waku_messages"], left, options.selection)
     changes = growth.changes(fresh, [source.label for source in sources if source.label])
     if sum(change.removed.num_rows for change in (changes["waku_messages"], changes["sds_messages"])) > left:
         raise WholeRunNeeded("more rows would be replaced than pays")
@@ -134,6 +134,8 @@ class _Growth:
     def of(cls, place: Location, run: HeldRun, options: RunOptions, keys: ChannelKeys | None) -> _Growth:
         if options.blooms:
             raise WholeRunNeeded("the evidence of bloom filters (--blooms) is made from whole channels")
+        if options.selection.channels:
+            raise WholeRunNeeded("of some channels alone (--channel) the messages are chosen by a whole run")
         if options.format != "parquet":
             raise WholeRunNeeded(f"tables in the format {options.format} do not grow")
         files = TableFiles(root=place.path, filesystem=place.filesystem)

@@ -20,7 +20,7 @@ from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.sources.open_source import scan_for_arrow
 from fairway.pipeline.sources.parquet_scan import ParquetScan
-from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan, Selection
 
 _PIECE_BYTES: Final = 67_108_864
 
@@ -31,9 +31,13 @@ States = Sequence[Sequence[Any]]
 
 
 def new_rows(
-    known: Sequence[Described], sources: Sequence[tuple[RunSource, Described]], waku_messages: HeldRows, most_rows: int
+    known: Sequence[Described],
+    sources: Sequence[tuple[RunSource, Described]],
+    waku_messages: HeldRows,
+    most_rows: int,
+    selection: Selection,
 ) -> pa.Table:
-    """Return the rows of the sources that are new since they were as ``known`` describes them.
+    """Return the wanted rows of the sources that are new since they were as ``known`` describes them.
 
     Each source comes with its description, too: files that came since then are for the next time.
 
@@ -44,7 +48,7 @@ def new_rows(
     left = most_rows
     for source, told in sources:
         states = before.pop((told["label"], told["uri"]), None)
-        for table in _of_source(source, states, told["fingerprint"], waku_messages):
+        for table in _of_source(source, states, told["fingerprint"], waku_messages, selection):
             parts.append(table.cast(ARROW_SCHEMA))
             left -= table.num_rows
             if left < 0:
@@ -54,11 +58,13 @@ def new_rows(
     return pa.concat_tables(parts)
 
 
-def _of_source(source: RunSource, before: States | None, now: States, held: HeldRows) -> Iterator[pa.Table]:
+def _of_source(
+    source: RunSource, before: States | None, now: States, held: HeldRows, selection: Selection
+) -> Iterator[pa.Table]:
     """Yield the rows of a source that are new, by the states of its files; these are None for another source."""
     if before == now and now:
         return
-    scan = scan_for_arrow(source.uri, source.label)
+    scan = scan_for_arrow(source.uri, source.label, selection)
     if scan is None:
         raise WholeRunNeeded(f"only Spark can read {source.shown}")
     if before is None:
