@@ -228,8 +228,8 @@ def test_a_row_is_waited_for_until_its_time_and_one_that_is_too_far_off_is_left_
 
 
 def test_the_writer_gives_a_late_row_the_time_at_which_it_leaves_if_it_is_told_to(tmp_path):
-    assert writer(tmp_path, restampAfter="10").write(iter(BATCHES)).outcome == DispatchCounts(sent=3)
-    assert writer(tmp_path, restampAfter="10").write(iter(BATCHES)).outcome == DispatchCounts(found=3)
+    assert writer(tmp_path, restampAfterMs="PT10S").write(iter(BATCHES)).outcome == DispatchCounts(sent=3)
+    assert writer(tmp_path, restampAfterMs="10000").write(iter(BATCHES)).outcome == DispatchCounts(found=3)
     found = receipts(tmp_path / "r.db")
     assert [receipt.message_hash for receipt in found] == [hash_of(number) for number in (1, 2, 3)]
     assert all((receipt.sent_timestamp_ns or 0) > 1_700_000_000 * 10**9 for receipt in found)
@@ -307,8 +307,10 @@ def test_a_task_whose_messages_failed_fails_unless_that_is_accepted(tmp_path, mo
         ({"attempts": "0"}, "at least 1"),
         ({"failOnError": "no"}, "true or false"),
         ({"reciepts": "r.db"}, "has no option reciepts"),
-        ({"maxWait": "long"}, "maxWait is a number of seconds"),
-        ({"restampAfter": "-1"}, "restampAfter is a number of seconds"),
+        ({"maxWaitMs": "long"}, "option maxWaitMs is a length of time, not 'long'"),
+        ({"maxWait": "10"}, "no option maxwait; it has .*maxWaitMs"),
+        ({"restampAfterMs": "-1"}, "option restampAfterMs is a length of time"),
+        ({"restampAfterMs": "PT"}, "option restampAfterMs is a length of time"),
         ({"columns": ("payload",)}, "no column content_topic, timestamp"),
     ],
 )

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.sources.options import DEFAULT_SETTLE_MS, OPTION_NAMES, SourceOptions, offset_of, place_of
-from fairway.pipeline.sources.times import first_ns, last_ns
+from fairway.pipeline.sources.times import duration_ms, first_ns, last_ns
 from fairway.storage.archive import ArchiveCursor
 from iso_times import iso
 
@@ -128,7 +128,8 @@ def test_a_place_survives_as_an_offset():
         ({"pubsubTopic": ""}, "pubsubTopic is empty and selects nothing"),
         ({"minPartitions": "0"}, "minPartitions must be at least 1"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be at least 1"),
-        ({"settleMs": "-1"}, "settleMs must be at least 0"),
+        ({"settleMs": "-1"}, "settleMs is a length of time, not '-1'"),
+        ({"settleMs": "P"}, "settleMs is a length of time, not 'P'"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss must be true or false"),
         ({"startingOffsets": "newest"}, "option startingOffsets"),
         ({"startingOffsets": "[]"}, "is no offset; expected one like"),
@@ -143,3 +144,20 @@ def test_a_place_survives_as_an_offset():
 def test_what_cannot_work_is_named(options, why):
     with pytest.raises(ConfigurationError, match=why):
         SourceOptions.parse({"path": "a.db", **options} if options else {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [("0", 0), ("250", 250), ("PT10S", 10_000), ("pt0.5s", 500), ("P1DT1H1M1.25S", 90_061_250), ("PT90M", 5_400_000)],
+)
+def test_a_length_of_time_is_milliseconds_or_iso_text(text, expected_ms):
+    assert duration_ms(text, "it") == expected_ms
+
+
+@given(st.text(alphabet="PTDHMS0123456789.,-+ ", max_size=12))
+def test_any_text_is_a_length_of_time_or_refused(text):
+    try:
+        found_ms = duration_ms(text, "it")
+    except ConfigurationError:
+        return
+    assert found_ms >= 0

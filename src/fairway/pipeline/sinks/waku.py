@@ -2,7 +2,7 @@
 
 Name: ``waku``
 
-Columns: ``content_topic``, ``payload`` and ``timestamp`` (nanoseconds) must be there; ``pubsub_topic``, ``version``,
+Columns: ``content_topic``, ``payload`` and ``timestamp_ns`` must be there; ``pubsub_topic``, ``version``,
 ``meta``, ``ephemeral`` and ``message_hash`` may be; others are ignored. `message_of` says what each means. A row with
 ``not_before_ms`` (milliseconds since the Unix epoch) is waited for, and so are those behind it. An ephemeral message is
 tried once, and dropped after ``not_after_ms``, or where ``dropped`` says why it must not leave.
@@ -14,9 +14,9 @@ Options (their names in any case):
   file: if they run on several machines, write from one of them (``coalesce(1)``).
 - ``attempts``: number of attempts after which a message has failed (default 3).
 - ``failOnError``: whether a task fails if messages fail (default), so that Spark tries those again.
-- ``maxWait``: longest wait for the time of a row, in seconds (default 3600); later rows are left to another run.
-- ``restampAfter``: age in seconds at which an unsent message gets the present time as its timestamp, because relays and
-  stores refuse old ones (default never).
+- ``maxWaitMs``: longest wait for the time of a row (default 3,600,000); later rows are left to another run.
+- ``restampAfterMs``: age at which an unsent message gets the present time as its timestamp, because relays and stores
+  refuse old ones (default never). Both are milliseconds, or ISO text such as ``PT1H``.
 - ``cluster``, ``shards``: cluster and number of shards for rows without a pubsub topic (default 1 and 8, The Waku
   Network).
 
@@ -52,11 +52,14 @@ from fairway.errors import ConfigurationError, NetworkError
 from fairway.pipeline.location import local_path
 from fairway.pipeline.sinks.dispatch import REQUIRED_COLUMNS, DispatchCounts, Dispatcher
 from fairway.pipeline.sinks.ledger import ReceiptLedger
+from fairway.pipeline.sources.times import duration_ms
 from fairway.storage.lip76 import Shards
+from fairway.units import MS_PER_S
 from fairway.waku.connect import connect
 
 _LOG: Final = logging.getLogger(__name__)
-_NAMES: Final = ("node", "receipts", "attempts", "failOnError", "maxWait", "restampAfter", "cluster", "shards")
+_NAMES: Final = ("node", "receipts", "attempts", "failOnError", "maxWaitMs", "restampAfterMs", "cluster", "shards")
+_LONGEST_WAIT_MS: Final = "3600000"
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation"})
 """Options that Spark adds to those of the user."""
 
@@ -103,8 +106,8 @@ class SinkOptions:
             )
         except ValueError as error:
             raise ConfigurationError(f"attempts, cluster and shards are whole numbers: {error}") from error
-        longest_wait_s = _seconds(given, "maxWait", 3_600.0)
-        restamp_after_s = _seconds(given, "restampAfter", None)
+        longest_wait_ms = duration_ms(given.get("maxwaitms", _LONGEST_WAIT_MS), "option maxWaitMs")
+        restamp_after = given.get("restampafterms")
         if attempts < 1:
             raise ConfigurationError(f"attempts must be at least 1, not {attempts}")
         if (fail_on_error := given.get("failonerror", "true").lower()) not in {"true", "false"}:
@@ -114,21 +117,10 @@ class SinkOptions:
             receipts=str(local_path(given["receipts"], "option receipts").absolute()),
             attempts=attempts,
             fail_on_error=fail_on_error == "true",
-            longest_wait_s=0.0 if longest_wait_s is None else longest_wait_s,
-            restamp_after_ms=None if restamp_after_s is None else round(restamp_after_s * 1_000),
+            longest_wait_s=longest_wait_ms / MS_PER_S,
+            restamp_after_ms=None if restamp_after is None else duration_ms(restamp_after, "option restampAfterMs"),
             shards=Shards(cluster_id=cluster_id, shard_count=shard_count),
         )
-
-
-def _seconds(given: Mapping[str, str], name: str, default: float | None) -> float | None:
-    text = given.get(name.lower())
-    try:
-        seconds = default if text is None else float(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{name} is a number of seconds, not {text!r}") from error
-    if seconds is not None and not 0 <= seconds < float("inf"):
-        raise ConfigurationError(f"{name} is a number of seconds, not {text!r}")
-    return seconds
 
 
 class _Sending:

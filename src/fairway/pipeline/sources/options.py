@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.sources.times import exact_text, first_ns, last_ns
+from fairway.pipeline.sources.times import duration_ms, exact_text, first_ns, last_ns
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.storage.archive import HASH_BYTES, MIN_TIMESTAMP_NS, ArchiveCursor
 from fairway.units import NS_PER_MS
@@ -74,7 +74,8 @@ class SourceOptions:
         ending = _offset(given, "endingOffsets", LATEST)
         if ending == EARLIEST or isinstance(ending, dict):
             raise ConfigurationError(f"option endingOffsets is 'latest' or an offset of an archive, not {ending!r}")
-        settle_ms = _integer(given, "settleMs", at_least=0)
+        settle = given.get("settlems")
+        settle_ms = None if settle is None else duration_ms(settle, "option settleMs")
         return cls(
             uri=uri,
             label=given.get("label"),

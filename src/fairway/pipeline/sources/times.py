@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Final
 
 from fairway.errors import ConfigurationError
@@ -20,6 +21,12 @@ _MS_DIGITS: Final = 3
 _NS_DIGITS: Final = 9
 _MAX_MS: Final = (2**63 - 1) // NS_PER_MS
 """The last millisecond of a signed 64-bit number of nanoseconds: in the year 2262."""
+_DURATION: Final = re.compile(
+    r"P(?:(?P<days>\d{1,6})D)?(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
+    r"(?:(?P<seconds>\d{1,9}(?:[.,]\d{1,9})?)S)?)?",
+    re.IGNORECASE,
+)
+_MS_OF: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -44,6 +51,23 @@ def exact_text(time_ns: int) -> str:
     """Return a time as ISO text, exact to the nanosecond, which `first_ns` and `last_ns` read as this very time."""
     seconds, fraction_ns = divmod(time_ns, NS_PER_S)
     return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{fraction_ns:09d}Z"
+
+
+def duration_ms(text: str, what: str) -> int:
+    """Return a length of time in milliseconds: a whole number of them, or ISO 8601 such as ``PT10M`` or ``PT0.5S``.
+
+    ``what`` names it in the error, a `ConfigurationError`.
+    """
+    text = text.strip()
+    if _NUMBER.fullmatch(text) and 0 <= int(text) <= _MAX_MS:
+        return int(text)
+    found = _DURATION.fullmatch(text)
+    if found is None or not any(found.groups()):
+        raise ConfigurationError(
+            f"{what} is a length of time, not {text!r}: whole milliseconds such as 60000, or ISO text such as PT1M"
+        )
+    parts = {name: Decimal((digits or "0").replace(",", ".")) for name, digits in found.groupdict().items()}
+    return int(sum(parts[name] * factor for name, factor in _MS_OF.items()))
 
 
 def _parsed(text: str, what: str) -> tuple[int, bool]:
