@@ -1,7 +1,7 @@
 """The planted bugs as data: one file per area in ``catalogue/``.
 
 A mutant replaces one text of one source file, which must stand there exactly once, and says what a user would suffer.
-It is caught by worlds, unless it sits where no world over local nodes can be: then it names the tests that must fail.
+It is caught by worlds, unless it is one of a light client that no world tells: then it names the tests that must fail.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ TROUBLES: Final[Mapping[str, frozenset[str]]] = {
     "channel": frozenset({"slow_readers", "handler_failures", "tight_quotas"}),
     "dependencies": frozenset({"hostile", "absences_per_hour", "store_gaps"}),
     "encryption": frozenset({"encrypted"}),
+    "light_client": frozenset({"service_nodes"}),
     "rate_limit": frozenset({"rate_limit", "node_rate"}),
     "repair": frozenset({"store_gaps", "partitions"}),
     "retrieval": frozenset({"absences_per_hour", "store_page", "store_lies"}),
@@ -62,7 +63,7 @@ _TOURS: Final = 2
 class Effort:
     """How hard each bug is looked for."""
 
-    worlds: int = 72
+    worlds: int = 84
     """Worlds that are run without a bug, to choose from: two tours of all kinds of trouble first, then drawn ones."""
     first_seed: int = 1
     budget_s: float = 30.0

@@ -370,7 +370,7 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "service_nodes": 3,
         "resets_per_hour": 60.0,
         "stalls_per_hour": 30.0,
-        "crashes_per_hour": 20.0,
+        "crashes_per_hour": 10.0,
         "duration_ms": 3 * _MINUTE_MS,
         "messages_per_hour": 100.0,
     },
@@ -384,10 +384,11 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "duration_ms": 2 * _MINUTE_MS,
     },
     {
-        "service_nodes": 3,
-        "node_deaths_per_hour": 40.0,
+        "service_nodes": 1,
+        "node_deaths_per_hour": 15.0,
         "absence_ms": _MINUTE_MS // 3,
-        "duration_ms": 4 * _MINUTE_MS,
+        "store_lies": 0.4,
+        "duration_ms": 6 * _MINUTE_MS,
         "messages_per_hour": 100.0,
     },
     {
@@ -403,15 +404,16 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
     {
         "service_nodes": 3,
         "bad_nodes": 1,
+        "store_gaps": 1.0,
         "duration_ms": 4 * _MINUTE_MS,
-        "messages_per_hour": 100.0,
+        "messages_per_hour": 150.0,
     },
     {
-        "service_nodes": 2,
-        "bad_nodes": 1,
-        "refusals": 0.2,
-        "duration_ms": 3 * _MINUTE_MS,
-        "messages_per_hour": 100.0,
+        "service_nodes": 3,
+        "bad_nodes": 2,
+        "refusals": 0.4,
+        "duration_ms": 4 * _MINUTE_MS,
+        "messages_per_hour": 150.0,
     },
 )
 """What is otherwise in each."""

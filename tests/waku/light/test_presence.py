@@ -89,3 +89,24 @@ def test_beyond_the_bound_the_oldest_messages_are_no_longer_looked_after():
         network.keeper.add(message(number))
     asyncio.run(network.pass_time(2))
     assert [hashes for _, hashes in network.looks] == [tuple(message(number).message_hash for number in (2, 3))]
+
+
+class SlowNetwork(Network):
+    """One whose nodes take their time over a push."""
+
+    under_way = most = 0
+
+    async def _push(self, message):
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        self.under_way -= 1
+        return await super()._push(message)
+
+
+def test_messages_that_are_sent_again_do_not_wait_for_one_another():
+    network = SlowNetwork(presence_attempts=1, presence_first_s=1.0)
+    for number in range(5):
+        network.keeper.add(message(number))
+    asyncio.run(network.pass_time(2))
+    assert (len(network.pushes), network.most) == (5, 5)

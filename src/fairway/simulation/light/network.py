@@ -27,6 +27,7 @@ from fairway.units import MS_PER_S
 from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.light.options import LightOptions
 from fairway.waku.local import NetworkFaults, NetworkStatistics
 from fairway.waku.local.faults import AT_ONCE, FaultDice
 from fairway.waku.node import RoutedMessage, SendResult, StorePage, StoreQuery
@@ -37,6 +38,7 @@ from fairway.wire.waku_message import WakuMessage
 
 _PORT: Final = 60_000
 _PESTERS_S: Final = 7.0
+_AT_ONCE_NODES: Final = LightOptions().peers_to_use
 _UPLINK_BYTES: Final = 8_000
 """What a message takes of a slow uplink, with all that goes on beside it."""
 
@@ -90,7 +92,7 @@ class _Service:
 
     async def _serve(self) -> None:
         self.node = await _WatchedNode.start(self._network.service_options(self), key=self.key, archive=self.archive)
-        self.node.watch = partial(self._network.published, self.number)
+        self.node.watch = self._network.published
         self._network.attach(self)
 
     def end(self, *, silently: bool) -> None:
@@ -135,7 +137,14 @@ class LightNetwork:
         self._internet: Final = loop.internet
         self._dice: Final = FaultDice(faults, seed)
         self._troubles: Final = Troubles(
-            self._dice, seed, garbled=garbled, bad=bad, clock=loop.time, refused=self._refuse, pushed=self._note_push
+            self._dice,
+            seed,
+            garbled=garbled,
+            bad=bad,
+            clock=loop.time,
+            refused=self._refuse,
+            pushed=self._note_push,
+            swallowed=self._tell_published,
         )
         self._slow: set[str] = set()
         self.watch: Final = Watch(loop, sights=self._sights, is_kept=self._is_kept)
@@ -149,6 +158,9 @@ class LightNetwork:
         self._seats: dict[str, LightSeat] = {}
         self._senders: dict[bytes, str] = {}
         self._taken: set[bytes] = set()
+        """What a service node said that it took."""
+        self._relayed: set[bytes] = set()
+        """What a service node published."""
         self._ended: dict[str, _Service] = {}
         self._published = self._published_bytes = self._refused = self._delivered = 0
         self.faults = faults
@@ -195,6 +207,7 @@ class LightNetwork:
     @bad.setter
     def bad(self, bad: int) -> None:
         self._troubles.bad = bad
+        self._expect()
         self.watch.disturb(is_deaf=True)
 
     @property
@@ -265,8 +278,8 @@ class LightNetwork:
 
     # What light clients do.
 
-    def _note_push(self, message_hash: bytes, number: int) -> None:
-        self.watch.pushed(message_hash, number)
+    def _note_push(self, message_hash: bytes) -> None:
+        self.watch.pushed(self._senders.get(message_hash, ""), message_hash)
 
     def multiaddrs(self) -> list[Multiaddr]:
         """Return where light clients find the service nodes."""
@@ -421,16 +434,22 @@ class LightNetwork:
             self.watch.disturb()
             service.process.spawn(self._pester(service.node, service.number))
 
-    def published(self, number: int, message: RoutedMessage) -> None:
+    def published(self, message: RoutedMessage) -> None:
         """Note a message that a service node publishes; other service nodes, and later copies, add nothing."""
-        self.watch.pushed(message.message_hash, number)
+        self._note_push(message.message_hash)
+        if message.message_hash not in self._relayed:
+            self._relayed.add(message.message_hash)
+            self.watch.published(self._senders.get(message.message_hash, ""), message)
+        self._tell_published(message)
+
+    def _tell_published(self, message: RoutedMessage) -> None:
+        """Tell once what a service node says that it took, whether it relays that or not."""
         if message.message_hash in self._taken:
             return
         self._taken.add(message.message_hash)
         self._published += 1
         self._published_bytes += len(message.encoded)
         name = self._senders.get(message.message_hash, "")
-        self.watch.published(name, message)
         for observer in self.observers:
             observer(name, message)
 
@@ -438,17 +457,16 @@ class LightNetwork:
         if service.node is not None:
             service.node.distribution.loss = self._dice.faults.loss
 
-    def _refuse(self, message_hash: bytes, code: int) -> None:
+    def _refuse(self, message_hash: bytes, code: int, number: int) -> None:
         self._refused += 1
-        self.watch.answered(message_hash, code)
+        self.watch.answered(message_hash, code, is_sound=number >= self.bad)
 
     def _expect(self) -> None:
         """Say what can be expected of light clients."""
         faults, watch = self.faults, self.watch
-        watch.is_loud = bool(
-            self.garbled or faults.silence or faults.refusals or faults.answer_loss or faults.messages_per_second
-        )
-        watch.loses_pushes = bool(faults.loss)
+        watch.is_loud = bool(self.garbled or faults.silence or faults.answer_loss or faults.messages_per_second)
+        watch.loses_pushes = bool(faults.loss) or self.bad > 1
+        watch.has_few_bad = self.bad <= 1 and self.bad + _AT_ONCE_NODES <= len(self._services)
         watch.stores_all = not (faults.store_loss or faults.store_lag_ms)
 
     def _sights(self, seat: LightSeat) -> list[Sight]:

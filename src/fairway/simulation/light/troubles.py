@@ -2,7 +2,7 @@
 
 `trouble` puts itself between the streams of a `ServiceNode` and its handlers. For each request the dice say whether it
 is refused, carried out without an answer, never answered, or answered by something that is no answer. A bad service
-node has a vice at all times, another one each minute.
+node has a vice at all times, another one every twenty seconds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TRICKLE_S: Final = 0.5
 _PIECES: Final = 8
 _CLAIMED: Final = 2
 """To so many peers a service node says that it relayed."""
-_VICE_S: Final = 60.0
+_VICE_S: Final = 20.0
 _REQUEST_BYTES: Final = 2 * DEFAULT_MAX_ENVELOPE_BYTES
 
 
@@ -70,7 +70,7 @@ _NONSENSE: Final = tuple(each for each in Garbling if each is not Garbling.TRICK
 
 
 class Vice(Enum):
-    """What a bad service node does, another one each minute."""
+    """What a bad service node does, another one every `_VICE_S`."""
 
     HANGS = "answers nothing"
     REFUSES = "refuses everything, and pushes for good"
@@ -91,17 +91,22 @@ class Troubles:
         garbled: float,
         bad: int,
         clock: Callable[[], float],
-        refused: Callable[[bytes, int], object],
-        pushed: Callable[[bytes, int], object],
+        refused: Callable[[bytes, int, int], object],
+        pushed: Callable[[bytes], object],
+        swallowed: Callable[[RoutedMessage], object],
     ) -> None:
-        """``refused`` takes the message hash and code of each refusal, ``pushed`` message hash and number of a node."""
+        """Let nothing go wrong but what is given.
+
+        ``refused`` takes message hash, code and node of each refusal, ``pushed`` the message hash of a push, and
+        ``swallowed`` what a node says that it took, and drops.
+        """
         self.dice = dice
         """Draws what the faults of the network say."""
         self.garbled = garbled
         """Share of the answers that are none."""
         self.bad = bad
         """So many service nodes, by their numbers, are bad ones."""
-        self.refused, self.pushed = refused, pushed
+        self.refused, self.pushed, self.swallowed = refused, pushed, swallowed
         self._seed, self._clock = seed, clock
 
     def vice(self, number: int, now_s: float | None = None) -> Vice | None:
@@ -212,10 +217,12 @@ class _Troubled:
                 StoreQueryResponse(request_id=asked.request_id, status_code=code, status_desc=code.name)
             )
         request = decode_lightpush_request(data, max_bytes=_REQUEST_BYTES)
-        message_hash = RoutedMessage.of(request.pubsub_topic or "", request.message()).message_hash
-        self._troubles.pushed(message_hash, self._number)
-        if code != StatusCode.SUCCESS:
-            self._troubles.refused(message_hash, code)
+        message = RoutedMessage.of(request.pubsub_topic or "", request.message(), request.message_bytes)
+        self._troubles.pushed(message.message_hash)
+        if code == StatusCode.SUCCESS:
+            self._troubles.swallowed(message)
+        else:
+            self._troubles.refused(message.message_hash, code, self._number)
         return encode_lightpush_response(
             LightPushResponse(
                 request_id=request.request_id, status_code=code, status_desc=code.name, relay_peer_count=_CLAIMED

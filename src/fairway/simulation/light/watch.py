@@ -25,12 +25,12 @@ from fairway.waku.node import RoutedMessage, SendResult, StorePage
 from fairway.wire.lightpush import StatusCode
 
 _OPTIONS: Final = LightOptions()
-_LOOK_S: Final = 5.0
-_AFRESH_S: Final = 40.0
+_LOOK_S: Final = 2.0
+_AFRESH_S: Final = 30.0
 """So long after its links changed a light client is as it should be."""
 _AFTER_DEAF_S: Final = _OPTIONS.ping_interval_s + 30.0
 """So long after service nodes forgot its subscriptions."""
-_CUT_OFF_S: Final = 25.0
+_CUT_OFF_S: Final = 8.0
 """After so long without any link it knows that."""
 _UNHEARD_S: Final = 25.0
 """Within this time a message that was published is heard."""
@@ -38,11 +38,12 @@ _UNSUBSCRIBED_S: Final = 2 * _AFTER_DEAF_S
 _ONCE_S: Final = 290.0
 """For so long a light client remembers what it handed on."""
 _SLOW_S: Final = 9.0
-_REMEMBERED_S: Final = 100.0
-"""For so long, and somewhat longer, a light client remembers which service node failed."""
-_SOUGHT_S: Final = 2.0 * _OPTIONS.presence_first_s * 2**_OPTIONS.presence_attempts
-_PUSHES: Final = 1 + _OPTIONS.presence_attempts
-"""How often a light client pushes a message to each service node at most."""
+_REMEMBERED_S: Final = 8.0
+"""So soon after it failed a bad service node is as bad as it was: it has answered nothing meanwhile."""
+_SOUGHT_S: Final = 60.0
+"""Within this time a light client has asked for a message, and sent it again, as often as it does."""
+_AGAIN_S: Final = 85.0
+"""So long after the first time a light client has given up to push a message again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +88,16 @@ class Watch:
         """Whether service nodes lose what they should push."""
         self.is_parted = False
         """Whether service nodes do not reach each other."""
+        self.has_few_bad = True
+        """Whether so many service nodes are sound that each send can do with them."""
         self.stores_all = True
         """Whether stores keep what they get."""
         self._loop, self._sights, self._is_kept = loop, sights, is_kept
         self._pasts: dict[str, _Past] = {}
         self._told: set[tuple[str, str]] = set()
         self._codes: dict[bytes, set[int]] = {}
-        self._pushes: Counter[tuple[bytes, int]] = Counter()
+        self._refused_by_sound: Counter[bytes] = Counter()
+        self._pushed_s: dict[bytes, float] = {}
 
     # What befalls light clients.
 
@@ -146,16 +150,19 @@ class Watch:
             if name != sender and past.calm_since_s < now_s and self._is_served(past.seat) and past.seat.criteria:
                 self._loop.call_later(_UNHEARD_S, self._must_have_heard, past, past.calm_since_s, message)
 
-    def pushed(self, message_hash: bytes, number: int) -> None:
+    def pushed(self, sender: str, message_hash: bytes) -> None:
         """Note a push that came to a service node."""
-        self._pushes[message_hash, number] += 1
-        if self._pushes[message_hash, number] == _PUSHES + 1:
-            text = f"a message was pushed to service node {number} more than {_PUSHES} times"
-            self.found.append((self._loop.time(), "", text))
+        now_s, past = self._loop.time(), self._pasts.get(sender)
+        first_s = self._pushed_s.setdefault(message_hash, now_s)
+        is_due = past is not None and past.calm_since_s < first_s and not self.is_loud
+        if past is not None and is_due and now_s - first_s > _AGAIN_S:
+            self._tell(past.seat, f"{sender} pushed a message again, {now_s - first_s:.0f} s after the first time")
 
-    def answered(self, message_hash: bytes, code: int) -> None:
+    def answered(self, message_hash: bytes, code: int, *, is_sound: bool) -> None:
         """Note a refusal that a service node sent for a push."""
         self._codes.setdefault(message_hash, set()).add(code)
+        if is_sound:
+            self._refused_by_sound[message_hash] += 1
 
     def sent(self, seat: LightSeat, message: RoutedMessage, result: SendResult, began_s: float) -> None:
         """Check what a light client says of a send."""
@@ -168,10 +175,11 @@ class Watch:
         was_calm = past.calm_since_s < began_s and self._is_served(seat)
         if was_calm and not result.accepted and StatusCode.TOO_MANY_REQUESTS in codes and not result.too_many:
             self._tell(seat, f"{seat.name} was not told to slow down, though a service node said 429")
-        if was_calm and not self.is_loud and not result.accepted:
+        is_refused = message.message_hash in self._refused_by_sound
+        if was_calm and not (self.is_loud or result.accepted or is_refused):
             self._tell(seat, f"a send of {seat.name} failed, though a sound service node serves it: {result.detail}")
         if now_s - began_s >= _SLOW_S:
-            if was_calm and not self.is_loud and 0 < began_s - past.slow_until_s < _REMEMBERED_S:
+            if was_calm and self.has_few_bad and not self.is_loud and 0 < began_s - past.slow_until_s < _REMEMBERED_S:
                 self._tell(seat, f"a send of {seat.name} waited for a service node that failed a moment ago")
             past.slow_until_s = now_s
         if result.accepted and was_calm and self.stores_all and not message.message.ephemeral:
@@ -195,7 +203,9 @@ class Watch:
             self._tell(past.seat, f"{past.seat.name} heard nothing of a message that service nodes relayed")
 
     def _must_be_kept(self, past: _Past, calm_since_s: float, message: RoutedMessage) -> None:
-        if self._is_still(past, calm_since_s) and self.stores_all and not self._is_kept(message.message_hash):
+        is_lost = self._is_still(past, calm_since_s) and self.stores_all and not self._is_kept(message.message_hash)
+        # Who pushes it again and again may be refused each time.
+        if is_lost and self._refused_by_sound[message.message_hash] <= 1:
             self._tell(past.seat, f"a message of {past.seat.name} was accepted and no store ever had it")
 
     def _look(self) -> None:

@@ -81,6 +81,7 @@ class PresenceKeeper:
         except StoreQueryError as error:
             _LOG.debug("no store node answers whether sent messages arrived: %s", error)
             found = None
+        again: list[RoutedMessage] = []
         for digest in due:
             outstanding = self._outstanding.get(digest)
             if outstanding is None:
@@ -95,4 +96,6 @@ class PresenceKeeper:
                 del self._outstanding[digest]
             if found is not None:
                 self.resent += 1
-                await self._push(outstanding.message)
+                again.append(outstanding.message)
+        # At once: a node that does not answer would hold up each of them in turn.
+        await asyncio.gather(*map(self._push, again))

@@ -105,7 +105,7 @@ class PushClient:
         step = self._options.peers_to_use
         for first in range(0, len(peers), step):
             answers += await asyncio.gather(*(self._ask(peer, message) for peer in peers[first : first + step]))
-            if any(answer.relayed for answer in answers) or all(answer.permanent for answer in answers):
+            if any(answer.relayed for answer in answers):
                 break
         self._remember(message, [answer.peer for answer in answers if answer.taken])
         return _result(answers)
