@@ -10,10 +10,11 @@ import threading
 
 import pytest
 
-from fairway.apps.service_node import NodeSettings, default_state, parse_duration, parse_size, request_rate, serve
+from fairway.apps.service_node import NodeSettings, parse_duration, parse_size, request_rate, serve
 from fairway.errors import ConfigurationError
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions
+from fairway.waku.discovery.state_folder import default_state
 from fairway.waku.libp2p import keeper
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keys import IdentityKey

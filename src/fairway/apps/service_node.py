@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -193,13 +192,6 @@ def _key_of_state(folder: Path) -> Iterator[Path]:
         yield path
     finally:
         lock.release()
-
-
-def default_state() -> Path:
-    """Return where state is kept if nothing else is said (XDG Base Directory Specification, XDG_STATE_HOME)."""
-    given = os.environ.get("XDG_STATE_HOME", "")
-    home = Path(given) if given.startswith("/") else Path("~/.local/state").expanduser()
-    return home / "fairway"
 
 
 def _key_in(path: Path) -> IdentityKey:

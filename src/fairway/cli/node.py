@@ -10,10 +10,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from fairway.apps.service_node import NodeSettings, default_state, parse_duration, parse_size, request_rate, serve
+from fairway.apps.service_node import NodeSettings, parse_duration, parse_size, request_rate, serve
+from fairway.errors import ConfigurationError
 from fairway.service.archives import Retention
 from fairway.service.options import DEFAULT_CLUSTER, DEFAULT_SHARD_COUNT, ServiceOptions
 from fairway.service.rest.options import RestOptions
+from fairway.waku.discovery.network import network_of
+from fairway.waku.discovery.state_folder import default_state, peers_file
+from fairway.waku.protocols.rules import MAX_RELAYED_BYTES
 from fairway.waku.rest.options import NWAKU_CACHE_MESSAGES
 
 _LISTENING: Final[dict[str, Any]] = {"rich_help_panel": "Where it is reached"}
@@ -94,9 +98,21 @@ def command(
             **_NETWORK, metavar="MULTIADDR", help="A node to stay connected to, fairway or nwaku; repeatable."
         ),
     ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            **_NETWORK,
+            metavar="NAME|FILE",
+            help="A network to join, whose nodes are found by themselves: twn, waku.test, logos.test, or a TOML file. "
+            "Instead of --cluster and --shards.",
+        ),
+    ] = None,
     cluster: Annotated[
-        int, typer.Option(**_NETWORK, metavar="NUMBER", min=0, help="1 is The Waku Network.")
-    ] = DEFAULT_CLUSTER,
+        int | None,
+        typer.Option(
+            **_NETWORK, metavar="NUMBER", min=0, help="1 is The Waku Network.", show_default=f"{DEFAULT_CLUSTER}"
+        ),
+    ] = None,
     shards: Annotated[
         int | None,
         typer.Option(
@@ -159,14 +175,26 @@ def command(
     [bold]fairway node --tcp-port 60000 --ws-port 8000 --rest-port 8645 \
              --archive sqlite:messages.db[/bold]
 
+    One of a public network, whose nodes it finds by itself:
+
+    [bold]fairway node --network twn --tcp-port 60000[/bold]
+
     One of a network of your own, which keeps at most 20 GB in PostgreSQL:
 
     [bold]fairway node --cluster 16 --shards 1 --peer /ip4/192.0.2.7/tcp/60000 \
              --archive postgresql://waku@127.0.0.1/waku --keep-size 20GB[/bold]
     """
-    shard_count = shards or _shards_of(cluster, shard or ())
+    joined = None if network is None else network_of(network)
+    if joined is not None and (cluster is not None or shards is not None):
+        raise ConfigurationError(f"--network {network} says what --cluster and --shards are; leave these out")
+    cluster_id = joined.cluster if joined else DEFAULT_CLUSTER if cluster is None else cluster
+    shard_count = joined.shards if joined else shards or _shards_of(cluster_id, shard or ())
+    kept = state or default_state()
     options = ServiceOptions(
-        cluster_id=cluster,
+        cluster_id=cluster_id,
+        network=joined,
+        peer_memory=None if network is None else peers_file(kept, f"{network}"),
+        max_message_bytes=joined.max_message_bytes if joined else MAX_RELAYED_BYTES,
         shards=tuple(shard) if shard else tuple(range(shard_count)),
         shard_count=shard_count,
         host=host,
@@ -187,7 +215,7 @@ def command(
         options=options,
         rest=None if no_rest else rest,
         key=key,
-        state=state or default_state(),
+        state=kept,
         until_stdin_closes=until_stdin_closes,
         as_json=as_json,
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, Self
@@ -25,6 +25,8 @@ from fairway.service.filter_pusher import FilterPusher
 from fairway.service.open_archive import open_archive
 from fairway.service.options import ServiceOptions
 from fairway.waku.discovery.node_record import Capability, NodeRecord
+from fairway.waku.discovery.peer_finder import PeerFinder
+from fairway.waku.discovery.peer_memory import PeerMemory
 from fairway.waku.discovery.record_shelf import RecordShelf
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keeper import KeptPeer, PeerKeeper
@@ -88,6 +90,7 @@ class ServiceNode(WatchedNode):
         self.archive: Final = archive
         rules = options.rules
         self._rules: Final = rules
+        self._needs_peers: Final = bool(options.peers) or options.network is not None
         self._exits: Final = exits
         self._tasks: Final = OwnedTasks()
         self._closed = False
@@ -97,6 +100,7 @@ class ServiceNode(WatchedNode):
             host,
             WakuMetadata(cluster_id=options.cluster_id, shards=options.shards),
             timeout_s=_METADATA_TIMEOUT_S,
+            admitted=lambda: self._board.show(self._status_now()),
             pending=self.pending_responses,
         )
         self.limiters: Final = {name: RequestLimiter(options.request_rate) for name in _LIMITED}
@@ -114,7 +118,7 @@ class ServiceNode(WatchedNode):
             limiter=self.limiters["lightpush"],
             publish=self.publish,
             sharding=options.pubsub_topic_of,
-            needs_relay_peers=bool(options.peers),
+            needs_relay_peers=self._needs_peers,
         )
         self.store: Final = None if archive is None else StoreService(archive.page, self.limiters["store"])
         self.record: Final = _record_of(host, options, stores=archive is not None)
@@ -124,6 +128,8 @@ class ServiceNode(WatchedNode):
         self.peer_exchange: Final = PeerExchangeService(
             records=self._records_to_give, limiter=self.limiters["peer_exchange"], rng=rng
         )
+        self.finder: Final = _finder_of(host, options, self._introductions.admits, self.records, rng)
+        """Finds nodes of the network; None if only the configured peers count."""
         self._keeper: Final = PeerKeeper(host, [Multiaddr.parse(peer) for peer in options.peers], rng=rng)
 
     @classmethod
@@ -181,7 +187,7 @@ class ServiceNode(WatchedNode):
         if isinstance(judged, Refusal):
             return SendResult(accepted=False, permanent=True, detail=judged.detail)
         relay_peer_count = await self.publish(message.pubsub_topic, message.encoded, judged)
-        if self.options.peers and not relay_peer_count:
+        if self._needs_peers and not relay_peer_count:
             return SendResult(accepted=False, detail="no relay peer has the topic now")
         return SendResult(accepted=True)
 
@@ -247,6 +253,9 @@ class ServiceNode(WatchedNode):
         for topic in self.options.pubsub_topics:
             self._tasks.spawn(self._hear(topic))
         self._keeper.start()
+        if self.finder is not None:
+            self._exits.push_async_callback(self.finder.close)
+            self.finder.start()
         self._board.show(self._status_now())
 
     async def _hear(self, pubsub_topic: str) -> None:
@@ -300,10 +309,24 @@ class ServiceNode(WatchedNode):
         return await self.store.respond(peer, request, now_s=monotonic_s())
 
     def _status_now(self) -> NodeStatus:
-        # A node without configured peers is its own network, and healthy.
-        lonely = bool(self.options.peers) and not self._keeper.connected()
+        # A node without configured peers and without a network to find is its own network, and healthy.
+        found = self.finder is not None and self.finder.connected()
+        lonely = self._needs_peers and not found and not self._keeper.connected()
         health = NodeHealth.UNHEALTHY if lonely else NodeHealth.SUFFICIENTLY_HEALTHY
         return NodeStatus(health=health, store=self.archive is not None)
+
+
+def _finder_of(
+    host: Host, options: ServiceOptions, admits: Callable[[PeerId], bool], shelf: RecordShelf, rng: random.Random
+) -> PeerFinder | None:
+    if options.network is None:
+        return None
+    memory = None
+    if options.peer_memory is not None:
+        memory = PeerMemory(options.peer_memory, cluster_id=options.cluster_id)
+    return PeerFinder(
+        host, options.network, wanted=options.peers_to_find, admits=admits, shelf=shelf, rng=rng, memory=memory
+    )
 
 
 def _record_of(host: Host, options: ServiceOptions, *, stores: bool) -> NodeRecord | None:

@@ -6,10 +6,12 @@ Sizes and clock tolerances follow 64/WAKU2-NETWORK, ports and page sizes follow 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from fairway.errors import ConfigurationError
 from fairway.service.archives import Retention
+from fairway.waku.discovery.network import Network
 from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.transports.web_origins import checked_origins
 from fairway.waku.protocols.filter_service import FilterLimits
@@ -44,6 +46,12 @@ class ServiceOptions:
     and of the node's own IP address may always connect, and so may programs, which send no origin."""
     peers: tuple[str, ...] = ()
     """Multiaddrs of nodes to stay connected to."""
+    network: Network | None = None
+    """Network whose nodes are found and connected to; its cluster is ``cluster_id``."""
+    peers_to_find: int = 8
+    """Peers of ``network`` to stay connected to."""
+    peer_memory: Path | None = None
+    """File in which the found peers are remembered; None: nowhere."""
     archive: str | None = field(default="memory:", repr=False)  # a URI may hold a password
     """Where the node keeps messages for store queries (`open_archive`); None: no store service."""
     retention: Retention = field(default_factory=Retention)
@@ -65,6 +73,8 @@ class ServiceOptions:
         checked_origins(self.ws_origins)
         if not 0 <= self.loss <= 1:
             raise ConfigurationError(f"loss is a share and must lie in 0..1, not {self.loss}")
+        if self.network is not None and self.network.cluster != self.cluster_id:
+            raise ConfigurationError(f"the network is cluster {self.network.cluster}, cluster_id is {self.cluster_id}")
         if not self.shards:
             raise ConfigurationError("a service node serves at least one shard; none was given")
         if beyond := [shard for shard in self.shards if not 0 <= shard < max(self.shard_count, 1)]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -30,6 +31,7 @@ def connect(
     name: str | None = None,
     connect_timeout_s: float | None = _TIMEOUT_S,
     request_timeout_s: float | None = None,
+    state: Path | None = None,
 ) -> Opening[WakuNode]:
     """Connect to a Waku network, and return the node: use ``async with``, or ``await`` it and close the node.
 
@@ -37,6 +39,10 @@ def connect(
 
     - ``"/ip4/192.0.2.7/tcp/60000/p2p/16Uiu2..."``: a light client of the service node at a multiaddr, or of several,
       separated by commas. ``options`` are `LightOptions`.
+    - ``"waku:"``, ``"waku:logos.test"``, ``"waku:./ours.toml"``: a light client that finds service nodes by itself,
+      of The Waku Network, of another one that `fairway.waku.discovery.network` knows, or of one that a file describes.
+      ``options`` are `LightOptions`. It remembers the nodes that served it in the folder ``state``, by default
+      ``fairway`` in the user's folder for state (``$XDG_STATE_HOME``).
     - ``"http://127.0.0.1:8645"``, ``"https://user:password@example.org/waku"``: the REST API of nwaku or of
       ``fairway node``. ``options`` are `RestNodeOptions`.
     - ``"local:"``: a network inside this process; ``"local:NAME"``: one of several. ``name`` is the name of the node
@@ -50,7 +56,7 @@ def connect(
     Raises `ConfigurationError` for an unknown address or option, and `NodeUnavailableError` if no connection is made in
     time.
     """
-    given = {"options": options, "name": name, "request_timeout_s": request_timeout_s}
+    given = {"options": options, "name": name, "request_timeout_s": request_timeout_s, "state": state}
     return Opening(
         _connected(
             address,
@@ -103,6 +109,26 @@ async def _light_client(
     return await LightNode.start(peers, options, connect_timeout_s=connect_timeout_s)
 
 
+async def _found_nodes(
+    network: str,
+    *,
+    options: LightOptions | RestNodeOptions | None = None,
+    connect_timeout_s: float | None,
+    state: Path | None = None,
+) -> WakuNode:
+    from fairway.waku.discovery.network import DEFAULT_NETWORK, network_of  # noqa: PLC0415 - see the module's text
+    from fairway.waku.discovery.state_folder import default_state, peers_file  # noqa: PLC0415 - see the module's text
+    from fairway.waku.light import LightNode, LightOptions  # noqa: PLC0415 - see the module's text
+
+    if not isinstance(options, LightOptions | None):
+        raise ConfigurationError(f"the options of a light client are LightOptions, not {type(options).__name__}")
+    name = network or DEFAULT_NETWORK
+    memory = peers_file(state or default_state(), name)
+    return await LightNode.start(
+        [], options, connect_timeout_s=connect_timeout_s, network=network_of(name), memory=memory
+    )
+
+
 async def _rest_client(
     rest: str, *, options: LightOptions | RestNodeOptions | None = None, connect_timeout_s: float | None
 ) -> WakuNode:
@@ -122,6 +148,7 @@ async def _this_process(network: str, *, name: str | None = None, connect_timeou
 
 _CONNECTORS: Final[dict[str, tuple[str, Callable[..., Awaitable[WakuNode]]]]] = {
     "/": ("/ip4/127.0.0.1/tcp/PORT/p2p/PEER", _light_client),
+    "waku:": ("waku: or waku:NETWORK", _found_nodes),
     "http": ("http://127.0.0.1:8645", _rest_client),
     "local://": ("local://127.0.0.1:PORT", _serving_process),
     "local:": ("local: or local:NAME", _this_process),

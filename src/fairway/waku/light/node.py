@@ -13,15 +13,21 @@ import random
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self
 
 from fairway.environment import monotonic_s, random_bytes
 from fairway.errors import ConfigurationError, NodeUnavailableError
+from fairway.waku.discovery.network import Network
+from fairway.waku.discovery.peer_finder import PeerFinder
+from fairway.waku.discovery.peer_memory import PeerMemory
+from fairway.waku.discovery.record_shelf import RecordShelf
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keeper import PeerKeeper
 from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_book import HostEvent
+from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.light.filter_client import FilterClient
 from fairway.waku.light.options import LightOptions
 from fairway.waku.light.peer_pool import PeerPool
@@ -63,7 +69,15 @@ class LightNode(WatchedNode):
     It is unhealthy while it has no light push peer, or while no filter peer has its subscriptions.
     """
 
-    def __init__(self, host: Host, addresses: Sequence[Multiaddr], options: LightOptions) -> None:
+    def __init__(
+        self,
+        host: Host,
+        addresses: Sequence[Multiaddr],
+        options: LightOptions,
+        *,
+        network: Network | None = None,
+        memory: PeerMemory | None = None,
+    ) -> None:
         super().__init__()
         self.host: Final = host
         self._options: Final = options
@@ -77,9 +91,7 @@ class LightNode(WatchedNode):
             admitted=self._peers_changed,
         )
         self._pulse: Final = Pulse(host, changed=self._peers_changed)
-        self._pool: Final = PeerPool(
-            host, clock=monotonic_s, admits=lambda peer: self._introductions.admits(peer) and self._pulse.beats(peer)
-        )
+        self._pool: Final = PeerPool(host, clock=monotonic_s, admits=self._admits)
         self._push: Final = PushClient(host, self._pool, options)
         self._store: Final = StoreClient(host, self._pool, options)
         self._listeners: Final = NodeSubscriptions(gone=self._unsubscribed)
@@ -96,6 +108,20 @@ class LightNode(WatchedNode):
         )
         rng = random.Random(random_bytes(16))  # noqa: S311 - spreads attempts to connect, guards nothing
         self._keeper: Final = PeerKeeper(host, addresses, rng=rng, longest_pause_s=_LONGEST_PAUSE_S)
+        self.finder: Final = (
+            PeerFinder(
+                host,
+                network,
+                wanted=options.peers_to_use,
+                admits=self._admits,
+                shelf=RecordShelf(cluster_id=network.cluster),
+                rng=rng,
+                memory=memory,
+            )
+            if network is not None
+            else None
+        )
+        """Finds service nodes of a network; None if their addresses were given."""
 
     @classmethod
     async def start(
@@ -105,17 +131,27 @@ class LightNode(WatchedNode):
         *,
         key: IdentityKey | None = None,
         connect_timeout_s: float | None = 10.0,
+        network: Network | None = None,
+        memory: Path | None = None,
     ) -> Self:
         """Connect to service nodes and stay connected to them.
 
+        With ``network`` the node also finds nodes by itself, and replaces those that fail; ``memory`` is the file in
+        which it remembers them.
+
         Returns when one of them serves light push and filter; with ``connect_timeout_s`` None at once. Raises
-        `ConfigurationError` without a peer or for an invalid address, `NodeUnavailableError` if no peer serves in time.
+        `ConfigurationError` without a peer or a network, for an invalid address, or for options of another cluster;
+        `NodeUnavailableError` if no peer serves in time.
         """
-        if not peers:
+        if not peers and network is None:
             raise ConfigurationError("a light client needs at least one service node; give its multiaddr")
         addresses = [Multiaddr.parse(peer) if isinstance(peer, str) else peer for peer in peers]
         chosen = options or LightOptions()
-        node = cls(await Host.start(key=key, limits=chosen.host_limits), addresses, chosen)
+        if network is not None:
+            chosen = chosen.of_cluster(network.cluster)
+        remembered = None if network is None or memory is None else PeerMemory(memory, cluster_id=network.cluster)
+        host = await Host.start(key=key, limits=chosen.host_limits)
+        node = cls(host, addresses, chosen, network=network, memory=remembered)
         try:
             node._run()
             if connect_timeout_s is not None:
@@ -174,6 +210,8 @@ class LightNode(WatchedNode):
             parts = (self.host, self._filter, self._keeper, self._tasks, self._introductions, self._pulse)
             for part in parts:
                 exits.push_async_callback(part.close)
+            if self.finder is not None:
+                exits.push_async_callback(self.finder.close)
 
     def _run(self) -> None:
         self._tasks.spawn(self._follow(self.host.watch()))
@@ -182,6 +220,8 @@ class LightNode(WatchedNode):
         self._tasks.spawn(self._pulse.run())
         self._tasks.spawn(self._tick())
         self._keeper.start()
+        if self.finder is not None:
+            self.finder.start()
 
     async def _until_served(self, timeout_s: float) -> None:
         try:
@@ -194,6 +234,9 @@ class LightNode(WatchedNode):
                 f"no service node to work with after {timeout_s:g} s ({self._reasons()}); "
                 "start one, or give the address of one that runs: 'fairway node' prints its own"
             ) from None
+
+    def _admits(self, peer: PeerId) -> bool:
+        return self._introductions.admits(peer) and self._pulse.beats(peer)
 
     async def _follow(self, events: Subscription[HostEvent]) -> None:
         async for event in events:
@@ -225,7 +268,7 @@ class LightNode(WatchedNode):
 
     def _reasons(self) -> str:
         """Return why no service node can be used, as text for people."""
-        reasons = list(self._keeper.failures())
+        reasons = [*self._keeper.failures(), *(self.finder.failures() if self.finder is not None else ())]
         if silent := self._pulse.silent:
             reasons.insert(0, f"{', '.join(sorted(map(str, silent)))} does not answer")
         elif self._pool.serving(FILTER_SUBSCRIBE_PROTOCOL) and not self._filter.idle and not self._filter.holders:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.limits import HostLimits
@@ -37,3 +37,11 @@ class LightOptions:
         for name in ("request_timeout_s", "ping_interval_s", "presence_first_s"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} must be above 0, not {getattr(self, name)}")
+
+    def of_cluster(self, cluster_id: int) -> LightOptions:
+        """Return these options for a cluster; raise `ConfigurationError` if they name another one."""
+        if self.cluster_id not in {None, cluster_id}:
+            raise ConfigurationError(
+                f"the options are for cluster {self.cluster_id}, the network is cluster {cluster_id}"
+            )
+        return replace(self, cluster_id=cluster_id)
