@@ -6,6 +6,7 @@ of its own (`benchmarks.pipeline_scale`) and returns the rows of the tables that
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -15,6 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -117,6 +119,46 @@ def measure_spark(archive: Path, out: Path, watch: Stopwatch, settings: dict[str
     return {table.name: table.rows for table in summary.tables}
 
 
+def measure_grown(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:
+    """Run the whole pipeline over all but the newest hundredth of each topic, and then once more with that, too."""
+    source = out.with_name(f"{out.name}-source")
+    shutil.rmtree(source, ignore_errors=True)
+    newest = _without_newest(archive, source)
+    watch.lap("splitting")
+    session = _started(watch, settings, little_java=True)
+    run([f"store=parquet:{source}"], out, spark=session)
+    watch.lap("whole")
+    session.stop()
+    pq.write_table(newest, source / "part-newest.parquet", compression="zstd")
+    watch.lap("end of Spark")
+    summary = run([f"store=parquet:{source}"], out)
+    watch.lap(f"{summary.mode}, {summary.new_rows:,} rows")
+    shutil.rmtree(source)
+    if summary.mode != "grown" or not summary.balance.adds_up:
+        raise SystemExit(f"it is {summary.mode}, because {summary.because}; {summary.balance}")
+    return {table.name: table.rows for table in summary.tables}
+
+
+def _without_newest(archive: Path, folder: Path) -> pa.Table:
+    """Write an archive without the newest hundredth of each topic, as if all had gone on side by side; return that."""
+    rows = ds.dataset(archive).to_table()
+    topics = rows["content_topic"].combine_chunks().dictionary_encode().indices.to_numpy()
+    order = np.lexsort((rows["timestamp_ns"].to_numpy(), topics))
+    starts = np.searchsorted(topics[order], topics[order])
+    sizes = np.bincount(topics)[topics[order]]
+    share = np.empty(len(order))
+    share[order] = (np.arange(len(order)) - starts + 1) / sizes
+    rows = rows.take(pa.array(np.argsort(share, kind="stable")))
+    first = rows.num_rows - rows.num_rows // 101
+    folder.mkdir(parents=True)
+    count = machine.cores()
+    for number in range(count):
+        begin, end = (first * part // count for part in (number, number + 1))
+        part = folder / f"part-{number}.parquet"
+        pq.write_table(rows.slice(begin, end - begin), part, row_group_size=_ROW_GROUP, compression="zstd")
+    return rows.slice(first)
+
+
 def measure_cluster(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:
     """Run it on executors that are processes of their own."""
     memory_mib = machine.jvm_memory_mib() // _EXECUTORS
@@ -179,6 +221,7 @@ def _started(watch: Stopwatch, settings: dict[str, str], *, little_java: bool) -
 
 SIDES: dict[str, Side] = {
     "spark": measure_spark,
+    "grown": measure_grown,
     "cluster": measure_cluster,
     "plain": measure_plain,
     "duckdb": measure_duckdb,

@@ -20,12 +20,14 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import filtered, note
+from fairway.pipeline.exchange import filtered, note, taken
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.location import has_folders
 from fairway.pipeline.run.removed_rows import NOTHING_REMOVED, RemovedRows
@@ -76,6 +78,14 @@ _FEW_VALUES_INSIDE: Final = {
 _WITHOUT_STATISTICS: Final = frozenset({"payload", "content", "meta"})
 """Columns whose least and greatest values tell nothing, and may be as large as a message."""
 
+
+BY_TIME: Final = {
+    "sds_messages": "timestamp_ns",
+    "missing_messages": "last_cited_ns",
+    "acknowledgements": "at_ns",
+    "ack_latency": "sent_at_ns",
+}
+"""Tables whose rows are in the order of a time within each file: what comes later touches recent rows most."""
 
 _FRAME_ROWS: Final = 1_000
 """Rows that Spark gets at a time: they may have a payload."""
@@ -137,6 +147,8 @@ class TableFiles:
         """
         schema = schema_of(name)
         table = with_instants(table, schema)
+        if name in BY_TIME:
+            table = _in_order(table, BY_TIME[name])
         folder = self.folder_of(name)
         if has_folders(self.filesystem):
             self.filesystem.create_dir(folder, recursive=True)
@@ -234,6 +246,14 @@ def schema_of(name: str) -> pa.Schema:
 def exact_schema_of(name: str) -> pa.Schema:
     """Return the schema of a table that a run writes, without its instants; raise `KeyError` if none has this name."""
     return pa.schema([field for field in _SCHEMAS[name] if field.type != INSTANT])
+
+
+def _in_order(table: pa.Table, column: str) -> pa.Table:
+    """Return the rows in ascending order of a column; where they are in it, the very table."""
+    values = pc.fill_null(table.column(column), 0).to_numpy()
+    if not (values[1:] < values[:-1]).any():
+        return table
+    return taken(table, np.argsort(values, kind="stable"))
 
 
 def _group_rows(table: pa.Table) -> int:

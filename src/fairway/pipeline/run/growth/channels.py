@@ -129,13 +129,14 @@ def _citing_firsts(touched: pa.Table) -> Chosen:
     ids = touched["message_id"].unique()
 
     def chosen(rows: pa.Table) -> NDArray[np.bool_]:
-        histories = rows.column("causal_history").combine_chunks()
-        cited = pc.list_flatten(histories).field("message_id")
-        owners = pc.list_parent_indices(histories).filter(pc.is_in(cited, value_set=ids)).to_numpy()
-        mask = np.zeros(rows.num_rows, np.bool_)
-        mask[owners] = True
-        mask &= pc.equal(rows.column("sighting"), 1).to_numpy()
-        return mask
+        masks = [np.zeros(0, np.bool_)]
+        for histories in rows.column("causal_history").chunks:
+            cited = pc.list_flatten(histories).field("message_id")
+            mask = np.zeros(len(histories), np.bool_)
+            mask[pc.list_parent_indices(histories).filter(pc.is_in(cited, value_set=ids)).to_numpy()] = True
+            masks.append(mask)
+        wanted: NDArray[np.bool_] = np.concatenate(masks) & pc.equal(rows.column("sighting"), 1).to_numpy()
+        return wanted
 
     return chosen
 

@@ -36,6 +36,7 @@ from fairway.pipeline.stages.store_completeness import HOLDINGS, completeness, h
 
 _WHO: Final = ("channel_id", "sender_id")
 _SEEN: Final = ("first_seen_ns", "last_seen_ns")
+_COPY: Final = ("message_hash", "sighting")
 
 
 def figure_changes(
@@ -81,7 +82,8 @@ def _of_participants(
     of_channel = among(touched, ("channel_id",))
     senders = held["sender_stats"].found(("channel_id",), of_channel)
     known = senders.select(SUMS.names)
-    gone = changes["sds_messages"].removed.select(list(_WHO))
+    sent = changes["sds_messages"]
+    gone = sent.removed.filter(pa.array(~are_among(sent.removed, sent.added, _COPY)))
     both = pa.concat_tables([known.cast(SUMS), moved])
     if gone.num_rows:  # perhaps the first or the last that its sender sent
         both = _with_times(both, gone, sds)

@@ -91,22 +91,30 @@ class HeldRows:
                 self.files.filesystem.open_input_file(posixpath.join(self.files.folder_of(self.name), file)) as source,
                 pq.ParquetFile(source) as parquet,
             ):
-                start = 0
-                for group in range(parquet.num_row_groups):
-                    deciding = parquet.read_row_group(group, columns=list(by), use_threads=False)
-                    count = deciding.num_rows
-                    rows = np.flatnonzero(chosen(deciding) & self.removed.counting(file, start, count))
-                    if len(rows):
-                        is_read = set(own) <= set(by)
-                        found = deciding if is_read else parquet.read_row_group(group, columns=own, use_threads=False)
-                        found = found.select(own).take(pa.array(rows))
-                        places = [pa.repeat(file, len(rows)), pa.array(rows + start)]
-                        yield pa.table([*found.columns, *places], names=shape.names).cast(shape)
-                    start += count
+                deciding = parquet.read(columns=list(by), use_threads=False)
+                hits = np.flatnonzero(chosen(deciding) & self.removed.counting(file, 0, deciding.num_rows))
+                if len(hits):
+                    is_read = set(own) <= set(by)
+                    found = deciding.take(pa.array(hits)) if is_read else _rows_at(parquet, hits, own)
+                    places = [pa.repeat(file, len(hits)), pa.array(hits)]
+                    yield pa.table([*found.select(own).columns, *places], names=shape.names).cast(shape)
         if self.added is not None and self.added.num_rows:
             rest = self.added.filter(pa.array(chosen(self.added)))
             nowhere = [pa.nulls(rest.num_rows, field.type) for field in PLACES]
             yield pa.table([*rest.select(own).columns, *nowhere], schema=shape)
+
+
+def _rows_at(parquet: pq.ParquetFile, rows: NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
+    """Return some rows of a file, by their numbers in ascending order; only row groups with one of them are read."""
+    sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+    ends = np.cumsum(sizes)
+    of = np.searchsorted(ends, rows, side="right")
+    parts = []
+    for group in np.unique(of).tolist():
+        inside = rows[of == group] - (ends[group] - sizes[group])
+        table = parquet.read_row_group(group, columns=list(columns), use_threads=False)
+        parts.append(table.take(pa.array(inside)))
+    return pa.concat_tables(parts)
 
 
 def are_among(rows: pa.Table, known: pa.Table, columns: Sequence[str]) -> NDArray[np.bool_]:
