@@ -39,6 +39,8 @@ SHAPES = {
     "skewed": GeneratorPlan(largest_share=0.6),
     "uniform": GeneratorPlan(skew=0),
     "bloom": GeneratorPlan(bloom_bytes=18_000, history=10),
+    # 100,000 messages are 2.2 GB: two thirds of them are segments of 32 KiB.
+    "large": GeneratorPlan(long_share=0.23, segment_size_bytes=32_768),
 }
 """By name: archives without their size."""
 _DEFAULT_SIDES = ("spark", "plain", "duckdb", "decoding", "plain-decoding")
@@ -136,7 +138,7 @@ def disagreements(sides: dict[str, dict[str, Any]]) -> list[str]:
     spark = sides["spark"]["rows"]
     return [
         f"{name}: Spark has {spark[name]:,} rows, {other} {sides[other]['rows'][name]:,}"
-        for other in ("plain", _EARLIER)
+        for other in ("plain", "cluster", "standalone", _EARLIER)
         if other in sides
         for name in _TABLES_OF_BOTH
         if spark[name] != sides[other]["rows"][name]

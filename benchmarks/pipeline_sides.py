@@ -23,18 +23,20 @@ import pyarrow.parquet as pq
 from benchmarks.pipeline_plain import PlainPipeline
 from benchmarks.pipeline_sql import run_sql
 from benchmarks.process_tree import ProcessTree
+from benchmarks.standalone_cluster import standalone_cluster
 from pyspark.sql import SparkSession
 
 from fairway.pipeline import machine
 from fairway.pipeline.generator import GeneratorPlan, rows_mapper
 from fairway.pipeline.run import run
-from fairway.pipeline.session import create_session
+from fairway.pipeline.session import create_session, embedded_settings
 from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.stages.decoded import decoded, decoding_mapper
 
 _ROW_GROUP = 20_000
 _BATCH_ROWS = 1_000
 _EXECUTORS = 2
+_LEAST_EXECUTOR_MIB = 512
 
 
 class Stopwatch:
@@ -160,15 +162,38 @@ def _without_newest(archive: Path, folder: Path) -> pa.Table:
 
 
 def measure_cluster(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:
-    """Run it on executors that are processes of their own."""
-    memory_mib = machine.jvm_memory_mib() // _EXECUTORS
-    cores = max(1, machine.cores() // _EXECUTORS)
-    own = {
-        "spark.master": f"local-cluster[{_EXECUTORS},{cores},{memory_mib}]",
-        "spark.executor.memory": f"{memory_mib}m",
-        "spark.driver.memory": "1g",
+    """Run it on executors that are processes of their own, which the driver starts."""
+    memory_mib = _executor_memory_mib()
+    own = {"spark.master": f"local-cluster[{_EXECUTORS},{_executor_cores()},{memory_mib}]"}
+    return measure_spark(archive, out, watch, own | _cluster_settings() | settings)
+
+
+def measure_standalone(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:
+    """Run it on a standalone cluster: a master and two workers, each with an executor."""
+    daemons = out.with_name(f"{out.name}-daemons")
+    memory_mib = _executor_memory_mib()
+    with standalone_cluster(daemons, workers=_EXECUTORS, cores=_executor_cores(), memory_mib=memory_mib) as address:
+        watch.lap("start of the cluster")
+        rows = measure_spark(archive, out, watch, {"spark.master": address} | _cluster_settings() | settings)
+    watch.lap("end of the cluster")
+    return rows
+
+
+def _executor_cores() -> int:
+    return max(1, machine.cores() // _EXECUTORS)
+
+
+def _executor_memory_mib() -> int:
+    return max(_LEAST_EXECUTOR_MIB, machine.jvm_memory_to_pass_on_mib(_executor_cores()))
+
+
+def _cluster_settings() -> dict[str, str]:
+    """Return what docs/cluster.md advises for executors, beside their memory."""
+    embedded = embedded_settings(little_java=True)
+    return {
+        "spark.executor.memory": f"{_executor_memory_mib()}m",
+        "spark.executor.extraJavaOptions": embedded["spark.driver.extraJavaOptions"],
     }
-    return measure_spark(archive, out, watch, own | settings)
 
 
 def measure_plain(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:  # noqa: ARG001 - a side
@@ -223,6 +248,7 @@ SIDES: dict[str, Side] = {
     "spark": measure_spark,
     "grown": measure_grown,
     "cluster": measure_cluster,
+    "standalone": measure_standalone,
     "plain": measure_plain,
     "duckdb": measure_duckdb,
     "decoding": measure_decoding,
