@@ -39,7 +39,7 @@ SHAPES = {
     "skewed": GeneratorPlan(largest_share=0.6),
     "uniform": GeneratorPlan(skew=0),
     "bloom": GeneratorPlan(bloom_bytes=18_000, history=10),
-    # 100,000 messages are 2.2 GB: two thirds of them are segments of 32 KiB.
+    # 110,000 messages are 2.2 GB, nearly all of it in segments of 32 KiB.
     "large": GeneratorPlan(long_share=0.23, segment_size_bytes=32_768),
 }
 """By name: archives without their size."""
