@@ -1,0 +1,194 @@
+"""`MessageIds`: counts the message ids that memberships have used, so that none ever proves two signals.
+
+Invariant: an id is on the disk before it is returned, with the hash of the signal that it is for. So after a crash at
+any point, and beside any other process that uses the file, an id is returned again only for the identical signal, whose
+proof gives nothing away.
+
+Counts are never forgotten, for a clock may come back to any epoch: a year of sending in every epoch of ten minutes is
+50,000 rows for each membership. They are kept by membership and epoch, so that two networks whose epochs have the same
+numbers share the ids of a membership.
+
+The file must neither be copied nor restored from a backup, since a copy knows less than the original. When it is lost,
+make a new one that begins with the next epoch.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Final, Self
+
+from fairway.errors import (
+    ConfigurationError,
+    RlnError,
+    RlnErrorKind,
+    StorageError,
+    StoreCorruptError,
+    StoreVersionError,
+)
+from fairway.rln.field import hash_to_field, number_of
+from fairway.storage.sqlite_connection import (
+    check_structure,
+    connect,
+    keep_private,
+    refuse_other_files,
+    transaction,
+    use_log,
+)
+from fairway.storage.sqlite_errors import typed_errors
+
+APPLICATION_ID: Final = 0x4657524C
+"""``FWRL``, at offset 68 of the file."""
+SCHEMA_VERSION: Final = 1
+MAX_EPOCH: Final = 2**63 - 1
+"""SQLite's largest number."""
+RETRIED_EPOCHS: Final = 2
+"""How far from the epoch that is used signals are remembered; validators accept no message that is further off."""
+
+
+class MessageIds:
+    """The counts in a file, which threads and processes may share."""
+
+    def __init__(self, path: str | os.PathLike[str], *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> None:
+        """Open the file. ``factory`` makes the connection, for tests.
+
+        Raises `StorageError` if there is none, for only `create` begins to count; `StoreCorruptError` for other files.
+        """
+        self._path = Path(path).absolute()
+        if not self._path.exists():
+            raise StorageError(
+                f"{self._path} does not exist. If it was lost, create it anew to begin with the next epoch: "
+                "an id that is used twice gives the membership's secret away"
+            )
+        with typed_errors(self._path, "opening"):
+            refuse_other_files(self._path)
+            keep_private(self._path)
+            self._connection = connect(self._path, factory=factory)
+            try:
+                _check(self._connection, self._path)
+                use_log(self._connection, self._path)
+                check_structure(self._connection, self._path)
+            except BaseException:
+                self._connection.close()
+                raise
+        self._lock = Lock()
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], *, first_epoch: int) -> Self:
+        """Make a file, and return it opened.
+
+        In epochs before ``first_epoch`` no id is given: 0 is right for memberships that were never used; otherwise it
+        is the epoch after the one in which the last signal was sent. Raises `ConfigurationError` if the file exists.
+        """
+        whole = Path(path).absolute()
+        if not 0 <= first_epoch <= MAX_EPOCH:
+            raise ConfigurationError(f"first_epoch is 0 to {MAX_EPOCH}, not {first_epoch}")
+        with typed_errors(whole, "creating"):
+            beside = whole.with_name(f"{whole.name}.new")
+            beside.unlink(missing_ok=True)
+            keep_private(beside)
+            with closing(connect(beside)) as connection:
+                _lay_out(connection, first_epoch)
+            try:
+                os.link(beside, whole)  # which, unlike a rename, replaces nothing
+            except FileExistsError as error:
+                raise ConfigurationError(f"{whole} exists already: open it") from error
+            finally:
+                beside.unlink()
+        return cls(whole)
+
+    def reserve(self, commitment: bytes, epoch: int, limit: int, signal: bytes) -> int:
+        """Return the message id for a signal, which is on the disk by then.
+
+        The identical signal gets the id that it had. Raises `RlnError`: exhausted when the ``limit`` ids of the epoch
+        are used, not ready in an epoch before the first; `StorageError` if the id cannot be kept.
+        """
+        number_of(commitment, "an identity commitment")
+        if not 0 <= epoch <= MAX_EPOCH:
+            raise ConfigurationError(f"an epoch is 0 to {MAX_EPOCH}, not {epoch}")
+        share_x = hash_to_field(signal)
+        with self._lock, typed_errors(self._path, "reserving a message id"), transaction(self._connection):
+            return self._reserve(commitment, epoch, limit, share_x)
+
+    def used(self, commitment: bytes, epoch: int) -> int:
+        """Return how many ids of an epoch a membership has used. Raises `StorageError`."""
+        with self._lock, typed_errors(self._path, "reading"):
+            return self._used(commitment, epoch)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock, typed_errors(self._path, "closing"):
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _reserve(self, commitment: bytes, epoch: int, limit: int, share_x: bytes) -> int:
+        execute = self._connection.execute
+        known = execute(
+            "SELECT message_id FROM signal WHERE commitment = ? AND epoch = ? AND share_x = ?",
+            (commitment, epoch, share_x),
+        ).fetchone()
+        if known is not None:
+            return int(known[0])
+        (first_epoch,) = execute("SELECT epoch FROM first").fetchone()
+        if epoch < first_epoch:
+            raise RlnError(RlnErrorKind.NOT_READY, f"{self._path} counts from epoch {first_epoch} on, it is {epoch}")
+        message_id = self._used(commitment, epoch)
+        if message_id >= limit:
+            raise RlnError(RlnErrorKind.BUDGET_EXHAUSTED, f"all {limit} message ids of epoch {epoch} are used")
+        execute(
+            "INSERT INTO counter VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET used = used + 1",
+            (commitment, epoch),
+        )
+        execute("INSERT INTO signal VALUES (?, ?, ?, ?)", (commitment, epoch, share_x, message_id))
+        execute("DELETE FROM signal WHERE commitment = ? AND abs(epoch - ?) > ?", (commitment, epoch, RETRIED_EPOCHS))
+        return message_id
+
+    def _used(self, commitment: bytes, epoch: int) -> int:
+        found = self._connection.execute(
+            "SELECT used FROM counter WHERE commitment = ? AND epoch = ?", (commitment, epoch)
+        ).fetchone()
+        return int(found[0]) if found else 0
+
+
+def _lay_out(connection: sqlite3.Connection, first_epoch: int) -> None:
+    with transaction(connection):
+        for table in (
+            "first (epoch INTEGER NOT NULL)",
+            (
+                "counter (commitment BLOB, epoch INTEGER, used INTEGER NOT NULL, "
+                "PRIMARY KEY (commitment, epoch)) WITHOUT ROWID"
+            ),
+            (
+                "signal (commitment BLOB, epoch INTEGER, share_x BLOB, message_id INTEGER NOT NULL, "
+                "PRIMARY KEY (commitment, epoch, share_x)) WITHOUT ROWID"
+            ),
+        ):
+            connection.execute(f"CREATE TABLE {table}")
+        connection.execute("INSERT INTO first VALUES (?)", (first_epoch,))
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application_id != APPLICATION_ID:
+        raise StoreCorruptError(
+            f"{path} has no message ids (application id {application_id:#x}, not {APPLICATION_ID:#x}): "
+            "give the path of a file that counts them"
+        )
+    if version > SCHEMA_VERSION:
+        raise StoreVersionError(
+            f"{path} has schema version {version}, this fairway knows versions up to {SCHEMA_VERSION}: update fairway"
+        )
