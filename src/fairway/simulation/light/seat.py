@@ -142,6 +142,8 @@ class LightSeat(WakuNode):
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
         """Return the messages of others on content topics."""
+        # Meanwhile the program has a new subscription, in which nothing is.
+        self._newest, self.heard = None, 0
         theirs = await self.client.subscribe(pubsub_topic, content_topics)
         ours: Subscription[RoutedMessage] = Subscription(on_close=theirs.close)
         self._newest, self.heard = ours, 0
