@@ -286,7 +286,7 @@ async def test_three_sides_at_once_hear_and_find_only_themselves(say):
 
 
 @virtual_time()
-async def test_a_network_that_falls_apart_anew_before_it_healed_hides_what_it_hid(say):
+async def test_a_network_that_falls_apart_anew_shows_who_comes_what_a_side_has(say):
     with LocalNetwork() as network:
         nodes = {name: network.node(name) for name in "abc"}
 
@@ -299,9 +299,28 @@ async def test_a_network_that_falls_apart_anew_before_it_healed_hides_what_it_hi
         assert await seen() == [[b"message 1"], [b"message 1"], []]
         await nodes["a"].send(say.message(2))
         network.partition({"a"}, {"b", "c"})
-        # What b has seen it sees; c reaches b, and not who published it.
-        assert await seen() == [[b"message 1", b"message 2"], [b"message 1", b"message 2"], []]
+        # c reaches b, whose side has what a said before it went.
+        assert await seen() == [[b"message 1", b"message 2"]] * 3
+        await nodes["a"].send(say.message(3))
+        assert await seen() == [[b"message 1", b"message 2", b"message 3"], *[[b"message 1", b"message 2"]] * 2]
         network.heal()
-        assert await seen() == [[b"message 1", b"message 2"]] * 3
+        assert await seen() == [[b"message 1", b"message 2", b"message 3"]] * 3
         network.partition({"a"})
-        assert await seen() == [[b"message 1", b"message 2"]] * 3
+        assert await seen() == [[b"message 1", b"message 2", b"message 3"]] * 3
+
+
+@virtual_time()
+async def test_who_comes_back_finds_in_the_store_what_was_said_by_nodes_that_have_left_since(say):
+    with LocalNetwork(replace(NO_FAULTS, store_lag_ms=10_000)) as network:
+        speaker, absent = network.node("speaker"), network.node("absent")
+        network.partition({"absent"})
+        await speaker.send(say.message(1))
+        await asyncio.sleep(10)
+        await speaker.send(say.message(2))
+        # The second message is on its way to the store when the speaker goes.
+        network.partition({"absent"}, {"speaker"})
+        await speaker.send(say.message(3))
+        assert not (await absent.query(say.query())).messages
+        network.partition({"speaker"})
+        await asyncio.sleep(10)
+        assert say.payloads((await absent.query(say.query())).messages) == [b"message 1", b"message 2"]

@@ -1,13 +1,16 @@
 """`Partition`: which nodes of a split network reach each other, and which messages the store shows them.
 
-Until the partition heals, a node sees no message of another side, not even from the store. Messages from before the
-partition stay visible to all. After a new partition, a node sees the messages of publishers that it now reaches, and
-those that it saw before.
+Each side has a store of its own. Until the partition heals, a node sees no message of another side, not even from the
+store. Messages from before the partition stay visible to all.
+
+When a new partition follows, a node takes to its new side what the store showed it: sides that join exchange what they
+have, as nwaku's stores do, and each part of a side that splits keeps everything. So a side keeps what it has when those
+who said it go elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Final
 
 from fairway.errors import ConfigurationError
@@ -15,7 +18,7 @@ from fairway.errors import ConfigurationError
 _THE_OTHERS: Final = -1
 """The side of all nodes that are not named."""
 _MAX_NOTED: Final = 100_000
-"""Messages whose publishers are remembered; beyond that the oldest are forgotten."""
+"""Messages whose sides are remembered; beyond that the oldest are forgotten, and shown to all."""
 
 
 class Partition:
@@ -23,7 +26,6 @@ class Partition:
 
     def __init__(self, sides: tuple[Collection[str], ...], former: Partition | None = None) -> None:
         """Make a partition, in place of a former one; raises `ConfigurationError` for a node on two sides."""
-        self._former = former
         self._side_of: dict[str, int] = {}
         for number, names in enumerate(sides):
             if isinstance(names, str):
@@ -32,8 +34,14 @@ class Partition:
                 if name in self._side_of:
                     raise ConfigurationError(f"node {name!r} stands on two sides of the partition; name it once")
                 self._side_of[name] = number
-        self._publishers: dict[bytes, dict[str, None]] = {}
-        """Message hash -> names of its publishers during this partition."""
+        self._shown_to: dict[bytes, frozenset[int]] = {}
+        """Message hash -> the sides whose stores have it, of the messages since the first partition in a row."""
+        self._next: Partition | None = None
+        """What replaced this partition: a message may reach the store only then."""
+        self._becomes: dict[int, set[int]] = {}
+        """Side -> where its nodes are in the partition that replaced this one."""
+        if former is not None:
+            former._give_way_to(self)  # noqa: SLF001 - another partition
 
     def connects(self, one: str, other: str) -> bool:
         """Return whether two nodes reach each other."""
@@ -41,25 +49,35 @@ class Partition:
 
     def note(self, message_hash: bytes, publisher: str) -> None:
         """Remember that a message of a publisher entered the store."""
-        self._publishers.setdefault(message_hash, {})[publisher] = None
-        if len(self._publishers) > _MAX_NOTED:
-            del self._publishers[next(iter(self._publishers))]
-
-    def publishers(self, message_hash: bytes) -> Iterator[str]:
-        """Yield the publishers of a message since the partition."""
-        yield from self._publishers.get(message_hash, ())
-        if self._former is not None:
-            yield from self._former.publishers(message_hash)
+        self._show(message_hash, frozenset({self._side(publisher)}))
 
     def saw(self, message_hash: bytes) -> bool:
-        """Return whether a message was published since the partition."""
-        return next(self.publishers(message_hash), None) is not None
+        """Return whether a message was published since the partition, or since those that it followed."""
+        return message_hash in self._shown_to
 
     def shows(self, message_hash: bytes, asker: str) -> bool:
         """Return whether the store shows a message to a node."""
-        if not self.saw(message_hash) or any(self.connects(one, asker) for one in self.publishers(message_hash)):
-            return True
-        return self._former is not None and self._former.saw(message_hash) and self._former.shows(message_hash, asker)
+        shown_to = self._shown_to.get(message_hash)
+        return shown_to is None or self._side(asker) in shown_to
+
+    def _give_way_to(self, successor: Partition) -> None:
+        self._next = successor
+        # Nodes that are named in neither partition stay among the others.
+        self._becomes = {_THE_OTHERS: {_THE_OTHERS}}
+        for name in self._side_of.keys() | successor._side_of.keys():
+            self._becomes.setdefault(self._side(name), set()).add(successor._side(name))
+        for message_hash, sides in self._shown_to.items():
+            self._pass_on(successor, message_hash, sides)
+
+    def _show(self, message_hash: bytes, sides: frozenset[int]) -> None:
+        self._shown_to[message_hash] = self._shown_to.get(message_hash, frozenset()) | sides
+        if len(self._shown_to) > _MAX_NOTED:
+            del self._shown_to[next(iter(self._shown_to))]
+        if self._next is not None:
+            self._pass_on(self._next, message_hash, sides)
+
+    def _pass_on(self, successor: Partition, message_hash: bytes, sides: frozenset[int]) -> None:
+        successor._show(message_hash, frozenset().union(*(self._becomes.get(side, ()) for side in sides)))
 
     def _side(self, name: str) -> int:
         return self._side_of.get(name, _THE_OTHERS)
