@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from fairway.cli._pipeline_terminal import DEFAULT_PARITY_RATE, MoreSources, console
-from fairway.cli._selection_options import Channels, Since, Topics, Until
+from fairway.cli._selection_options import Channels, ChannelTopicPairs, Since, Topics, Until
 from fairway.extras import needing
 from fairway.options import Profile
 
@@ -41,6 +41,7 @@ def command(
     until: Until = None,
     channel: Channels = None,
     topic: Topics = None,
+    channel_topic: ChannelTopicPairs = None,
     once: Annotated[bool, typer.Option("--once", help="End when all messages that exist now have been read.")] = False,
     every: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How often to look for messages.")] = 5.0,
     refresh: Annotated[
@@ -67,6 +68,7 @@ def command(
     Example: [bold]fairway pipeline stream --source a=sqlite:one.db --out live[/bold]
     """
     with needing("spark", "the pipeline"):
+        from fairway.pipeline.channel_topics import channel_topics_of  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.options import RunOptions  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.sources.options import selection_of  # noqa: PLC0415 - needs the [spark] extra
@@ -79,6 +81,7 @@ def command(
             rate_limit=rate_limit,
             parity_rate=parity_rate,
             selection=selection_of(since=since, until=until, channels=channel, content_topics=topic),
+            channel_topics=channel_topics_of(channel_topic),
         ),
         once=once,
         every_s=every,

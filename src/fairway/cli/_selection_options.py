@@ -1,4 +1,4 @@
-"""The options that choose messages of archives, as the commands of the pipeline have them."""
+"""The options that choose messages of archives and say whose they are, as the commands of the pipeline have them."""
 
 from __future__ import annotations
 
@@ -18,4 +18,13 @@ Channels = Annotated[
 Topics = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="TOPIC", help="Only this content topic. Repeatable.", show_default="all"),
+]
+ChannelTopicPairs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--channel-topic",
+        metavar="CHANNEL=TOPIC",
+        help="The content topic of a channel: messages on others are no part of it. Repeatable.",
+        show_default="any",
+    ),
 ]

@@ -20,7 +20,7 @@ from fairway.cli._pipeline_terminal import (
     console,
     progress_bar,
 )
-from fairway.cli._selection_options import Channels, Since, Topics, Until
+from fairway.cli._selection_options import Channels, ChannelTopicPairs, Since, Topics, Until
 from fairway.extras import needing
 from fairway.options import Profile, SdsConfig
 from fairway.units import HOUR_MS
@@ -81,6 +81,7 @@ def run(
     until: Until = None,
     channel: Channels = None,
     topic: Topics = None,
+    channel_topic: ChannelTopicPairs = None,
     blooms: Annotated[
         bool, typer.Option("--blooms", help="Look for acknowledgements in bloom filters too; reads all payloads again.")
     ] = False,
@@ -105,6 +106,7 @@ def run(
     Example: [bold]fairway pipeline run --source a=sqlite:one.db --source b=sqlite:two.db --out run[/bold]
     """
     with needing("spark", "the pipeline"):
+        from fairway.pipeline.channel_topics import channel_topics_of  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.report.terminal import print_summary  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run import RunOptions, run_with  # noqa: PLC0415 - needs the [spark] extra
@@ -119,6 +121,7 @@ def run(
         parity_rate=parity_rate,
         max_channel_bytes=max_channel_bytes,
         selection=selection_of(since=since, until=until, channels=channel, content_topics=topic),
+        channel_topics=channel_topics_of(channel_topic),
     )
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     with progress_bar() as bar:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from fairway.errors import FairwayError
 from fairway.options import Profile
+from fairway.pipeline.channel_topics import channel_topics_of
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.sources.options import selection_of
@@ -52,6 +53,9 @@ def add_tables(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until", metavar="TIME", help="only messages up to this time")
     parser.add_argument("--channel", action="append", metavar="ID", help="only this channel; repeatable")
     parser.add_argument("--topic", action="append", metavar="TOPIC", help="only this content topic; repeatable")
+    parser.add_argument(
+        "--channel-topic", action="append", metavar="CHANNEL=TOPIC", help="the topic a channel belongs to; repeatable"
+    )
 
 
 def run_options(given: argparse.Namespace, **more: Any) -> RunOptions:
@@ -65,6 +69,7 @@ def run_options(given: argparse.Namespace, **more: Any) -> RunOptions:
         selection=selection_of(
             since=given.since, until=given.until, channels=given.channel, content_topics=given.topic
         ),
+        channel_topics=channel_topics_of(given.channel_topic),
         **more,
     )
 

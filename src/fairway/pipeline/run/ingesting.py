@@ -15,7 +15,7 @@ either.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Final
 
@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame
 
 from fairway.options import Profile
 from fairway.pipeline.bucket_keys import BucketKeys
+from fairway.pipeline.channel_topics import ChannelTopics
 from fairway.pipeline.exchange import (
     BLOBS,
     PIECE_BYTES,
@@ -76,6 +77,8 @@ class Ingesting:
     channel_keys: ChannelKeys | None
     channels: tuple[str, ...] = ()
     """The wanted channels; empty: all."""
+    channel_topics: ChannelTopics = field(default_factory=dict)
+    """What claims one of these channels on another content topic goes to the quarantine."""
     spill_bytes: int = SPILL_BYTES
     """A bucket of more is in a file."""
     piece_bytes: int = PIECE_BYTES
@@ -113,7 +116,7 @@ class Ingesting:
 
     def _decode(self, number: int, tables: Iterator[pa.Table]) -> Batches:
         """Write messages, each once, and those that are none of SDS; hand on the others."""
-        decoder = BatchDecoder(self.profile, None, self.channel_keys, MAX_SEGMENTS)
+        decoder = BatchDecoder(self.profile, None, self.channel_keys, MAX_SEGMENTS, channel_topics=self.channel_topics)
         cutter = Cutter(_WHOLE, self.buckets, _SEGMENTS)
         refused: list[pa.Table] = []
         for part, found in enumerate(tables):

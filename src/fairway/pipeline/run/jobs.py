@@ -117,6 +117,7 @@ def _ingest(run: Materials) -> DataFrame:
         profile=run.options.profile,
         channel_keys=run.keys,
         channels=run.options.selection.channels,
+        channel_topics=run.options.channel_topics,
     )
     wanted = at_sources(run.options.selection, run.keys)
     sources = [
@@ -141,7 +142,9 @@ def _reassemble(run: Materials) -> DataFrame:
 
 
 def _bloom_evidence(run: Materials) -> DataFrame:
-    evidence = stages.bloom_evidence(run.table("waku_messages"), run.options.profile, keys=run.keys)
+    evidence = stages.bloom_evidence(
+        run.table("waku_messages"), run.options.profile, keys=run.keys, channel_topics=run.options.channel_topics
+    )
     return written(evidence, "bloom_evidence", run.files)
 
 

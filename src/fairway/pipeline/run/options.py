@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
+from fairway.pipeline.channel_topics import check_channel_topics
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
@@ -38,6 +40,8 @@ class RunOptions:
     selection: Selection = field(default_factory=Selection)
     """The wanted messages; see `fairway.pipeline.sources.options.selection_of`. Of ``channels`` the tables have exactly
     these, and what says that it belongs to one and cannot be decoded."""
+    channel_topics: Mapping[str, str] = field(default_factory=dict)
+    """Content topics of channels, by id. What claims such a channel on another topic goes to the quarantine."""
 
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for invalid values."""
@@ -47,8 +51,12 @@ class RunOptions:
             given = getattr(self, name)
             if given is not None and given <= 0:
                 raise ConfigurationError(f"{name} must be positive, not {given}")
+        check_channel_topics(self.channel_topics)
 
     def as_json(self) -> dict[str, Any]:
         """Return the options as JSON knows them."""
         profile = None if self.profile is None else self.profile.value
-        return asdict(self) | {"profile": profile, "selection": self.selection.as_json()}
+        told = asdict(self) | {"profile": profile, "selection": self.selection.as_json()}
+        topics = told.pop("channel_topics")
+        # Without any the options are those of folders that were made before there was this one.
+        return told | ({"channel_topics": dict(topics)} if topics else {})

@@ -8,7 +8,7 @@ again, continues with the job that it was in. A run with other sources, options 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from os import PathLike
@@ -46,6 +46,7 @@ def run(
     parity_rate: float = ARCHIVE_SEGMENTATION.parity_rate,
     max_channel_bytes: int = MAX_CHANNEL_BYTES,
     selection: Selection | None = None,
+    channel_topics: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> RunSummary:
@@ -68,6 +69,7 @@ def run(
         parity_rate=parity_rate,
         max_channel_bytes=max_channel_bytes,
         selection=selection or Selection(),
+        channel_topics=channel_topics or {},
     )
     return run_with(options, sources, out, keys=keys, spark=spark, progress=progress)
 

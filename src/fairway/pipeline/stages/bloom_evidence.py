@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
 from fairway.options import Profile, SdsConfig
+from fairway.pipeline.channel_topics import ChannelTopics
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.schema import exact_schema
@@ -54,6 +55,7 @@ def bloom_evidence(
     profile: Profile | None = None,
     *,
     keys: ChannelKeys | None = None,
+    channel_topics: ChannelTopics | None = None,
     sds: SdsConfig | None = None,
 ) -> DataFrame:
     """Return the evidence of bloom filters (`BLOOM_EVIDENCE`).
@@ -64,7 +66,7 @@ def bloom_evidence(
     weigh = evidence_mapper(config)
     return (
         waku_messages.select(*_INPUT)
-        .mapInArrow(filter_mapper(profile, keys=keys), _FILTERS)
+        .mapInArrow(filter_mapper(profile, keys=keys, channel_topics=channel_topics), _FILTERS)
         .repartition("channel_id")
         .sortWithinPartitions("channel_id", "lamport", "message_id", "timestamp_ns", "message_hash")
         .mapInArrow(lambda batches: batches_with_instants(weigh(batches), BLOOM_EVIDENCE), BLOOM_EVIDENCE)
@@ -72,12 +74,15 @@ def bloom_evidence(
 
 
 def filter_mapper(
-    profile: Profile | None = None, *, keys: ChannelKeys | None = None
+    profile: Profile | None = None,
+    *,
+    keys: ChannelKeys | None = None,
+    channel_topics: ChannelTopics | None = None,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that takes filters and citations out of batches of ``waku_messages``."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = BatchDecoder(profile, None, keys, MAX_SEGMENTS)
+        decoder = BatchDecoder(profile, None, keys, MAX_SEGMENTS, channel_topics=channel_topics)
         for batch in batches:
             yield _filters(decoder, batch)
 

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.options import Profile
+from fairway.pipeline.channel_topics import ChannelTopics
 from fairway.pipeline.exchange import BatchMapper
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
@@ -49,14 +50,22 @@ def decoded(
     encryption: Encryption | None = None,
     keys: ChannelKeys | None = None,
     max_total_segments: int = MAX_SEGMENTS,
+    channel_topics: ChannelTopics | None = None,
 ) -> DataFrame:
     """Return ``decoded`` (`DECODED`).
 
     Without a ``profile``, the ``meta`` of each message determines it. ``encryption`` decrypts all messages, or ``keys``
-    those of their channels; both must be picklable for the executors. ``sources`` are those of the input, or its
-    ``source`` alone; null if it has neither.
+    those of their channels; both must be picklable for the executors. What claims a channel of ``channel_topics`` on
+    another content topic than that has is ``wrong-topic``. ``sources`` are those of the input, or its ``source`` alone;
+    null if it has neither.
     """
-    decode = decoding_mapper(profile, encryption=encryption, keys=keys, max_total_segments=max_total_segments)
+    decode = decoding_mapper(
+        profile,
+        encryption=encryption,
+        keys=keys,
+        max_total_segments=max_total_segments,
+        channel_topics=channel_topics,
+    )
     sources = F.col("sources") if "sources" in waku_messages.columns else F.lit(None).cast("array<string>")
     if "sources" not in waku_messages.columns and "source" in waku_messages.columns:
         sources = F.array("source")
@@ -71,11 +80,12 @@ def decoding_mapper(
     encryption: Encryption | None = None,
     keys: ChannelKeys | None = None,
     max_total_segments: int = MAX_SEGMENTS,
+    channel_topics: ChannelTopics | None = None,
 ) -> BatchMapper:
     """Return the function that turns batches of ``waku_messages`` into batches of ``decoded``, without instants."""
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = BatchDecoder(profile, encryption, keys, max_total_segments)
+        decoder = BatchDecoder(profile, encryption, keys, max_total_segments, channel_topics=channel_topics)
         for batch in joined(batches):
             yield decoder.batch(batch)
 

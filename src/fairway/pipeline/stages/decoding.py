@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from fairway.errors import DecodeError, DecryptionError, SegmentError
 from fairway.options import Profile
+from fairway.pipeline.channel_topics import ChannelTopics, topic_refusal
 from fairway.pipeline.keys import ChannelKeys, Opened
 from fairway.pipeline.packing import packed, packed_bytes
 from fairway.pipeline.stages.canonical_columns import canonical_columns
@@ -65,6 +66,8 @@ class Status(Enum):
     """Its Lamport timestamp does not fit 63 bits; no clock gets there."""
     BAD_SEGMENT = "bad-segment"
     """Its content breaks a rule of the segment format."""
+    WRONG_TOPIC = "wrong-topic"
+    """Its channel belongs to another content topic."""
 
 
 _OK: Final = Status.OK.value
@@ -114,9 +117,11 @@ class BatchDecoder:
         keys: ChannelKeys | None,
         max_total_segments: int,
         *,
+        channel_topics: ChannelTopics | None = None,
         few_rows: int = _FEW_ROWS,
     ) -> None:
         """Take what the stage is given. Fewer rows of one wire than ``few_rows`` are decoded one by one."""
+        self._topics = dict(channel_topics or {})
         self._few_rows = few_rows
         self._profile = profile
         self._encryption = encryption
@@ -147,18 +152,19 @@ class BatchDecoder:
             decoded = _Gathering(batch.num_rows)
             if batch.num_rows >= self._few_rows:
                 messages = packed(payloads) if opened is None else packed_bytes([_plaintext(one) for one in opened])
-                self._read_columns(messages, profiles, opened, decoded)
+                self._read_columns(messages, profiles, batch.column("content_topic"), opened, decoded)
             rows = decoded.missing()
             if opened is None:
                 remaining: list[_Opening] = [Opened(payload or b"") for payload in payloads.take(rows).to_pylist()]
             else:
                 remaining = [opened[row] for row in rows.tolist()]
-            decoded.add(rows, self._row_by_row(remaining, _named(profiles[rows])))
+            topics = batch.column("content_topic").take(rows).to_pylist()
+            decoded.add(rows, self._row_by_row(remaining, _named(profiles[rows]), topics))
         return profiles, decoded
 
     def message(self, payload: bytes, content_topic: str | None, profile: Profile) -> SdsMessage:
         """Return the SDS message in a payload, or raise `RefusedMessage`."""
-        return self._message(self._open(payload, content_topic), profile)
+        return self._message(self._open(payload, content_topic), profile, content_topic)
 
     def profiles(self, batch: pa.RecordBatch) -> list[Profile]:
         """Return the profile of each message, by its ``meta`` unless one profile holds for all."""
@@ -186,6 +192,7 @@ class BatchDecoder:
         self,
         messages: Packed,
         profiles: NDArray[np.int8],
+        content_topics: pa.Array,
         opened: list[_Opening] | None,
         decoded: _Gathering,
     ) -> None:
@@ -200,31 +207,46 @@ class BatchDecoder:
             rows = rows[canonical]
             columns["status"] = pa.repeat(pa.scalar(_OK), len(rows))
             columns["error"] = pa.nulls(len(rows), pa.string())
-            decoded.add(rows, columns, self._accepted(rows, columns["channel_id"], opened))
+            accepted = self._on_their_topics(columns["channel_id"], content_topics.take(pa.array(rows)))
+            accepted &= self._opened_by_their_keys(rows, columns["channel_id"], opened)
+            decoded.add(rows, columns, accepted)
 
-    def _accepted(
+    def _on_their_topics(self, channel_ids: pa.Array, content_topics: pa.Array) -> NDArray[np.bool_]:
+        """Return which messages are on the content topic that their channel belongs to, as far as that is known."""
+        if not self._topics:
+            return np.ones(len(channel_ids), np.bool_)
+        known = pc.index_in(channel_ids, value_set=pa.array(self._topics, pa.string()))
+        expected = pa.array(self._topics.values(), pa.string()).take(known)
+        accepted: NDArray[np.bool_] = pc.if_else(
+            expected.is_null(), pa.scalar(value=True), pc.equal(expected, content_topics).fill_null(fill_value=False)
+        ).to_numpy(zero_copy_only=False)
+        return accepted
+
+    def _opened_by_their_keys(
         self, rows: NDArray[np.intp], channel_ids: pa.Array, opened: list[_Opening] | None
-    ) -> NDArray[np.bool_] | None:
-        """Return which messages their channels accept under the key that opened them; None for all."""
-        if self._keys is None or opened is None:
-            return None
+    ) -> NDArray[np.bool_]:
+        """Return which messages their channels accept under the key that opened them."""
         accepted = np.ones(len(rows), np.bool_)
+        if self._keys is None or opened is None:
+            return accepted
         for place, (row, channel_id) in enumerate(zip(rows.tolist(), channel_ids.to_pylist(), strict=True)):
             opening = opened[row]
             accepted[place] = isinstance(opening, Opened) and self._keys.refusal(opening, channel_id) is None
         return accepted
 
-    def _row_by_row(self, opened: Sequence[_Opening], profiles: Sequence[Profile]) -> dict[str, pa.Array]:
+    def _row_by_row(
+        self, opened: Sequence[_Opening], profiles: Sequence[Profile], content_topics: Sequence[str | None]
+    ) -> dict[str, pa.Array]:
         statuses: list[str] = []
         errors: list[str | None] = []
         messages: list[SdsMessage | None] = []
         segments: list[Segment | None] = []
-        for opening, profile in zip(opened, profiles, strict=True):
+        for opening, profile, content_topic in zip(opened, profiles, content_topics, strict=True):
             message: SdsMessage | None = None
             segment: Segment | None = None
             status, error = _OK, None
             try:
-                message = self._message(opening, profile)
+                message = self._message(opening, profile, content_topic)
                 segment = self._segment(message, profile.segments)
             except RefusedMessage as refusal:
                 message, status, error = None, refusal.status.value, refusal.error
@@ -239,7 +261,7 @@ class BatchDecoder:
             "error": pa.array(errors, pa.string()),
         }
 
-    def _message(self, opening: _Opening, profile: Profile) -> SdsMessage:
+    def _message(self, opening: _Opening, profile: Profile, content_topic: str | None) -> SdsMessage:
         # LIP-173, "Incoming message processing": decrypt, then SDS, then reassemble.
         if isinstance(opening, DecryptionError):
             raise RefusedMessage(Status.NOT_FOR_US, opening) from opening
@@ -255,6 +277,9 @@ class BatchDecoder:
         refusal = None if self._keys is None else self._keys.refusal(opening, message.channel_id)
         if refusal is not None:
             raise RefusedMessage(Status.NOT_FOR_US, refusal)
+        refusal = topic_refusal(self._topics, message.channel_id, content_topic)
+        if refusal is not None:
+            raise RefusedMessage(Status.WRONG_TOPIC, refusal)
         if (message.lamport_timestamp or 0) > _MAX_LAMPORT:
             raise RefusedMessage(Status.LAMPORT_RANGE, f"Lamport timestamp {message.lamport_timestamp}")
         return message

@@ -74,7 +74,7 @@ def deliver(
 ) -> StreamingQuery:
     """Start the query that runs the cores over the recorded rows."""
     recorded = recorded_rows(spark, folder.recorded.place, folder.taken, options.files_per_batch)
-    decoded = stages.decoded(recorded, options.tables.profile, keys=keys)
+    decoded = stages.decoded(recorded, options.tables.profile, keys=keys, channel_topics=options.tables.channel_topics)
     if channels := options.tables.selection.channels:
         decoded = decoded.where(F.col("channel_id").isin(list(channels)))
     rows = emitted(decoded)

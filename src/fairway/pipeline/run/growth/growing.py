@@ -164,7 +164,7 @@ class _Growth:
     def changes(self, fresh: pa.Table, stores: Sequence[str]) -> dict[str, TableChange]:
         """Return how each table changes."""
         options, held = self.options, self.held
-        decoder = BatchDecoder(options.profile, None, self.keys, MAX_SEGMENTS)
+        decoder = BatchDecoder(options.profile, None, self.keys, MAX_SEGMENTS, channel_topics=options.channel_topics)
         messages = message_changes(held, fresh, decoder)
         config = replace(ARCHIVE_SEGMENTATION, parity_rate=options.parity_rate)
         found = {**messages.tables, **segment_changes(held, messages, options.profile, config)}

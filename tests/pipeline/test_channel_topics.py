@@ -1,0 +1,169 @@
+"""What claims a channel on another content topic than the channel's goes to the quarantine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from fairway.cli import app
+from fairway.errors import ConfigurationError
+from fairway.options import Profile
+from fairway.pipeline.channel_topics import channel_topics_of
+from fairway.pipeline.report.as_json import report_json
+from fairway.pipeline.restore import restore
+from fairway.pipeline.run import RunOptions, RunTables, run
+from fairway.pipeline.run.growth.growing import grow
+from fairway.pipeline.stages.decoding import BatchDecoder
+from fairway.pipeline.streaming import StreamOptions, stream
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.wire.segment import MAX_SEGMENTS
+from grown_runs import assert_same
+from made_messages import message
+
+TEAM = "/app/1/team/proto"
+OTHER = "/app/1/other/proto"
+SHARD = "/waku/2/rs/1/0"
+
+TOPICS = st.sampled_from([TEAM, OTHER, "", None])
+CHANNELS = st.sampled_from(["team", "ops", "other", "ä"])
+
+
+@given(
+    st.lists(st.tuples(CHANNELS, TOPICS, st.sampled_from(Profile)), min_size=1, max_size=40),
+    st.dictionaries(CHANNELS, st.sampled_from([TEAM, OTHER])),
+    st.sampled_from([1, 1_000]),
+)
+def test_a_message_is_refused_where_its_channel_is_on_another_topic(rows, topics, few_rows):
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "message_hash": pa.array([b"%032d" % number for number in range(len(rows))], pa.binary()),
+            "timestamp_ns": pa.array(range(len(rows)), pa.int64()),
+            "content_topic": pa.array([topic for _, topic, _ in rows], pa.string()),
+            "payload": pa.array(
+                [profile.codec.encode(message(channel_id=name, content=None)) for name, _, profile in rows], pa.binary()
+            ),
+            "meta": pa.array([profile.marker for _, _, profile in rows], pa.binary()),
+        }
+    )
+    decoder = BatchDecoder(None, None, None, MAX_SEGMENTS, channel_topics=topics, few_rows=few_rows)
+    for (name, topic, _), row in zip(rows, decoder.batch(batch).to_pylist(), strict=True):
+        if topics.get(name, topic) == topic:
+            assert (row["status"], row["channel_id"], row["error"]) == ("ok", name, None)
+        else:
+            assert (row["status"], row["channel_id"], row["message_id"]) == ("wrong-topic", None, None)
+            assert row["error"] == f"channel {name!r} is on {topics[name]}, and this message on {topic}"
+
+
+def test_topics_are_given_as_pairs():
+    given_texts = [f"team={TEAM}", f"a=b=={OTHER}", f"team={TEAM}"]
+    assert channel_topics_of(given_texts) == {"team": TEAM, "a=b=": OTHER}
+    assert channel_topics_of(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["team"], "--channel-topic 'team' is not CHANNEL=TOPIC; give a channel id and its content topic, such as"),
+        ([f"={TEAM}"], "is not CHANNEL=TOPIC"),
+        (["team=app/1/team/proto"], "is not CHANNEL=TOPIC"),
+        (
+            ["team=/app/team"],
+            "channel_topics, channel 'team': '/app/team' is not a content topic; expected /",
+        ),
+        ([f"team={TEAM}", f"team={OTHER}"], f"gives channel 'team' the topics {TEAM} and {OTHER}; a channel is on one"),
+    ],
+)
+def test_what_is_no_topic_of_a_channel_is_refused(texts, told):
+    with pytest.raises(ConfigurationError, match=told):
+        channel_topics_of(texts)
+
+
+def test_options_refuse_topics_that_cannot_be():
+    with pytest.raises(ConfigurationError, match="for a channel without a name: give its id"):
+        RunOptions(channel_topics={"": TEAM})
+    with pytest.raises(ConfigurationError, match="'team' is not a content topic"):
+        RunOptions(channel_topics={"ops": "team"})
+    assert "channel_topics" not in RunOptions().as_json()
+
+
+def test_commands_refuse_what_is_no_pair(tmp_path):
+    for command in ("run", "stream"):
+        arguments = ["pipeline", command, "--source", "one.db", "--out", str(tmp_path / "out"), "--channel-topic", "x"]
+        result = CliRunner().invoke(app, arguments)
+        assert isinstance(result.exception, ConfigurationError), result.output
+        assert "is not CHANNEL=TOPIC" in str(result.exception)
+
+
+def sent(log):
+    """Return messages of a channel on its topic, and others that claim the channel on another one."""
+    channel, intruder = log("team"), log("team")
+    for number in range(6):
+        channel.message("alice", f"{number}".encode())
+    for number in range(3):
+        intruder.message("mallory", f"lie {number}".encode())
+    own, lies = (
+        [replace(waku, content_topic=topic) for _, waku in one.sent]
+        for one, topic in ((channel, TEAM), (intruder, OTHER))
+    )
+    return own, lies
+
+
+def archive(path, messages):
+    with NwakuArchive(path) as written:
+        for one in messages:
+            written.append(SHARD, one)
+    return f"a=sqlite:{path}"
+
+
+def counted(tables):
+    return {row["channel_id"]: row["content"] for row in tables.all("channel_stats")}
+
+
+@pytest.mark.spark
+def test_runs_and_streams_leave_out_what_is_on_another_topic(log, spark, tmp_path, monkeypatch):
+    monkeypatch.setitem(grow.__kwdefaults__, "most_grown", inf)
+    own, lies = sent(log)
+    topics = {"team": TEAM}
+    source, growing = archive(tmp_path / "one.db", own + lies), tmp_path / "growing.db"
+    told = run([source], tmp_path / "run", channel_topics=topics, spark=spark)
+    assert told.balance.adds_up, str(told.balance)
+    tables = RunTables(tmp_path / "run")
+    assert counted(tables) == {"team": len(own)}
+    assert sorted(row["sender_id"] for row in tables.all("sds_ordered")) == ["alice"] * len(own)
+    quarantined = tables.all("quarantine")
+    assert [(row["status"], row["content_topic"]) for row in quarantined] == [("wrong-topic", OTHER)] * len(lies)
+    assert "See who sent them on another topic" in str(report_json(tables, 20))
+
+    run([archive(growing, own[:3])], tmp_path / "grown", channel_topics=topics, spark=spark)
+    archive(growing, own[3:] + lies)
+    grown = run([f"a=sqlite:{growing}"], tmp_path / "grown", channel_topics=topics, spark=spark)
+    assert (grown.mode, grown.balance) == ("grown", told.balance)
+    assert_same(tmp_path / "grown", tmp_path / "run")
+
+    restored = restore(tables, tmp_path / "bob.db", channel_id="team", sender_id="bob")
+    assert (restored.messages, restored.delivered, restored.missing) == (len(own), len(own), 0)
+
+    other = run([source], tmp_path / "run", channel_topics={"team": OTHER}, spark=spark)
+    assert other.because == "the tables in the folder had other options (channel_topics)"
+    assert counted(RunTables(tmp_path / "run")) == {"team": len(lies)}
+
+
+@pytest.mark.spark
+def test_a_stream_delivers_what_is_on_the_topic_of_its_channel(log, spark, tmp_path):
+    own, lies = sent(log)
+    source = archive(tmp_path / "one.db", own + lies)
+    options = StreamOptions(tables=RunOptions(channel_topics={"team": TEAM}), once=True, settle_ms=0)
+    followed = stream([source], tmp_path / "live", options=options, spark=spark)
+    assert followed.delivered == len(own)
+    assert counted(RunTables(tmp_path / "live")) == {"team": len(own)}
+    with pytest.raises(ConfigurationError, match="holds another stream"):
+        stream([source], tmp_path / "live", options=StreamOptions(once=True, settle_ms=0), spark=spark)
