@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 DOCS_READY := $(VENV)/.docs-ready
 RLN_READY := $(VENV)/.rln-ready
-RLN_SOURCES := $(wildcard rln/Cargo.* rln/pyproject.toml rln/README.md rln/src/*.rs)
+RLN_SOURCES := $(wildcard rln/*.toml rln/README.md rln/src/*.rs)
 
 .PHONY: help setup rln demo test test-all coverage docs notebook wheel mutants mutants-few lint types format conformance bench proto clean
 
@@ -109,6 +109,7 @@ $(DOCS_READY): $(READY)
 $(RLN_READY): $(RLN_SOURCES) | $(READY)
 	@command -v cargo >/dev/null || { \
 	  echo "fairway-rln is compiled by Rust's cargo, which is not here: install Rust (https://rustup.rs) first." >&2; exit 1; }
+	$(BIN)/python rln/write_lock.py rln
 	CARGO_TARGET_DIR=$(CURDIR)/build/rln $(BIN)/python -m pip install --quiet --force-reinstall --no-deps \
 	  --build-constraint constraints.txt ./rln
 	@touch $@

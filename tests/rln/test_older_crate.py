@@ -9,6 +9,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,13 @@ def older(compiled):
         pytest.skip("there is no cargo to compile rln 2.0.2 with")
     target = ROOT / "build" / "older-rln"
     target.mkdir(parents=True, exist_ok=True)
+    folder = Path(__file__).with_name("older")
     with (target / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run([sys.executable, ROOT / "rln" / "write_lock.py", folder], timeout=PATIENCE_S, check=True)
         subprocess.run(
             [cargo, "build", "--quiet", "--release", "--locked"],
-            cwd=Path(__file__).with_name("older"),
+            cwd=folder,
             env={**os.environ, "CARGO_TARGET_DIR": str(target)},
             timeout=_BUILD_SECONDS,
             check=True,
