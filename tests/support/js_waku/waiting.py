@@ -53,7 +53,7 @@ class JsDependencies(Dependencies):
             self._notice(Fault.UNBOUNDED)
         return message.causal_history
 
-    def unmet(self, message_id: str, cited: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
+    def absent(self, message_id: str, cited: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
         """Return the cited messages that are neither in the history nor waiting, as often as they are cited."""
         missing = self._not_here(cited, self._waiting_ids())
         ids = [entry.message_id for entry in missing]
