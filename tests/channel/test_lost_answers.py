@@ -120,6 +120,28 @@ async def test_a_cursor_that_leads_nowhere_any_more_is_given_up_and_the_newer_pa
     assert network.asked[anew][1] < network.asked[0][1]
 
 
+class CutShort(Forgetful):
+    """Such a network that loses no answer, and ends every so many of them as though nothing more was stored."""
+
+    def __init__(self, cut_every):
+        super().__init__(lambda _: False)
+        self._cut_every = cut_every
+
+    def answer(self, asker, query, cursor):
+        page = super().answer(asker, query, cursor)
+        is_cut = query.newest_first and not len(self.asked) % self._cut_every
+        return StorePage(messages=page.messages[: PAGE - 1]) if is_cut else page
+
+
+@pytest.mark.parametrize("cut_every", [1, 3, 7])
+@virtual_time()
+async def test_what_stands_many_pages_back_is_found_though_answers_are_cut_short(cut_every):
+    with CutShort(cut_every) as network:
+        # It was looked for once, from the newest page to the one on which it stands.
+        assert await miss_one_that_is_cited(network) < 120
+    assert len(network.asked) < 2 * PAGES
+
+
 class ByHashAlone(LocalNetwork):
     """A network whose store answers nothing but queries by hash."""
 

@@ -221,9 +221,9 @@ class Retriever:
                 self._backwards = None
             self._begin_pause(_Turn.BACKWARDS, reading.pause_s)
             return
-        is_known = self._reading.history_heard > heard and not self._reading.has_gaps
-        timestamps_ns = [message.message.timestamp_ns for message in page.messages if message.message.timestamp_ns]
-        if not reading.take(timestamps_ns, page.cursor) or is_known:
+        # What a cut answer leaves out is missed only if something is known to be missing.
+        is_enough = self._reading.history_heard > heard or page.cursor is None
+        if not reading.take(_found_on(page), page.cursor) or (is_enough and not self._reading.has_gaps):
             self._backwards = None
 
     def _next_by_time(self) -> Backwards:
@@ -252,7 +252,7 @@ class Retriever:
             step = Step.AGAIN
         else:
             read = PageRead(
-                found=[(message.message.timestamp_ns or 0, message.message_hash) for message in page.messages],
+                found=_found_on(page),
                 cursor=page.cursor,
                 is_doubtful=is_doubtful,
                 was_taken_in=not any(self._reading.was_turned_away(message.message_hash) for message in page.messages),
@@ -315,6 +315,11 @@ def _belongs(message: RoutedMessage, question: StoreQuery) -> bool:
             and (not timestamp_ns or question.end_ns is None or timestamp_ns < question.end_ns)
         )
     return asked_for and message.is_genuine
+
+
+def _found_on(page: StorePage) -> list[tuple[int, bytes]]:
+    """Return the timestamp in nanoseconds, 0 if there is none, and the hash of each message on a page."""
+    return [(message.message.timestamp_ns or 0, message.message_hash) for message in page.messages]
 
 
 def _overlap(one: QueryStore, other: QueryStore) -> bool:

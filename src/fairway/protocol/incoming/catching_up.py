@@ -22,7 +22,7 @@ again when it has to. It keeps these invariants:
 
 * A store that leads in a circle is not followed.
 * A reading has ended only when the store, asked again from the last page on, brings nothing that this page did not
-  have, for an answer may be cut short.
+  have, for an answer may be cut short. A reading backwards may end without that once nothing is missing.
 * A page with a message that is not what was asked for is asked for once more. Then it is taken for what it is, for a
   store may be damaged for good.
 
@@ -42,7 +42,7 @@ twice as many pages as the time before, and comes back. What is read ahead does 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -309,6 +309,8 @@ class Backwards(PagedReading):
         self._unread_to_ns = query.end_ns
         """Everything from there on was read."""
         self._pages = 0
+        self._last: frozenset[bytes] | None = None
+        """What was on the page that the store called the last one; None before it did."""
 
     @property
     def has_begun(self) -> bool:
@@ -320,14 +322,21 @@ class Backwards(PagedReading):
         """Whether the store may answer other questions and not this one."""
         return self._failures >= _TRIES_BY_CURSOR
 
-    def take(self, timestamps_ns: Collection[int], cursor: bytes | None) -> bool:
-        """Note when the messages of a page were sent, and what leads to the next one; return whether there is one."""
+    def take(self, found: Sequence[tuple[int, bytes]], cursor: bytes | None) -> bool:
+        """Note a page, its messages as in `PageRead`, and what leads to the next one; return whether to read on."""
         self._failures = 0
         self._pages += 1
+        timestamps_ns = [timestamp_ns for timestamp_ns, _ in found if timestamp_ns]
         if timestamps_ns and self.end_ns is not None:
             # Others may have been sent at the same time as the last message.
             self._unread_to_ns = min(self.end_ns, min(timestamps_ns) + 1)
-        return cursor is not None and self._pages < _MAX_PAGES and self._follow(cursor)
+        if self._pages >= _MAX_PAGES:
+            return False
+        if cursor is not None:
+            return self._follow(cursor)
+        last, self._last = self._last, frozenset(message_hash for _, message_hash in found)
+        self._ask_anew()
+        return last is None or not self._last <= last
 
     def joined_with(self, other: Backwards) -> Backwards:
         """Return a reading of the time of both, of which nothing is read."""
