@@ -234,6 +234,18 @@ def test_sources_have_names_of_their_own_and_there_is_one():
         parse_sources([])
 
 
+def test_what_is_no_row_of_a_parquet_table_changes_nothing(tmp_path):
+    table = tmp_path / "table"
+    (table / "source=a").mkdir(parents=True)
+    pq.write_table(pa.table({"number": [1]}), table / "source=a" / "part-0.parquet")
+    source = RunSource.parse(f"parquet:{table}")
+    first = source.fingerprint()
+    assert [name for name, _, _ in first] == ["source=a/part-0.parquet"]
+    for name in ("_SUCCESS", "source=a/.part-0.parquet.crc", "_spark_metadata"):
+        (table / name).write_bytes(b"1")
+    assert source.fingerprint() == first
+
+
 def test_the_fingerprint_of_a_source_changes_with_its_files(tmp_path):
     store = tmp_path / "store.db"
     store.write_bytes(b"1")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -23,6 +23,8 @@ _URI: Final = re.compile(r"(?:(?P<label>[^=:/?#\s]+)=)?(?:(?P<scheme>[a-z][a-z0-
 _SQLITE: Final = "sqlite"
 _PARQUET: Final = "parquet"
 _PATTERN: Final = "*?["
+_UNREAD: Final = ("_", ".")
+"""What the names of files begin with that are no rows of a table."""
 _LIP76: Final = "lip76"
 _FILE_SCHEMES: Final = frozenset({_SQLITE, _PARQUET, _LIP76})
 _ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]+:")
@@ -123,7 +125,8 @@ class RunSource:
         elif self.scheme == _SQLITE:
             raise ConfigurationError(f"the source {path} is a folder; a SQLite archive is a file in it")
         else:
-            yield from sorted(file for file in path.rglob("*") if file.is_file())
+            files = sorted(file for file in path.rglob("*") if file.is_file())
+            yield from (file for file in files if self.scheme != _PARQUET or _has_rows(file.relative_to(path)))
 
 
 def parse_sources(uris: Sequence[str]) -> tuple[RunSource, ...]:
@@ -148,7 +151,16 @@ def _states_at(place: Location) -> list[list[Any]]:
     found = place.files(recursive=True)
     if not found:
         raise ConfigurationError(f"the source {place} cannot be read: there is no such file or folder")
-    return [[place.beneath(file), file.size, file.mtime_ns] for file in found]
+    states = ([place.beneath(file), file.size, file.mtime_ns] for file in found)
+    return [state for state in states if _has_rows(PurePath(state[0]))]
+
+
+def _has_rows(name: PurePath) -> bool:
+    """Return whether Spark and Arrow read a file of a table: they pass over ``_SUCCESS`` and ``.part-0.parquet.crc``.
+
+    Spark writes ``_SUCCESS`` again whenever rows are appended.
+    """
+    return not any(part.startswith(_UNREAD) and "=" not in part for part in name.parts)
 
 
 def _state_of(file: Path, root: Path) -> tuple[str, int, int]:
