@@ -135,3 +135,22 @@ def test_what_the_layer_above_refused_is_asked_for_once_what_it_cites_is_here_an
     bob.sweep_incoming(start + AN_HOUR + 1)
     assert asked_for(bob) == {"m2"}
     assert bob.repair.next_request_at() == start + AN_HOUR + 1
+
+
+def test_what_was_to_be_asked_for_after_another_is_asked_for_for_an_hour_once_something_waits_for_it(
+    new_channel, a_message, sweep_until, start
+):
+    bob = new_channel("bob", max_incoming_buffer=2)
+    bob.receive(a_message("sync-1", "e0", "e1", "e2", content=None), None, start)
+    for message in (a_message("c0", "b"), a_message("c1", "d"), a_message("e0", "b"), a_message("e1", "b")):
+        assert not has_no_room(bob.receive(message, None, start))
+    assert has_no_room(bob.receive(a_message("b", "a1", "a2"), None, start))
+    outcomes = sweep_until(bob, start, start + 50 * A_MINUTE)
+    assert "a2" not in asked_for(bob), "before a1 it would find no room"
+    bob.receive(a_message("d"), None, start + 50 * A_MINUTE)
+    assert not has_no_room(bob.receive(a_message("e2", "a2"), None, start + 50 * A_MINUTE))
+    assert "a2" in asked_for(bob)
+    outcomes += sweep_until(bob, start + 50 * A_MINUTE, start + 109 * A_MINUTE)
+    assert [e.message_id for o in outcomes if isinstance(o, DependenciesLost) for e in o.entries] == ["a1"]
+    outcomes = sweep_until(bob, start + 109 * A_MINUTE, start + 112 * A_MINUTE)
+    assert "a2" in [e.message_id for o in outcomes if isinstance(o, DependenciesLost) for e in o.entries]

@@ -279,6 +279,9 @@ class Dependencies:
         if missing is None or missing.turned_away or missing.is_next:
             return
         if lacks is None or not self.incoming.is_waited_for(message_id):
+            if lacks is None and missing.lacks is not None:
+                # It was not asked for before.
+                self._begin_anew(missing)
             missing.lacks = lacks
         if missing.lacks is not None:
             self._repair.forget(message_id)
