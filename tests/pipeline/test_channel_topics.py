@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections import Counter, defaultdict
 from dataclasses import replace
 from math import inf
 
@@ -22,11 +25,13 @@ from fairway.pipeline.report.as_json import report_json
 from fairway.pipeline.restore import restore
 from fairway.pipeline.run import RunOptions, RunTables, run
 from fairway.pipeline.run.growth.growing import grow
+from fairway.pipeline.run.topics import CLAIMS, CountedTopics, several_topics, sum_of
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
 from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.pipeline.streaming import StreamOptions, stream
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.segment import MAX_SEGMENTS
-from grown_runs import assert_same
+from grown_runs import assert_same, write
 from made_messages import message
 
 TEAM = "/app/1/team/proto"
@@ -167,3 +172,103 @@ def test_a_stream_delivers_what_is_on_the_topic_of_its_channel(log, spark, tmp_p
     assert counted(RunTables(tmp_path / "live")) == {"team": len(own)}
     with pytest.raises(ConfigurationError, match="holds another stream"):
         stream([source], tmp_path / "live", options=StreamOptions(once=True, settle_ms=0), spark=spark)
+
+
+@given(st.lists(st.tuples(CHANNELS, TOPICS, st.integers(1, 12_000)), max_size=12), st.integers(1, 4))
+def test_a_channel_is_on_the_topic_of_99_of_100_messages(claims, parts):
+    counts = defaultdict(Counter)
+    for channel, topic, messages in claims:
+        counts[channel][topic] += messages
+    expected = {
+        channel: topic
+        for channel, topics in counts.items()
+        for topic, messages in topics.items()
+        if topic is not None and len(topics) > 1 and topics.total() >= 100 and messages >= 0.99 * topics.total()
+    }
+    tables = [
+        pa.Table.from_pylist([dict(zip(CLAIMS.names, row, strict=True)) for row in claims[place::parts]], CLAIMS)
+        for place in range(parts)
+    ]
+    found = several_topics(sum_of(sum_of([table]) for table in tables))
+    assert found.decided() == expected
+    assert found.channels.keys() == {channel for channel, topics in counts.items() if len(topics) > 1}
+    assert CountedTopics.from_json([json.loads(json.dumps(found.as_json()))]) == found
+
+
+def claim(channel, content, topic, second):
+    """Return the row of a message that claims a channel on a topic."""
+    sent = message(
+        message_id=f"{content}",
+        sender_id="alice",
+        channel_id=channel,
+        lamport_timestamp=second,
+        causal_history=(),
+        repair_request=(),
+        bloom_filter=None,
+        content=content.encode(),
+    )
+    return {
+        "message_hash": hashlib.sha256(content.encode()).digest(),
+        "pubsub_topic": SHARD,
+        "content_topic": topic,
+        "payload": Profile.WAKU.codec.encode(sent),
+        "version": 0,
+        "timestamp_ns": second * 1_000_000_000,
+        "meta": None,
+        "source": "a",
+    }
+
+
+def rows_of(*counts):
+    """Return rows of so many messages of a channel on a topic each."""
+    return [
+        claim(name, f"{name} {topic} {number}", topic, 1 + number + 1_000 * place)
+        for place, (name, topic, count) in enumerate(counts)
+        for number in range(count)
+    ]
+
+
+@pytest.mark.spark
+def test_by_default_a_hundredth_is_on_the_wrong_topic(spark, tmp_path, monkeypatch):
+    monkeypatch.setitem(grow.__kwdefaults__, "most_grown", inf)
+    counts = (
+        ("team", TEAM, 198),
+        ("team", OTHER, 2),
+        ("ops", TEAM, 98),
+        ("ops", OTHER, 2),
+        ("few", TEAM, 98),
+        ("few", OTHER, 1),
+        ("other", OTHER, 120),
+    )
+    source = tmp_path / "rows"
+
+    def at(name, rows):
+        write(source, f"{name}.parquet", pa.Table.from_pylist(rows, ARROW_SCHEMA))
+        summary = run([f"parquet:{source}"], tmp_path / "run", spark=spark)
+        assert summary.balance.adds_up, str(summary.balance)
+        return summary, RunTables(tmp_path / "run")
+
+    _, tables = at("first", rows_of(*counts))
+    assert counted(tables) == {"team": 198, "ops": 100, "few": 99, "other": 120}
+    told = f"channel 'team' is on {TEAM}, and this message on {OTHER}"
+    assert [(row["status"], row["error"]) for row in tables.all("quarantine")] == [("wrong-topic", told)] * 2
+    # What came since is judged by what is known, as long as that would be decided again.
+    second, tables = at("second", [claim("team", "more", TEAM, 5_000), claim("ops", "more of ops", OTHER, 5_000)])
+    assert (second.mode, counted(tables)["team"], counted(tables)["ops"]) == ("grown", 199, 101)
+    third, tables = at("third", [claim("few", "hundredth", TEAM, 5_001)])
+    assert third.because == "a channel may be on another content topic than before"
+    assert counted(tables)["few"] == 99
+    fourth, tables = at("fourth", [claim("other", "lie", TEAM, 5_002)])
+    assert fourth.because == "a channel got its first message on another content topic"
+    assert counted(tables)["other"] == 120
+    more = [claim("team", f"more {number}", TEAM, 5_003 + number) for number in range(101)]
+    fifth, tables = at("fifth", [*more, claim("team", "another lie", OTHER, 6_000)])
+    assert (fifth.mode, counted(tables)["team"]) == ("grown", 300)
+    assert Counter(row["status"] for row in tables.all("quarantine")) == {"wrong-topic": 5}
+    run([f"parquet:{source}"], tmp_path / "whole", spark=spark)
+    assert_same(tmp_path / "run", tmp_path / "whole")
+    sixth, tables = at("sixth", [claim("team", "one too many", OTHER, 6_001), claim("team", "and one", OTHER, 6_002)])
+    assert sixth.because == "a channel may be on another content topic than before"
+    assert counted(tables)["team"] == 305
+    restored = restore(tables, tmp_path / "bob.db", channel_id="other", sender_id="bob")
+    assert restored.delivered == 120

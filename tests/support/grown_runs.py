@@ -25,6 +25,7 @@ from fairway.pipeline.run.sources import parse_sources
 from fairway.pipeline.run.summary import Balance, RunSummary, balance_json
 from fairway.pipeline.run.summing import balance_terms
 from fairway.pipeline.run.table_files import TableFiles, schema_of
+from fairway.pipeline.run.topics import CountedTopics
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
 from fairway.pipeline.tables import TABLES
 from fairway.wire.sds import HistoryEntry, SdsMessage
@@ -76,7 +77,8 @@ def decoded(row: dict[str, Any]) -> SdsMessage | None:
 def odd(row: dict[str, Any], rows: pa.Table, rng: random.Random) -> dict[str, Any]:
     """Return the row of a message with a broken clock, or that cites a later one: perhaps one that cites it as well."""
     message = decoded(row)
-    other = decoded(rows.slice(rng.randrange(rows.num_rows), 1).to_pylist()[0])
+    other_row = rows.slice(rng.randrange(rows.num_rows), 1).to_pylist()[0]
+    other = decoded(other_row)
     if message is None or other is None or not message.content:
         return row
     if rng.random() < 0.3:
@@ -84,6 +86,7 @@ def odd(row: dict[str, Any], rows: pa.Table, rng: random.Random) -> dict[str, An
     else:
         cited = (*message.causal_history, HistoryEntry(other.message_id, None, other.sender_id))
         changed = replace(message, channel_id=other.channel_id, causal_history=cited)
+        row = row | {"content_topic": other_row["content_topic"]}
     codec = Profile.of_marker(row["meta"]).codec
     return row | {"payload": codec.encode(changed), "message_hash": rng.randbytes(32)}
 
@@ -118,6 +121,7 @@ def empty_run(out: str | Path, source: Path) -> None:
         (told,) = notes_of([files.write(table.name, 0, schema_of(table.name).empty_table())["blob"][0].as_py()])
         result = TableResult(name=table.name, rows=0, files=1, bytes=told["bytes"], seconds=0.0, names=(told["file"],))
         folder.finish_job(table.name, [result], {})
+    folder.finish_job("read", [], {"topics": CountedTopics().as_json()})
     folder.finish_job("statistics", [], balance_terms([]))
     nothing = Balance(rows_in=0, duplicates=0, quarantined=0, retransmissions=0, sync=0, delivered=0, incomplete=0)
     folder.finish({"balance": balance_json(nothing), "seconds": 0.0})

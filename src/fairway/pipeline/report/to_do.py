@@ -250,6 +250,6 @@ _OF_SENDERS: Final = {
 }
 _FOR_QUARANTINE: Final = {
     Status.NOT_FOR_US.value: "Give the keys of their channels (--keys), if they are yours.",
-    Status.WRONG_TOPIC.value: "See who sent them on another topic than the channel's, or correct --channel-topic.",
+    Status.WRONG_TOPIC.value: "See who sent them on another topic, or say which is the channel's (--channel-topic).",
     "forged": "See who sent them: two messages have one id, and the other one was taken.",
 }

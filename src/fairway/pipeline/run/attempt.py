@@ -17,7 +17,7 @@ from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import notes_of
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.folder import RunFolder, TableResult
-from fairway.pipeline.run.jobs import Job, jobs
+from fairway.pipeline.run.jobs import Job, Notes, jobs
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress, Steps
 from fairway.pipeline.run.sources import RunSource
@@ -180,7 +180,10 @@ class Attempt:
     def _take(self, job: Job) -> tuple[TableResult, ...]:
         """Carry out a job, and add its tables to the folder."""
         began_s = time.monotonic()
-        notes = notes_of(row.blob for row in job.frame(self).select("blob").collect())
+        notes: Notes = self._notes(job.frame(self))
+        if (again := job.again(self, notes)) is not None:
+            stay, frame = again
+            notes = [*stay, *self._notes(frame)]
         files = defaultdict(list)
         for told in notes:
             if "table" in told:
@@ -206,6 +209,9 @@ class Attempt:
         )
         self.folder.finish_job(job.name, results, facts)
         return results
+
+    def _notes(self, frame: DataFrame) -> list[dict[str, Any]]:
+        return notes_of(row.blob for row in frame.select("blob").collect())
 
     def _drop_work(self, later: Sequence[Job]) -> None:
         """Remove the tables that only jobs needed which are finished."""

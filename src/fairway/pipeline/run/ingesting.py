@@ -22,7 +22,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from fairway.options import Profile
 from fairway.pipeline.bucket_keys import BucketKeys
@@ -40,7 +40,9 @@ from fairway.pipeline.exchange import (
 )
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.ranges import SAMPLE_INPUT, sample_of
+from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.table_files import TableFiles
+from fairway.pipeline.run.topics import claims_in, several_topics, sum_of
 from fairway.pipeline.schema import columns_of, exact_ddl
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
@@ -60,6 +62,8 @@ _CARRIED: Final = (*DECODED_INPUT, "sources")
 _WHOLE: Final = "whole"
 _SEGMENTS: Final = "segments"
 """The kinds of blobs of SDS messages."""
+_CLAIMS: Final = "claims"
+"""The kind of blobs of `CLAIMS`."""
 
 Source = Callable[[BatchMapper, str], DataFrame]
 """Runs a function over the batches of ``waku_messages`` of a source, where they are read, and returns its rows, which
@@ -79,6 +83,8 @@ class Ingesting:
     """The wanted channels; empty: all."""
     channel_topics: ChannelTopics = field(default_factory=dict)
     """What claims one of these channels on another content topic goes to the quarantine."""
+    counts_topics: bool = True
+    """Whether notes tell which channels have messages on several content topics (`CountedTopics`)."""
     spill_bytes: int = SPILL_BYTES
     """A bucket of more is in a file."""
     piece_bytes: int = PIECE_BYTES
@@ -91,6 +97,17 @@ class Ingesting:
         if not unique:
             found = exchanged(found, self.buckets).mapInArrow(self.decode_bucket, BLOBS)
         return exchanged(found, self.buckets).mapInArrow(self.sight, BLOBS)
+
+    def frame_again(self, spark: SparkSession, names: Sequence[str], tasks: int) -> DataFrame:
+        """Return the notes of making ``sds_messages`` and ``quarantine`` anew from files of ``waku_messages``."""
+        places = list(enumerate(names))
+        return exchanged(shared_out(spark, places, tasks, self._decode_files), self.buckets).mapInArrow(
+            self.sight, BLOBS
+        )
+
+    def _decode_files(self, places: Sequence[tuple[int, str]]) -> Batches:
+        for number, name in places:
+            yield from self._cut_decoded(number, self.files.read("waku_messages", [name]))
 
     def cut_by_hash(self, batches: Batches) -> Batches:
         """Cut messages as sources give them (``waku_messages``) by their hash, into blobs of the kind ``waku``."""
@@ -116,14 +133,28 @@ class Ingesting:
 
     def _decode(self, number: int, tables: Iterator[pa.Table]) -> Batches:
         """Write messages, each once, and those that are none of SDS; hand on the others."""
-        decoder = BatchDecoder(self.profile, None, self.channel_keys, MAX_SEGMENTS, channel_topics=self.channel_topics)
-        cutter = Cutter(_WHOLE, self.buckets, _SEGMENTS)
-        refused: list[pa.Table] = []
+        written: list[pa.RecordBatch] = []
+        yield from self._cut_decoded(number, self._written(number, tables, written), written)
+
+    def _written(self, number: int, tables: Iterator[pa.Table], notes: list[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """Yield the messages that are wanted, after they were written; add the notes of that."""
+        decoder = self._decoder()
         for part, found in enumerate(tables):
             table = self._wanted(found, decoder)
-            if not table.num_rows and found.num_rows:
-                continue
-            yield self.files.write("waku_messages", number, table, part)
+            if table.num_rows or not found.num_rows:
+                notes.append(self.files.write("waku_messages", number, table, part))
+                yield table
+
+    def _decoder(self) -> BatchDecoder:
+        return BatchDecoder(self.profile, None, self.channel_keys, MAX_SEGMENTS, channel_topics=self.channel_topics)
+
+    def _cut_decoded(self, number: int, tables: Iterator[pa.Table], notes: Sequence[pa.RecordBatch] = ()) -> Batches:
+        """Write the messages that are none of SDS; hand on the others, and at the end the notes that are there then."""
+        decoder = self._decoder()
+        cutter = Cutter(_WHOLE, self.buckets, _SEGMENTS)
+        refused: list[pa.Table] = []
+        claims: list[pa.Table] = []
+        for table in tables:
             for batch in decoding_batches(table):
                 for rows in decoder.parts(batch):
                     decoded = pa.Table.from_batches([rows])
@@ -132,11 +163,20 @@ class Ingesting:
                         refused.append(decoded.filter(pc.invert(is_ok)).select(_QUARANTINE))
                         decoded = decoded.filter(is_ok)
                     decoded = decoded.select(_CARRIED)
+                    if self.counts_topics:
+                        claims.append(claims_in(decoded))
                     buckets = self.keys.by_key(decoded["channel_id"], decoded["message_id"], self.buckets)
                     yield from cutter.add(decoded, buckets, decoded["segment_hash"].is_valid().to_numpy())
         yield from cutter.close()
+        yield from self._cut_claims(sum_of(claims))
         if refused:
             yield self.files.write("quarantine", number, pa.concat_tables(refused))
+        yield from notes
+
+    def _cut_claims(self, claims: pa.Table) -> Batches:
+        cutter = Cutter(_CLAIMS, self.buckets)
+        yield from cutter.add(claims, self.keys.by_columns([claims["channel_id"]], self.buckets))
+        yield from cutter.close()
 
     def _wanted(self, messages: pa.Table, decoder: BatchDecoder) -> pa.Table:
         """Return the messages of the wanted channels, and those that say so and cannot be decoded."""
@@ -158,7 +198,11 @@ class Ingesting:
         yield from bucket.notes
         if not bucket.tables:
             return
+        if _CLAIMS in bucket.tables:
+            yield note(topics=several_topics(sum_of([bucket.tables[_CLAIMS]])).as_json())
         tables = [bucket.tables[kind] for kind in (_WHOLE, _SEGMENTS) if kind in bucket.tables]
+        if not tables:
+            return
         decoded = pa.concat_tables(tables)
         seen = sightings_of(decoded, piece_bytes=self.piece_bytes)
         if not seen.honest.all():

@@ -31,6 +31,7 @@ from fairway.pipeline.run.reassembling import Reassembling
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summing import SUMMED, Summing, balance_terms
 from fairway.pipeline.run.table_files import TableFiles, schema_of
+from fairway.pipeline.run.topics import CountedTopics
 from fairway.pipeline.sources.open_source import map_source
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 
@@ -67,6 +68,11 @@ def no_facts(_: Materials, __: Notes) -> Facts:
     return {}
 
 
+def nothing_again(_: Materials, __: Notes) -> tuple[Notes, DataFrame] | None:
+    """Return that the tables are as they should be."""
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One action of Spark, and the tables that it writes."""
@@ -79,6 +85,8 @@ class Job:
     frame: Callable[[Materials], DataFrame]
     """Returns the notes, as rows of `BLOBS`."""
     facts: Callable[[Materials, Notes], Facts] = no_facts
+    again: Callable[[Materials, Notes], tuple[Notes, DataFrame] | None] = nothing_again
+    """Returns which notes stay, and what makes some of the tables anew, if they cannot stay as the notes show them."""
 
 
 def jobs(options: RunOptions) -> Iterator[Job]:
@@ -109,8 +117,8 @@ def written(frame: DataFrame, name: str, files: TableFiles) -> DataFrame:
     return frame.select(*schema_of(name).names).mapInArrow(write, BLOBS)
 
 
-def _ingest(run: Materials) -> DataFrame:
-    job = Ingesting(
+def _ingesting(run: Materials) -> Ingesting:
+    return Ingesting(
         files=run.files,
         keys=run.bucket_keys,
         buckets=run.buckets,
@@ -119,15 +127,35 @@ def _ingest(run: Materials) -> DataFrame:
         channels=run.options.selection.channels,
         channel_topics=run.options.channel_topics,
     )
+
+
+def _ingest(run: Materials) -> DataFrame:
     wanted = at_sources(run.options.selection, run.keys)
     sources = [
         partial(map_source, run.spark, source.uri, label=source.label, selection=wanted) for source in run.sources
     ]
-    return job.frame(sources, unique=len(sources) == 1 and run.sources[0].has_unique_hashes)
+    unique = len(sources) == 1 and run.sources[0].has_unique_hashes
+    return _ingesting(run).frame(sources, unique=unique)
 
 
-def _sampled_bounds(run: Materials, notes: Notes) -> Facts:
-    return {"bounds": bounds_of((told["sample"] for told in notes if "sample" in told), run.buckets)}
+def _without_other_topics(run: Materials, notes: Notes) -> tuple[Notes, DataFrame] | None:
+    """Make the tables anew without what claims a channel on another topic, if there is such a message."""
+    topics = _counted_topics(notes).decided()
+    if not topics:
+        return None
+    stay = [told for told in notes if told.get("table") == "waku_messages" or _TOPICS in told]
+    names = sorted(told["file"] for told in stay if "file" in told)
+    job = replace(_ingesting(run), channel_topics={**topics, **run.options.channel_topics}, counts_topics=False)
+    return stay, job.frame_again(run.spark, names, run.buckets)
+
+
+def _counted_topics(notes: Notes) -> CountedTopics:
+    return CountedTopics.from_json(told[_TOPICS] for told in notes if _TOPICS in told)
+
+
+def _facts_of_reading(run: Materials, notes: Notes) -> Facts:
+    bounds = bounds_of((told["sample"] for told in notes if "sample" in told), run.buckets)
+    return {"bounds": bounds, _TOPICS: _counted_topics(notes).as_json()}
 
 
 def _reassemble(run: Materials) -> DataFrame:
@@ -142,8 +170,11 @@ def _reassemble(run: Materials) -> DataFrame:
 
 
 def _bloom_evidence(run: Materials) -> DataFrame:
+    counted = run.told(_READ).get(_TOPICS)  # a run of an older fairway may have ended the job
+    decided = CountedTopics.from_json([] if counted is None else [counted]).decided()
+    topics = {**decided, **run.options.channel_topics}
     evidence = stages.bloom_evidence(
-        run.table("waku_messages"), run.options.profile, keys=run.keys, channel_topics=run.options.channel_topics
+        run.table("waku_messages"), run.options.profile, keys=run.keys, channel_topics=topics
     )
     return written(evidence, "bloom_evidence", run.files)
 
@@ -192,11 +223,13 @@ _BUCKETS_FOR_SUMS: Final = 8
 
 
 _READ: Final = "read"
+_TOPICS: Final = "topics"
+"""What notes and facts of the job tell of topics (`CountedTopics`)."""
 _HEAR: Final = "hear"
 _BLOOMS: Final = "bloom_evidence"
 
 _JOBS: Final = (
-    Job(name=_READ, writes=ingesting.WRITTEN, frame=_ingest, facts=_sampled_bounds),
+    Job(name=_READ, writes=ingesting.WRITTEN, frame=_ingest, facts=_facts_of_reading, again=_without_other_topics),
     Job(name="reassemble", writes=reassembling.WRITTEN, reads=("sds_messages",), frame=_reassemble),
     Job(name=_BLOOMS, writes=(_BLOOMS,), reads=("waku_messages",), frame=_bloom_evidence),
     Job(

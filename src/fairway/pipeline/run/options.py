@@ -41,7 +41,8 @@ class RunOptions:
     """The wanted messages; see `fairway.pipeline.sources.options.selection_of`. Of ``channels`` the tables have exactly
     these, and what says that it belongs to one and cannot be decoded."""
     channel_topics: Mapping[str, str] = field(default_factory=dict)
-    """Content topics of channels, by id. What claims such a channel on another topic goes to the quarantine."""
+    """Content topics of channels, by id. What claims such a channel on another topic goes to the quarantine. Other
+    channels are on the topic of nearly all of their messages (`fairway.pipeline.run.topics`)."""
 
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for invalid values."""

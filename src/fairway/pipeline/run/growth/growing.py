@@ -30,8 +30,9 @@ from fairway.pipeline.run.growth.channels import heard_changes, segment_changes
 from fairway.pipeline.run.growth.figures import balance_change, figure_changes
 from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange
 from fairway.pipeline.run.growth.logs import log_changes
-from fairway.pipeline.run.growth.messages import message_changes
+from fairway.pipeline.run.growth.messages import MessageChanges, message_changes
 from fairway.pipeline.run.growth.new_rows import new_rows
+from fairway.pipeline.run.growth.topics import grown_topics
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.reading import SORTED
@@ -39,6 +40,7 @@ from fairway.pipeline.run.removed_rows import RemovedRows
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summary import RunSummary, balance_from, balance_json, balance_of
 from fairway.pipeline.run.table_files import TableFiles
+from fairway.pipeline.run.topics import CountedTopics
 from fairway.pipeline.stages.channel_log import ROW_BYTES
 from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
@@ -49,6 +51,8 @@ MOST_GROWN: Final = 0.2
 """The share of the rows of a whole run that may come or be replaced after it: with more, another one costs less."""
 _WHOLE_ROWS: Final = "whole_rows"
 _STATISTICS: Final = "statistics"
+_READ: Final = "read"
+_TOPICS: Final = "topics"
 _OF_A_LOG: Final = ("history", "repair", "envelope")
 """Parts of ``bandwidth`` that are at least as large as the ids and citations of a channel."""
 
@@ -72,7 +76,9 @@ def grow(
     left = growth.most_rows(most_grown)
     given = list(zip(sources, folder.described_sources, strict=True))
     fresh = new_rows(run.manifest["sources"], given, growth.held["waku_messages"], left, options.selection)
-    changes = growth.changes(fresh, [source.label for source in sources if source.label])
+    messages = growth.messages(fresh)
+    topics = grown_topics(growth.topics, messages.claims, growth.held["sds_messages"])
+    changes = growth.changes(messages, [source.label for source in sources if source.label])
     if sum(change.removed.num_rows for change in (changes["waku_messages"], changes["sds_messages"])) > left:
         raise WholeRunNeeded("more rows would be replaced than pays")
     seconds = round(time.monotonic() - began_s, 3)
@@ -80,7 +86,8 @@ def grow(
     terms = _added(run.manifest["jobs"][_STATISTICS], balance_change(changes))
     balance = balance_of(terms, {name: result.rows for name, result in results.items()})
     told = {"balance": balance_json(balance), "seconds": seconds, _WHOLE_ROWS: growth.whole_rows}
-    folder.end_grown(results.values(), {_STATISTICS: terms}, told)
+    read = run.manifest["jobs"][_READ] | {_TOPICS: topics.as_json()}
+    folder.end_grown(results.values(), {_STATISTICS: terms, _READ: read}, told)
     tidy(folder, run.results)
     return RunSummary(
         folder=folder.place,
@@ -125,6 +132,7 @@ class _Growth:
     files: TableFiles
     options: RunOptions
     keys: ChannelKeys | None
+    topics: CountedTopics
     rows: int
     """Rows of ``waku_messages``."""
     whole_rows: int
@@ -150,9 +158,20 @@ class _Growth:
         }
         if held.keys() != {table.name for table in TABLES} or not all(rows.names for rows in held.values()):
             raise WholeRunNeeded("the tables in the folder are not those of this fairway")
+        topics = run.manifest["jobs"].get(_READ, {}).get(_TOPICS)
+        if topics is None or not topics["complete"]:
+            raise WholeRunNeeded("it is not known which channels in the folder have messages on several topics")
         rows = run.results["waku_messages"].rows
         whole_rows = run.manifest.get(_WHOLE_ROWS, rows)
-        return cls(held=held, files=files, options=options, keys=keys, rows=rows, whole_rows=whole_rows)
+        return cls(
+            held=held,
+            files=files,
+            options=options,
+            keys=keys,
+            topics=CountedTopics.from_json([topics]),
+            rows=rows,
+            whole_rows=whole_rows,
+        )
 
     def most_rows(self, most_grown: float) -> int:
         """Return how many rows may still come until a whole run is due."""
@@ -161,11 +180,15 @@ class _Growth:
         replaced = max(len(rows.removed) for rows in self.held.values())
         return int(most_grown * self.whole_rows) - (self.rows - self.whole_rows) - replaced
 
-    def changes(self, fresh: pa.Table, stores: Sequence[str]) -> dict[str, TableChange]:
+    def messages(self, fresh: pa.Table) -> MessageChanges:
+        """Return what new rows do to the tables of messages."""
+        options = self.options
+        decoder = BatchDecoder(options.profile, None, self.keys, MAX_SEGMENTS, channel_topics=options.channel_topics)
+        return message_changes(self.held, fresh, decoder, self.topics.decided())
+
+    def changes(self, messages: MessageChanges, stores: Sequence[str]) -> dict[str, TableChange]:
         """Return how each table changes."""
         options, held = self.options, self.held
-        decoder = BatchDecoder(options.profile, None, self.keys, MAX_SEGMENTS, channel_topics=options.channel_topics)
-        messages = message_changes(held, fresh, decoder)
         config = replace(ARCHIVE_SEGMENTATION, parity_rate=options.parity_rate)
         found = {**messages.tables, **segment_changes(held, messages, options.profile, config)}
         heard, citing = heard_changes(held, messages, found["computed_segments"])

@@ -14,10 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fairway.pipeline.channel_topics import ChannelTopics, topic_refusal
 from fairway.pipeline.codes import codes_of
 from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange, among, are_among
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.table_files import exact_schema_of
+from fairway.pipeline.run.topics import claims_in
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
 from fairway.pipeline.stages.deduplicated import each_once, merged_copies
 from fairway.pipeline.stages.quarantine import forged, forged_error
@@ -40,10 +42,14 @@ class MessageChanges:
     """SDS messages, each once, as they were where another copy stands for them now, or none."""
     come: pa.Table
     """SDS messages, each once, that are new, or of which another copy stands for them now."""
+    claims: pa.Table
+    """On which content topics new messages claim channels (`CLAIMS`)."""
 
 
-def message_changes(held: Mapping[str, HeldRows], fresh: pa.Table, decoder: BatchDecoder) -> MessageChanges:
-    """Return what new rows of ``waku_messages``, as sources give them, do.
+def message_changes(
+    held: Mapping[str, HeldRows], fresh: pa.Table, decoder: BatchDecoder, topics: ChannelTopics
+) -> MessageChanges:
+    """Return what new rows of ``waku_messages``, as sources give them, do; ``topics`` are those of decided channels.
 
     Raises `WholeRunNeeded` for content that differs from what is known under the same hash.
     """
@@ -56,6 +62,10 @@ def message_changes(held: Mapping[str, HeldRows], fresh: pa.Table, decoder: Batc
     waku = TableChange.of("waku_messages", known, pa.concat_tables([copied, unseen]))
 
     refused, decoded = _decoded(unseen, decoder)
+    claims = claims_in(decoded)
+    decoded, elsewhere = _on_topics(decoded, topics)
+    if elsewhere.num_rows:
+        refused = pa.concat_tables([refused, _with_stores(elsewhere, unseen)])
     held_copies = held["sds_messages"].found(_KEY, among(decoded, _KEY))
     errors = pa.table({"error": forged_error(decoded["message_id"].combine_chunks().unique())})
     disputed = held["quarantine"].found(("error",), among(errors, ("error",)))
@@ -82,6 +92,7 @@ def message_changes(held: Mapping[str, HeldRows], fresh: pa.Table, decoder: Batc
         tables={"waku_messages": waku, "sds_messages": sds, "quarantine": quarantine},
         gone=gone.filter(pa.array(~are_among(gone, come, _HASH))),
         come=come.filter(pa.array(~are_among(come, gone, _HASH))),
+        claims=claims,
     )
 
 
@@ -107,6 +118,23 @@ def _decoded(messages: pa.Table, decoder: BatchDecoder) -> tuple[pa.Table, pa.Ta
     is_ok = pc.equal(table["status"], Status.OK.value)
     refused = table.filter(pc.invert(is_ok)).select(_QUARANTINE.names).cast(_QUARANTINE)
     return refused, table.filter(is_ok).select(_DECODED.names).cast(_DECODED)
+
+
+def _on_topics(decoded: pa.Table, topics: ChannelTopics) -> tuple[pa.Table, pa.Table]:
+    """Return the messages on the topics of their channels, and others as rows of ``quarantine``, without stores."""
+    if not topics:
+        return decoded, _QUARANTINE.empty_table()
+    errors = [
+        topic_refusal(topics, channel, topic)
+        for channel, topic in zip(decoded["channel_id"].to_pylist(), decoded["content_topic"].to_pylist(), strict=True)
+    ]
+    told = pa.array(errors, pa.string())
+    rest = decoded.filter(told.is_valid())
+    columns = {name: rest[name] for name in _QUARANTINE.names if name in rest.column_names}
+    columns["status"] = pa.repeat(Status.WRONG_TOPIC.value, rest.num_rows)
+    columns["error"] = told.drop_null()
+    columns["sources"] = pa.nulls(rest.num_rows, _QUARANTINE.field("sources").type)
+    return decoded.filter(told.is_null()), pa.table(columns).select(_QUARANTINE.names).cast(_QUARANTINE)
 
 
 def _sighted(decoded: pa.Table) -> tuple[pa.Table, pa.Table]:
