@@ -516,7 +516,7 @@ def test_the_terminal_answers_the_same_questions_with_the_worst_first(tmp_path):
     assert "0 from 80 %, 1 from 50 %" in told
     found = told[told.index("Stores, least complete first") :]
     assert found.index("50.0%") < found.index("100.0%") < found.index("What stores lacked, most first")
-    assert "1 (1.0%)" in told[told.index("Quarantine: not decoded, or forged") :]
+    assert "1 (1.0%)" in told[told.index("Quarantine: not decoded, forged, or on a wrong topic") :]
 
 
 def test_programs_get_the_same_answers(tmp_path):

@@ -77,7 +77,7 @@ TABLES: Final[tuple[Table, ...]] = (
         schema=QUARANTINE,
         keys=("message_hash",),
         layout=BY_HASH,
-        meaning="a WakuMessage that is no SDS message, or a forged one, and why",
+        meaning="a WakuMessage that is no SDS message, a forged one, or one on a wrong topic, and why",
     ),
     Table(
         name="delivered",

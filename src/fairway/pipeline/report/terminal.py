@@ -77,7 +77,7 @@ def render_balance(balance: Balance) -> Table:
             {"carried a message that can be read": balance.delivered, "sync messages": balance.sync},
         ),
         ("parked", {"incomplete: segments of a message that cannot": balance.incomplete}),
-        ("quarantined", {"not decoded, or forged": balance.quarantined}),
+        ("quarantined", {"not decoded, forged, or on a wrong topic": balance.quarantined}),
         (
             "duplicates",
             {

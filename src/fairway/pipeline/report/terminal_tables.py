@@ -206,7 +206,7 @@ def _missing(report: ArchiveReport) -> Table:
 
 
 def _quarantined(report: ArchiveReport) -> Table:
-    table = new_table("Quarantine: not decoded, or forged", ["reason"], ["messages"])
+    table = new_table("Quarantine: not decoded, forged, or on a wrong topic", ["reason"], ["messages"])
     table.add_column("for example")
     for reason in report.quarantined:
         table.add_row(reason.status, _share(reason.count, report.messages), plain(reason.example))

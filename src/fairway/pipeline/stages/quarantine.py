@@ -1,4 +1,7 @@
-"""To ``quarantine``: messages that cannot be decoded or are forged. ``waku_messages`` has their payloads, by hash."""
+"""To ``quarantine``: messages that cannot be decoded, are forged, or on a wrong topic.
+
+``waku_messages`` has their payloads, by hash.
+"""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def quarantine(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     tables = found.tables
     reasons, total, whole = figures.quarantine(tables), tables.rows("quarantine"), tables.rows("waku_messages")
     size = sum(reason.bytes for reason in reasons)
-    lead = f"{of(total, whole)} distinct messages could not be decoded, or are forged."
+    lead = f"{of(total, whole)} distinct messages could not be decoded, are forged, or on a wrong topic."
     if not reasons:
         return (lead,)
     bars = [

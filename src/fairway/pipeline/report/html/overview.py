@@ -20,7 +20,7 @@ _CLASSES: Final = {
     "sync": "sync messages",
     "retransmissions": "an SDS message again",
     "duplicates": "the same message again",
-    "quarantined": "not decoded, or forged",
+    "quarantined": "not decoded, forged, or on a wrong topic",
 }
 _SECONDS: Final = len("2026-01-01T00:00:00")
 
