@@ -171,8 +171,12 @@ def test_a_world_of_forgers_goes_on_until_nobody_waits_for_what_they_invented():
     assert report.ok, report.violations
 
 
-def test_a_world_in_which_somebody_still_reads_the_store_page_by_page_is_waited_for():
-    """He has everything from others by then, and cannot know it: twelve messages a minute are all that he may read."""
+@pytest.mark.parametrize("more", [{}, {"hostile": 2, "lost_timeout_ms": 30_000}], ids=["calm", "beside inventions"])
+def test_a_world_in_which_somebody_still_reads_the_store_page_by_page_is_waited_for(more):
+    """He has everything from others by then, and cannot know it: twelve messages a minute are all that he may read.
+
+    Where others cite what does not exist, he asks for that as well, and misses it until he has read the store.
+    """
     plan = replace(
         CALM,
         seed=1,
@@ -184,6 +188,27 @@ def test_a_world_in_which_somebody_still_reads_the_store_page_by_page_is_waited_
         absence_ms=30_000,
         store_page=1,
         tight_quotas=True,
+        settle_ms=2 * MINUTE_MS,
+        **more,
+    )
+    report = simulate(plan)
+    assert report.ok, report.violations
+
+
+def test_a_world_in_which_somebody_still_repeats_what_nobody_keeps_any_more_is_waited_for():
+    """Segments come so slowly that receivers have given up the first; the send ends after so many tries."""
+    plan = replace(
+        CALM,
+        seed=1,
+        participants=2,
+        ephemeral_share=0,
+        duration_ms=2 * MINUTE_MS,
+        messages_per_hour=60,
+        long_share=1.0,
+        loss=0.3,
+        slow_uplinks=2,
+        segment_size_bytes=200,
+        reassembly_timeout_ms=30_000,
         settle_ms=2 * MINUTE_MS,
     )
     report = simulate(plan)

@@ -302,23 +302,25 @@ class Run:
         """Run until the world is quiet, or no message has come for too long; return whether it is quiet.
 
         A delivery is something, also while ever more is known to be missing. So is a page of the time away, also one
-        that has nothing new. Who walks back through what was said while he was away, with no store, takes a while for
-        each step. How long everything took the figures tell.
+        that has nothing new, and another try of a send, which ends after so many. Who walks back through what was said
+        while he was away, with no store, takes a while for each step. How long everything took the figures tell.
         """
         plan, began_ms, patience_ms = self.plan, self.world.now_ms, _patience_ms(self.plan)
         # What was just asked of programs has not reached them yet.
         self._run(MOMENT_MS)
         end_ms, least, read = began_ms + patience_ms, self._to_come(), self._being_read()
-        delivered = self._delivered()
+        delivered, tries = self._delivered(), self._tries()
         while not (quiet := self._is_quiet()) and self.world.now_ms < end_ms:
             progress(plan.duration_ms, plan.duration_ms)
             self._run(min(_SAMPLE_MS, end_ms - self.world.now_ms))
             to_come = self._to_come()
             before, read = read, self._being_read()
             had, delivered = delivered, self._delivered()
+            tried, tries = tries, self._tries()
             if (
                 to_come < least
                 or delivered > had
+                or tries != tried
                 or any(up_to_ms > before.get(name, up_to_ms) for name, up_to_ms in read.items())
             ):
                 least = min(least, to_come)
@@ -476,10 +478,22 @@ class Run:
     def _delivered(self) -> int:
         return sum(len(sent.deliveries) for sent in self.ledger.sent)
 
-    def _being_read(self) -> dict[str, int]:
-        """Return how far each participant has read a store that waits for nothing else.
+    def _tries(self) -> dict[str, int]:
+        """Return how often each participant has sent the segments of its open sends.
 
-        With small pages, few queries a minute and answers that get lost this takes hours.
+        Where a node takes little, and nobody keeps segments for as long as they take, they are sent for hours in vain.
+        """
+        return {
+            name: sum(segment.attempts for segment in participant.stack.requests.segments.values())
+            for name, participant in self.world.participants.items()
+            if participant.channel is not None
+        }
+
+    def _being_read(self) -> dict[str, int]:
+        """Return how far each participant that reads a store has got.
+
+        With small pages, few queries a minute and answers that get lost this takes hours, more so beside queries for
+        what forgers invented. Missing messages are given up only when it is over.
         """
         return {
             name: self.ledger.read_up_to_ms[name]
@@ -487,7 +501,6 @@ class Run:
             if name in self.ledger.read_up_to_ms
             and participant.channel is not None
             and participant.channel.status is ChannelStatus.SYNCING
-            and not participant.stack.statistics().missing
         }
 
     def _lacking(self) -> int:
