@@ -77,6 +77,9 @@ _AT_ONCE_MS: Final = 4_000
 """Within this time so much leaves through a node that never asked for less."""
 _RECOVERED_MS: Final = 90_000
 """Within this time nodes that take everything were handed so much: at a pace that busy nodes taught, if need be."""
+_STILL_UNDER_WAY_MS: Final = 30_000
+"""Within this time a retry leaves that was with a slow cipher or disk when it was needed no more, or that waited for
+the node's answer to another one."""
 GRACE_MS: Final = 90_000
 """How long a quiet world runs on: long enough for a sync message of every participant."""
 _SYNCS_PER_INTERVAL: Final = 2.6
@@ -403,6 +406,8 @@ class Scenes:
 
     def rest(self) -> Iterator[Violation]:
         """Go on for a while in which nothing is left to do; yield what was done all the same, or not."""
+        if self._plan.disk_ms > FAST_DISK_MS or self._plan.cipher_delay_ms:
+            self._run(_STILL_UNDER_WAY_MS)
         before = TrafficSoFar.until_now(self._ledger, self._world.now_ms)
         names = sorted(self._world.participants)[:_CALLED]
         # Where a limit holds, ephemeral messages are the first that are dropped.
