@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.sources.options import DEFAULT_SETTLE_MS, OPTION_NAMES, SourceOptions, offset_of, place_of
-from fairway.pipeline.sources.times import duration_ms, first_ns, last_ns
+from fairway.pipeline.times import duration_ms, first_ns, last_ns
 from fairway.storage.archive import ArchiveCursor
 from iso_times import iso
 

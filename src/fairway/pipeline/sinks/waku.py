@@ -52,7 +52,7 @@ from fairway.errors import ConfigurationError, NetworkError
 from fairway.pipeline.location import local_path
 from fairway.pipeline.sinks.dispatch import REQUIRED_COLUMNS, DispatchCounts, Dispatcher
 from fairway.pipeline.sinks.ledger import ReceiptLedger
-from fairway.pipeline.sources.times import duration_ms
+from fairway.pipeline.times import duration_ms
 from fairway.storage.lip76 import Shards
 from fairway.units import MS_PER_S
 from fairway.waku.connect import connect

@@ -176,8 +176,8 @@ def conformed(table: DataFrame, place: str, label: str | None) -> DataFrame:
     ``place`` names the table in errors, and in ``source`` if neither ``label`` nor a row does. Raises
     `ConfigurationError` if a necessary column is missing, or has another type.
     """
-    if EXACT_TIME not in table.columns and TIME in table.columns:
-        table = table.withColumnRenamed(TIME, EXACT_TIME)
+    time = TIME if EXACT_TIME not in table.columns and TIME in table.columns else EXACT_TIME
+    table = table.withColumnRenamed(time, EXACT_TIME)
     lacking = ", ".join(name for name in _NEEDED if name not in table.columns)
     if lacking:
         raise ConfigurationError(f"{place}: is no table of Waku messages; it has no column {lacking}")
@@ -190,7 +190,7 @@ def conformed(table: DataFrame, place: str, label: str | None) -> DataFrame:
     for name in table.columns:
         kind = table.schema[name].dataType.simpleString()
         if name in _KINDS and not kind.startswith(_KINDS[name]):
-            raise wrong_kind(place, name, kind, _KINDS[name])
+            raise wrong_kind(place, time if name == EXACT_TIME else name, kind, _KINDS[name])
     columns = {
         name: (col(name) if name in table.columns else lit(None)).try_cast(kind)
         for name, kind in types_of(exact_ddl(WAKU_MESSAGES)).items()

@@ -265,7 +265,7 @@ class ParquetScan(MessageScan):
             column = _column_of(name, schema)
             kind = str(schema.field(column).type) if column in schema.names else "null"
             if not kind.startswith(kinds):
-                raise wrong_kind(self.place, name, kind, kinds)
+                raise wrong_kind(self.place, column, kind, kinds)
         return dataset
 
     def _unreadable(self, error: Exception) -> ConfigurationError:

@@ -11,7 +11,7 @@ Options (their names in any case):
   every executor.
 - ``label``: the value of the column ``source``; the default is the place without credentials.
 - ``startingTimestamp``, ``endingTimestamp``: the first and last time wanted, both included, as ISO text or in
-  milliseconds since 1970 (`fairway.pipeline.sources.times`).
+  milliseconds since 1970 (`fairway.pipeline.times`).
 - ``startingOffsets``: ``earliest`` (default, also of a stream), ``latest``, or an offset as a checkpoint has it,
   ``{"timestamp": 1760000000000000000, "hash": "0x..."}``: everything up to and including that message is behind it.
 - ``endingOffsets``: ``latest`` (default) or an offset, whose message still belongs to the table.

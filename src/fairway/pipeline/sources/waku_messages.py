@@ -120,7 +120,7 @@ def _marks(channels: tuple[str, ...]) -> tuple[bytes, ...]:
 def wrong_kind(place: object, column: str, kind: str, expected: Sequence[str]) -> ConfigurationError:
     """Return the error for a column of a table of messages that has another type than expected."""
     wanted = " or ".join(expected)
-    if column == EXACT_TIME and kind.startswith(TIME):
+    if column == TIME and kind.startswith(TIME):
         return ConfigurationError(
             f"{place}: it has no column {EXACT_TIME}; its column {TIME} is {kind}, which is not exact to the nanosecond"
         )
