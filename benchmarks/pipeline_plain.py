@@ -31,7 +31,7 @@ class Message:
 
     row: int
     message_hash: bytes
-    timestamp: int
+    timestamp_ns: int
     kind: str
     channel_id: str
     sender_id: str
@@ -113,7 +113,7 @@ class PlainPipeline:
             key = (message.channel_id, message.message_id)
             self._sightings[key] += 1
             other = best.setdefault(key, message)
-            if (message.timestamp, message.message_hash) < (other.timestamp, other.message_hash):
+            if (message.timestamp_ns, message.message_hash) < (other.timestamp_ns, other.message_hash):
                 best[key] = message
         self._unique = best
         self._sds = table
@@ -190,7 +190,7 @@ class PlainPipeline:
                 key = (message.channel_id, message_id)
                 if key in present or key in rebuilt:
                     continue
-                at = message.timestamp
+                at = message.timestamp_ns
                 row = missing.setdefault(
                     key,
                     {
@@ -224,7 +224,7 @@ class PlainPipeline:
                     "message_id": message.message_id,
                     "sender_id": message.sender_id,
                     "lamport": message.lamport,
-                    "timestamp_ns": message.timestamp,
+                    "timestamp_ns": message.timestamp_ns,
                     "message_hash": message.message_hash,
                     "position": position,
                     "missing_parents": sum((message.channel_id, entry[0]) in self._missing for entry in message.cited),
@@ -241,7 +241,7 @@ class PlainPipeline:
                 cited = unique.get((message.channel_id, message_id))
                 if cited is not None and cited.kind == "content" and cited.sender_id != message.sender_id:
                     key = (message.channel_id, message_id, message.sender_id)
-                    first[key] = min(message.timestamp, first.get(key, message.timestamp))
+                    first[key] = min(message.timestamp_ns, first.get(key, message.timestamp_ns))
         self._keep_rows(
             "acknowledgements",
             [
@@ -259,13 +259,13 @@ class PlainPipeline:
                 ackers, acked_at, first_by = latest.get(sent) or (0, None, None)
                 latency = None
                 if acked_at is not None:
-                    latency = max(0, acked_at - message.timestamp) // _NANOSECONDS_PER_MILLISECOND
+                    latency = max(0, acked_at - message.timestamp_ns) // _NANOSECONDS_PER_MILLISECOND
                 latencies.append(
                     {
                         "channel_id": sent[0],
                         "message_id": sent[1],
                         "sender_id": message.sender_id,
-                        "sent_at_ns": message.timestamp,
+                        "sent_at_ns": message.timestamp_ns,
                         "ackers": ackers,
                         "first_by": first_by,
                         "acked_at_ns": acked_at,
@@ -296,7 +296,7 @@ class PlainPipeline:
         self._keep_rows("channel_stats", [{"channel_id": name, **figures} for name, figures in channels.items()])
         epochs: Counter[tuple[str, int]] = Counter()
         for message in self._messages:
-            at_ms = message.timestamp // _NANOSECONDS_PER_MILLISECOND
+            at_ms = message.timestamp_ns // _NANOSECONDS_PER_MILLISECOND
             epochs[message.sender_id, at_ms - at_ms % _EPOCH_MS] += 1
         self._keep_rows(
             "rate_utilisation", [{"sender_id": s, "epoch_start_ms": at, "messages": n} for (s, at), n in epochs.items()]

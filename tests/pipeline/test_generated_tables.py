@@ -45,6 +45,9 @@ RATE_LIMIT = 7
 
 # What the check calls a table, where the fixture calls it something else.
 NAMES = {"sds_ordered": "ordered", "missing_messages": "gone"}
+# No stage has its name, and the facts tell nothing of it: what it holds is checked by what follows from it.
+UNTOLD = "computed_segments"
+STAGED = [table for table in TABLES if table.name != UNTOLD]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +107,7 @@ def tables(archive):
 
 
 def test_a_stage_has_the_schema_of_the_table_of_its_name(spark, tables):
-    for table in TABLES:
+    for table in STAGED:
         found = tables[NAMES.get(table.name, table.name)].schema.simpleString()
         assert found == spark.createDataFrame([], table.schema).schema.simpleString(), table.name
     assert tables["waku_messages"].where("timestamp_ns div 1000 <> unix_micros(timestamp)").isEmpty()
@@ -253,13 +256,16 @@ def found_differences(told_facts, tables, names=CHECKED_TABLES):
 
 
 def test_the_check_for_archives_of_any_size_knows_all_tables_and_finds_nothing(told_facts, tables):
-    assert sorted(CHECKED_TABLES) == sorted(table.name for table in TABLES)
+    assert sorted(CHECKED_TABLES) == sorted(table.name for table in STAGED)
     assert found_differences(told_facts, tables) == []
 
 
 def test_the_check_compares_every_column_of_the_figures(told_facts, tables):
     for name in FIGURES:
-        assert sorted(told(name, told_facts).columns) == sorted(tables[name].columns), name
+        columns = tables[name].columns
+        # A time stands beside its exact number, which is what the facts tell.
+        exact = [column for column in columns if not {f"{column}_ns", f"{column}_ms"} & set(columns)]
+        assert sorted(told(name, told_facts).columns) == sorted(exact), name
 
 
 # Two columns of each table of figures, in one row of which the check is shown one more than there is.

@@ -83,7 +83,7 @@ def executed(tmp_path_factory):
             for row in made(rows_mapper(GeneratorPlan(messages=200, channels=2, stores=2))):
                 if row["source"] == source:
                     message = WakuMessage(
-                        payload=row["payload"], content_topic=row["content_topic"], timestamp_ns=row["timestamp"]
+                        payload=row["payload"], content_topic=row["content_topic"], timestamp_ns=row["timestamp_ns"]
                     )
                     archive.append(row["pubsub_topic"], message)
     book = deepcopy(BOOK)

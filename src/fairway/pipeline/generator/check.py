@@ -110,7 +110,7 @@ _COMPARISONS: Final[Mapping[str, _Comparison]] = {
 }
 
 CHECKED_TABLES: Final = (*_COMPARISONS, *FIGURES)
-"""All tables of a run."""
+"""All tables of a run but ``computed_segments``, of which the facts tell nothing."""
 
 
 def differences(
