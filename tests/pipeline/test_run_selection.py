@@ -21,8 +21,8 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import RunOptions, RunTables, run
 from fairway.pipeline.sources import open_source
 from fairway.pipeline.sources.options import selection_of
-from fairway.pipeline.times import exact_text, first_ns, last_ns
 from fairway.pipeline.streaming import StreamOptions, stream
+from fairway.pipeline.times import exact_text, first_ns, last_ns
 from fairway.protocol.encryption import AesGcm
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import WAKU_SDS

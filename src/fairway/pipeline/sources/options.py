@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.times import duration_ms, exact_text, first_ns, last_ns
 from fairway.pipeline.sources.waku_messages import Selection
+from fairway.pipeline.times import duration_ms, exact_text, first_ns, last_ns
 from fairway.storage.archive import HASH_BYTES, MIN_TIMESTAMP_NS, ArchiveCursor
 from fairway.units import NS_PER_MS
 
