@@ -469,6 +469,23 @@ def test_a_send_that_fails_because_somebody_was_away_or_left_is_right(story, gon
     assert sent.in_vain == ()
 
 
+@pytest.mark.parametrize(("asked_late", "talk", "is_found"), [(True, 70, False), (False, 70, True), (True, 10, True)])
+def test_a_send_may_fail_only_if_who_is_asked_for_late_has_forgotten_it(tell_a_story, asked_late, talk, is_found):
+    story = tell_a_story(options=ReliableChannelOptions(sds=SdsConfig(max_history=60, causal_history_size=2)))
+    request_id = story.send("alice", b"hello", () if asked_late else ["bob"])
+    story.world.run(story.ledger.heard_of_ms + 1_000)
+    sent = story.ledger.sent[0]
+    for number in range(talk):
+        story.say("carol", b"%d" % number)
+    forgot = [story.world.participants["bob"].stack.sds.record(sds_id) is None for sds_id in sent.sds_ids]
+    assert forgot == [talk > 60]
+    if asked_late:
+        story.ledger.asked(story.world.now_ms, "alice", request_id, frozenset({"bob"}))
+    story.world.run(story.ledger.heard_of_ms + 1_000)
+    story.tell("alice", DeliveryError(request_id=request_id, message_id=sent.payload_id, detail="given up"))
+    assert ("bob" in sent.in_vain) is is_found
+
+
 def test_a_hint_to_nothing_is_found_but_not_one_to_what_a_slow_node_never_passed_on(tell_a_story):
     story = tell_a_story()
     story.world.network.limit_uplink("alice", 0.5)

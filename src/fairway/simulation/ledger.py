@@ -282,6 +282,8 @@ class Ledger(Observer):
         self._segments: dict[str, tuple[SimulatedSend, bool, int]] = {}
         """What participants keep about their segments, by SDS id: the send of each, whether it is parity, and the life
         in which it was made."""
+        self._forgotten_ms: dict[tuple[str, str], int] = {}
+        """When a participant removed an SDS message from its history, by (participant, SDS id)."""
         self._carried: dict[bytes, str] = {}
         """SDS id in each published WakuMessage with content, by its hash."""
         self._first: dict[bytes, str] = {}
@@ -551,6 +553,8 @@ class Ledger(Observer):
                 self._missing[name].pop(change.key, None)
             elif change.table == MISSING:
                 self._missing[name].setdefault(change.key, at_ms)
+            if change.table == HISTORY and change.row is None:
+                self._forgotten_ms.setdefault((name, change.key), at_ms)
             if change.table in _LEARNT and (lost_ms := self._lost.pop((name, change.key), None)) is not None:
                 self.noticed_ms.append(at_ms - lost_ms)
 
@@ -830,7 +834,22 @@ class Ledger(Observer):
         def is_sound(name: str) -> bool:
             return self.presences[name].left_ms is None and self.troubled_ms.get(name, 0) < since_ms
 
-        had = {name for name, times in sent.deliveries.items() if times[0] < since_ms and is_sound(name)}
+        # A participant forgets what its history has no room for, and cannot tell a copy of it from a message that it
+        # never had: it acknowledges neither. So it must have remembered for long while the sender waited, who does not
+        # wait between a delivery and the moment when more is asked for.
+        waits_since_ms = max((asked_ms for asked_ms, _ in sent.asked_more), default=sent.at_ms)
+
+        def could_tell(name: str, came_ms: int) -> bool:
+            forgot_ms = min(
+                (self._forgotten_ms.get((name, sds_id), math.inf) for sds_id in sent.sds_ids), default=math.inf
+            )
+            return max(came_ms, waits_since_ms) < forgot_ms - self.heard_of_ms
+
+        had = {
+            name
+            for name, times in sent.deliveries.items()
+            if times[0] < since_ms and is_sound(name) and could_tell(name, times[0])
+        }
         wanted = sent.asked.union(*(names for _, names in sent.asked_more))
         if not is_sound(sent.sender) or len(had) < sent.count or not wanted <= had:
             return ()
