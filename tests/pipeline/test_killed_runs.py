@@ -54,6 +54,7 @@ LONGEST_IN_A_JOB_S = 0.8
 # Python tells a hook what the program is about to do with files, which is where the points are.
 DRIVER = """
 import json, os, signal, sys, threading
+from contextlib import suppress
 from pathlib import Path
 
 moment, job, table, delay_s, victims, out, *words = sys.argv[1:]
@@ -78,7 +79,8 @@ def kill():
     below = tree(os.getpid())
     os.write(1, ("killed " + " ".join(map(str, below)) + chr(10)).encode())
     for pid in below if victims == "all" else below[:1] if victims == "java" else []:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # what Java started may end with it
+            os.kill(pid, signal.SIGKILL)
     if victims != "java":
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -43,6 +43,7 @@ JOBS = tuple(job.name for job in jobs(RunOptions()))
 # Kills itself with its Java when it comes to the manifest that names a job: before it is put, or after.
 DRIVER = """
 import json, os, signal, sys
+from contextlib import suppress
 from pathlib import Path
 from fairway.pipeline.jobs.run import main
 from fairway.pipeline.location import Location
@@ -50,10 +51,17 @@ from fairway.pipeline.location import Location
 moment, job, *words = sys.argv[1:]
 put = Location.put
 
+def is_child(entry):
+    try:
+        return f"PPid:\\t{os.getpid()}\\n" in (entry / "status").read_text()
+    except OSError:  # it ended since it was listed
+        return False
+
 def kill():
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and f"PPid:\\t{os.getpid()}\\n" in (entry / "status").read_text():
-            os.kill(int(entry.name), signal.SIGKILL)
+    children = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and is_child(entry)]
+    for pid in children:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 def put_or_die(self, content):
