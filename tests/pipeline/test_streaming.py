@@ -313,7 +313,7 @@ def test_a_folder_of_files_that_hold_something_else_is_refused(spark, tmp_path):
     times = pa.array([1], pa.timestamp("us"))
     rows = {"message_hash": [b"h"], "content_topic": ["/a/1/b/proto"], "payload": [b"x"], "timestamp_ns": times}
     pq.write_table(pa.table(rows), folder / "rows.parquet")
-    with pytest.raises(ConfigurationError, match="its column timestamp is timestamp"):
+    with pytest.raises(ConfigurationError, match="its column timestamp_ns is timestamp"):
         stream([f"a=parquet:{folder}"], tmp_path / "other", spark=spark)
     pq.write_table(pa.table(rows | {"timestamp_ns": [1]}), folder / "rows.parquet")
     with pytest.raises(ConfigurationError, match="does not say which store it is of"):
