@@ -303,7 +303,7 @@ def test_a_hint_that_leads_nowhere_is_seen(monkeypatch):
 
 def test_what_is_lacking_and_never_asked_for_is_seen(monkeypatch):
     monkeypatch.setattr(Retrieval, "plan", lambda *_: None)
-    lossy = replace(PLAN, loss=0.4, duration_ms=300_000, messages_per_hour=30.0, repairs=False, settle_ms=60_000)
+    lossy = replace(PLAN, loss=0.6, duration_ms=480_000, messages_per_hour=30.0, repairs=False, settle_ms=60_000)
     assert Invariant.SOUGHT in broken(lossy)
 
 
