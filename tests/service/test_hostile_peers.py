@@ -46,6 +46,7 @@ from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,
     LIGHTPUSH_V2_PROTOCOL,
     LightPushRequest,
+    StatusCode,
     decode_lightpush_response,
     encode_lightpush_request,
 )
@@ -332,6 +333,7 @@ def test_a_relayed_message_that_is_none_reaches_nobody_and_costs_its_bringer_its
                 await stream.write(publish_frame(encode_message(Message(topic=SHARD, data=mutated))))
             await until(lambda: node.relay.statistics().invalid > 0 or not bad.connections())
             assert node.distribution.statistics().messages == 0
+            assert set(node.relay.refused) <= {StatusCode.BAD_REQUEST, StatusCode.PAYLOAD_TOO_LARGE}
             assert not heard.take()
             await serves(node)
 

@@ -36,6 +36,11 @@ def test_the_numbers_follow_what_happens_and_two_nodes_do_not_meet(rest):
             assert numbers["fairway_relay_shard_peers", rest.shard] == 0
             assert numbers["fairway_refused_requests_total", "lightpush"] == 0
             assert numbers["fairway_rest_requests_under_way",] == 1
+            assert numbers["fairway_shard_messages_total", rest.shard] == 60
+            assert (
+                numbers["fairway_shard_message_bytes_total", rest.shard]
+                == numbers["fairway_messages_message_bytes_total",]
+            )
             assert (await samples(rest, idle))["fairway_messages_total",] == 0
 
     rest.run(work())
@@ -47,5 +52,17 @@ def test_a_node_without_an_archive_has_numbers_all_the_same(rest):
             numbers = await samples(rest, server)
             assert ("fairway_archive_messages",) not in numbers
             assert numbers["fairway_host_connections",] == 0
+
+    rest.run(work())
+
+
+def test_refused_messages_have_their_service_and_their_reason(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            elsewhere = {"message": {"payload": "AAAA", "contentTopic": rest.topic}, "pubsubTopic": "/waku/2/rs/16/9"}
+            for _ in range(3):
+                await rest.call(server, "POST", "/lightpush/v3/message", elsewhere)
+            numbers = await samples(rest, server)
+            assert numbers["fairway_refused_messages_total", "lightpush", "unsupported_pubsub_topic"] == 3
 
     rest.run(work())

@@ -13,6 +13,7 @@ from typing import Final
 
 from fairway.service.archives import NodeArchive
 from fairway.service.filter_pusher import FilterPusher
+from fairway.service.topic_traffic import TopicTraffic
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.node import RoutedMessage
 from fairway.waku.protocols.filter_service import FilterService
@@ -59,6 +60,8 @@ class Distribution:
         self._rng: Final = rng
         self._seen: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
         self._listeners: dict[Subscription[RoutedMessage], Wanted] = {}
+        self.traffic: Final = TopicTraffic()
+        """Messages and bytes of the last minutes by topic."""
         self._messages = self._bytes = self._duplicates = self._lost = 0
 
     def hand_out(self, message: RoutedMessage, *, now_s: float, now_ns: int) -> bool:
@@ -71,6 +74,7 @@ class Distribution:
             return False
         self._messages += 1
         self._bytes += len(message.encoded)
+        self.traffic.count(message.pubsub_topic, message.message.content_topic, len(message.encoded), now_s)
         if self._archive is not None and not message.message.ephemeral:
             self._archive.put(message, now_ns)
         peers = [

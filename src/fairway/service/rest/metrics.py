@@ -18,6 +18,7 @@ from starlette.responses import Response
 from fairway.errors import FairwayError
 from fairway.service.archives import ArchiveStatistics
 from fairway.service.rest.context import RestContext
+from fairway.service.topic_traffic import ShardTotals
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _COUNTERS: Final = {
@@ -72,6 +73,23 @@ class _Numbers(Collector):
         for topic in node.options.pubsub_topics:
             shards.add_metric([topic], node.relay.peer_count(topic))
         yield shards
+        totals = node.distribution.traffic.shards()
+        messages = CounterMetricFamily(
+            "fairway_shard_messages", "Messages of a shard without duplicates", labels=["pubsub_topic"]
+        )
+        sizes = CounterMetricFamily("fairway_shard_message_bytes", "Size of these messages", labels=["pubsub_topic"])
+        for topic in node.options.pubsub_topics:
+            total = totals.get(topic, ShardTotals())
+            messages.add_metric([topic], total.messages)
+            sizes.add_metric([topic], total.message_bytes)
+        yield from (messages, sizes)
+        refused_messages = CounterMetricFamily(
+            "fairway_refused_messages", "Messages that break a rule, and pushes refused", labels=["service", "reason"]
+        )
+        for service, counts in (("relay", node.relay.refused), ("lightpush", node.lightpush.refused)):
+            for reason, count in counts.items():
+                refused_messages.add_metric([service, reason.name.lower()], count)
+        yield refused_messages
         refused = CounterMetricFamily(
             "fairway_refused_requests", "Requests beyond the rate that each peer is allowed", labels=["service"]
         )

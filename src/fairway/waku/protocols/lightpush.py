@@ -7,6 +7,7 @@ a status code of WAKU-LIGHTPUSH; only 200 means that the message was relayed.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -62,6 +63,8 @@ class LightPushService:
         self._publish: Final = publish
         self._sharding: Final = sharding
         self._needs_relay_peers: Final = needs_relay_peers
+        self.refused: Final[Counter[StatusCode]] = Counter()
+        """Refused requests by status code."""
 
     async def respond(self, peer: str, data: bytes, *, now_s: float, now_ns: int) -> bytes:
         """Return the response to a request of version 3.
@@ -71,7 +74,7 @@ class LightPushService:
         try:
             request = decode_lightpush_request(data, max_bytes=self.max_request_bytes)
         except DecodeError as error:
-            response = _answer("", StatusCode.BAD_REQUEST, str(error))
+            response = self._refuse("", StatusCode.BAD_REQUEST, str(error))
         else:
             response = await self.push(peer, request, now_s=now_s, now_ns=now_ns)
         return encode_lightpush_response(response)
@@ -81,6 +84,7 @@ class LightPushService:
         try:
             request = decode_push_request_v2(data, max_bytes=self.max_request_bytes)
         except DecodeError as error:
+            self.refused[StatusCode.BAD_REQUEST] += 1
             return encode_push_response_v2(PushResponseV2(request_id="", is_success=False, info=str(error)))
         response = await self.push(peer, request, now_s=now_s, now_ns=now_ns)
         info = response.status_desc if not response.is_success else f"relayed to {response.relay_peer_count} peers"
@@ -92,7 +96,7 @@ class LightPushService:
         """Publish the message of a request, and return the response."""
 
         def refuse(status: StatusCode, detail: str) -> LightPushResponse:
-            return _answer(request.request_id, status, detail)
+            return self._refuse(request.request_id, status, detail)
 
         if not self._limiter.admit(peer, now_s):
             return refuse(StatusCode.TOO_MANY_REQUESTS, _TOO_MANY)
@@ -134,15 +138,15 @@ class LightPushService:
     def _too_long(self, peer: str, beginning: bytes, now_s: float) -> LightPushResponse:
         request_id = request_id_of(beginning)
         if not self._limiter.admit(peer, now_s):
-            return _answer(request_id, StatusCode.TOO_MANY_REQUESTS, _TOO_MANY)
+            return self._refuse(request_id, StatusCode.TOO_MANY_REQUESTS, _TOO_MANY)
         detail = f"message size exceeded: a message has at most {self._rules.max_message_bytes} bytes here"
-        return _answer(request_id, StatusCode.PAYLOAD_TOO_LARGE, detail)
+        return self._refuse(request_id, StatusCode.PAYLOAD_TOO_LARGE, detail)
+
+    def _refuse(self, request_id: str, status: StatusCode, detail: str) -> LightPushResponse:
+        self.refused[status] += 1
+        return LightPushResponse(request_id=request_id, status_code=status, status_desc=detail[:1_000])
 
     @property
     def max_request_bytes(self) -> int:
         """Length up to which a request is read whole."""
         return max(self._rules.max_message_bytes + _BESIDE_MESSAGE_BYTES, DEFAULT_MAX_ENVELOPE_BYTES)
-
-
-def _answer(request_id: str, status: StatusCode, detail: str) -> LightPushResponse:
-    return LightPushResponse(request_id=request_id, status_code=status, status_desc=detail[:1_000])

@@ -8,6 +8,7 @@ not UTF-8, and an attacker could otherwise make us disconnect honest peers.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from types import TracebackType
 from typing import Final, Self
 
@@ -23,6 +24,7 @@ from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.protocols.rules import MessageRules, Refusal
 from fairway.waku.subscription import Subscription
+from fairway.wire.lightpush import StatusCode
 
 RELAY_PROTOCOL: Final = "/vac/waku/relay/2.0.0"
 """Protocol identifier."""
@@ -39,6 +41,8 @@ class Relay:
         rng: random.Random,
     ) -> None:
         self._rules: Final = rules
+        self.refused: Final[Counter[StatusCode]] = Counter()
+        """Messages of peers that break a rule, by the status code that light push has for it."""
         options = GossipsubOptions(max_data_bytes=rules.max_message_bytes)
         self._pubsub: Final = PubSub(host, RELAY_PROTOCOL, Router(options, rng=rng), options=options)
 
@@ -87,8 +91,10 @@ class Relay:
 
     def judge(self, message: Message) -> ValidationResult:
         """Return whether a message is accepted, ignored or rejected."""
-        if not isinstance(self._rules.judge(message.topic, message.data, time_ns()), Refusal):
+        judged = self._rules.judge(message.topic, message.data, time_ns())
+        if not isinstance(judged, Refusal):
             return ValidationResult.ACCEPT
+        self.refused[judged.status] += 1
         return ValidationResult.IGNORE if _is_protobuf(message.data) else ValidationResult.REJECT
 
 
