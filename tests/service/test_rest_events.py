@@ -148,7 +148,7 @@ def test_a_slow_reader_loses_the_oldest_and_is_told_so(rest, monkeypatch):
 
 
 def test_more_readers_than_agreed_are_told_to_come_back_and_places_become_free(rest, monkeypatch):
-    monkeypatch.setattr("fairway.service.rest.events.MAX_EVENT_STREAMS", 2)
+    monkeypatch.setattr("fairway.service.rest.server_sent_events.MAX_EVENT_STREAMS", 2)
 
     async def work():
         async with rest.serving() as (_, server):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 
+import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
@@ -64,10 +67,34 @@ def test_the_page_shows_every_path_and_loads_nothing(rest):
             page = await rest.call(server, "GET", "/docs")
             assert page.headers["content-type"].startswith("text/html")
             assert all(f"<code>{path}</code>" in page.text for path in PATHS)
-            assert re.findall(r'(?:src|href)="([^"]*)"', page.text) == ["openapi.json"]
-            assert "<script" not in page.text
+            assert re.findall(r'(?:src|href)="([^"]*)"', page.text) == ["openapi.json", "./"]
+            assert "<!-- " not in page.text
             document = (await rest.call(server, "GET", "/openapi.json")).json
             assert document == openapi_document(document["info"]["version"])
             assert document["openapi"] == "3.0.3"
+
+    rest.run(work())
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_a_page_runs_its_own_script_and_style_alone_and_is_in_no_frame(rest, path):
+    async def work():
+        async with rest.serving() as (_, server):
+            page = await rest.call(server, "GET", path)
+            policy = dict(part.strip().split(" ", 1) for part in page.headers["content-security-policy"].split(";"))
+            for kind in ("script", "style"):
+                (text,) = re.findall(rf"<{kind}>(.*?)</{kind}>", page.text, re.DOTALL)
+                digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+                assert policy.pop(f"{kind}-src") == f"'sha256-{digest}'"
+            assert policy == {
+                "default-src": "'none'",
+                "connect-src": "'self'",
+                "base-uri": "'none'",
+                "form-action": "'none'",
+                "frame-ancestors": "'none'",
+            }
+            assert page.headers["x-content-type-options"] == "nosniff"
+            assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page.text)
+            assert "innerHTML" not in page.text
 
     rest.run(work())

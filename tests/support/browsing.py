@@ -1,4 +1,4 @@
-"""Opens a page from a file in a real browser, Chromium, at the width of a desk and of a phone.
+"""Opens a page, from a file or a server, in a real browser, Chromium, at the width of a desk and of a phone.
 
 The browser is the machine's own (Debian: ``apt-get install chromium``); playwright drives it. Without them tests are
 skipped.
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -54,21 +56,49 @@ def launched() -> Iterator[Browser]:
 @contextmanager
 def opened(browser: Browser, file: Path, screen: Screen = SCREENS[0], *, scripts: bool = True) -> Iterator[Page]:
     """Open a page from a file; fail at the end if it asked for anything else, or if its script complained."""
+    with _windowed(browser, screen, scripts=scripts) as (page, complaints, asked):
+        page.goto(file.as_uri())
+        yield page
+    assert complaints == []
+    assert {address for address in asked if not address.startswith("blob:")} == {file.as_uri()}
+
+
+@contextmanager
+def visited(
+    browser: Browser, url: str, screen: Screen = SCREENS[0], *, is_dark: bool = False, may_complain: bool = False
+) -> Iterator[Page]:
+    """Open a page of a server; fail at the end if it asked another one for anything, or if its script complained.
+
+    The browser itself complains of answers that are errors and of what a policy forbids, which ``may_complain`` allows.
+    """
+    with _windowed(browser, screen, is_dark=is_dark) as (page, complaints, asked):
+        page.goto(url)
+        yield page
+    if not may_complain:
+        assert complaints == [], complaints
+    origin = "/".join(url.split("/")[:3]) + "/"
+    assert [address for address in asked if not address.startswith(origin)] == []
+
+
+@contextmanager
+def _windowed(
+    browser: Browser, screen: Screen, *, scripts: bool = True, is_dark: bool = False
+) -> Iterator[tuple[Page, list[str], list[str]]]:
+    """Open an empty window; what its pages complain of and ask for gets into the two lists."""
     context = browser.new_context(
         viewport={"width": screen.width, "height": screen.height},
         has_touch=screen.is_touched,
         accept_downloads=True,
         java_script_enabled=scripts,
+        color_scheme="dark" if is_dark else "light",
     )
     context.grant_permissions(["clipboard-read", "clipboard-write"])
+    context.set_default_timeout(PATIENCE_S * 1_000)
     page = context.new_page()
     complaints: list[str] = []
     asked: list[str] = []
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(file.as_uri())
-    yield page
+    yield page, complaints, asked
     context.close()
-    assert complaints == []
-    assert {address for address in asked if not address.startswith("blob:")} == {file.as_uri()}

@@ -28,13 +28,13 @@ from fairway.errors import FairwayError
 from fairway.service.rest.admin import AdminEndpoints
 from fairway.service.rest.answers import PlainText, RefusedError
 from fairway.service.rest.context import RestContext
-from fairway.service.rest.docs_page import DocsEndpoints
-from fairway.service.rest.events import events
+from fairway.service.rest.events import EventEndpoints
 from fairway.service.rest.filter import FilterEndpoints
 from fairway.service.rest.health import HealthEndpoints
 from fairway.service.rest.lightpush import push
 from fairway.service.rest.metrics import metrics
 from fairway.service.rest.openapi import PATHS
+from fairway.service.rest.pages import PageEndpoints
 from fairway.service.rest.relay import RelayEndpoints
 from fairway.service.rest.store import messages as store_messages
 from fairway.waku.libp2p.transports.web_origins import is_loopback
@@ -79,7 +79,7 @@ def make_app(context: RestContext) -> Gate:
 def handlers_of(context: RestContext) -> Mapping[str, Handler]:
     """Return the handlers by operation id."""
     health, relay = HealthEndpoints(context), RelayEndpoints(context)
-    filters, admin, docs = FilterEndpoints(context), AdminEndpoints(context), DocsEndpoints()
+    filters, admin, pages = FilterEndpoints(context), AdminEndpoints(context), PageEndpoints()
     return {
         "node_health": health.health,
         "node_info": health.info,
@@ -104,10 +104,11 @@ def handlers_of(context: RestContext) -> Mapping[str, Handler]:
         "store_messages": partial(store_messages, context),
         "admin_peers": admin.peers if context.options.admin else _no_admin,
         "admin_connect": admin.connect if context.options.admin else _no_admin,
-        "events_stream": partial(events, context),
+        "events_stream": EventEndpoints(context).stream,
         "metrics_text": partial(metrics, context),
-        "docs_openapi": docs.openapi,
-        "docs_page": docs.page,
+        "docs_openapi": pages.openapi,
+        "docs_page": pages.docs,
+        "docs_operator": pages.operator,
     }
 
 

@@ -1,84 +1,109 @@
-"""``/openapi.json`` and ``/docs``: the OpenAPI document, and an HTML page of it that loads nothing from other sites."""
+"""`docs_page`: ``/docs``, made of the OpenAPI document: each operation, its answers, and a form to try it.
+
+Without scripts the page is the description alone; its script fills in the calls and sends them.
+"""
 
 from __future__ import annotations
 
+import json
 from html import escape
-from importlib import metadata
 from typing import Any, Final
 
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
-
-from fairway.service.rest.answers import answer
-from fairway.service.rest.openapi import openapi_document
 from fairway.waku.rest.shapes import json_of
 
-_STYLE: Final = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
-h2 { margin-top: 2.5rem; border-bottom: 1px solid #8888; } code, pre { font-size: 0.9em; }
-details { margin: 0.4rem 0; } summary { cursor: pointer; }
-.verb { display: inline-block; width: 4.5rem; font-weight: 600; }
-table { border-collapse: collapse; margin: 0.5rem 0 0.5rem 4.5rem; } td { padding: 0.1rem 1rem 0.1rem 0;
-vertical-align: top; } pre { overflow: auto; padding: 0.5rem; background: #8881; }
-@media (prefers-color-scheme: dark) { body { background: #16181c; color: #e6e6e6; } a { color: #8ab4f8; } }
-"""
+_OPERATIONS: Final = "<!-- operations -->"
+_TITLE: Final = "<!-- title -->"
+_DESCRIPTION: Final = "<!-- description -->"
+_EXAMPLES: Final[dict[str, Any]] = {"string": "text", "integer": 0, "number": 0, "boolean": False, "object": {}}
 
 
-class DocsEndpoints:
-    """The handlers of one server."""
-
-    def __init__(self) -> None:
-        document = openapi_document(metadata.version("fairway"))
-        self._document: Final = answer(document).body
-        self._page: Final = _page(document)
-
-    async def openapi(self, _: Request) -> Response:
-        """Return the OpenAPI document."""
-        return Response(bytes(self._document), media_type="application/json")
-
-    async def page(self, _: Request) -> Response:
-        """Return the HTML page."""
-        return HTMLResponse(self._page)
-
-
-def _page(document: dict[str, Any]) -> str:
+def docs_page(document: dict[str, Any], frame: str) -> str:
+    """Return the page of an OpenAPI document; ``frame`` is the file with its style and script."""
     info = document["info"]
-    parts = [f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['description'])}"]
-    parts.append(' The same for programs: <a href="openapi.json">openapi.json</a>.</p>')
+    schemas = document["components"]["schemas"]
+    parts = []
     tag = ""
     for path, operations in document["paths"].items():
         for verb, operation in operations.items():
             if operation["tags"][0] != tag:
                 tag = operation["tags"][0]
-                parts.append(f"<h2>{escape(tag)}</h2>")
-            parts.append(_operation(verb, path, operation))
-    parts.append("<h2>schemas</h2>")
-    for name, schema in document["components"]["schemas"].items():
+                parts.append(f'<h2 id="{escape(tag)}">{escape(tag)}</h2>')
+            parts.append(_operation(verb, path, operation, schemas))
+    parts.append('<h2 id="schemas">schemas</h2>')
+    for name, schema in schemas.items():
         shown = escape(json_of(schema).decode())
         parts.append(f'<details id="{escape(name)}"><summary>{escape(name)}</summary><pre>{shown}</pre></details>')
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(info["title"])}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
-        f"<body>{''.join(parts)}</body></html>"
+        frame.replace(_TITLE, escape(f"{info['title']} {info['version']}"))
+        .replace(_DESCRIPTION, escape(info["description"]))
+        .replace(_OPERATIONS, "\n".join(parts))
     )
 
 
-def _operation(verb: str, path: str, operation: dict[str, Any]) -> str:
-    rows = [
-        (parameter["name"], f"{parameter['in']}: {parameter.get('description', '')}")
-        for parameter in operation.get("parameters", ())
-    ]
-    if "requestBody" in operation:
-        rows.append(("body", _schemas(operation["requestBody"])))
-    rows += [
-        (status, f"{described['description']} {_schemas(described)}")
+def _operation(verb: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
+    answers = "".join(
+        f"<tr><td><code>{escape(status)}</code></td><td>{escape(described['description'])} "
+        f"{escape(_schemas(described))}</td></tr>"
         for status, described in operation["responses"].items()
-    ]
-    table = "".join(f"<tr><td><code>{escape(name)}</code></td><td>{escape(text)}</td></tr>" for name, text in rows)
-    return (
-        f'<details><summary><span class="verb">{escape(verb.upper())}</span><code>{escape(path)}</code> '
-        f"{escape(operation['summary'])}</summary><table>{table}</table></details>"
     )
+    name = escape(operation["operationId"])
+    return (
+        f'<details class="operation" id="{name}">'
+        f'<summary><span class="verb {escape(verb)}">{escape(verb.upper())}</span> '
+        f"<code>{escape(path)}</code> <span>{escape(operation['summary'])}</span></summary>"
+        f'<form data-verb="{escape(verb.upper())}" data-path="{escape(path)}" aria-label="Try {name}">'
+        f"{''.join(_field(name, parameter) for parameter in operation.get('parameters', ()))}"
+        f"{_body(name, operation, schemas)}"
+        '<p class="needs-scripts"><button>Send</button> <button type="button" class="stop" hidden>Stop</button> '
+        '<button type="button" class="copy">Copy as curl</button></p>'
+        f'<pre class="curl needs-scripts" aria-label="The call as curl" tabindex="0"></pre>'
+        f'<div class="answer" role="region" aria-label="Answer of {name}" hidden><p class="status" role="status"></p>'
+        f'<pre tabindex="0"></pre></div></form>'
+        f"<table><caption>Answers</caption><tbody>{answers}</tbody></table></details>"
+    )
+
+
+def _field(operation: str, parameter: dict[str, Any]) -> str:
+    """Return a field for a parameter; those of the path must be filled."""
+    place, name = parameter["in"], parameter["name"]
+    identifier = escape(f"{operation}-{name}")
+    value = escape(str(parameter["schema"].get("example", "") if place == "path" else ""))
+    says = escape(parameter.get("description", "")) + (" This form encodes it." if place == "path" else "")
+    return (
+        f'<p class="field"><label for="{identifier}"><code>{escape(name)}</code> '
+        f"<small>{escape(place)}</small></label> "
+        f'<input id="{identifier}" name="{escape(name)}" data-in="{escape(place)}" value="{value}" autocomplete="off" '
+        f'spellcheck="false" aria-describedby="{identifier}-says"{" required" if place == "path" else ""}>'
+        f'<small id="{identifier}-says">{says}</small></p>'
+    )
+
+
+def _body(operation: str, described: dict[str, Any], schemas: dict[str, Any]) -> str:
+    """Return a field for the body, if there is one, with an example in it."""
+    if "requestBody" not in described:
+        return ""
+    body = described["requestBody"]
+    (content,) = body["content"].values()
+    example = json.dumps(_example(content["schema"], schemas), indent=2)
+    rows = min(12, example.count("\n") + 2)
+    return (
+        f'<p class="field"><label for="{operation}-body">body <small>{escape(_schemas(body))}</small></label> '
+        f'<textarea id="{operation}-body" data-in="body" rows="{rows}" spellcheck="false">'
+        f"{escape(example)}</textarea></p>"
+    )
+
+
+def _example(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
+    """Return a value of a schema, with the fields that are required."""
+    if "$ref" in schema:
+        return _example(schemas[_name(schema)], schemas)
+    if "example" in schema:
+        return schema["example"]
+    if schema["type"] == "array":
+        return [_example(schema["items"], schemas)]
+    if schema["type"] == "object":
+        return {name: _example(schema["properties"][name], schemas) for name in schema.get("required", ())}
+    return _EXAMPLES[schema["type"]]
 
 
 def _schemas(described: dict[str, Any]) -> str:

@@ -1,9 +1,10 @@
-"""``GET /events``: messages as they arrive, as server-sent events (WHATWG HTML, "Server-sent events").
+"""``GET /events``: messages as they arrive, or statistics of the node, as server-sent events.
 
 An event ``message`` has the shape of an entry of a store page; its id is the message hash. A client that connects again
 sends the last id that it received (``Last-Event-ID``), and first gets the messages that the archive has after it. An
 event ``gap`` says that messages are missing, because the archive does not know the id or the client read too slowly;
-the client should query the store. A comment follows every `HEARTBEAT_S` without an event.
+the client should query the store. A comment follows every `HEARTBEAT_S` without an event. With ``statistics=true`` the
+events are those of `StatisticsEvents` instead.
 
 Invariant: the messages that wait for a client are bounded, and no client delays another.
 """
@@ -16,12 +17,14 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
 from fairway.errors import FairwayError
 from fairway.protocol.recent_hashes import RecentHashes
 from fairway.service.rest.answers import RefusedError
 from fairway.service.rest.context import RestContext
+from fairway.service.rest.server_sent_events import ServerSentEvents, begin, chunk
+from fairway.service.rest.statistics import Statistics, StatisticsEvents
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.waku.rest.shapes import StoredEntry, hex_of, json_of, store_shape
 from fairway.waku.subscription import Subscription
@@ -29,8 +32,6 @@ from fairway.wire.waku_message import MESSAGE_HASH_BYTES
 
 MAX_CONTENT_TOPICS: Final = 1_000
 """Content topics of one stream."""
-MAX_EVENT_STREAMS: Final = 256
-"""Streams open at once; a further request is answered with 503."""
 EVENT_STREAM_BYTES: Final = 8_388_608
 """Size of the messages that wait for one client; beyond it the oldest are dropped, and an event ``gap`` follows."""
 HEARTBEAT_S: Final = 15.0
@@ -39,83 +40,75 @@ _PAGE: Final = 100
 _REPLAYED: Final = 20_000
 """Hashes of messages sent from the archive, which are not sent again when they arrive live. More than this number of
 messages cannot wait for a client."""
-_HEADERS: Final = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
-]
 HEARTBEAT: Final = b": still here\n\n"
-RETRY: Final = b"retry: 1000\n\n"
-"""Tells the browser to connect again after 1,000 ms."""
 
 
-async def events(context: RestContext, request: Request) -> Response:
-    """Begin an event stream."""
-    asked = request.query_params
-    topics = [topic for text in asked.getlist("contentTopics") for topic in text.split(",") if topic]
-    if not topics or len(topics) > MAX_CONTENT_TOPICS:
-        raise RefusedError(400, f"contentTopics names 1 to {MAX_CONTENT_TOPICS} content topics, with commas between")
-    wanted = frozenset((shard, topic) for topic, shard in context.shards_of(topics, asked.get("pubsubTopic")).items())
-    last = request.headers.get("last-event-id") or asked.get("lastEventId") or ""
-    if context.event_streams >= MAX_EVENT_STREAMS:
-        raise RefusedError(503, "too many event streams are open; try again later")
-    return ServerSentEvents(context, wanted, last)
+class EventEndpoints:
+    """The handler of one server."""
+
+    def __init__(self, context: RestContext) -> None:
+        self._context: Final = context
+        self._statistics: Final = Statistics(context)
+
+    async def stream(self, request: Request) -> Response:
+        """Begin an event stream."""
+        context, asked = self._context, request.query_params
+        topics = [topic for text in asked.getlist("contentTopics") for topic in text.split(",") if topic]
+        if asked.get("statistics") == "true":
+            if topics:
+                raise RefusedError(400, "ask for contentTopics or for statistics=true, each on a stream of its own")
+            return StatisticsEvents(context, self._statistics)
+        if not topics or len(topics) > MAX_CONTENT_TOPICS:
+            raise RefusedError(
+                400, f"contentTopics names 1 to {MAX_CONTENT_TOPICS} content topics, with commas between"
+            )
+        shards = context.shards_of(topics, asked.get("pubsubTopic"))
+        wanted = frozenset((shard, topic) for topic, shard in shards.items())
+        last = request.headers.get("last-event-id") or asked.get("lastEventId") or ""
+        return MessageEvents(context, wanted, last)
 
 
-class ServerSentEvents(Response):
-    """An answer that lasts until the client disconnects or the server closes."""
+class MessageEvents(ServerSentEvents):
+    """The messages of some content topics, after those that the archive has since the last event id."""
 
     def __init__(self, context: RestContext, wanted: Collection[tuple[str, str]], last: str) -> None:
-        super().__init__()
-        self._context: Final = context
+        super().__init__(context)
         self._wanted: Final = wanted
         self._last: Final = last
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - what ASGI gives
-        """Send events until the client or the node ends the stream."""
-        context = self._context
-        context.event_streams += 1
-        live = context.node.distribution.listen(self._wants, max_bytes=EVENT_STREAM_BYTES)
-        ends = [asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(context.closing.wait())]
-        writing = asyncio.ensure_future(self._write(live, send))
+    async def _write(self, send: Send) -> None:
+        live = self._context.node.distribution.listen(self._wants, max_bytes=EVENT_STREAM_BYTES)
         try:
-            await asyncio.wait([*ends, writing], return_when=asyncio.FIRST_COMPLETED)
+            await begin(send)
+            await self._write_all(live, send)
         finally:
             live.close()
-            context.event_streams -= 1
-            for task in (*ends, writing):
-                task.cancel()
-            await asyncio.gather(*ends, writing, return_exceptions=True)
-        if context.closing.is_set():
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _write(self, live: Subscription[RoutedMessage], send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        await _chunk(send, RETRY)
+    async def _write_all(self, live: Subscription[RoutedMessage], send: Send) -> None:
         replayed = RecentHashes(_REPLAYED)
         if self._last:
             async for page in self._missed():
                 for message in page:
                     replayed.add(message.message_hash)
-                await _chunk(send, b"".join(_event(message) for message in page))
+                await chunk(send, b"".join(_event(message) for message in page))
             if not replayed and not await self._known():
-                await _chunk(send, _gap("the last event id is not known"))
+                await chunk(send, _gap("the last event id is not known"))
         dropped = 0
         while True:
             try:
                 async with asyncio.timeout(HEARTBEAT_S):
                     batch = await live.next_batch()
             except TimeoutError:
-                await _chunk(send, HEARTBEAT)
+                await chunk(send, HEARTBEAT)
                 continue
             if not batch:
                 return
             if live.dropped > dropped:
-                await _chunk(send, _gap(f"{live.dropped - dropped} messages were dropped: the reader is too slow"))
+                await chunk(send, _gap(f"{live.dropped - dropped} messages were dropped: the reader is too slow"))
                 dropped = live.dropped
             for message in batch:
                 if message.message_hash not in replayed:
-                    await _chunk(send, _event(message))
+                    await chunk(send, _event(message))
 
     async def _missed(self) -> AsyncIterator[tuple[RoutedMessage, ...]]:
         """Yield the messages that the archive has after the last event id, oldest first."""
@@ -144,15 +137,6 @@ class ServerSentEvents(Response):
 
     def _wants(self, message: RoutedMessage) -> bool:
         return (message.pubsub_topic, message.message.content_topic) in self._wanted
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        continue
-
-
-async def _chunk(send: Send, data: bytes) -> None:
-    await send({"type": "http.response.body", "body": data, "more_body": True})
 
 
 def _event(message: RoutedMessage) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fairway.service.node import ServiceNode
 from fairway.service.rest.answers import PlainText, answer
 from fairway.service.rest.context import RestContext
 
@@ -39,23 +40,7 @@ class HealthEndpoints:
 
     async def health(self, _: Request) -> Response:
         """Return the health of the node and of its protocols."""
-        status = self._context.node.status
-        ready = status.connected
-
-        def of(name: str, problem: str) -> dict[str, Any]:
-            return {name: READY} if ready else {name: NOT_READY, "desc": problem}
-
-        protocols = [
-            of("Relay", _NO_PEERS),
-            {"Rln Relay": NOT_MOUNTED},
-            of("Lightpush", _NO_RELAY),
-            of("Legacy Lightpush", _NO_RELAY),
-            of("Filter", _DEAF),
-            {"Store": READY if status.store else NOT_MOUNTED},
-            {"Legacy Store": NOT_MOUNTED},
-            *({name: NOT_MOUNTED} for name in _SERVED_ELSEWHERE),
-        ]
-        return answer({"nodeHealth": READY if ready else NOT_READY, "protocolsHealth": protocols})
+        return answer(health_of(self._context.node))
 
     async def info(self, _: Request) -> Response:
         """Return the addresses that the node listens on."""
@@ -64,3 +49,24 @@ class HealthEndpoints:
     async def version(self, _: Request) -> Response:
         """Return the name and version of the program."""
         return PlainText(f"fairway {metadata.version('fairway')}")
+
+
+def health_of(node: ServiceNode) -> dict[str, Any]:
+    """Return the health of a node and of its protocols."""
+    status = node.status
+    ready = status.connected
+
+    def of(name: str, problem: str) -> dict[str, Any]:
+        return {name: READY} if ready else {name: NOT_READY, "desc": problem}
+
+    protocols = [
+        of("Relay", _NO_PEERS),
+        {"Rln Relay": NOT_MOUNTED},
+        of("Lightpush", _NO_RELAY),
+        of("Legacy Lightpush", _NO_RELAY),
+        of("Filter", _DEAF),
+        {"Store": READY if status.store else NOT_MOUNTED},
+        {"Legacy Store": NOT_MOUNTED},
+        *({name: NOT_MOUNTED} for name in _SERVED_ELSEWHERE),
+    ]
+    return {"nodeHealth": READY if ready else NOT_READY, "protocolsHealth": protocols}

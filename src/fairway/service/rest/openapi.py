@@ -31,8 +31,9 @@ def _body(schema: Json) -> Json:
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
-def _path(name: str, description: str) -> Json:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": description}
+def _path(name: str, description: str, example: str) -> Json:
+    schema = {"type": "string", "example": example}
+    return {"name": name, "in": "path", "required": True, "schema": schema, "description": description}
 
 
 def _query(name: str, kind: str, description: str) -> Json:
@@ -55,9 +56,14 @@ _DONE: Final = _text("OK")
 _BAD: Final = _text("The request is invalid or refused; the text says why.")
 _UNKNOWN: Final = _text("Not subscribed.")
 _TOO_LONG: Final = _text("The body is too long.")
-_TOPICS: Final = _body(_array({"type": "string"}))
-_PUBSUB: Final = _path("pubsubTopic", "Percent-encoded, like %2Fwaku%2F2%2Frs%2F1%2F0.")
-_CONTENT: Final = _path("contentTopic", "Percent-encoded, like %2Fmyapp%2F1%2Froom%2Fproto.")
+_TOPICS: Final = _body(_array({"type": "string", "example": "/waku/2/rs/1/0"}))
+_CONTENT_TOPICS: Final = _body(_array({"type": "string", "example": "/myapp/1/room/proto"}))
+_ADDRESSES: Final = _body(_array({"type": "string", "example": "/ip4/192.0.2.7/tcp/60000/p2p/16Uiu2..."}))
+_PAGE: Final = {"200": {"description": "A page.", "content": {"text/html": {"schema": {"type": "string"}}}}}
+_PUBSUB: Final = _path("pubsubTopic", "Percent-encoded in the path, like %2Fwaku%2F2%2Frs%2F1%2F0.", "/waku/2/rs/1/0")
+_CONTENT: Final = _path(
+    "contentTopic", "Percent-encoded in the path, like %2Fmyapp%2F1%2Froom%2Fproto.", "/myapp/1/room/proto"
+)
 _CHANGED: Final = {"200": _DONE, "400": _BAD, "413": _TOO_LONG}
 _FILTERED: Final = {
     "200": _json(_ref("FilterAnswer")),
@@ -118,8 +124,10 @@ PATHS: Final[Json] = {
         ),
     },
     "/relay/v1/auto/subscriptions": {
-        "post": _operation("relay_auto_subscribe", "Subscribe to content topics", answers=_CHANGED, body=_TOPICS),
-        "delete": _operation("relay_auto_unsubscribe", "Unsubscribe", answers=_CHANGED, body=_TOPICS),
+        "post": _operation(
+            "relay_auto_subscribe", "Subscribe to content topics", answers=_CHANGED, body=_CONTENT_TOPICS
+        ),
+        "delete": _operation("relay_auto_unsubscribe", "Unsubscribe", answers=_CHANGED, body=_CONTENT_TOPICS),
     },
     "/relay/v1/auto/messages/{contentTopic}": {
         "get": _operation(
@@ -169,7 +177,7 @@ PATHS: Final[Json] = {
         "get": _operation(
             "filter_ping",
             "Ask whether there is a subscription",
-            parameters=[_path("requestId", "Repeated in the answer.")],
+            parameters=[_path("requestId", "Repeated in the answer.", "1")],
             answers={status: _FILTERED[status] for status in ("200", "404")},
         ),
     },
@@ -210,17 +218,22 @@ PATHS: Final[Json] = {
     },
     "/admin/v1/peers": {
         "get": _operation("admin_peers", "List the connected peers", answers={"200": _json(_array(_ref("Peer")))}),
-        "post": _operation("admin_connect", "Connect to the peers at multiaddrs", answers=_CHANGED, body=_TOPICS),
+        "post": _operation("admin_connect", "Connect to the peers at multiaddrs", answers=_CHANGED, body=_ADDRESSES),
     },
     "/events": {
         "get": _operation(
             "events_stream",
-            "Messages as they arrive: server-sent events",
+            "Messages as they arrive, or statistics: server-sent events",
             parameters=[
                 _query("contentTopics", "string", "Messages of any of these content topics, separated by commas."),
                 _query("pubsubTopic", "string", "Pubsub topic of the content topics; default: by autosharding."),
                 _query(
                     "lastEventId", "string", "The same as the header Last-Event-ID, for clients that cannot set it."
+                ),
+                _query(
+                    "statistics",
+                    "boolean",
+                    "true, without contentTopics: what the node does, every 2 s, in place of messages.",
                 ),
                 {
                     "name": "Last-Event-ID",
@@ -231,7 +244,8 @@ PATHS: Final[Json] = {
             ],
             answers={
                 "200": {
-                    "description": "Events `message` (data: an entry of a store page, id: its hash) and `gap`.",
+                    "description": "Events `message` (data: an entry of a store page, id: its hash) and `gap`, or "
+                    "`statistics`.",
                     "content": {"text/event-stream": {"schema": {"type": "string"}}},
                 },
                 "400": _BAD,
@@ -246,16 +260,16 @@ PATHS: Final[Json] = {
         "get": _operation("docs_openapi", "This document", answers={"200": _json({"type": "object"})}),
     },
     "/docs": {
-        "get": _operation(
-            "docs_page",
-            "This document for people",
-            answers={"200": {"description": "A page.", "content": {"text/html": {"schema": {"type": "string"}}}}},
-        ),
+        "get": _operation("docs_page", "This document for people, with a form to try each call", answers=_PAGE),
+    },
+    "/": {
+        "get": _operation("docs_operator", "The node at work, for people", answers=_PAGE),
     },
 }
 
 _TEXT: Final = {"type": "string"}
-_BASE64: Final = {"type": "string", "format": "byte"}
+_TOPIC: Final = {"type": "string", "example": "/myapp/1/room/proto"}
+_BASE64: Final = {"type": "string", "format": "byte", "example": "aGVsbG8="}
 _HASH: Final = {"type": "string", "pattern": "^0x[0-9a-f]{64}$"}
 _STATE: Final = {"type": "string", "enum": ["READY", "NOT_READY", "NOT_MOUNTED"]}
 
@@ -266,7 +280,7 @@ def _object(required: Json, optional: Json | None = None) -> Json:
 
 SCHEMAS: Final[Json] = {
     "Message": _object(
-        {"payload": _BASE64, "contentTopic": _TEXT},
+        {"payload": _BASE64, "contentTopic": _TOPIC},
         {
             "version": {"type": "integer", "minimum": 0},
             "timestamp": {"type": "integer", "format": "int64", "description": "Nanoseconds since the Unix epoch."},
@@ -278,7 +292,8 @@ SCHEMAS: Final[Json] = {
     "PushRequest": _object({"message": _ref("Message")}, {"pubsubTopic": _TEXT}),
     "PushAnswer": _object({}, {"relayPeerCount": {"type": "integer"}, "statusDesc": _TEXT}),
     "FilterRequest": _object(
-        {"requestId": _TEXT, "contentFilters": {"type": "array", "items": _TEXT, "minItems": 1}}, {"pubsubTopic": _TEXT}
+        {"requestId": _TEXT, "contentFilters": {"type": "array", "items": _TOPIC, "minItems": 1}},
+        {"pubsubTopic": _TEXT},
     ),
     "FilterAllRequest": _object({"requestId": _TEXT}),
     "FilterAnswer": _object({"requestId": _TEXT, "statusDesc": _TEXT}),

@@ -1,0 +1,141 @@
+"""The page ``/docs`` in a real browser: calls are tried, and shown as curl, which then does the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from browsing import SCREENS, launched, visited
+from fairway.service.rest.openapi import PATHS
+from nodes_in_threads import NodeInThread
+
+# What its tests share, a browser and a node, is made once.
+pytestmark = pytest.mark.xdist_group("pages")
+
+TOPIC = '/it\'s/1/<b onclick=x>room & "quotes"/proto'
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def served():
+    with NodeInThread() as served:
+        yield served
+
+
+def call(page: Any, operation: str) -> Any:
+    page.locator(f"#{operation} summary").click()
+    return page.locator(f"#{operation} form")
+
+
+def answer(form: Any, status: str) -> Any:
+    form.get_by_role("button", name="Send").click()
+    form.locator(".status", has_text=status).wait_for()
+    return form.locator(".answer pre")
+
+
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
+def test_the_page_fits_its_screen_with_every_call_open(browser, served, screen):
+    with visited(browser, f"{served.server.url}/docs", screen) as page:
+        page.evaluate("() => document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        assert page.locator("form[data-verb]").count() == sum(len(verbs) for verbs in PATHS.values())
+        assert page.evaluate("document.documentElement.scrollWidth") <= screen.width
+        unnamed = page.evaluate(
+            """() => [...document.querySelectorAll('input, textarea, button, form, pre[tabindex]')].filter((each) =>
+                !(each.labels && each.labels.length) && !each.getAttribute('aria-label') && !each.innerText &&
+                !each.closest('.answer')).map((each) => each.outerHTML.slice(0, 200))"""
+        )
+        assert unnamed == []
+
+
+def test_a_call_is_sent_and_its_answer_shown_and_curl_does_the_same(browser, served):
+    curl = shutil.which("curl")
+    with visited(browser, f"{served.server.url}/docs") as page:
+        for operation in ("relay_auto_subscribe", "relay_auto_publish"):
+            form = call(page, operation)
+            text = form.locator("textarea")
+            text.fill(text.input_value().replace('"/myapp/1/room/proto"', json.dumps(TOPIC)))
+            assert answer(form, "200").inner_text() == "OK"
+        if curl:
+            line = page.locator("#relay_auto_publish .curl").inner_text()
+            assert subprocess.run(["sh", "-c", f"{line} --silent"], capture_output=True, check=True).stdout == b"OK"
+        fetch = call(page, "relay_auto_messages")
+        fetch.get_by_label("contentTopic").fill(TOPIC)
+        line = fetch.locator(".curl").inner_text()
+        shown = answer(fetch, "200").inner_text()
+        assert {message["contentTopic"] for message in json.loads(shown)} == {TOPIC}
+        assert page.locator("pre b").count() == 0
+        if curl:
+            again = subprocess.run(["sh", "-c", f"{line} --silent"], capture_output=True, check=True).stdout
+            assert json.loads(again) == []  # the form has fetched them
+
+
+def test_parameters_get_into_the_address_and_an_error_is_shown_as_one(browser, served):
+    with visited(browser, f"{served.server.url}/docs", may_complain=True) as page:
+        form = call(page, "store_messages")
+        form.get_by_label("pageSize").fill("5")
+        form.get_by_label("contentTopics").fill("/a/1/b/c,/d/1/e&f=g/h")
+        curl = form.locator(".curl").inner_text()
+        assert curl.endswith("/store/v3/messages?contentTopics=%2Fa%2F1%2Fb%2Fc%2C%2Fd%2F1%2Fe%26f%3Dg%2Fh&pageSize=5'")
+        assert json.loads(answer(form, "200").inner_text())["statusCode"] == 200
+        form.get_by_label("cursor").fill("nonsense")
+        assert "non-hexadecimal" in answer(form, "400").inner_text()
+
+
+def test_big_numbers_keep_their_digits(browser, served):
+    stamp = "1760000000123456789"
+    with visited(browser, f"{served.server.url}/docs") as page:
+        form = call(page, "relay_auto_publish")
+        form.locator("textarea").fill(f'{{"payload": "AA==", "contentTopic": "/digits/1/a/b", "timestamp": {stamp}}}')
+        answer(form, "200")
+        form = call(page, "store_messages")
+        form.get_by_label("includeData").fill("true")
+        form.get_by_label("contentTopics").fill("/digits/1/a/b")
+        assert f'"timestamp": {stamp}' in answer(form, "200").inner_text()
+
+
+def test_a_stream_of_events_is_shown_as_it_comes_until_it_is_stopped(browser, served):
+    with visited(browser, f"{served.server.url}/docs", may_complain=True) as page:
+        form = call(page, "events_stream")
+        form.get_by_label("statistics").fill("true")
+        shown = answer(form, "200")
+        page.wait_for_function("(pre) => pre.textContent.includes('event: statistics')", arg=shown.element_handle())
+        assert form.locator(".curl").inner_text().startswith("curl -N ")
+        form.get_by_role("button", name="Stop").click()
+        form.locator(".status", has_text="stopped").wait_for()
+
+
+def test_a_token_is_sent_and_kept_nowhere_else(browser, served):
+    with visited(browser, f"{served.server.url}/docs") as page:
+        page.get_by_label("Bearer token").fill("a-secret")
+        form = call(page, "node_health")
+        with page.expect_request("**/health") as request:
+            answer(form, "200")
+        assert request.value.headers["authorization"] == "Bearer a-secret"
+        line = form.locator(".curl").inner_text()
+        assert line.endswith('-H "Authorization: Bearer $FAIRWAY_TOKEN"')
+        assert "a-secret" not in page.content()
+        assert page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
+        if curl := shutil.which("curl"):
+            shell = {**os.environ, "FAIRWAY_TOKEN": "a-secret"}
+            said = subprocess.run(["sh", "-c", f"{line} --silent -v"], capture_output=True, check=True, env=shell)
+            assert b"Authorization: Bearer a-secret" in said.stderr, curl
+        page.reload()
+        assert page.get_by_label("Bearer token").input_value() == ""
+
+
+def test_a_link_to_a_call_opens_it(browser, served):
+    with visited(browser, f"{served.server.url}/docs#lightpush_push") as page:
+        assert page.locator("#lightpush_push form").is_visible()
+        assert json.loads(page.locator("#lightpush_push textarea").input_value()) == {
+            "message": {"payload": "aGVsbG8=", "contentTopic": "/myapp/1/room/proto"}
+        }
