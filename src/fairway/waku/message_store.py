@@ -45,6 +45,16 @@ class MessageStore(ABC):
     def close(self) -> None:
         """Write what is queued, and close the store. Can be called twice."""
 
+    def __iter__(self) -> Iterator[RoutedMessage]:
+        """Yield all messages, oldest first."""
+        cursor: bytes | None = None
+        while True:
+            page = self.page(StoreQuery(), cursor, lambda _: True)
+            yield from page.messages
+            cursor = page.cursor
+            if cursor is None:
+                return
+
 
 def page_size(query: StoreQuery) -> int:
     """Return how many messages a page of the answer may have."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from fairway.service.archives import ArchiveStatistics, NodeArchive
+from fairway.waku.local.answers import FaultyAnswers
 from fairway.waku.local.faults import FaultDice
-from fairway.waku.local.lies import false_page
 from fairway.waku.message_store import MemoryMessageStore
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 
@@ -24,7 +23,7 @@ class TroubledArchive(NodeArchive):
         self._dice: Final = dice
         self._later: Final = later
         self._store: Final = MemoryMessageStore(max_messages=_MAX_MESSAGES, max_bytes=_MAX_BYTES)
-        self._cut_short: set[tuple[bool, bool]] = set()
+        self._answers: Final = FaultyAnswers(self._store, dice)
         self.missed = 0
         """Messages that it should have and has not."""
         self.stored = 0
@@ -34,13 +33,7 @@ class TroubledArchive(NodeArchive):
 
     def __iter__(self) -> Iterator[RoutedMessage]:
         """Yield all messages, oldest first."""
-        cursor: bytes | None = None
-        while True:
-            page = self._store.page(StoreQuery(), cursor, lambda _: True)
-            yield from page.messages
-            cursor = page.cursor
-            if cursor is None:
-                return
+        return iter(self._store)
 
     def has(self, message_hash: bytes) -> bool:
         """Return whether it has a message."""
@@ -61,27 +54,9 @@ class TroubledArchive(NodeArchive):
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of the answer to a query."""
         self.queries += 1
-        faults = self._dice.faults
-        if faults.store_page is not None:
-            query = replace(query, page_size=min(query.page_size, faults.store_page))
-        page = self._store.page(query, cursor, lambda _: True)
-        kind = (query.newest_first, bool(query.message_hashes))
-        if kind not in self._cut_short and self._dice.is_cut():
-            self._cut_short.add(kind)
-            kept = len(page.messages) // 2
-            messages = page.messages[len(page.messages) - kept :] if query.newest_first else page.messages[:kept]
-            return StorePage(messages=messages)
-        self._cut_short.discard(kind)
-        if not self._dice.is_false():
-            return page
-        self.belied += 1
-        return false_page(
-            page,
-            query,
-            cursor,
-            anything=lambda: self._store.page(StoreQuery(newest_first=True), None, lambda _: True).messages,
-            dice=self._dice.random,
-        )
+        page, is_false = self._answers.page(query, cursor, lambda _: True, asker="")
+        self.belied += is_false
+        return page
 
     async def statistics(self) -> ArchiveStatistics:
         """Return counts."""

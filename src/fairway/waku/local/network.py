@@ -26,8 +26,8 @@ from fairway.errors import ConfigurationError, StorageError, StoreQueryError
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.units import MS_PER_S, NS_PER_MS
 from fairway.waku.archive_store import ArchiveStore
+from fairway.waku.local.answers import FaultyAnswers
 from fairway.waku.local.faults import NO_FAULTS, FaultDice, NetworkFaults
-from fairway.waku.local.lies import false_page
 from fairway.waku.local.node import NO_ANSWER, REQUEST_TIMEOUT_S, LocalNode
 from fairway.waku.local.partition import Partition
 from fairway.waku.message_store import MemoryMessageStore, MessageStore
@@ -109,10 +109,9 @@ class LocalNetwork:
             if archive is None
             else ArchiveStore(archive)
         )
+        self._answers: Final = FaultyAnswers(self._store, self._dice)
         self._partition: Partition | None = None
         self._uplinks: dict[str, float] = {}
-        self._cut_short: set[tuple[str, bool, bool]] = set()
-        """Nodes whose last answer from the store to a kind of query ended before its end."""
         self._nodes: dict[str, LocalNode] = {}
         self._joined = 0
         self._counts: dict[str, int] = asdict(NetworkStatistics())
@@ -195,13 +194,7 @@ class LocalNetwork:
 
     def stored(self) -> Iterator[RoutedMessage]:
         """Yield all messages of the store, oldest first."""
-        cursor: bytes | None = None
-        while True:
-            page = self._store.page(StoreQuery(), cursor, lambda _: True)
-            yield from page.messages
-            cursor = page.cursor
-            if cursor is None:
-                return
+        return iter(self._store)
 
     def close(self) -> None:
         """Close all nodes and the store. Can be called twice."""
@@ -257,31 +250,14 @@ class LocalNetwork:
         if not self._dice.is_answered():
             self._counts["queries_failed"] += 1
             raise StoreQueryError("the query or its answer was lost; ask again")
-        if self.faults.store_page is not None:
-            query = replace(query, page_size=min(query.page_size, self.faults.store_page))
         try:
-            page = self._store.page(query, cursor, visible)
+            page, is_false = self._answers.page(query, cursor, visible, asker.name)
         except StoreQueryError:
             self._counts["queries_failed"] += 1
             raise
-        kind = (asker.name, query.newest_first, bool(query.message_hashes))
-        if kind not in self._cut_short and self._dice.is_cut():
-            self._cut_short.add(kind)
-            kept = len(page.messages) // 2
-            messages = page.messages[len(page.messages) - kept :] if query.newest_first else page.messages[:kept]
-            return StorePage(messages=messages)
-        self._cut_short.discard(kind)
-        if not self._dice.is_false():
-            return page
-        self._counts["queries_belied"] += 1
-        page = false_page(
-            page,
-            query,
-            cursor,
-            anything=lambda: self._store.page(StoreQuery(newest_first=True), None, visible).messages,
-            dice=self._dice.random,
-        )
-        asker.belied += sum(not message.is_genuine for message in page.messages)
+        if is_false:
+            self._counts["queries_belied"] += 1
+            asker.belied += sum(not message.is_genuine for message in page.messages)
         return page
 
     def quota_of(self, node: LocalNode) -> NodeQuota | None:
