@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import defaultdict
 
@@ -22,6 +23,7 @@ from fairway.pipeline.exchange import (
     Bucket,
     Cut,
     Cutter,
+    begin_task,
     bucketed,
     cut,
     filtered,
@@ -289,3 +291,16 @@ def test_a_stage_sees_all_rows_of_a_key_in_one_bucket(spark):
         expected[channel, name] += number
     assert len(told) == len(expected)
     assert {(row.channel, row.id): row.number_sum for row in told} == expected
+
+
+@pytest.mark.spark
+def test_a_worker_leaves_its_code_out_of_the_search_for_garbage_and_another_program_does_not(spark):
+    def frozen(batches):
+        begin_task()
+        yield from (pa.RecordBatch.from_pydict({"objects": [gc.get_freeze_count()]}) for _ in batches)
+
+    before = gc.get_freeze_count()
+    begin_task()
+    assert gc.get_freeze_count() == before
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(frozen, "objects bigint").collect()
+    assert row.objects > 1_000

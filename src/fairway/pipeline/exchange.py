@@ -11,6 +11,7 @@ The functions over batches need no Spark; they are for ``mapInArrow``.
 
 from __future__ import annotations
 
+import gc
 import json
 import mmap
 import os
@@ -25,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
@@ -57,6 +59,17 @@ _STREAM_END_BYTES: Final = 8
 Batches = Iterator[pa.RecordBatch]
 BatchMapper = Callable[[Batches], Batches]
 """What Spark's ``mapInArrow`` takes."""
+
+
+def begin_task() -> None:
+    """Prepare a worker process for a task of Spark's. Tasks share the cores already, so Arrow gets one.
+
+    Spark searches a worker for garbage after each task. What is there when a task begins is code and a few constants;
+    frozen, it is left out. In any other process, such as a program that calls a stage itself, nothing is frozen.
+    """
+    pa.set_cpu_count(1)
+    if TaskContext.get() is not None:
+        gc.freeze()
 
 
 def note(**told: Any) -> pa.RecordBatch:

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.codes import NOTHING, ranked
-from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, filtered, gathered, note
+from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchanged, filtered, gathered, note
 from fairway.pipeline.run.ranges import Place, range_of, split_channels
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.table_files import TableFiles
@@ -148,7 +148,7 @@ class Hearing:
         return found
 
     def _hear(self, batches: Batches) -> Batches:
-        pa.set_cpu_count(1)
+        begin_task()
         bucket = gathered(batches)
         yield from bucket.notes
         if not bucket.tables:

@@ -34,6 +34,7 @@ from fairway.pipeline.exchange import (
     Batches,
     BatchMapper,
     Cutter,
+    begin_task,
     exchanged,
     gathered,
     note,
@@ -111,7 +112,7 @@ class Ingesting:
 
     def cut_by_hash(self, batches: Batches) -> Batches:
         """Cut messages as sources give them (``waku_messages``) by their hash, into blobs of the kind ``waku``."""
-        pa.set_cpu_count(1)
+        begin_task()
         cutter = Cutter("waku", self.buckets)
         for batch in batches:
             table = pa.Table.from_batches([batch])
@@ -120,14 +121,14 @@ class Ingesting:
 
     def decode_bucket(self, batches: Batches) -> Batches:
         """Write the messages of a bucket, each once; yield those of SDS as blobs, segments apart."""
-        pa.set_cpu_count(1)
+        begin_task()
         bucket = gathered(batches, spill_bytes=self.spill_bytes)
         if bucket.tables:
             yield from self._decode(bucket.number, each_once(bucket.tables["waku"], piece_bytes=self.piece_bytes))
 
     def decode_alone(self, batches: Batches) -> Batches:
         """Do the same with messages as a source gives them, of which none comes twice."""
-        pa.set_cpu_count(1)
+        begin_task()
         context = TaskContext.get()
         yield from self._decode(0 if context is None else context.partitionId(), map(as_one_copy, _together(batches)))
 
@@ -193,7 +194,7 @@ class Ingesting:
 
     def sight(self, batches: Batches) -> Batches:
         """Write the SDS messages of a bucket with the numbers of their copies, and what is forged."""
-        pa.set_cpu_count(1)
+        begin_task()
         bucket = gathered(batches, spill_bytes=self.spill_bytes)
         yield from bucket.notes
         if not bucket.tables:

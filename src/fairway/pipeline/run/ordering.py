@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, filtered, gathered
+from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchanged, filtered, gathered
 from fairway.pipeline.run.hearing import SplitChannel
 from fairway.pipeline.run.ranges import FIRST_CLOCK, Place, range_of
 from fairway.pipeline.run.shares import shared_out
@@ -134,7 +134,7 @@ class Ordering:
                 yield "absent", own, np.full(own.num_rows, number, np.uint16)
 
     def _order(self, batches: Batches) -> Batches:
-        pa.set_cpu_count(1)
+        begin_task()
         bucket = gathered(batches)
         yield from bucket.notes
         if not bucket.tables:

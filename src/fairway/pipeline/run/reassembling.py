@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.bucket_keys import BucketKeys
-from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, filtered, gathered
+from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchanged, filtered, gathered
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.table_files import RowGroup, TableFiles
 from fairway.pipeline.stages.delivered import incomplete_sets
@@ -58,7 +58,7 @@ class Reassembling:
         yield from cutter.close()
 
     def _reassemble(self, batches: Batches) -> Batches:
-        pa.set_cpu_count(1)
+        begin_task()
         bucket = gathered(batches)
         yield from bucket.notes
         others: dict[str, list[pa.Table]] = {"incomplete": [], "computed_segments": []}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import BLOBS, Batches
+from fairway.pipeline.exchange import BLOBS, Batches, begin_task
 
 Item = TypeVar("Item")
 
@@ -19,7 +18,7 @@ def shared_out(
     """Return what ``work`` makes of items in that many tasks, as rows of `BLOBS`; each task has about as many items."""
 
     def work_on(numbers: Batches) -> Batches:
-        pa.set_cpu_count(1)
+        begin_task()
         for batch in numbers:
             for number in batch.column("id").to_pylist():
                 yield from work(items[number::tasks])

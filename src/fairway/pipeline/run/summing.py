@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.pipeline.bucket_keys import BucketKeys
-from fairway.pipeline.exchange import BLOBS, Batches, Bucket, Cutter, exchanged, gathered, note
+from fairway.pipeline.exchange import BLOBS, Batches, Bucket, Cutter, begin_task, exchanged, gathered, note
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.stages.bandwidth import BANDWIDTH_INPUT, added_bytes, bytes_by_part
@@ -122,7 +122,7 @@ class Summing:
         yield from cutter.close()
 
     def _by_sender(self, batches: Batches) -> Batches:
-        pa.set_cpu_count(1)
+        begin_task()
         bucket = gathered(batches)
         yield from bucket.notes
         sums, latencies = added_sums(bucket.table("sums", SUMS)), bucket.table("latencies", LATENCIES)
@@ -143,7 +143,7 @@ class Summing:
             yield "store_completeness", completeness(bucket.tables["held"])
 
     def _by_channel(self, batches: Batches) -> Batches:
-        pa.set_cpu_count(1)
+        begin_task()
         bucket = gathered(batches)
         yield from bucket.notes
         if bucket.tables:
