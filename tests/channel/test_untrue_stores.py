@@ -28,13 +28,13 @@ class ChosenLies(LocalNetwork):
 
     def __init__(self, lie, answers):
         super().__init__()
-        self._lie, self._answers = lie, set(answers)
+        self._lie, self._false = lie, set(answers)
         self.asked = 0
 
     def answer(self, asker, query, cursor):
         page = super().answer(asker, query, cursor)
         self.asked += 1
-        if self.asked not in self._answers:
+        if self.asked not in self._false:
             return page
         lie, dice = self._lie, random.Random(self.asked)
         setattr(dice, "choice", lambda _: lie)  # noqa: B010 - a method, which no assignment may replace
