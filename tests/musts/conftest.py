@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from fairway.errors import RlnError
 from fairway.events import MessageReceived
 from fairway.options import Profile, ReliableChannelOptions
-from fairway.protocol.effects import Effect, Emit, Persist, Publish, Purpose, QueryStore
+from fairway.protocol.effects import Effect, Emit, Persist, Prove, Publish, Purpose, QueryStore
 from fairway.protocol.encryption import Encryption
+from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.stack import Stack
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsMessage
 from fairway.wire.waku_message import WakuMessage
@@ -40,6 +42,7 @@ class Member:
     def __init__(self, room: Room, name: str, options: ReliableChannelOptions | None, **more: Any) -> None:
         self.room, self.name, self.options, self.more = room, name, options or ReliableChannelOptions(), more
         self.encryption: Encryption | None = more.get("encryption")
+        self.rln: RlnProofProvider | None = self.more.pop("rln", None)
         self.online = True
         self.effects: list[Effect] = []
         self.rows: dict[tuple[str, str], Any] = {}
@@ -48,7 +51,16 @@ class Member:
 
     def _begin(self) -> None:
         seed = f"{self.name}/{next(self.room.lives)}".encode().ljust(16, b".")
-        self.stack = Stack("harbour", self.name, TOPIC, self.options, now_ms=self.room.now_ms, seed=seed, **self.more)
+        self.stack = Stack(
+            "harbour",
+            self.name,
+            TOPIC,
+            self.options,
+            now_ms=self.room.now_ms,
+            seed=seed,
+            proves=self.rln is not None,
+            **self.more,
+        )
 
     def restart(self, **changed: Any) -> None:
         """End, and begin again with what is durable."""
@@ -93,8 +105,18 @@ class Member:
             self.effects.append(effect)
             if isinstance(effect, Persist):
                 self._keep(effect.changes)
+            elif isinstance(effect, Prove):
+                self._prove(effect)
             elif isinstance(effect, Publish):
                 self.room.published(self, effect)
+
+    def _prove(self, wanted: Prove) -> None:
+        assert self.rln is not None
+        try:
+            proof: bytes | RlnError | None = self.rln.generate_proof(wanted.signal, wanted.at_ms)
+        except RlnError as error:
+            proof = error
+        self._do(self.stack.proven(wanted.token, proof, self.room.now_ms))
 
     def answer(self, publication: Publish, **answer: Any) -> None:
         self._do(self.stack.published(publication.token, self.room.now_ms, **answer))

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from fairway.errors import RlnError
 from fairway.events import MessageReceived
 from fairway.options import RateLimitConfig, ReliableChannelOptions
-from fairway.protocol.effects import AwaitCipher, Change, Emit, Persist, Publish, Purpose, QueryStore
+from fairway.protocol.effects import AwaitCipher, Change, Emit, Persist, Prove, Publish, Purpose, QueryStore
 from fairway.protocol.ratelimit import Quota
 from fairway.protocol.stack import Stack
 
@@ -38,8 +39,13 @@ class Peer:
             now_ms=now_ms,
             seed=f"{name}/{life}".encode(),
             encryption=encryption,
-            rln=rln,
+            proves=rln is not None,
         )
+        self.unproven = deque()
+        self.proves_at_once = True
+        """Whether each proof that is asked for is there at once; otherwise the test calls `prove`."""
+        if rln is not None:
+            self.stack.set_provider_quota(rln.epoch_quota(now_ms), now_ms)
         if rows is None:
             self.rows = {}
             self.keep(self.stack.snapshot())
@@ -62,12 +68,26 @@ class Peer:
         for effect in effects:
             if isinstance(effect, Persist):
                 self.keep(effect.changes)
+            elif isinstance(effect, Prove):
+                self.unproven.append(effect)
             elif isinstance(effect, Publish):
                 self.unanswered.append(effect)
             elif isinstance(effect, QueryStore) and effect.message_hashes:
                 self.unanswered_queries.append(effect)
         self.effects += effects
+        if self.proves_at_once:
+            while self.unproven:
+                self.prove()
         return effects
+
+    def prove(self):
+        """Have the proof made that was asked for first, as a shell does."""
+        wanted = self.unproven.popleft()
+        try:
+            proof = self.rln.generate_proof(wanted.signal, wanted.at_ms)
+        except RlnError as error:
+            proof = error
+        return self.do(self.stack.proven(wanted.token, proof, self.now_ms))
 
     def send(self, payload=b"hello", **wanted):
         accepted = self.stack.send(payload, self.now_ms, **wanted)

@@ -285,33 +285,6 @@ def test_an_ephemeral_message_that_finds_the_budget_exhausted_is_dropped_as_such
     assert [event.reason for event in alice.events(EphemeralMessageDropped)] == [DropReason.RATE_LIMIT_REACHED]
 
 
-class WrongProofs:
-    """A provider whose proofs are none: a text, or something to await."""
-
-    def __init__(self, proof):
-        self.proof = proof
-
-    def epoch_quota(self, now_ms):
-        return None
-
-    def generate_proof(self, signal, now_ms):
-        return self.proof()
-
-
-async def _awaited_proof():
-    return b"proof"
-
-
-@pytest.mark.parametrize("proof", [lambda: "text", lambda: 12, object, _awaited_proof])
-def test_a_proof_of_a_wrong_type_ends_the_send_with_an_event_and_raises_nothing(peer, proof):
-    alice = peer(rln=WrongProofs(proof))
-    alice.send(b"hello")
-    [error] = alice.events(MessageSendError)
-    assert error.reason is SendErrorReason.RLN_PROOF_FAILED
-    assert "not bytes or None" in error.detail
-    assert len(alice.events(DeliveryError)) == 1
-
-
 @pytest.mark.parametrize("profile", Profile)
 def test_an_ephemeral_message_is_delivered_at_once_and_neither_cited_nor_waited_for(peer, profile):
     options = ReliableChannelOptions(profile=profile)
@@ -376,10 +349,9 @@ def test_the_providers_quota_holds_without_any_configured_one(peer):
     assert len(alice.events(MessageQueued)) == 1
 
 
-@pytest.mark.parametrize("error", [RlnErrorKind.NOT_READY, RlnErrorKind.TRANSIENT, OSError("prover crashed")])
-def test_a_proof_that_cannot_be_had_yet_is_tried_again_and_nothing_is_lost_or_reordered(peer, error):
-    errors = [RlnError(error) if isinstance(error, RlnErrorKind) else error] * 3
-    alice, bob = peer("alice", limited(2), rln=FailingProvider(*errors)), peer("bob")
+@pytest.mark.parametrize("kind", [RlnErrorKind.NOT_READY, RlnErrorKind.TRANSIENT])
+def test_a_proof_that_cannot_be_had_yet_is_tried_again_and_nothing_is_lost(peer, kind):
+    alice, bob = peer("alice", limited(2), rln=FailingProvider(*[RlnError(kind)] * 3)), peer("bob")
     alice.send(b"one")
     alice.send(b"two")
     assert not alice.published()
@@ -411,14 +383,74 @@ def test_a_proof_that_never_comes_is_a_send_error_and_then_one_delivery_error(pe
     assert not alice.events(MessageSending)
 
 
-def test_a_provider_that_cannot_tell_its_quota_does_not_stop_the_channel(peer):
-    class Silent(FailingProvider):
-        def epoch_quota(self, now_ms):
-            raise RlnError(RlnErrorKind.NOT_READY)
+def test_while_proofs_are_made_others_are_sent_and_no_more_are_asked_for_than_the_node_takes(peer):
+    options = ReliableChannelOptions(sync_min_interval_ms=0, max_concurrent_publishes=3)
+    alice = peer(options=options, rln=StrictRlnProvider(rate_limit=100, epoch_ms=EPOCH_MS))
+    alice.proves_at_once = False
+    for number in range(5):
+        alice.send(b"%d" % number)
+    assert len(alice.unproven) == 3
+    alice.prove()
+    assert (len(alice.unanswered), len(alice.unproven)) == (1, 2)
+    alice.answer(*alice.unanswered)
+    assert (len(alice.unanswered), len(alice.unproven)) == (0, 3)
+    while alice.unproven:
+        alice.prove()
+        alice.answer()
+    assert len(alice.content()) == 5
+    stamps = [publication.message.timestamp_ns for publication in alice.content()]
+    assert stamps == sorted(set(stamps))
+    alice.check_rows()
 
-    alice = peer(rln=Silent())
+
+def test_a_crash_before_the_proof_sends_the_message_newly_stamped_and_proven(peer):
+    provider = StrictRlnProvider(rate_limit=100, epoch_ms=EPOCH_MS)
+    alice = peer(rln=provider)
+    alice.proves_at_once = False
     alice.send(b"hello")
+    [wanted] = alice.unproven
+    provider.generate_proof(wanted.signal, wanted.at_ms)  # the id is used, and the proof is lost
+    alice = alice.restart()
+    [publication] = alice.content()
+    validator = RlnTestValidator(rate_limit=100, epoch_ms=EPOCH_MS)
+    message = publication.message
+    signal = rln_signal(message.payload, message.content_topic, message.timestamp_ns)
+    assert signal != wanted.signal
+    assert validator.validate(message.rate_limit_proof, signal, alice.now_ms) is ProofVerdict.VALID
+
+
+def test_a_proof_that_never_comes_is_asked_for_again_after_a_minute(peer):
+    alice = peer(rln=StrictRlnProvider(rate_limit=100, epoch_ms=EPOCH_MS))
+    alice.proves_at_once = False
+    alice.send(b"hello")
+    forgotten = alice.unproven.popleft()
+    alice.pass_time(59_000)
+    assert not alice.published()
+    alice.proves_at_once = True
+    alice.pass_time(3_000)
     assert len(alice.content()) == 1
+    alice.do(alice.stack.proven(forgotten.token, b"late", alice.now_ms))
+    assert len(alice.content()) == 1
+
+
+def test_a_proof_that_comes_in_the_next_epoch_and_says_exhausted_does_not_end_that_one(peer):
+    alice = peer(rln=FailingProvider(RlnError(RlnErrorKind.BUDGET_EXHAUSTED)))
+    alice.proves_at_once = False
+    alice.send(b"hello")
+    begins = next_epoch(alice.now_ms)
+    alice.now_ms = begins + 1
+    alice.prove()
+    alice.prove()
+    assert len(alice.content()) == 1
+
+
+def test_an_ephemeral_message_is_dropped_when_its_proof_comes_to_nothing_later(peer):
+    alice = peer(options=limited(2), rln=FailingProvider(RlnError(RlnErrorKind.TRANSIENT)))
+    alice.proves_at_once = False
+    alice.send_ephemeral()
+    assert not alice.events(EphemeralMessageDropped)
+    alice.prove()
+    assert [event.reason for event in alice.events(EphemeralMessageDropped)] == [DropReason.NOT_READY]
 
 
 def test_a_full_queue_turns_retries_away_and_they_come_again(peer):

@@ -42,8 +42,8 @@ def create_reliable_channel(
     participant: it SHOULD be unique, and the same in every run. An ``encoder`` and a ``decoder`` can replace
     ``content_topic`` and ``encryption``. ``options`` can be a mapping, such as one from JSON. ``store`` is the path of
     the file that keeps the state over restarts, or a `ChannelStore`; without it the state is in memory only. ``rln``
-    provides rate limit proofs, ``clock`` returns Unix milliseconds. The first listeners get all events from the start
-    on.
+    provides rate limit proofs, by default that of the node; ``clock`` returns Unix milliseconds. The first listeners
+    get all events from the start on.
 
     Raises `ConfigurationError` for arguments that cannot work, a `StorageError` if the store cannot be used, and
     `NodeUnavailableError` if the node is closed.

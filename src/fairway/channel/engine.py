@@ -16,6 +16,7 @@ from typing import Final
 from fairway.channel.clock import Clock
 from fairway.channel.commit_queue import CommitQueue
 from fairway.channel.inbox import Delivered, Inbox
+from fairway.channel.proving import ProofMaker
 from fairway.channel.publishing import Publisher
 from fairway.channel.retrieving import Retriever
 from fairway.events import (
@@ -29,8 +30,9 @@ from fairway.events import (
     MessageSetAside,
     NodeStatusChanged,
 )
-from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Publish, QueryStore
+from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Prove, Publish, QueryStore
 from fairway.protocol.incoming.retrieval import QueryBudget
+from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import ChannelStore, SendOutcome, StoredRequest, TracePoint, Write
 from fairway.visible import visible
@@ -52,7 +54,7 @@ _CLOCK_READ_MS: Final = 50_000
 
 _LOG: Final = logging.getLogger("fairway.channel.node")
 
-Outward = Publish | QueryStore | AwaitCipher | Event | Delivered
+Outward = Prove | Publish | QueryStore | AwaitCipher | Event | Delivered
 
 
 class Engine:
@@ -66,6 +68,7 @@ class Engine:
         clock: Clock,
         inbox: Inbox,
         *,
+        rln: RlnProofProvider | None = None,
         tell: Callable[[Event, Delivered | None], None],
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -74,6 +77,16 @@ class Engine:
         self._pubsub_topic = autoshard(stack.content_topic, options.cluster_id, options.shard_count)
         self.commits: CommitQueue[Outward] = CommitQueue(store, self._release, self._fail)
         self.publisher = Publisher(node, options.max_concurrent_publishes, self._published)
+        self.proofs = (
+            None
+            if rln is None
+            else ProofMaker(
+                rln,
+                clock,
+                proven=lambda token, proof: self._enter(lambda now_ms: stack.proven(token, proof, now_ms)),
+                learned=lambda quota: self._enter(lambda now_ms: stack.set_provider_quota(quota, now_ms)),
+            )
+        )
         self.retriever = Retriever(
             node,
             stack.content_topic,
@@ -123,6 +136,9 @@ class Engine:
         self._see_node(self._node.status)
         for work in (self._watch_node(), self._take_in(self.subscription), self.retriever.run()):
             self._tasks.spawn(work)
+        if self.proofs is not None:
+            self._tasks.spawn(self.proofs.run())
+            self._tasks.spawn(self.proofs.watch_quota())
 
     async def stop(self) -> None:
         """Stop all tasks; writes under way complete."""
@@ -152,6 +168,9 @@ class Engine:
             try:
                 async with asyncio.timeout(_GOODBYE_S):
                     await self._processed()
+                    if self.proofs is not None:
+                        await self.proofs.idle()
+                        await self.commits.passed()
                     await self.publisher.idle()
             except TimeoutError:
                 # Their senders retry, and are acknowledged after the next start.
@@ -230,9 +249,11 @@ class Engine:
             case Delivered():
                 self._inbox.put(item)
                 self._tell(item.message, item)
-            case Publish() | QueryStore() if not self._is_running:
+            case Prove() | Publish() | QueryStore() if not self._is_running:
                 # The state is stored: the next start sends and queries again.
                 return
+            case Prove():
+                self._prove(item)
             case Publish():
                 self.publisher.put(item)
             case QueryStore():
@@ -241,6 +262,10 @@ class Engine:
                 self._await_cipher(item)
             case _:
                 self._tell(item, None)
+
+    def _prove(self, item: Prove) -> None:
+        if self.proofs is not None:
+            self.proofs.put(item)
 
     def _tell_now(self, event: Event) -> None:
         self.carry_out((Emit(event=event),))

@@ -86,7 +86,7 @@ class ReliableChannel:
         self._node = node
         self._store = store
         self._encryption = encryption
-        self._rln = rln
+        self._rln = node.rln if rln is None else rln
         self._clock = clock or steady_clock()
         self._listeners = Listeners(self._unclaimed)
         self._receipts = ReceiptBook(store)
@@ -137,6 +137,7 @@ class ReliableChannel:
                     self._store,
                     self._clock,
                     self._inbox,
+                    rln=self._rln,
                     tell=self._tell,
                     failed=self._fail,
                 )
@@ -378,7 +379,7 @@ class ReliableChannel:
             now_ms=self._clock(),
             seed=environment().random_bytes(_SEED_BYTES),
             encryption=self._encryption,
-            rln=self._rln,
+            proves=self._rln is not None,
             membership=_MEMBERSHIPS.setdefault(self._node, Membership()),
         )
 

@@ -2,8 +2,8 @@
 
 Every operation of the stack returns a tuple of effects, to be carried out in order. `Persist` always comes first, so
 that whatever leaves was counted and recorded before it left. None of them needs an answer at once; the answers that
-some have are calls on the stack (`Stack.published`, `Stack.cipher_done`, and `Stack.receive_stored` for what a store
-query finds).
+some have are calls on the stack (`Stack.published`, `Stack.proven`, `Stack.cipher_done`, and `Stack.receive_stored` for
+what a store query finds).
 
 Inside the protocol each function that has effects returns them as a list of its own, and its caller joins the lists:
 effects stand in the order of the calls.
@@ -45,6 +45,17 @@ class Persist:
     """Make these changes durable before anything that follows."""
 
     changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prove:
+    """Prove that a transmission is within the RLN rate limit, and call `Stack.proven` with the token."""
+
+    token: int
+    signal: bytes
+    """What the proof is about (`fairway.protocol.ratelimit.rln_signal`)."""
+    at_ms: int
+    """Time in Unix milliseconds, whose epoch the proof is for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +116,7 @@ class Emit:
     event: Event
 
 
-Effect = Persist | Publish | QueryStore | AwaitCipher | Emit
+Effect = Persist | Prove | Publish | QueryStore | AwaitCipher | Emit
 
 
 def emit(*events: Event) -> list[Effect]:

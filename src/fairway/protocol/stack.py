@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from fairway.errors import EmptyPayloadError
+from fairway.errors import EmptyPayloadError, RlnError, RlnErrorKind
 from fairway.events import ChannelStatus, Event, StatusChanged
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, NodeAnswer, Persist, QueryStore, emit
@@ -41,7 +41,7 @@ from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_n
 from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.sending import Leaving, Sending
 from fairway.protocol.outgoing.sync_timer import SyncTimer
-from fairway.protocol.ratelimit import Membership, NoProof, RlnProofProvider
+from fairway.protocol.ratelimit import EpochQuota, Membership
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.outcomes import Refused
 from fairway.protocol.segmentation.segmenter import Segmenter
@@ -50,6 +50,7 @@ from fairway.protocol.statistics import Gap, StackStatistics, Tally
 from fairway.wire.waku_message import WakuMessage
 
 _NO_ANSWER: Final = NodeAnswer(accepted=False, detail="the node did not answer")
+_NO_PROOF: Final = RlnError(RlnErrorKind.TRANSIENT, "no proof came")
 
 
 class Accepted(NamedTuple):
@@ -75,10 +76,12 @@ class Stack:
         now_ms: int,
         seed: bytes,
         encryption: Encryption | None = None,
-        rln: RlnProofProvider | None = None,
+        proves: bool = False,
         membership: Membership | None = None,
     ) -> None:
         """Make a channel without a past.
+
+        With ``proves`` an RLN proof is asked for with each transmission (`Prove`).
 
         ``membership`` is what it shares with the other channels of its node: the count against the rate limit and the
         pace at which the node takes messages. Without one it is alone.
@@ -111,7 +114,7 @@ class Stack:
             segmenter=segmenter,
             ciphering=ciphering,
             waku_version=waku_version_of(encryption),
-            rln=rln or NoProof(),
+            proves=proves,
             membership=membership,
             journal=journal,
             tally=tally,
@@ -249,6 +252,15 @@ class Stack:
                 effects = self._receiving.not_decrypted()
         return self._finish(effects + self._leave(now_ms), now_ms)
 
+    def proven(self, token: int, proof: bytes | RlnError | None, now_ms: int) -> tuple[Effect, ...]:
+        """Take the proof that a `Prove` asked for, or why there is none; None: nothing is to be proven now.
+
+        NOT_READY and TRANSIENT: it is tried again after a second, newly stamped. BUDGET_EXHAUSTED: it waits for the
+        next epoch. PERMANENT: it is given up with an event. An ephemeral message is dropped for all of them.
+        """
+        effects = self._sending.proven(token, proof, now_ms)
+        return self._finish(effects + self._leave(now_ms), now_ms)
+
     def published(
         self,
         token: int,
@@ -276,6 +288,8 @@ class Stack:
             if sweep_at is not None and sweep_at <= now_ms:
                 self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
                 effects += self._receiving.process(self.sds.sweep_incoming(now_ms), now_ms)
+            for token in self._sending.outbound.unproven(now_ms):
+                effects += self._sending.proven(token, _NO_PROOF, now_ms)
             for token in self._sending.outbound.unanswered(now_ms):
                 effects += self._sending.answered(token, _NO_ANSWER, now_ms)
             effects += self._answer_repairs(now_ms)
@@ -341,6 +355,11 @@ class Stack:
     ) -> tuple[Effect, ...]:
         """Take the rate limit that the node told; it tightens the configured one and never loosens it."""
         self._sending.outbound.set_node_quota(limit, epoch_ms, remaining, now_ms)
+        return self._finish(self._leave(now_ms), now_ms)
+
+    def set_provider_quota(self, quota: EpochQuota | None, now_ms: int) -> tuple[Effect, ...]:
+        """Take the quota of the RLN membership, which counts what all its channels and programs send."""
+        self._sending.outbound.set_provider_quota(quota, now_ms)
         return self._finish(self._leave(now_ms), now_ms)
 
     def next_deadline(self) -> int | None:

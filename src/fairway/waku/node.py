@@ -17,6 +17,7 @@ from typing import Self
 
 from fairway.errors import ConfigurationError
 from fairway.events import NodeHealth as NodeHealth  # noqa: PLC0414 - part of this interface, too
+from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.waku.subscription import Subscription
 from fairway.wire.lightpush import ClientAction, client_action
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
@@ -157,6 +158,11 @@ class WakuNode(ABC):
     @abstractmethod
     def quota(self) -> NodeQuota | None:
         """The rate limit of this node, or None if it has none or does not know it."""
+
+    @property
+    def rln(self) -> RlnProofProvider | None:
+        """The RLN membership of this node, which proves what its channels send; None if it has none."""
+        return None
 
     @abstractmethod
     async def send(self, message: RoutedMessage) -> SendResult:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import RlnError, RlnErrorKind
-from fairway.protocol.ratelimit import NoProof, RlnProofProvider, rln_signal
+from fairway.protocol.ratelimit import RlnProofProvider, rln_signal
 from rln_testing import (
     PROOF_BYTES,
     ProofVerdict,
@@ -31,20 +31,8 @@ def test_a_negative_timestamp_is_written_as_two_s_complement():
     assert rln_signal(b"", "", -2) == b"\xfe" + b"\xff" * 7
 
 
-@pytest.mark.parametrize(
-    "provider",
-    [
-        NoProof(),
-        StrictRlnProvider(rate_limit=1, epoch_ms=EPOCH_MS),
-    ],
-)
-def test_every_provider_has_the_interface(provider):
-    assert isinstance(provider, RlnProofProvider)
-
-
-def test_without_rln_there_is_no_quota_and_no_proof():
-    assert NoProof().epoch_quota(0) is None
-    assert NoProof().generate_proof(b"signal", 0) is None
+def test_the_provider_of_the_tests_has_the_interface():
+    assert isinstance(StrictRlnProvider(rate_limit=1, epoch_ms=EPOCH_MS), RlnProofProvider)
 
 
 def test_the_strict_provider_fails_as_it_is_told_and_uses_no_number_up_for_it():

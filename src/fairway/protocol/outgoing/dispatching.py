@@ -1,15 +1,17 @@
 """The last two steps out: rate limit, then dispatch.
 
 What arrives here is encrypted already. It waits in the rate limit manager until it may leave; then it is stamped,
-proven, encoded once, and those very bytes are hashed and handed out. A WakuMessage is stamped no earlier than that,
-because relays refuse old timestamps and an RLN proof is bound to the timestamp (17/WAKU2-RLN-RELAY). So no more is
-handed out than the node can have in its hands at once; what the node does not take comes back to its place in the
-queue, goes again before what comes after it, and is stamped anew.
+proven where the network asks for RLN proofs, encoded once, and those very bytes are hashed and handed out. A
+WakuMessage is stamped no earlier than that, because relays refuse old timestamps and a proof is bound to the timestamp
+(17/WAKU2-RLN-RELAY). So no more is being proven and handed out than the node can have in its hands at once; what the
+node does not take comes back to its place in the queue, goes again before what comes after it, and is stamped anew.
+
+A proof takes time and a durable count of message ids. So it is asked for with a `Prove` effect, and what it is for
+waits for `Outbound.proven`; meanwhile other transmissions are proven and sent.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -17,7 +19,7 @@ from typing import Final, NamedTuple
 from fairway.errors import FairwayError, RlnError, RlnErrorKind
 from fairway.events import SendErrorReason
 from fairway.options import ReliableChannelOptions
-from fairway.protocol.effects import Publish, Purpose
+from fairway.protocol.effects import Prove, Publish, Purpose
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.ratelimit import (
     Admission,
@@ -26,7 +28,6 @@ from fairway.protocol.ratelimit import (
     Placement,
     Priority,
     RateLimitManager,
-    RlnProofProvider,
     Upstream,
     rln_signal,
 )
@@ -39,7 +40,7 @@ STAMP: Final = "stamp"
 
 _PROOF_RETRY_MS: Final = 1_000
 _ANSWERED_WITHIN_MS: Final = 60_000
-"""A transmission without an answer for so long counts as one that the node did not take."""
+"""A transmission without an answer for so long counts as one that the node did not take, or that got no proof."""
 _PASSED_OVER: Final = 3
 """How often a transmission is refused, while others are taken, before it makes way for them."""
 
@@ -62,6 +63,8 @@ class Transmission:
     """Whether it begins a message; drafts of LIP-173 charged only that."""
     ephemeral: tuple[str, str] | None = None
     """Request id and message id of an ephemeral message, which nothing else remembers."""
+    admitted_ms: int = 0
+    """When the rate limit counted an ephemeral message."""
     passed_over: int = 0
     """How often the node refused it while it took others."""
     refused_at_count: int | None = None
@@ -95,6 +98,17 @@ class InFlight(NamedTuple):
         return self.transmission.ephemeral
 
 
+class Stamped(NamedTuple):
+    """What was stamped and perhaps waits for its proof."""
+
+    transmission: Transmission
+    stamp_ns: int
+    admission: Admission[Transmission] | None
+    """None for an ephemeral message."""
+    mark: int
+    since_ms: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsendable:
     """A transmission that will never leave, and why."""
@@ -112,12 +126,16 @@ class Outbound:
         content_topic: str,
         options: ReliableChannelOptions,
         waku_version: int,
-        rln: RlnProofProvider,
         journal: Journal,
         membership: Membership | None = None,
         upstream: Callable[[], Upstream] = Upstream,
+        *,
+        proves: bool = False,
     ) -> None:
-        """``membership`` is what the channels of a node share; ``upstream`` tells of content that waits above."""
+        """``membership`` is what the channels of a node share; ``upstream`` tells of content that waits above.
+
+        With ``proves`` an RLN proof is asked for with each transmission.
+        """
         self.limiter: RateLimitManager[Transmission] = RateLimitManager(
             options.rate_limit,
             on_change=lambda _: journal.touch(RATE_LIMIT, ""),
@@ -132,14 +150,16 @@ class Outbound:
         self._max_bytes = options.max_wire_message_bytes
         self._meta = options.profile.marker
         self.waku_version = waku_version
-        self._rln = rln
+        self._proves = proves
         self._journal = journal
         self._last_stamp_ns = 0
         self._not_before_ms = 0
         self._token = 0
         self._in_flight: dict[int, InFlight] = {}
+        self._being_proven: dict[int, Stamped] = {}
         self._handed_out: dict[tuple[str, bool], int] = {}
-        """How many transmissions of a message are in flight, by SDS id and whether it answers a repair request."""
+        """How many transmissions of a message are being proven or in flight, by SDS id and whether it answers a repair
+        request."""
         self._done = 0
         self._least_overhead = len(encode_waku_message(self._message(b"", stamp=1)))
 
@@ -171,30 +191,42 @@ class Outbound:
         """Return whether the network can never take this payload, whatever the rest of the WakuMessage is."""
         return self._least_overhead + len(encrypted) > self._max_bytes
 
-    def dispatch(self, now_ms: int) -> list[Publish | Unsendable]:
+    def dispatch(self, now_ms: int) -> list[Prove | Publish | Unsendable]:
         """Return everything that may leave now, in order, and what can never leave."""
-        outcomes: list[Publish | Unsendable] = []
+        outcomes: list[Prove | Publish | Unsendable] = []
         if not self.connected or now_ms < self._not_before_ms:
             return outcomes
-        self._learn_quota(now_ms)
-        while len(self._in_flight) < self._max_in_flight and (admission := self.limiter.admit(now_ms)) is not None:
-            outcome = self._stamp(admission.item, now_ms, admission)
-            if isinstance(outcome, RlnError):
-                if outcome.kind is not RlnErrorKind.PERMANENT:
-                    self._wait_for_proofs(admission, outcome.kind, now_ms)
-                    break
-                outcome = Unsendable(
-                    transmission=admission.item, reason=SendErrorReason.RLN_PROOF_FAILED, detail=str(outcome)
-                )
-            outcomes.append(outcome)
+        while self._node_has_room and (admission := self.limiter.admit(now_ms)) is not None:
+            outcomes.append(self._stamp(admission.item, now_ms, admission))
         return outcomes
+
+    def proven(self, token: int) -> Stamped | None:
+        """Return what waits for the proof with a token, and do not wait any more."""
+        stamped = self._being_proven.pop(token, None)
+        if stamped is not None:
+            self._is_back(stamped.transmission)
+        return stamped
+
+    def not_proven(self, stamped: Stamped, error: RlnError, now_ms: int) -> Unsendable | None:
+        """Put back what got no proof, to be tried again when one may be had; return what never will get one."""
+        if error.kind is RlnErrorKind.PERMANENT:
+            return Unsendable(
+                transmission=stamped.transmission, reason=SendErrorReason.RLN_PROOF_FAILED, detail=str(error)
+            )
+        if stamped.admission is not None:
+            self.limiter.put_back(stamped.admission)
+        if error.kind is RlnErrorKind.BUDGET_EXHAUSTED:
+            self.limiter.exhaust(stamped.since_ms)  # of the epoch that was asked for, which may have ended
+        elif stamped.admission is not None:
+            self._not_before_ms = now_ms + _PROOF_RETRY_MS
+        return None
 
     def has_room_for_content(self, now_ms: int) -> bool:
         """Return whether content from upstream would leave at once."""
         return (
             self.connected
             and now_ms >= self._not_before_ms
-            and len(self._in_flight) < self._max_in_flight
+            and self._node_has_room
             and self.limiter.has_room_for_content(now_ms)
         )
 
@@ -205,12 +237,12 @@ class Outbound:
 
     def claim(self, now_ms: int) -> None:
         """Tell the other channels of the node whether something here waits for what they share."""
-        if self.connected and len(self._in_flight) < self._max_in_flight:
+        if self.connected and self._node_has_room:
             self.limiter.claim(now_ms)
         else:
             self.limiter.claim_nothing()
 
-    def dispatch_ephemeral(self, transmission: Transmission, now_ms: int) -> Publish | Unsendable | RlnError:
+    def dispatch_ephemeral(self, transmission: Transmission, now_ms: int) -> Prove | Publish | Unsendable:
         """Return an ephemeral message for sending at once; it was admitted, and never waits."""
         return self._stamp(transmission, now_ms)
 
@@ -218,10 +250,7 @@ class Outbound:
         """Return what was handed out under a token, and forget it."""
         in_flight = self._in_flight.pop(token, None)
         if in_flight is not None:
-            key = _key_of(in_flight.transmission)
-            self._handed_out[key] -= 1
-            if not self._handed_out[key]:
-                del self._handed_out[key]
+            self._is_back(in_flight.transmission)
         return in_flight
 
     def answered_for_good(self, now_ms: int) -> None:
@@ -257,6 +286,16 @@ class Outbound:
         """Take the rate limit of the node; it tightens the configured one and never loosens it."""
         self.limiter.set_node_quota(limit, epoch_ms, remaining, now_ms)
 
+    def set_provider_quota(self, quota: EpochQuota | None, now_ms: int) -> None:
+        """Take the quota of the RLN membership; None if it named none."""
+        self.limiter.set_provider_quota(quota, now_ms)
+
+    def unproven(self, now_ms: int) -> list[int]:
+        """Return the tokens of transmissions that have waited for a proof for far too long."""
+        return [
+            token for token, sent in self._being_proven.items() if not 0 <= now_ms - sent.since_ms < _ANSWERED_WITHIN_MS
+        ]
+
     def unanswered(self, now_ms: int) -> list[int]:
         """Return the tokens of transmissions that have no answer for far too long."""
         return [
@@ -268,7 +307,8 @@ class Outbound:
         if not self.connected:
             return None
         times = [sent.since_ms + _ANSWERED_WITHIN_MS for sent in self._in_flight.values()]
-        if len(self._in_flight) < self._max_in_flight and (ready_at := self._ready_at(now_ms)) is not None:
+        times += [stamped.since_ms + _ANSWERED_WITHIN_MS for stamped in self._being_proven.values()]
+        if self._node_has_room and (ready_at := self._ready_at(now_ms)) is not None:
             times.append(ready_at)
         return min(times, default=None)
 
@@ -292,31 +332,19 @@ class Outbound:
         at_ms = self.limiter.next_send_at(now_ms) if self.connected else None
         return None if at_ms is None else max(at_ms, self._not_before_ms)
 
-    def _learn_quota(self, now_ms: int) -> None:
-        try:
-            quota = self._rln.epoch_quota(now_ms)
-        except Exception:  # noqa: BLE001 - a provider may fail in any way, and then what it told before stays in force
-            return
-        if quota is None or isinstance(quota, EpochQuota):
-            self.limiter.set_provider_quota(quota, now_ms)
+    @property
+    def _node_has_room(self) -> bool:
+        return len(self._in_flight) + len(self._being_proven) < self._max_in_flight
 
-    def _prove(self, signal: bytes, now_ms: int) -> bytes | None:
-        try:
-            proof: object = self._rln.generate_proof(signal, now_ms)
-        except RlnError:
-            raise
-        except Exception as cause:
-            # Whatever ails a provider, the message was accepted and must not get lost with it.
-            raise RlnError(RlnErrorKind.TRANSIENT, f"the provider raised {type(cause).__name__}") from cause
-        if proof is None or isinstance(proof, bytes):
-            return proof
-        if inspect.iscoroutine(proof):
-            proof.close()
-        raise RlnError(
-            RlnErrorKind.PERMANENT,
-            f"generate_proof returned {type(proof).__name__}, not bytes or None: a proof is bound to the moment of "
-            "sending and must be returned, not awaited",
-        )
+    def _is_out(self, transmission: Transmission) -> None:
+        key = _key_of(transmission)
+        self._handed_out[key] = self._handed_out.get(key, 0) + 1
+
+    def _is_back(self, transmission: Transmission) -> None:
+        key = _key_of(transmission)
+        self._handed_out[key] -= 1
+        if not self._handed_out[key]:
+            del self._handed_out[key]
 
     def _message(
         self, payload: bytes, stamp: int, proof: bytes | None = None, *, ephemeral: bool = False
@@ -333,7 +361,7 @@ class Outbound:
 
     def _stamp(
         self, transmission: Transmission, now_ms: int, admission: Admission[Transmission] | None = None
-    ) -> Publish | Unsendable | RlnError:
+    ) -> Prove | Publish | Unsendable:
         stamp = now_ms * NS_PER_MS
         if self._last_stamp_ns // NS_PER_MS == now_ms:
             # Two messages never share a timestamp: relays take equal messages for one.
@@ -343,12 +371,22 @@ class Outbound:
         except OverflowError:
             detail = f"no message holds the timestamp {stamp} ns: is the clock in milliseconds?"
             return Unsendable(transmission=transmission, reason=SendErrorReason.ENCODING_FAILED, detail=detail)
-        try:
-            proof = self._prove(signal, now_ms)
-        except RlnError as error:
-            return error
+        self._last_stamp_ns = stamp
+        self._token += 1
+        self._journal.touch(STAMP, "")
+        mark = self.limiter.pace.spend(now_ms)
+        stamped = Stamped(transmission, stamp, admission, mark, now_ms)
+        if not self._proves:
+            return self.hand_out(self._token, stamped, None, now_ms)
+        self._being_proven[self._token] = stamped
+        self._is_out(transmission)
+        return Prove(token=self._token, signal=signal, at_ms=now_ms)
+
+    def hand_out(self, token: int, stamped: Stamped, proof: bytes | None, now_ms: int) -> Publish | Unsendable:
+        """Encode and hand out what was stamped; ``proof`` None: without one."""
+        transmission = stamped.transmission
         is_ephemeral = transmission.purpose is Purpose.EPHEMERAL
-        message = self._message(transmission.payload, stamp, proof, ephemeral=is_ephemeral)
+        message = self._message(transmission.payload, stamped.stamp_ns, proof, ephemeral=is_ephemeral)
         try:
             encoded = encode_waku_message(message)
             digest = message_hash(self.pubsub_topic, message)
@@ -357,15 +395,10 @@ class Outbound:
         if len(encoded) > self._max_bytes:
             detail = f"{len(encoded)} bytes encoded, the network takes at most {self._max_bytes}"
             return Unsendable(transmission=transmission, reason=SendErrorReason.MESSAGE_TOO_LARGE, detail=detail)
-        self._last_stamp_ns = stamp
-        self._token += 1
-        self._journal.touch(STAMP, "")
-        mark = self.limiter.pace.spend(now_ms)
-        self._in_flight[self._token] = InFlight(transmission, digest, admission, mark, now_ms)
-        key = _key_of(transmission)
-        self._handed_out[key] = self._handed_out.get(key, 0) + 1
+        self._in_flight[token] = InFlight(transmission, digest, stamped.admission, stamped.mark, now_ms)
+        self._is_out(transmission)
         return Publish(
-            token=self._token,
+            token=token,
             purpose=transmission.purpose,
             pubsub_topic=self.pubsub_topic,
             message=message,
@@ -373,13 +406,6 @@ class Outbound:
             message_hash=digest,
             sds_id=transmission.sds_id,
         )
-
-    def _wait_for_proofs(self, admission: Admission[Transmission], kind: RlnErrorKind, now_ms: int) -> None:
-        self.limiter.put_back(admission)
-        if kind is RlnErrorKind.BUDGET_EXHAUSTED:
-            self.limiter.exhaust(now_ms)
-        else:
-            self._not_before_ms = now_ms + _PROOF_RETRY_MS
 
 
 def _key_of(transmission: Transmission) -> tuple[str, bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from fairway.errors import EmptyPayloadError, EncryptionError, MessageTooLargeError, RlnError, RlnErrorKind
+from fairway.errors import EmptyPayloadError, EncryptionError, MessageTooLargeError, RlnErrorKind
 from fairway.events import (
     ChunkInfo,
     DropReason,
@@ -19,9 +19,9 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.options import ReliableChannelOptions
-from fairway.protocol.effects import Effect, NodeAnswer, Publish, Purpose, emit
+from fairway.protocol.effects import Effect, NodeAnswer, Prove, Publish, Purpose, emit
 from fairway.protocol.encryption.ciphering import Ciphering
-from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Transmission
+from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Transmission, Unsendable
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.statistics import Tally
@@ -107,20 +107,32 @@ class EphemeralSending:
 
     def dispatch(self, leaving: LeavingEphemeral, encrypted: bytes, now_ms: int) -> list[Effect]:
         """Hand out something that is encrypted; it was admitted, and never waits."""
-        limiter, ids = self._outbound.limiter, leaving.ids
-        outcome = self._outbound.dispatch_ephemeral(
-            Transmission(purpose=Purpose.EPHEMERAL, sds_id=leaving.sds_id, payload=encrypted, ephemeral=ids), now_ms
+        transmission = Transmission(
+            purpose=Purpose.EPHEMERAL,
+            sds_id=leaving.sds_id,
+            payload=encrypted,
+            ephemeral=leaving.ids,
+            admitted_ms=leaving.admitted_ms,
         )
+        outcome = self._outbound.dispatch_ephemeral(transmission, now_ms)
+        return [outcome] if isinstance(outcome, Prove) else self.handed_out(outcome)
+
+    def handed_out(self, outcome: Publish | Unsendable) -> list[Effect]:
+        """Hand out something that is proven, or say why that cannot be."""
         if isinstance(outcome, Publish):
             self._tally.sent(outcome.purpose, len(outcome.encoded))
             return [outcome]
-        if isinstance(outcome, RlnError):
-            if outcome.kind is RlnErrorKind.BUDGET_EXHAUSTED:
-                limiter.exhaust(now_ms)
-            limiter.refund_ephemeral(leaving.admitted_ms)
-            return self._dropped(ids, _DROPPED.get(outcome.kind, DropReason.NOT_READY), now_ms)
-        limiter.refund_ephemeral(leaving.admitted_ms)
-        return _failed(ids, outcome.reason, outcome.detail)
+        sent = outcome.transmission
+        self._refund(sent)
+        return _failed(sent.ephemeral, outcome.reason, outcome.detail) if sent.ephemeral else []
+
+    def not_proven(self, sent: Transmission, kind: RlnErrorKind, now_ms: int) -> list[Effect]:
+        """Drop what got no proof."""
+        self._refund(sent)
+        return self._dropped(sent.ephemeral, _DROPPED.get(kind, DropReason.NOT_READY), now_ms) if sent.ephemeral else []
+
+    def _refund(self, sent: Transmission) -> None:
+        self._outbound.limiter.refund_ephemeral(sent.admitted_ms)
 
     def answered(self, in_flight: InFlight, answer: NodeAnswer, now_ms: int) -> list[Effect]:
         """Tell what the node said."""

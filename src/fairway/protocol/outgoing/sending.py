@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from fairway.errors import ConfigurationError, EncryptionError, FairwayError
+from fairway.errors import ConfigurationError, EncryptionError, FairwayError, RlnError
 from fairway.events import Limit, MessageDelivered, MessageQueued, MessageSending, SendErrorReason
 from fairway.options import IdRule, ReliableChannelOptions
-from fairway.protocol.effects import Effect, Emit, NodeAnswer, Publish, Purpose, QueryStore, emit
+from fairway.protocol.effects import Effect, Emit, NodeAnswer, Prove, Publish, Purpose, QueryStore, emit
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
@@ -28,7 +28,7 @@ from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_i
 from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.segment_life import UNDER_WAY, SegmentState, SegmentStep
 from fairway.protocol.outgoing.want_more import EndedRequest, EndedRequests, WantMore
-from fairway.protocol.ratelimit import NOTHING_WAITS, Membership, Priority, RlnProofProvider, Upstream
+from fairway.protocol.ratelimit import NOTHING_WAITS, Membership, Priority, Upstream
 from fairway.protocol.sds.acknowledgements import Acknowledged, Review
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.segmenter import OutgoingSegment, Segmenter
@@ -68,7 +68,7 @@ class Sending:
         segmenter: Segmenter,
         ciphering: Ciphering,
         waku_version: int,
-        rln: RlnProofProvider,
+        proves: bool,
         membership: Membership | None,
         journal: Journal,
         tally: Tally,
@@ -81,7 +81,13 @@ class Sending:
         self.requests = Requests(journal)
         self.outbox = Outbox(journal)
         self.outbound = Outbound(
-            content_topic, options, waku_version, rln, journal, membership, upstream=self._waits_above
+            content_topic,
+            options,
+            waku_version,
+            journal,
+            membership,
+            upstream=self._waits_above,
+            proves=proves,
         )
         self.ephemeral = EphemeralSending(options, segmenter, sds, self.outbound, ciphering, tally)
         self._ended = EndedRequests()
@@ -241,8 +247,25 @@ class Sending:
         """Hand out everything that may leave now."""
         effects: list[Effect] = []
         for outcome in self.outbound.dispatch(now_ms):
-            effects += self._publish(outcome) if isinstance(outcome, Publish) else self._not_sendable(outcome, now_ms)
+            effects += [outcome] if isinstance(outcome, Prove) else self._handed_out(outcome, now_ms)
         return effects
+
+    def proven(self, token: int, proof: bytes | RlnError | None, now_ms: int) -> list[Effect]:
+        """Hand out what waited for a proof, or let it wait again."""
+        stamped = self.outbound.proven(token)
+        if stamped is None:
+            return []
+        is_ephemeral = stamped.transmission.ephemeral is not None
+        if not isinstance(proof, RlnError):
+            outcome = self.outbound.hand_out(token, stamped, proof, now_ms)
+            return self.ephemeral.handed_out(outcome) if is_ephemeral else self._handed_out(outcome, now_ms)
+        unsendable = self.outbound.not_proven(stamped, proof, now_ms)
+        if is_ephemeral:
+            return self.ephemeral.not_proven(stamped.transmission, proof.kind, now_ms)
+        return [] if unsendable is None else self._not_sendable(unsendable, now_ms)
+
+    def _handed_out(self, outcome: Publish | Unsendable, now_ms: int) -> list[Effect]:
+        return self._publish(outcome) if isinstance(outcome, Publish) else self._not_sendable(outcome, now_ms)
 
     def sync(self, now_ms: int) -> Leaving | list[Effect]:
         """Return a sync message, if there is anything to say; it replaces one that waits in the queue."""

@@ -23,7 +23,7 @@ from fairway.protocol.ratelimit.manager import (
 from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.ratelimit.pace import Pace
 from fairway.protocol.ratelimit.quota import EpochQuota, Quota, QuotaSource, QuotaState, Share, Verdict
-from fairway.protocol.ratelimit.rln import NoProof, RlnProofProvider, rln_signal
+from fairway.protocol.ratelimit.rln import RlnProofProvider, rln_signal
 from fairway.protocol.ratelimit.waiting import Priority
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "EpochCounter",
     "EpochQuota",
     "Membership",
-    "NoProof",
     "Pace",
     "Placement",
     "Priority",

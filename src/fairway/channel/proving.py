@@ -1,0 +1,86 @@
+"""`ProofMaker`: has the RLN proofs made that the protocol asks for, one after the other, on the thread of the provider.
+
+While one message is being proven, others are being sent. Proofs are made in the order in which they were asked for, so
+that messages leave in their order, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from fairway.channel.clock import Clock
+from fairway.errors import RlnError
+from fairway.protocol.effects import Prove
+from fairway.protocol.ratelimit import EpochQuota, RlnProofProvider
+from fairway.waku.proving import proof_of, quota_of
+
+QUOTA_S: Final = 10.0
+"""Interval between two questions for the quota, of which other programs with the same membership use a part."""
+
+_LOG: Final = logging.getLogger("fairway.channel.rln")
+
+
+class ProofMaker:
+    """Makes the proofs of one channel while `run` runs, and asks for the quota while `watch_quota` runs."""
+
+    def __init__(
+        self,
+        provider: RlnProofProvider,
+        clock: Clock,
+        *,
+        proven: Callable[[int, bytes | RlnError | None], None],
+        learned: Callable[[EpochQuota | None], None],
+    ) -> None:
+        """``proven`` gets the token of a `Prove` with its proof, or why there is none; ``learned`` gets each quota."""
+        self._provider = provider
+        self._clock = clock
+        self._proven = proven
+        self._learned = learned
+        self._waiting: deque[Prove] = deque()
+        self._arrived = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def put(self, wanted: Prove) -> None:
+        """Have a proof made."""
+        self._waiting.append(wanted)
+        self._idle.clear()
+        self._arrived.set()
+
+    async def idle(self) -> None:
+        """Wait until all proofs are made."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Make proofs until cancelled. One that is being made then is not sent, and its message id is lost."""
+        while True:
+            while self._waiting:
+                wanted = self._waiting.popleft()
+                self._proven(wanted.token, await self._made(wanted))
+            self._arrived.clear()
+            self._idle.set()
+            await self._arrived.wait()
+
+    async def watch_quota(self) -> None:
+        """Ask for the quota now and again, until cancelled."""
+        told = ""
+        while True:
+            try:
+                self._learned(await quota_of(self._provider, self._clock()))
+                told = ""
+            except RlnError as error:
+                # What was told before stays in force.
+                if str(error) != told:
+                    told = str(error)
+                    _LOG.warning("no RLN quota is known now: %s", told)
+            await asyncio.sleep(QUOTA_S)
+
+    async def _made(self, wanted: Prove) -> bytes | RlnError | None:
+        try:
+            return await proof_of(self._provider, wanted.signal, wanted.at_ms)
+        except RlnError as error:
+            return error
