@@ -135,6 +135,9 @@ if TYPE_CHECKING:
     from fairway.protocol.statistics import (
         Gap,
     )
+    from fairway.rln.membership import (
+        RlnMembership,
+    )
     from fairway.service.node import (
         ServiceNode,
     )
@@ -236,6 +239,7 @@ __all__ = [
     "RestNodeOptions",
     "RlnError",
     "RlnErrorKind",
+    "RlnMembership",
     "RlnProofProvider",
     "SdsConfig",
     "SegmentError",
@@ -296,6 +300,7 @@ _LAZY: Final = {
         "get_public_key",
     ),
     "fairway.protocol.ratelimit": ("RlnProofProvider",),
+    "fairway.rln.membership": ("RlnMembership",),
     "fairway.service.node": ("ServiceNode",),
     "fairway.service.options": ("ServiceOptions",),
     "fairway.waku.connect": ("connect",),

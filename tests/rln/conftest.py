@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
+from contextlib import AsyncExitStack
 from importlib.util import find_spec
 
 import pytest
 
 from fairway.rln.identity import Identity
+from fairway.rln.membership import RlnMembership
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.proving import CircuitProver, CircuitVerifier, RlnMember
 from fairway.rln.validation import ProofValidator
+from fairway.service.node import ServiceNode
+from fairway.service.options import ServiceOptions
+from fairway.service.proof_gate import ProofGate
+from fairway.waku.light import LightNode, LightOptions
+from fairway.waku.node import RoutedMessage
+from fairway.wire.waku_message import WakuMessage
+from patience import PATIENCE_S, run
 
 
 @pytest.fixture(scope="session")
@@ -62,3 +72,63 @@ def verifier(compiled) -> CircuitVerifier:
 @pytest.fixture
 def validator(group, verifier) -> ProofValidator:
     return ProofValidator(group.network, group.roots, verifier)
+
+
+class Harbour:
+    """A network that asks for proofs: its group, memberships in it, and nodes that verify."""
+
+    shard = "/waku/2/rs/16/0"
+    topic = "/fairway-test/1/room/proto"
+    limit = 1_000
+
+    def __init__(self, folder, identities):
+        self.folder, self.identities = folder, identities
+        self.group = folder / "group.json"
+        made = MembershipFile.create(self.group)
+        for identity in identities:
+            made.register(identity.commitment, self.limit)
+        self.exits = AsyncExitStack()
+
+    async def node(self, *peers, record=None, rln=None, **changes):
+        """A service node that asks for proofs."""
+        gate = ProofGate(MembershipFile(self.group), record=record)
+        options = self._options(*peers, **changes)
+        return await self.exits.enter_async_context(await ServiceNode.start(options, gate=gate, rln=rln))
+
+    async def careless_node(self, *peers):
+        """A service node of the same network that verifies nothing."""
+        return await self.exits.enter_async_context(await ServiceNode.start(self._options(*peers)))
+
+    def _options(self, *peers, **changes):
+        given = {"cluster_id": 16, "shards": (0,), "shard_count": 1, "request_rate": None, **changes}
+        return ServiceOptions(peers=tuple(map(str, peers)), **given)
+
+    def membership(self, number, name="ids"):
+        """One of the identities, as a program holds it; one program at a time."""
+        membership = RlnMembership.open(
+            self.identities[number], self.group, self.folder / f"{name}-{number}.db", never_used=True
+        )
+        self.exits.callback(membership.close)
+        return membership
+
+    async def client(self, node, rln=None, **options):
+        given = LightOptions(presence_first_s=0.5, request_timeout_s=PATIENCE_S, **options)
+        return await self.exits.enter_async_context(await LightNode.start([node.addresses[0]], given, rln=rln))
+
+    def message(self, payload=b"hello", *, topic=topic, **fields):
+        fields = {"timestamp_ns": time.time_ns(), **fields}
+        return RoutedMessage.of(self.shard, WakuMessage(payload=payload, content_topic=topic, **fields))
+
+    def run(self, work):
+        """Run a coroutine function's work, and close all that was opened."""
+
+        async def whole():
+            async with self.exits:
+                return await work()
+
+        return run(whole())
+
+
+@pytest.fixture
+def harbour(tmp_path, identities) -> Harbour:
+    return Harbour(tmp_path, identities)

@@ -24,6 +24,7 @@ _LISTENING: Final[dict[str, Any]] = {"rich_help_panel": "Where it is reached"}
 _PORT: Final[dict[str, Any]] = {**_LISTENING, "metavar": "PORT", "min": 0, "max": 65535, "show_default": "any free one"}
 _NETWORK: Final[dict[str, Any]] = {"rich_help_panel": "The network"}
 _ARCHIVE: Final[dict[str, Any]] = {"rich_help_panel": "The archive"}
+_RLN: Final[dict[str, Any]] = {"rich_help_panel": "Rate limits that members prove (RLN)"}
 _LIMITS: Final[dict[str, Any]] = {"rich_help_panel": "Limits and tests"}
 
 
@@ -144,6 +145,15 @@ def command(
             **_ARCHIVE, metavar="SIZE", help="Largest size of the archive: 500MB, 20GB.", show_default="no limit"
         ),
     ] = None,
+    rln: Annotated[
+        Path | None,
+        typer.Option(
+            **_RLN,
+            metavar="FILE",
+            help="Group whose members may send: relay and serve only messages with a proof of membership.",
+            show_default="no proofs are asked for",
+        ),
+    ] = None,
     requests_per_second: Annotated[
         float,
         typer.Option(
@@ -216,6 +226,7 @@ def command(
         rest=None if no_rest else rest,
         key=key,
         state=kept,
+        rln=rln,
         until_stdin_closes=until_stdin_closes,
         as_json=as_json,
     )

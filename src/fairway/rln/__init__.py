@@ -9,5 +9,6 @@ neither who it is nor which id it uses. Two messages under one id give the secre
 - `tree` is the Merkle tree of a group and the roots that are accepted, `membership_file` a group in a file.
 - `proof` is a proof on the wire, `proving` makes and verifies it.
 - `message_ids` sees to it that no id proves two signals, `signing` proves the signals of a membership.
+- `membership` is what a program gives to its node, so that what it sends has proofs.
 - `nullifiers` notices double signals, `validation` judges messages.
 """

@@ -10,7 +10,6 @@ sends a message again unchanged, because it missed the answer, gives nothing awa
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,6 +19,7 @@ from fairway.rln.epochs import RlnNetwork
 from fairway.rln.nullifiers import DoubleSignal, NullifierLog
 from fairway.rln.proof import SignalProof
 from fairway.rln.proving import Verifier
+from fairway.rln.tree import RootWindow
 from fairway.wire.waku_message import WakuMessage
 
 
@@ -42,6 +42,8 @@ class ProofFault(Enum):
     """The same message was admitted before."""
     DOUBLE_SIGNAL = "double-signal"
     """Another message was admitted under the same message id."""
+    NOT_VERIFIED = "not-verified"
+    """So many proofs wait for verification that this one was not verified."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ class ProofValidator:
     def __init__(
         self,
         network: RlnNetwork,
-        roots: Container[bytes],
+        roots: RootWindow,
         verifier: Verifier,
         log: NullifierLog | None = None,
     ) -> None:

@@ -1,7 +1,8 @@
 """`ServiceNode`: relay, light push, filter and store for other nodes, and a `WakuNode` for the program it runs in.
 
 A message enters by relay, light push, the REST API or the program itself. It goes once into the archive, to matching
-filter subscribers, to the program's subscriptions and, unless it came by relay, to the relay peers.
+filter subscribers, to the program's subscriptions and, unless it came by relay, to the relay peers. In a network with
+RLN all of them pass a `ProofGate` first; the node adds proofs only to what its own program sends.
 
 A message is handled once while `SeenMessages` remembers it. No request of a peer stops the node. When
 `ServiceNode.close` returns, all its tasks have ended and the archive is on disk.
@@ -19,11 +20,13 @@ from typing import Final, Self
 
 from fairway.environment import monotonic_s, time_ns
 from fairway.errors import NodeUnavailableError, StoreQueryError
+from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.service.archives import NodeArchive
 from fairway.service.distribution import Distribution
 from fairway.service.filter_pusher import FilterPusher
 from fairway.service.open_archive import open_archive
 from fairway.service.options import ServiceOptions
+from fairway.service.proof_gate import ProofGate
 from fairway.waku.discovery.node_record import Capability, NodeRecord
 from fairway.waku.discovery.peer_finder import PeerFinder
 from fairway.waku.discovery.peer_memory import PeerMemory
@@ -48,6 +51,7 @@ from fairway.waku.protocols.relay import Relay
 from fairway.waku.protocols.request_limiter import RequestLimiter
 from fairway.waku.protocols.rules import Refusal
 from fairway.waku.protocols.store_service import StoreService
+from fairway.waku.proving import with_proof
 from fairway.waku.status_board import WatchedNode
 from fairway.waku.subscription import Subscription
 from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
@@ -67,6 +71,7 @@ _EXCHANGE_STREAMS: Final = 64
 _SWEEP_S: Final = 30.0
 _METADATA_TIMEOUT_S: Final = 10.0
 _AGENT: Final = "fairway"
+_OWN: Final = "this program"
 _LIMITED: Final = ("lightpush", "filter", "store", "peer_exchange")
 """Services with a rate limiter."""
 
@@ -82,12 +87,18 @@ class ServiceNode(WatchedNode):
         *,
         rng: random.Random,
         exits: AsyncExitStack,
+        gate: ProofGate | None = None,
+        rln: RlnProofProvider | None = None,
     ) -> None:
         """Use `start`. ``exits`` closes the host and the archive; the node adds what must be closed before them."""
         super().__init__()
         self.options: Final = options
         self.host: Final = host
         self.archive: Final = archive
+        self.gate: Final = gate
+        """What judges RLN proofs; None if the network has none."""
+        self._rln: Final = rln
+        judge_proof = None if gate is None else gate.judge
         rules = options.rules
         self._rules: Final = rules
         self._needs_peers: Final = bool(options.peers) or options.network is not None
@@ -109,7 +120,7 @@ class ServiceNode(WatchedNode):
             pubsub_topics=options.pubsub_topics, limiter=self.limiters["filter"], limits=options.filter_limits
         )
         self.pusher: Final = FilterPusher(host, on_gone=lambda peer: self.filters.forget(str(peer)))
-        self.relay: Final = Relay(host, rules, rng=rng)
+        self.relay: Final = Relay(host, rules, rng=rng, judge_proof=judge_proof)
         self.distribution: Final = Distribution(
             archive=archive, filters=self.filters, pusher=self.pusher, loss=options.loss, rng=rng
         )
@@ -119,6 +130,7 @@ class ServiceNode(WatchedNode):
             publish=self.publish,
             sharding=options.pubsub_topic_of,
             needs_relay_peers=self._needs_peers,
+            judge_proof=judge_proof,
         )
         self.store: Final = None if archive is None else StoreService(archive.page, self.limiters["store"])
         self.record: Final = _record_of(host, options, stores=archive is not None)
@@ -139,12 +151,15 @@ class ServiceNode(WatchedNode):
         *,
         key: IdentityKey | None = None,
         archive: NodeArchive | None = None,
+        gate: ProofGate | None = None,
+        rln: RlnProofProvider | None = None,
     ) -> Self:
         """Open the archive, listen, and serve until `close`.
 
         Without ``key`` the node gets a new identity. ``archive`` takes the place of that of the options, and is closed
-        with the node. Raises `ConfigurationError` for options that cannot work, `StorageError` if the archive cannot be
-        opened, and `OSError` if a port is in use.
+        with the node. With a ``gate``, which is closed with the node, only messages with a good RLN proof pass, and
+        ``rln`` is the membership that proves what this program sends. Raises `ConfigurationError` for options that
+        cannot work, `StorageError` if the archive cannot be opened, and `OSError` if a port is in use.
         """
         chosen = options or ServiceOptions()
         rng = random.Random(chosen.seed)  # noqa: S311 - chooses peers and losses, no secrets
@@ -154,6 +169,8 @@ class ServiceNode(WatchedNode):
                 archive = await open_archive(chosen.archive, chosen.retention)
             if archive is not None:
                 exits.push_async_callback(archive.close)
+            if gate is not None:
+                exits.push_async_callback(gate.close)
             host = await Host.start(
                 key=key or IdentityKey.generate(KeyType.SECP256K1),
                 listen=_listen(chosen),
@@ -162,7 +179,7 @@ class ServiceNode(WatchedNode):
                 web_origins=chosen.ws_origins,
             )
             exits.push_async_callback(host.close)
-            node = cls(chosen, host, archive, rng=rng, exits=exits)
+            node = cls(chosen, host, archive, rng=rng, exits=exits, gate=gate, rln=rln)
             await node._serve()
         except BaseException:
             await exits.aclose()
@@ -179,14 +196,26 @@ class ServiceNode(WatchedNode):
         """The multiaddrs that the node listens on, with its peer id."""
         return self.host.addresses
 
+    @property
+    def rln(self) -> RlnProofProvider | None:
+        """The membership that proves what this program sends."""
+        return self._rln
+
     async def send(self, message: RoutedMessage) -> SendResult:
-        """Publish a message of this program."""
+        """Publish a message of this program, with a proof if the node has a membership."""
         if self._closed:
             return SendResult(accepted=False, detail="the node is closed")
-        judged = self._rules.judge(message.pubsub_topic, message.encoded, time_ns())
+        proven = await with_proof(self._rln, message)
+        if isinstance(proven, SendResult):
+            return proven
+        judged = self._rules.judge(proven.pubsub_topic, proven.encoded, time_ns())
         if isinstance(judged, Refusal):
             return SendResult(accepted=False, permanent=True, detail=judged.detail)
-        relay_peer_count = await self.publish(message.pubsub_topic, message.encoded, judged)
+        if self.gate is not None:
+            fault = await self.gate.judge(_OWN, proven)
+            if fault is not None:
+                return SendResult.refused(Refusal.of_proof(fault).status, fault.detail)
+        relay_peer_count = await self.publish(proven.pubsub_topic, proven.encoded, judged)
         if self._needs_peers and not relay_peer_count:
             return SendResult(accepted=False, detail="no relay peer has the topic now")
         return SendResult(accepted=True)
@@ -234,6 +263,8 @@ class ServiceNode(WatchedNode):
         await self._exits.aclose()
 
     async def _serve(self) -> None:
+        if self.gate is not None:
+            self.gate.start()
         handle = partial(self.host.handle, max_streams_per_peer=_EXCHANGE_STREAMS)
         push_bytes = self.lightpush.max_request_bytes
         answer = partial(answering, pending=self.pending_responses)

@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 
 from fairway.errors import ConfigurationError
 from fairway.opening import Opening
+from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.waku.node import WakuNode
 
 if TYPE_CHECKING:
+    from fairway.waku.discovery.network import Network
     from fairway.waku.light.options import LightOptions
     from fairway.waku.rest.options import RestNodeOptions
 
@@ -32,6 +34,7 @@ def connect(
     connect_timeout_s: float | None = _TIMEOUT_S,
     request_timeout_s: float | None = None,
     state: Path | None = None,
+    rln: RlnProofProvider | None = None,
 ) -> Opening[WakuNode]:
     """Connect to a Waku network, and return the node: use ``async with``, or ``await`` it and close the node.
 
@@ -50,13 +53,17 @@ def connect(
     - ``"local://127.0.0.1:PORT"``: a network that another process on this machine serves (``fairway network``).
       ``name`` as above; ``request_timeout_s`` is the longest wait for each answer, by default 10 s.
 
+    ``rln`` is the membership for networks that ask for RLN proofs, such as a `fairway.RlnMembership`: a light client
+    and a client of a REST API prove with it what they and their channels send. Networks with a name or a file tell the
+    length of their epochs and their limit.
+
     ``connect_timeout_s`` is the longest wait for a connection. With None this returns at once, and the node connects in
     the background; its status says when. A channel with such a node keeps messages to send until then.
 
     Raises `ConfigurationError` for an unknown address or option, and `NodeUnavailableError` if no connection is made in
     time.
     """
-    given = {"options": options, "name": name, "request_timeout_s": request_timeout_s, "state": state}
+    given = {"options": options, "name": name, "request_timeout_s": request_timeout_s, "state": state, "rln": rln}
     return Opening(
         _connected(
             address,
@@ -99,14 +106,18 @@ async def _serving_process(
 
 
 async def _light_client(
-    rest: str, *, options: LightOptions | RestNodeOptions | None = None, connect_timeout_s: float | None
+    rest: str,
+    *,
+    options: LightOptions | RestNodeOptions | None = None,
+    connect_timeout_s: float | None,
+    rln: RlnProofProvider | None = None,
 ) -> WakuNode:
     from fairway.waku.light import LightNode, LightOptions  # noqa: PLC0415 - see the module's text
 
     if not isinstance(options, LightOptions | None):
         raise ConfigurationError(f"the options of a light client are LightOptions, not {type(options).__name__}")
     peers = [address.strip() for address in f"/{rest}".split(",")]
-    return await LightNode.start(peers, options, connect_timeout_s=connect_timeout_s)
+    return await LightNode.start(peers, options, connect_timeout_s=connect_timeout_s, rln=rln)
 
 
 async def _found_nodes(
@@ -115,6 +126,7 @@ async def _found_nodes(
     options: LightOptions | RestNodeOptions | None = None,
     connect_timeout_s: float | None,
     state: Path | None = None,
+    rln: RlnProofProvider | None = None,
 ) -> WakuNode:
     from fairway.waku.discovery.network import DEFAULT_NETWORK, network_of  # noqa: PLC0415 - see the module's text
     from fairway.waku.discovery.state_folder import default_state, peers_file  # noqa: PLC0415 - see the module's text
@@ -124,19 +136,39 @@ async def _found_nodes(
         raise ConfigurationError(f"the options of a light client are LightOptions, not {type(options).__name__}")
     name = network or DEFAULT_NETWORK
     memory = peers_file(state or default_state(), name)
+    joined = network_of(name)
+    _check_epochs(name, joined, rln)
     return await LightNode.start(
-        [], options, connect_timeout_s=connect_timeout_s, network=network_of(name), memory=memory
+        [], options, connect_timeout_s=connect_timeout_s, network=joined, memory=memory, rln=rln
     )
 
 
+def _check_epochs(name: str, joined: Network, rln: RlnProofProvider | None) -> None:
+    """Raise `ConfigurationError` for a membership whose epochs are not those of a network."""
+    from fairway.rln.membership import RlnMembership  # noqa: PLC0415 - see the module's text
+
+    if joined.rln is None or not isinstance(rln, RlnMembership):
+        return
+    epoch_ms = joined.rln.epoch_s * 1_000
+    if rln.network.epoch_ms != epoch_ms:
+        raise ConfigurationError(
+            f"the network {name} has epochs of {epoch_ms} ms, the group of the membership has {rln.network.epoch_ms}: "
+            "give a membership in the network's own group"
+        )
+
+
 async def _rest_client(
-    rest: str, *, options: LightOptions | RestNodeOptions | None = None, connect_timeout_s: float | None
+    rest: str,
+    *,
+    options: LightOptions | RestNodeOptions | None = None,
+    connect_timeout_s: float | None,
+    rln: RlnProofProvider | None = None,
 ) -> WakuNode:
     from fairway.waku.rest import RestNode, RestNodeOptions  # noqa: PLC0415 - see the module's text
 
     if not isinstance(options, RestNodeOptions | None):
         raise ConfigurationError(f"the options of a REST client are RestNodeOptions, not {type(options).__name__}")
-    return await RestNode.start(f"http{rest}", options, connect_timeout_s=connect_timeout_s)
+    return await RestNode.start(f"http{rest}", options, connect_timeout_s=connect_timeout_s, rln=rln)
 
 
 async def _this_process(network: str, *, name: str | None = None, connect_timeout_s: float | None) -> WakuNode:

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from fairway.errors import FairwayError
 from fairway.service.archives import ArchiveStatistics
+from fairway.service.proof_gate import GateStatistics
 from fairway.service.rest.context import RestContext
 from fairway.service.topic_traffic import ShardTotals
 
@@ -96,6 +97,8 @@ class _Numbers(Collector):
         for name, limiter in node.limiters.items():
             refused.add_metric([name], limiter.refused)
         yield refused
+        if node.gate is not None:
+            yield from _proofs(node.gate.statistics())
         answered = CounterMetricFamily("fairway_rest_requests", "Answered", labels=["operation", "status"])
         for (operation, status), count in context.requests.items():
             answered.add_metric([operation, str(status)], count)
@@ -120,6 +123,22 @@ def _family(part: str, numbers: dict[str, int]) -> Iterator[Metric]:
             yield CounterMetricFamily(whole, described, value=number)
         else:
             yield GaugeMetricFamily(whole, described, value=number)
+
+
+def _proofs(statistics: GateStatistics) -> Iterator[Metric]:
+    judged = CounterMetricFamily(
+        "fairway_rln_messages", "Messages by what became of them for their RLN proof", labels=["verdict"]
+    )
+    judged.add_metric(["admitted"], statistics.admitted)
+    judged.add_metric(["repeated"], statistics.repeated)
+    for fault, count in statistics.refused.items():
+        judged.add_metric([fault.value], count)
+    yield judged
+    yield _gauge("rln_waiting", "Messages that wait for the verification of their proof", statistics.waiting)
+    yield _gauge("rln_nullifiers", "Messages of the present epochs", statistics.nullifiers)
+    yield CounterMetricFamily(
+        "fairway_rln_group_refreshes_failed", "Looks at the group that failed", value=statistics.refreshes_failed
+    )
 
 
 def _gauge(name: str, description: str, value: float) -> Metric:

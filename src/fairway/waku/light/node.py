@@ -18,6 +18,7 @@ from typing import Final, Self
 
 from fairway.environment import monotonic_s, random_bytes
 from fairway.errors import ConfigurationError, NodeUnavailableError
+from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.waku.discovery.network import Network
 from fairway.waku.discovery.peer_finder import PeerFinder
 from fairway.waku.discovery.peer_memory import PeerMemory
@@ -36,9 +37,10 @@ from fairway.waku.light.pulse import Pulse
 from fairway.waku.light.push_client import PUSH_PROTOCOLS, PushClient
 from fairway.waku.light.store_client import StoreClient
 from fairway.waku.listeners import Criterion, NodeSubscriptions, criteria_of
-from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
+from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.introductions import Introductions
+from fairway.waku.proving import with_proof
 from fairway.waku.status_board import WatchedNode
 from fairway.waku.subscription import Subscription
 from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
@@ -77,9 +79,15 @@ class LightNode(WatchedNode):
         *,
         network: Network | None = None,
         memory: PeerMemory | None = None,
+        rln: RlnProofProvider | None = None,
     ) -> None:
         super().__init__()
         self.host: Final = host
+        self._rln: Final = rln
+        limit = None if network is None else network.rln
+        self._quota: Final = (
+            None if limit is None else NodeQuota(limit=limit.messages_per_epoch, epoch_ms=limit.epoch_s * 1_000)
+        )
         self._options: Final = options
         self._closed = False
         self._tasks: Final = OwnedTasks()
@@ -133,11 +141,12 @@ class LightNode(WatchedNode):
         connect_timeout_s: float | None = 10.0,
         network: Network | None = None,
         memory: Path | None = None,
+        rln: RlnProofProvider | None = None,
     ) -> Self:
         """Connect to service nodes and stay connected to them.
 
         With ``network`` the node also finds nodes by itself, and replaces those that fail; ``memory`` is the file in
-        which it remembers them.
+        which it remembers them. ``rln`` proves what is sent, for service nodes that ask for RLN proofs.
 
         Returns when one of them serves light push and filter; with ``connect_timeout_s`` None at once. Raises
         `ConfigurationError` without a peer or a network, for an invalid address, or for options of another cluster;
@@ -151,7 +160,7 @@ class LightNode(WatchedNode):
             chosen = chosen.of_cluster(network.cluster)
         remembered = None if network is None or memory is None else PeerMemory(memory, cluster_id=network.cluster)
         host = await Host.start(key=key, limits=chosen.host_limits)
-        node = cls(host, addresses, chosen, network=network, memory=remembered)
+        node = cls(host, addresses, chosen, network=network, memory=remembered, rln=rln)
         try:
             node._run()
             if connect_timeout_s is not None:
@@ -161,13 +170,29 @@ class LightNode(WatchedNode):
             raise
         return node
 
+    @property
+    def quota(self) -> NodeQuota | None:
+        """The RLN rate limit of the network, as the table of networks or its file has it; None if it has none."""
+        return self._quota
+
+    @property
+    def rln(self) -> RlnProofProvider | None:
+        """The membership that proves what is sent."""
+        return self._rln
+
     async def send(self, message: RoutedMessage) -> SendResult:
-        """Send by light push. An accepted message is looked for in stores, and sent again if none has it."""
+        """Send by light push, with a proof if the node has a membership.
+
+        An accepted message is looked for in stores, and sent again if none has it.
+        """
         if self._closed:
             return SendResult(accepted=False, detail="the node is closed")
-        result = await self._push.push(message)
+        proven = await with_proof(self._rln, message)
+        if isinstance(proven, SendResult):
+            return proven
+        result = await self._push.push(proven)
         if result.accepted:
-            self._presence.add(message)
+            self._presence.add(proven)
         return result
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:

@@ -46,6 +46,7 @@ PUSH_PROTOCOLS: Final = (LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL)
 
 _MAX_ATTEMPTS: Final = 6
 """Requests made for one message before it counts as not sent."""
+_NEEDS_PROOF: Final = "the network asks for RLN proofs: connect with rln=fairway.RlnMembership(...)"
 _NO_REQUEST_ID: Final = "N/A"
 """go-waku and nwaku refuse a request for its peer's rate before they read it, so they cannot repeat its id."""
 _SAID_BY_V2: Final = (
@@ -176,6 +177,10 @@ def _result(answers: Sequence[_Answer]) -> SendResult:
     if not answers:
         return SendResult(accepted=False, detail="no light push peer is connected")
     detail = "; ".join(f"{answer.peer}: {answer.detail}".strip() for answer in answers)
+    if any(
+        answer.response is not None and answer.response.status_code == StatusCode.OUT_OF_RLN_PROOF for answer in answers
+    ):
+        detail += f" ({_NEEDS_PROOF})"
     # A permanent refusal of one node does not hold for others, which may be right, and take it a moment later.
     return SendResult(
         accepted=False,

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fairway.errors import ConfigurationError, DecodeError, FairwayError
+from fairway.waku.node import RoutedMessage
 from fairway.waku.protocols.request_limiter import RequestLimiter
-from fairway.waku.protocols.rules import MessageRules, Refusal
+from fairway.waku.protocols.rules import JudgeProof, MessageRules, Refusal
 from fairway.wire.lightpush import (
     LightPushRequest,
     LightPushResponse,
@@ -52,12 +53,15 @@ class LightPushService:
         publish: Publish,
         sharding: Sharding,
         needs_relay_peers: bool,
+        judge_proof: JudgeProof | None = None,
     ) -> None:
         """With ``needs_relay_peers`` a message without a relay peer is refused with 505.
 
         Otherwise the response is 200 with a ``relay_peer_count`` of 0, for a node that is a network of its own.
-        ``sharding`` finds the pubsub topic for requests that name none.
+        ``sharding`` finds the pubsub topic for requests that name none. ``judge_proof`` judges RLN proofs, which the
+        clients make; None: without RLN.
         """
+        self._judge_proof: Final = judge_proof
         self._rules: Final = rules
         self._limiter: Final = limiter
         self._publish: Final = publish
@@ -110,6 +114,11 @@ class LightPushService:
         judged = self._rules.judge(pubsub_topic, encoded, now_ns)
         if isinstance(judged, Refusal):
             return refuse(judged.status, judged.detail)
+        if self._judge_proof is not None:
+            fault = await self._judge_proof(peer, RoutedMessage.of(pubsub_topic, judged, encoded))
+            if fault is not None:
+                refusal = Refusal.of_proof(fault)
+                return refuse(refusal.status, refusal.detail)
         try:
             relay_peer_count = await self._publish(pubsub_topic, encoded, judged)
         except FairwayError as error:

@@ -3,6 +3,10 @@
 A message that breaks the network's `MessageRules` is neither delivered nor relayed. It lowers the score of its sending
 peer only if no implementation can decode it: nwaku, for instance, relays messages without payload and topics that are
 not UTF-8, and an attacker could otherwise make us disconnect honest peers.
+
+In a network with RLN the proof of a message is judged next. Verifying takes time, so it is done elsewhere meanwhile.
+`_PEERS_FAULT` are the faults that every node sees, whose clock and group are a little different too: a peer that relays
+such a message is penalised.
 """
 
 from __future__ import annotations
@@ -16,18 +20,24 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 
 from fairway.environment import time_ns
+from fairway.rln.validation import ProofFault
 from fairway.waku.libp2p.gossipsub.codec import Message
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.pubsub import PubSub, PubSubStatistics
 from fairway.waku.libp2p.gossipsub.router import Deliver, Router, RouterStatistics, ValidationResult
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.protocols.rules import MessageRules, Refusal
+from fairway.waku.node import RoutedMessage
+from fairway.waku.protocols.rules import JudgeProof, MessageRules, Refusal
 from fairway.waku.subscription import Subscription
 from fairway.wire.lightpush import StatusCode
 
 RELAY_PROTOCOL: Final = "/vac/waku/relay/2.0.0"
 """Protocol identifier."""
+
+_PEERS_FAULT: Final = frozenset(
+    {ProofFault.MISSING, ProofFault.MALFORMED, ProofFault.OTHER_NETWORK, ProofFault.INVALID}
+)
 
 
 class Relay:
@@ -39,16 +49,19 @@ class Relay:
         rules: MessageRules,
         *,
         rng: random.Random,
+        judge_proof: JudgeProof | None = None,
     ) -> None:
+        """``judge_proof`` judges RLN proofs, and answers soon that it has too many to judge; None: without RLN."""
         self._rules: Final = rules
         self.refused: Final[Counter[StatusCode]] = Counter()
         """Messages of peers that break a rule, by the status code that light push has for it."""
+        self._judge_proof: Final = judge_proof
         options = GossipsubOptions(max_data_bytes=rules.max_message_bytes)
         self._pubsub: Final = PubSub(host, RELAY_PROTOCOL, Router(options, rng=rng), options=options)
 
     def subscribe(self, pubsub_topic: str) -> Subscription[Deliver]:
         """Join a shard; return the messages of others on it."""
-        return self._pubsub.subscribe(pubsub_topic, self.judge)
+        return self._pubsub.subscribe(pubsub_topic, self.judge, self._judge_by_proof)
 
     async def publish(self, pubsub_topic: str, encoded: bytes) -> int:
         """Send a message that passed the rules; return the number of peers that it was sent to."""
@@ -90,12 +103,23 @@ class Relay:
         await self._pubsub.close()
 
     def judge(self, message: Message) -> ValidationResult:
-        """Return whether a message is accepted, ignored or rejected."""
+        """Return whether a message is accepted, ignored or rejected; `LATER` if its proof decides."""
         judged = self._rules.judge(message.topic, message.data, time_ns())
         if not isinstance(judged, Refusal):
-            return ValidationResult.ACCEPT
+            return ValidationResult.ACCEPT if self._judge_proof is None else ValidationResult.LATER
         self.refused[judged.status] += 1
         return ValidationResult.IGNORE if _is_protobuf(message.data) else ValidationResult.REJECT
+
+    async def _judge_by_proof(self, message: Message, peer: PeerId) -> ValidationResult:
+        judged = self._rules.judge(message.topic, message.data, time_ns())
+        if isinstance(judged, Refusal) or self._judge_proof is None:
+            return ValidationResult.IGNORE
+        routed = RoutedMessage.of(message.topic, judged, message.data)
+        refusal = await self._judge_proof(str(peer), routed)
+        if refusal is None:
+            return ValidationResult.ACCEPT
+        self.refused[Refusal.of_proof(refusal).status] += 1
+        return ValidationResult.REJECT if refusal.fault in _PEERS_FAULT else ValidationResult.IGNORE
 
 
 def _is_protobuf(data: bytes) -> bool:

@@ -6,11 +6,13 @@ Pure; time is an argument. The rules apply to the bytes that would be relayed, a
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Self
 
 from fairway.errors import ConfigurationError, DecodeError
+from fairway.rln.validation import ProofFault, ProofRefusal
+from fairway.waku.node import RoutedMessage
 from fairway.wire.lightpush import StatusCode
 from fairway.wire.topics import StaticShard
 from fairway.wire.waku_message import WakuMessage, decode_waku_message
@@ -30,6 +32,23 @@ class Refusal:
     status: StatusCode
     detail: str
     """For people."""
+
+    @classmethod
+    def of_proof(cls, refusal: ProofRefusal) -> Self:
+        """Return the refusal of a message for its RLN proof."""
+        return cls(status=_STATUS_OF_FAULT.get(refusal.fault, StatusCode.INVALID_MESSAGE), detail=refusal.detail)
+
+
+_STATUS_OF_FAULT: Final = {
+    ProofFault.MISSING: StatusCode.OUT_OF_RLN_PROOF,
+    ProofFault.NOT_VERIFIED: StatusCode.TOO_MANY_REQUESTS,
+}
+"""Status codes of faults, if not that of an invalid message."""
+
+JudgeProof = Callable[[str, RoutedMessage], Awaitable[ProofRefusal | None]]
+"""(who sent it, message) -> why a message is refused for its RLN proof; None if it may pass.
+
+A sender is named by its peer id or address: all senders get equal shares of the time for verification."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,12 @@ from dataclasses import replace
 from typing import Final, Self
 
 from fairway.errors import NodeUnavailableError, StoreQueryError
+from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.listeners import Criterion, NodeSubscriptions, criteria_of
 from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.owned_tasks import OwnedTasks
+from fairway.waku.proving import with_proof
 from fairway.waku.rest.address import RestAddress
 from fairway.waku.rest.feed import TopicFeed
 from fairway.waku.rest.health import status_of
@@ -38,8 +40,9 @@ class RestNode(WatchedNode):
     It is unhealthy while the node does not answer, has no peers, or lacks a subscription.
     """
 
-    def __init__(self, address: RestAddress, options: RestNodeOptions) -> None:
+    def __init__(self, address: RestAddress, options: RestNodeOptions, rln: RlnProofProvider | None = None) -> None:
         super().__init__()
+        self._rln: Final = rln
         self.address: Final = address
         self._options: Final = options
         self._http: Final = HttpClient(
@@ -63,15 +66,20 @@ class RestNode(WatchedNode):
 
     @classmethod
     async def start(
-        cls, address: str, options: RestNodeOptions | None = None, *, connect_timeout_s: float | None = 10.0
+        cls,
+        address: str,
+        options: RestNodeOptions | None = None,
+        *,
+        connect_timeout_s: float | None = 10.0,
+        rln: RlnProofProvider | None = None,
     ) -> Self:
         """Connect to the node at an address like ``http://127.0.0.1:8645``.
 
         Returns when the node answers; with ``connect_timeout_s`` None at once. ``?peerAddr=MULTIADDR`` after the
-        address makes the node query another store node. Raises `ConfigurationError` for an invalid address,
-        `NodeUnavailableError` if the node does not answer in time.
+        address makes the node query another store node. ``rln`` proves what is sent. Raises `ConfigurationError` for
+        an invalid address, `NodeUnavailableError` if the node does not answer in time.
         """
-        node = cls(RestAddress.parse(address), options or RestNodeOptions())
+        node = cls(RestAddress.parse(address), options or RestNodeOptions(), rln)
         node._tasks.spawn(node._watch())
         try:
             if connect_timeout_s is not None:
@@ -90,11 +98,19 @@ class RestNode(WatchedNode):
         """The feeds of the subscribed content topics."""
         return tuple(self._feeds.values())
 
+    @property
+    def rln(self) -> RlnProofProvider | None:
+        """The membership that proves what is sent."""
+        return self._rln
+
     async def send(self, message: RoutedMessage) -> SendResult:
-        """Send a message by light push, or by relay."""
+        """Send a message by light push, or by relay, with a proof if the node has a membership."""
         if self._closed:
             return SendResult(accepted=False, detail="the node is closed")
-        return await self._sender.send(message)
+        proven = await with_proof(self._rln, message)
+        if isinstance(proven, SendResult):
+            return proven
+        return await self._sender.send(proven)
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
         """Return the messages of others on content topics.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -20,7 +21,16 @@ from fairway.waku.libp2p.errors import FrameError, Libp2pError
 from fairway.waku.libp2p.gossipsub.codec import MAX_RPC_BYTES, Message
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.outbox import PeerOutbox
-from fairway.waku.libp2p.gossipsub.router import Deliver, Effect, Router, RouterStatistics, Send, Validator
+from fairway.waku.libp2p.gossipsub.router import (
+    Deliver,
+    Effect,
+    Judge,
+    Router,
+    RouterStatistics,
+    Send,
+    ValidationResult,
+    Validator,
+)
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_book import HostEvent, PeerDisconnected, PeerIdentified
 from fairway.waku.libp2p.peer_id import PeerId
@@ -38,6 +48,10 @@ _FRAMES_PER_TURN: Final = 64
 _ROOM_TIMEOUT_S: Final = 1.0
 _FIRST_REST_S: Final = 1.0
 _LONGEST_REST_S: Final = 60.0
+
+
+Judging = Callable[[Message, PeerId], Awaitable[ValidationResult]]
+"""(message, peer that sent it) -> result, for messages about which a `Validator` said `ValidationResult.LATER`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +90,7 @@ class PubSub:
         self._links: dict[PeerId, _Link] = {}
         self._held: Final = SharedBytes()
         self._readers: dict[str, Subscription[Deliver]] = {}
+        self._judging: dict[str, Judging] = {}
         self._tasks: Final = OwnedTasks()
         self._events: Subscription[HostEvent] | None = None
         self._closed = False
@@ -108,8 +123,14 @@ class PubSub:
         """Close."""
         await self.close()
 
-    def subscribe(self, topic: str, validator: Validator) -> Subscription[Deliver]:
-        """Join a topic and return a subscription to the valid messages of peers; closing it leaves the topic."""
+    def subscribe(self, topic: str, validator: Validator, judging: Judging | None = None) -> Subscription[Deliver]:
+        """Join a topic and return a subscription to the valid messages of peers; closing it leaves the topic.
+
+        ``judging`` validates the messages for which ``validator`` returns `ValidationResult.LATER`. It bounds how many
+        of them wait at a time.
+        """
+        if judging is not None:
+            self._judging[topic] = judging
         effects = self._router.subscribe(topic, validator, monotonic_s())
         reader: Subscription[Deliver] = Subscription(
             on_close=lambda: self._leave(topic), size_of=lambda delivered: len(delivered.message.data)
@@ -264,6 +285,9 @@ class PubSub:
                 if reader is not None:
                     reader.put(effect)
                 continue
+            if isinstance(effect, Judge):
+                self._tasks.spawn(self._judge(effect))
+                continue
             for peer in effect.peers:
                 link = self._links.get(peer)
                 if link is not None:
@@ -275,6 +299,16 @@ class PubSub:
             if not fullest.drop_messages():
                 return
 
+    async def _judge(self, undecided: Judge) -> None:
+        verdict = ValidationResult.IGNORE
+        try:
+            judging = self._judging.get(undecided.message.topic)
+            if judging is not None:
+                verdict = await judging(undecided.message, undecided.peer)
+        finally:
+            self._run(self._router.judged(undecided.ticket, verdict))
+
     def _leave(self, topic: str) -> None:
         del self._readers[topic]
+        self._judging.pop(topic, None)
         self._run(self._router.unsubscribe(topic, monotonic_s()))

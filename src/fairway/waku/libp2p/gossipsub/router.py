@@ -1,7 +1,8 @@
 """`Router`: decides which messages go to which peers by gossipsub; it has no socket and no clock.
 
 Each call of `Router` reports an event (a peer connected, an RPC arrived, a heartbeat is due) with its time, and returns
-effects: `Send` frames to peers, `Deliver` messages to the application. The rules of gossipsub 1.0 and 1.1 that Waku
+effects: `Send` frames to peers, `Deliver` messages to the application, and `Judge` messages whose validation takes
+time, such as the verification of a proof. The rules of gossipsub 1.0 and 1.1 that Waku
 nodes use are here, in `Mesh` and in `Gossip`; message ids and the signature policy (StrictNoSign) are those of
 11/WAKU2-RELAY.
 
@@ -61,6 +62,8 @@ class ValidationResult(Enum):
     """Neither deliver nor relay it, without a penalty."""
     REJECT = "reject"
     """Neither deliver nor relay it, and penalise the peer that sent it."""
+    LATER = "later"
+    """Not known yet: the message waits for `Router.judged`."""
 
 
 Validator = Callable[[Message], ValidationResult]
@@ -83,7 +86,27 @@ class Deliver:
     message: Message
 
 
-Effect = Send | Deliver
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """Validate a message, and call `Router.judged` with the ticket; until then it is neither delivered nor relayed."""
+
+    ticket: int
+    peer: PeerId
+    """The peer that sent it."""
+    message: Message
+
+
+Effect = Send | Deliver | Judge
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """A message that a peer sent for the first time."""
+
+    peer: PeerId
+    encoded: bytes
+    message: Message
+    message_id: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +125,8 @@ class RouterStatistics:
     """Requested messages that have not arrived, each counted once for each peer that was asked."""
     seen: int
     cached_bytes: int
+    undecided: int
+    """Messages whose validation has not ended."""
     received: int
     """Valid messages, each once."""
     duplicates: int
@@ -132,6 +157,8 @@ class Router:
         self._cache: Final = MessageCache()
         self._gossip: Final = Gossip(self._scores, self._cache, self._seen, rng)
         self._validators: dict[str, Validator] = {}
+        self._undecided: dict[int, _Arrived] = {}
+        self._tickets = 0
         self._received = self._duplicates = self._invalid = self._published = 0
 
     def add_peer(self, peer: PeerId, *, dialled: bool, address: str | None) -> list[Effect]:
@@ -242,6 +269,16 @@ class Router:
                     self._mesh.pruned_by(peer, control.topic, control.backoff_s, now_s)
         return effects
 
+    def judged(self, ticket: int, verdict: ValidationResult) -> list[Effect]:
+        """Process the verdict about a message of a `Judge`, given once and not `LATER`.
+
+        The bound on messages that wait for one is with the caller.
+        """
+        arrived = self._undecided.pop(ticket)
+        if arrived.message.topic not in self._validators:
+            return []  # this node has left the topic meanwhile
+        return self._decided(arrived, verdict)
+
     def heartbeat(self, now_s: float, behind: Collection[PeerId] = ()) -> list[Effect]:
         """Maintain the meshes and announce messages; due every `GossipsubOptions.heartbeat_interval_s`.
 
@@ -275,6 +312,7 @@ class Router:
             promised=self._gossip.promised,
             seen=len(self._seen),
             cached_bytes=self._cache.size_bytes,
+            undecided=len(self._undecided),
             received=self._received,
             duplicates=self._duplicates,
             invalid=self._invalid,
@@ -311,6 +349,15 @@ class Router:
         verdict = validator(message)
         # A message is judged once, whatever the verdict: a replay costs one look-up.
         self._seen.add(seen_as, now_s)
+        arrived = _Arrived(peer, encoded, message, message_id)
+        if verdict is ValidationResult.LATER:
+            self._tickets += 1
+            self._undecided[self._tickets] = arrived
+            return [Judge(ticket=self._tickets, peer=peer, message=message)]
+        return self._decided(arrived, verdict)
+
+    def _decided(self, arrived: _Arrived, verdict: ValidationResult) -> list[Effect]:
+        peer, message = arrived.peer, arrived.message
         if verdict is not ValidationResult.ACCEPT:
             self._invalid += 1
             if verdict is ValidationResult.REJECT:
@@ -318,8 +365,8 @@ class Router:
             return []
         self._received += 1
         self._scores.delivered_first(peer, message.topic)
-        frame = publish_frame(encoded)
-        self._cache.put(message_id, message.topic, frame)
+        frame = publish_frame(arrived.encoded)
+        self._cache.put(arrived.message_id, message.topic, frame)
         onward = tuple(member for member in self._mesh.members(message.topic) if member != peer)
         effects: list[Effect] = [Deliver(message=message)]
         if onward:

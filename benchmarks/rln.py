@@ -1,0 +1,286 @@
+"""RLN: how long a proof takes, how many a core verifies, and whom a flood of invalid proofs delays.
+
+``python -m benchmarks.rln`` needs fairway-rln (``make rln``). The crate's own time is that of the calls into it, with
+its partial proof made before; ours is what a channel waits for: the group is looked at, the message id is on the disk,
+and the proof is encoded. Both take turns in one run. For the flood, a node (``fairway node --rln``), the flooding
+clients and an honest one are processes of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fairway.rln.field import ELEMENT_BYTES, element, hash_to_field
+from fairway.rln.identity import Identity
+from fairway.rln.membership import RlnMembership
+from fairway.rln.membership_file import MembershipFile
+from fairway.rln.native import circuit
+from fairway.rln.proof import SignalProof
+from fairway.rln.proving import CircuitVerifier, RlnMember
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.node import RoutedMessage
+from fairway.waku.protocols.exchange import ask
+from fairway.waku.proving import with_proof
+from fairway.wire.lightpush import (
+    LIGHTPUSH_PROTOCOL,
+    LightPushRequest,
+    decode_lightpush_response,
+    encode_lightpush_request,
+)
+from fairway.wire.waku_message import WakuMessage, decode_waku_message
+
+_SHARD = "/waku/2/rs/16/0"
+_TOPIC = "/fairway-bench/1/rln/proto"
+_MEMBERS = 20
+_LIMIT = 60_000
+_FLOODING_CLIENTS = 8
+_UNDER_WAY = 32
+"""Requests that a flooding client has under way at once."""
+_HONEST_PER_S = 5
+_PATIENCE_S = 60.0
+
+_FIRST = """
+import sys, time
+began = time.perf_counter()
+from pathlib import Path
+from fairway.rln.identity import Identity
+from fairway.rln.membership import RlnMembership
+identity = Identity.create(lambda size: (1).to_bytes(size, "big"))
+with RlnMembership.open(identity, sys.argv[1], Path(sys.argv[1]).with_name("first.ids"), never_used=True) as membership:
+    membership.generate_proof(b"signal", time.time_ns() // 1_000_000)
+print(time.perf_counter() - began)
+"""
+
+
+class _Bench:
+    """A group, and a membership in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.group = folder / "group.json"
+        made = MembershipFile.create(self.group)
+        self.identities = [
+            Identity.create(lambda size, number=number: number.to_bytes(size, "big"))  # type: ignore[misc]
+            for number in range(1, _MEMBERS + 1)
+        ]
+        for identity in self.identities:
+            made.register(identity.commitment, _LIMIT)
+        self.members = made
+        self.membership = RlnMembership.open(self.identities[0], self.group, folder / "ids", never_used=True)
+
+    def prove(self, count: int) -> tuple[list[float], list[float]]:
+        """Return the seconds of proofs of ours, and of the crate alone."""
+        member = self.members.member(self.identities[0])
+        now_ms = time.time_ns() // 1_000_000
+        epoch = self.members.network.epoch(now_ms)
+        native = circuit()
+        partial = native.prove_partially(self._witness(member, 0, b"partial", epoch))
+        self.membership.generate_proof(b"first", now_ms)
+        ours, crate = [], []
+        for number in range(count):
+            signal = b"signal %d" % number
+            ours.append(_seconds(lambda: self.membership.generate_proof(signal, now_ms)))  # noqa: B023 - called at once
+            witness = self._witness(member, number, signal, epoch)
+            crate.append(_seconds(lambda: native.finish(partial, witness)))  # noqa: B023
+        return ours, crate
+
+    def verify(self, count: int) -> list[float]:
+        """Return the seconds of verifications, each with the hash of its signal."""
+        now_ms = time.time_ns() // 1_000_000
+        signal = b"x" * 500
+        proof = SignalProof.decode(self.membership.generate_proof(signal, now_ms))
+        verifier = CircuitVerifier(self.members.network)
+        if not verifier.verify(proof, signal):
+            raise SystemExit("a proof of ours does not hold")
+        return [_seconds(lambda: verifier.verify(proof, signal)) for _ in range(count)]
+
+    def first_proofs(self, count: int) -> list[float]:
+        """Return the seconds from the first import of a new process to its first proof, and of its start with that."""
+        taken = []
+        for _ in range(count):
+            ran = subprocess.run([sys.executable, "-c", _FIRST, self.group], capture_output=True, text=True, check=True)
+            taken.append(float(ran.stdout))
+        return taken
+
+    def _witness(self, member: RlnMember, message_id: int, signal: bytes, epoch: int) -> bytes:
+        return b"".join(
+            (
+                member.identity.secret,
+                element(member.limit),
+                element(message_id),
+                hash_to_field(signal),
+                self.members.network.external_nullifier(epoch),
+                *member.path.siblings,
+                member.path.bits,
+            )
+        )
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began_s = time.perf_counter()
+    work()
+    return time.perf_counter() - began_s
+
+
+@contextmanager
+def _node(group: Path, folder: Path) -> Iterator[str]:
+    """Run a node that asks for proofs; yield its address."""
+    command = [sys.executable, "-m", "fairway", "node", "--json", "--until-stdin-closes", "--no-rest"]
+    command += ["--cluster", "16", "--shards", "1", "--requests-per-second", "0"]
+    command += ["--state", str(folder / "node"), "--rln", str(group)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["multiaddrs"][0]
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(_PATIENCE_S)
+
+
+def _message(payload: bytes) -> RoutedMessage:
+    return RoutedMessage.of(_SHARD, WakuMessage(payload=payload, content_topic=_TOPIC, timestamp_ns=time.time_ns()))
+
+
+async def _push(host: Host, peer: Multiaddr, encoded: bytes) -> int:
+    """Push a message, and return the status code."""
+    assert peer.peer_id is not None
+    request = LightPushRequest(request_id="bench", pubsub_topic=_SHARD, message_bytes=encoded)
+    answer = await ask(
+        host,
+        peer.peer_id,
+        LIGHTPUSH_PROTOCOL,
+        encode_lightpush_request(request),
+        max_response_bytes=1 << 16,
+        timeout_s=_PATIENCE_S,
+    )
+    return decode_lightpush_response(answer).status_code
+
+
+async def _flood(address: str, template: bytes, per_s: float, for_s: float) -> None:
+    """Push forged messages; print how many got which status code."""
+    message = decode_waku_message(template)
+    proof = SignalProof.decode(message.rate_limit_proof or b"")
+    codes: Counter[int] = Counter()
+    began_s = time.perf_counter()
+    numbers = iter(range(1, 1 << 40))
+
+    def forged() -> bytes:
+        nullifier = next(numbers).to_bytes(ELEMENT_BYTES, "little")
+        changed = dataclasses.replace(proof, nullifier=nullifier).encode()
+        return RoutedMessage.of(_SHARD, dataclasses.replace(message, rate_limit_proof=changed)).encoded
+
+    async def work(host: Host, peer: Multiaddr) -> None:
+        while (passed_s := time.perf_counter() - began_s) < for_s:
+            if sum(codes.values()) >= passed_s * per_s:
+                await asyncio.sleep(0.005)
+                continue
+            codes[await _push(host, peer, forged())] += 1
+
+    async def client() -> None:
+        peer = Multiaddr.parse(address)
+        async with await Host.start() as host:
+            await host.connect(peer)
+            await asyncio.gather(*(work(host, peer) for _ in range(_UNDER_WAY)))
+
+    await asyncio.gather(*(client() for _ in range(_FLOODING_CLIENTS)))
+    taken_s = time.perf_counter() - began_s
+    print(json.dumps({"per_s": sum(codes.values()) / taken_s, "codes": dict(codes)}))
+
+
+async def _honest(address: str, messages: list[RoutedMessage]) -> list[float]:
+    """Push messages at a steady rate; return the seconds that each took."""
+    peer = Multiaddr.parse(address)
+    taken = []
+    async with await Host.start() as host:
+        await host.connect(peer)
+        for message in messages:
+            began_s = time.perf_counter()
+            code = await _push(host, peer, message.encoded)
+            taken.append(time.perf_counter() - began_s)
+            if code != 200:
+                raise SystemExit(f"an honest message was refused: {code}")
+            await asyncio.sleep(max(0, 1 / _HONEST_PER_S - taken[-1]))
+    return taken
+
+
+def _proven(bench: _Bench, count: int) -> list[RoutedMessage]:
+    async def work() -> list[RoutedMessage]:
+        made = [await with_proof(bench.membership, _message(b"%d" % number)) for number in range(count)]
+        return [message for message in made if isinstance(message, RoutedMessage)]
+
+    return asyncio.run(work())
+
+
+def _measure_flood(bench: _Bench, folder: Path, per_s: float, for_s: float) -> None:
+    count = round(for_s * _HONEST_PER_S)
+    messages = _proven(bench, 2 * count + 1)
+    template = messages.pop()
+    with _node(bench.group, folder) as address:
+        calm = asyncio.run(_honest(address, messages[:count]))
+        command = [sys.executable, "-m", "benchmarks.rln", "--flood", address, template.encoded.hex()]
+        flooding = subprocess.Popen(
+            [*command, str(per_s), str(for_s + 2)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
+        )
+        time.sleep(2)  # the flood has begun
+        amid = asyncio.run(_honest(address, messages[count:]))
+        told, _ = flooding.communicate(timeout=_PATIENCE_S)
+    flood = json.loads(told)
+    print(f"flood: {flood['per_s']:.0f} forged proofs a second, answered {flood['codes']}")
+    for what, taken in (("without it", calm), ("amid it", amid)):
+        ordered = sorted(taken)
+        print(
+            f"  honest pushes {what}: all {len(taken)} taken, p50 {1_000 * statistics.median(taken):.0f} ms, "
+            f"p95 {1_000 * ordered[int(0.95 * (len(ordered) - 1))]:.0f} ms"
+        )
+
+
+def main() -> None:
+    """Measure, and print a line for each figure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--proofs", type=int, default=60)
+    parser.add_argument("--verifications", type=int, default=600)
+    parser.add_argument("--flood-per-s", type=float, default=1_000)
+    parser.add_argument("--flood-for-s", type=float, default=10)
+    parser.add_argument("--flood", nargs=4, metavar=("ADDRESS", "MESSAGE", "PER_S", "FOR_S"), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.flood:
+        address, template, per_s, for_s = asked.flood
+        asyncio.run(_flood(address, bytes.fromhex(template), float(per_s), float(for_s)))
+        return
+    print(f"load {os.getloadavg()[0]:.1f}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        bench = _Bench(folder)
+        ours, crate = bench.prove(asked.proofs)
+        ratio = statistics.median(ours) / statistics.median(crate)
+        print(
+            f"proof p50: {1_000 * statistics.median(ours):.1f} ms, the crate alone "
+            f"{1_000 * statistics.median(crate):.1f} ms in the same run: {ratio:.2f} x"
+        )
+        taken = bench.verify(asked.verifications)
+        print(
+            f"verification p50: {1_000 * statistics.median(taken):.2f} ms, "
+            f"{len(taken) / sum(taken):.0f} a second a core"
+        )
+        first = bench.first_proofs(5)
+        print(f"first proof after start: {statistics.median(first):.2f} s (of {len(first)}, most {max(first):.2f} s)")
+        _measure_flood(bench, folder, asked.flood_per_s, asked.flood_for_s)
+        bench.membership.close()
+
+
+if __name__ == "__main__":
+    main()

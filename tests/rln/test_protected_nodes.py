@@ -1,0 +1,378 @@
+"""Nodes of a network that asks for RLN proofs: what passes by relay, light push and REST, and what is refused why."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+
+from fairway.channel.creation import create_reliable_channel
+from fairway.errors import RlnError
+from fairway.options import ReliableChannelOptions
+from fairway.rln.field import ELEMENT_BYTES
+from fairway.rln.identity import Identity
+from fairway.rln.membership_file import MembershipFile
+from fairway.rln.proof import SignalProof
+from fairway.rln.validation import ProofFault
+from fairway.service.rest import RestOptions, RestServer
+from fairway.waku.libp2p.host import Host
+from fairway.waku.node import RoutedMessage
+from fairway.waku.protocols.exchange import ask
+from fairway.waku.proving import with_proof
+from fairway.waku.rest.shapes import PushRequest, json_of, relay_shape
+from fairway.wire.lightpush import (
+    LIGHTPUSH_PROTOCOL,
+    LightPushRequest,
+    decode_lightpush_response,
+    encode_lightpush_request,
+)
+from patience import PATIENCE_S, until
+
+FLOOD = 1_000
+
+
+def proven(harbour, number=0, payload=b"hello"):
+    """A message with a proof, made by a membership of its own."""
+    membership = harbour.membership(number)
+    return asyncio.run(with_proof(membership, harbour.message(payload)))
+
+
+def changed(routed: RoutedMessage, **fields) -> RoutedMessage:
+    return RoutedMessage.of(routed.pubsub_topic, dataclasses.replace(routed.message, **fields))
+
+
+def with_changed_proof(routed, **fields):
+    proof = SignalProof.decode(routed.message.rate_limit_proof)
+    return changed(routed, rate_limit_proof=dataclasses.replace(proof, **fields).encode())
+
+
+async def push(host, node, routed):
+    """Push a message, and return the status code."""
+    request = LightPushRequest(request_id="push", pubsub_topic=routed.pubsub_topic, message_bytes=routed.encoded)
+    answer = await ask(
+        host,
+        node.peer_id,
+        LIGHTPUSH_PROTOCOL,
+        encode_lightpush_request(request),
+        max_response_bytes=1 << 16,
+        timeout_s=PATIENCE_S,
+    )
+    return decode_lightpush_response(answer).status_code
+
+
+def refused(node):
+    return {fault: count for fault, count in node.gate.statistics().refused.items() if count}
+
+
+def test_what_a_member_sends_is_proven_and_reaches_members_behind_another_node(harbour):
+    async def work():
+        first = await harbour.node()
+        second = await harbour.node(first.addresses[0])
+        await until(lambda: first.relay.peer_count(harbour.shard) == 1 and second.relay.mesh_size(harbour.shard) == 1)
+        alice = await harbour.client(first, harbour.membership(0))
+        bob = await harbour.client(second)
+        heard = await bob.subscribe(harbour.shard, [harbour.topic])
+        assert (await alice.send(harbour.message(b"one"))).accepted
+        [got] = await asyncio.wait_for(heard.next_batch(), PATIENCE_S)
+        assert got.message.payload == b"one"
+        assert SignalProof.decode(got.message.rate_limit_proof).nullifier
+        assert not refused(first)
+        assert not refused(second)
+        assert second.gate.statistics().admitted == 1
+
+    harbour.run(work)
+
+
+def test_a_node_proves_what_its_own_program_sends_and_refuses_it_without_a_membership(harbour):
+    async def work():
+        first = await harbour.node(rln=harbour.membership(0))
+        second = await harbour.node(first.addresses[0])
+        await until(lambda: first.relay.peer_count(harbour.shard) == 1)
+        heard = await second.subscribe(harbour.shard, [harbour.topic])
+        assert (await first.send(harbour.message(b"own"))).accepted
+        [got] = await asyncio.wait_for(heard.next_batch(), PATIENCE_S)
+        assert got.message.payload == b"own"
+        result = await second.send(harbour.message(b"bare"))
+        assert not result.accepted
+        assert "no RLN proof" in result.detail
+        assert refused(second) == {ProofFault.MISSING: 1}
+
+    harbour.run(work)
+
+
+def faulty(kind, good):
+    """A message with a fault that light push answers with a status code."""
+    epoch = SignalProof.decode(good.message.rate_limit_proof).epoch
+    match kind:
+        case ProofFault.MISSING:
+            return changed(good, rate_limit_proof=None)
+        case ProofFault.MALFORMED:
+            return changed(good, rate_limit_proof=b"\x0a\x03abc")
+        case ProofFault.OTHER_NETWORK:
+            return with_changed_proof(good, identifier=b"another".ljust(ELEMENT_BYTES, b"\0"))
+        case ProofFault.EPOCH_GAP:
+            return with_changed_proof(good, epoch=epoch - 5)
+        case ProofFault.UNKNOWN_ROOT:
+            return with_changed_proof(good, root=bytes(ELEMENT_BYTES))
+    return changed(good, payload=b"another payload")
+
+
+def test_light_push_answers_504_and_420_and_counts_the_reason(harbour):
+    good = proven(harbour)
+    kinds = [
+        (ProofFault.MISSING, 504),
+        (ProofFault.MALFORMED, 420),
+        (ProofFault.OTHER_NETWORK, 420),
+        (ProofFault.EPOCH_GAP, 420),
+        (ProofFault.UNKNOWN_ROOT, 420),
+        (ProofFault.INVALID, 420),
+    ]
+
+    async def work():
+        node = await harbour.node()
+        async with await Host.start() as host:
+            await host.connect(node.addresses[0])
+            for count, (kind, status) in enumerate(kinds, 1):
+                assert await push(host, node, faulty(kind, good)) == status
+                assert len(refused(node)) == count
+            assert set(refused(node)) == {kind for kind, _ in kinds}
+            assert await push(host, node, good) == 200
+
+    harbour.run(work)
+
+
+def test_the_same_bytes_pass_again_and_other_bytes_around_the_same_signal_do_not(harbour):
+    good = proven(harbour)
+
+    async def work():
+        node = await harbour.node()
+        async with await Host.start() as host:
+            await host.connect(node.addresses[0])
+            assert [await push(host, node, good) for _ in range(2)] == [200, 200]
+            assert await asyncio.gather(push(host, node, good), push(host, node, good)) == [200, 200]
+            assert await push(host, node, changed(good, meta=b"changed")) == 420
+            assert refused(node) == {ProofFault.DUPLICATE: 1}
+            assert node.gate.statistics().repeated == 3
+            assert node.distribution.statistics().messages == 1
+
+    harbour.run(work)
+
+
+def test_a_double_signal_is_refused_and_recorded_with_the_secret_that_it_gives_away(harbour):
+    # Two files of message ids for one identity, which is what nobody must do.
+    one, other = (
+        asyncio.run(with_proof(harbour.membership(1, name), harbour.message(name.encode()))) for name in ("one", "two")
+    )
+    doubles = []
+
+    async def work():
+        node = await harbour.node(record=lambda double, now_ms: doubles.append((double, now_ms)))
+        async with await Host.start() as host:
+            await host.connect(node.addresses[0])
+            assert await push(host, node, one) == 200
+            assert await push(host, node, other) == 420
+            assert refused(node) == {ProofFault.DOUBLE_SIGNAL: 1}
+            await until(lambda: doubles)
+
+    harbour.run(work)
+    [(double, now_ms)] = doubles
+    assert double.secret == harbour.identities[1].secret
+    assert double.first.epoch == now_ms // 600_000 or double.first.epoch + 1 == now_ms // 600_000
+
+
+def test_who_joins_while_a_node_runs_is_understood_at_once(harbour):
+    async def work():
+        node = await harbour.node()
+        await asyncio.sleep(1.1)  # a node looks at its group for an unknown root at most once a second
+        newcomer = Identity.create()
+        MembershipFile(harbour.group).register(newcomer.commitment, 5)
+        harbour.identities = [newcomer]
+        alice = await harbour.client(node, harbour.membership(0, "new"))
+        assert (await alice.send(harbour.message())).accepted
+        assert not refused(node)
+
+    harbour.identities, known = list(harbour.identities), harbour.identities
+    harbour.run(work)
+    assert known
+
+
+def test_a_light_client_without_a_membership_is_told_what_the_network_asks_for(harbour):
+    async def work():
+        node = await harbour.node()
+        alice = await harbour.client(node)
+        result = await alice.send(harbour.message())
+        assert not result.accepted
+        assert not result.permanent
+        assert "504" in result.detail
+        assert "rln=fairway.RlnMembership" in result.detail
+
+    harbour.run(work)
+
+
+class Rest:
+    """A client of a REST server."""
+
+    def __init__(self, server):
+        self.server = server
+
+    async def push(self, routed):
+        request = PushRequest(message=relay_shape(routed.message), pubsub_topic=routed.pubsub_topic)
+        return await asyncio.to_thread(self._ask, "/lightpush/v3/message", json_of(request))
+
+    async def relay(self, body):
+        return await asyncio.to_thread(self._ask, "/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F0", body)
+
+    async def metrics(self):
+        _, text = await asyncio.to_thread(self._ask, "/metrics")
+        return text
+
+    def _ask(self, path, body=None):
+        request = urllib.request.Request(
+            f"{self.server.url}{path}", data=body, headers={"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+
+def test_the_rest_api_asks_for_proofs_and_metrics_count_by_reason(harbour):
+    good, other = proven(harbour), proven(harbour, 1)
+
+    async def work():
+        node = await harbour.node()
+        async with await RestServer.start(node, RestOptions()) as server:
+            rest = Rest(server)
+            status, text = await rest.push(changed(good, rate_limit_proof=None))
+            assert status == 504
+            assert "no RLN proof" in json.loads(text)["statusDesc"]
+            assert (await rest.push(changed(good, payload=b"x")))[0] == 420
+            assert (await rest.push(good))[0] == 200
+            bare = {"payload": base64.b64encode(b"x").decode(), "contentTopic": harbour.topic}
+            status, text = await rest.relay(json.dumps(bare).encode())
+            assert status == 400
+            assert "Failed to publish: the message has no RLN proof" in text
+            assert (await rest.relay(json_of(relay_shape(other.message))))[0] == 200
+            said = await rest.metrics()
+            for line in (
+                'fairway_rln_messages_total{verdict="missing"} 2.0',
+                'fairway_rln_messages_total{verdict="invalid"} 1.0',
+                'fairway_rln_messages_total{verdict="admitted"} 2.0',
+                'fairway_rln_messages_total{verdict="double-signal"} 0.0',
+                "fairway_rln_nullifiers 2.0",
+                "fairway_rln_waiting 0.0",
+            ):
+                assert line in said
+
+    harbour.run(work)
+
+
+def test_honest_members_are_served_amid_a_thousand_invalid_proofs(harbour):
+    good = proven(harbour, 1)
+    proof = SignalProof.decode(good.message.rate_limit_proof)
+
+    def forged(number):
+        # As good as it can be without a membership: all that costs the node nothing to see is right.
+        return with_changed_proof(good, nullifier=number.to_bytes(ELEMENT_BYTES, "little"), share_y=proof.share_y)
+
+    async def flood(node, first):
+        codes = []
+        async with await Host.start() as host:
+            await host.connect(node.addresses[0])
+            for at in range(first, first + FLOOD // 4, 50):
+                codes += await asyncio.gather(*(push(host, node, forged(at + number)) for number in range(50)))
+        return codes
+
+    async def work():
+        node = await harbour.node()
+        alice = await harbour.client(node, harbour.membership(0))
+        floods = [asyncio.create_task(flood(node, 1_000_000 + quarter * FLOOD)) for quarter in range(4)]
+        served = 0
+        while not all(one.done() for one in floods):
+            result = await alice.send(harbour.message(b"%d" % served))
+            assert result.accepted, result.detail
+            served += 1
+        codes = [code for one in floods for code in one.result()]
+        assert served >= 3
+        assert len(codes) == FLOOD
+        assert set(codes) <= {420, 429}
+        counted = refused(node)
+        assert sum(counted.values()) == FLOOD
+        assert node.gate.statistics().admitted == served
+
+    harbour.run(work)
+
+
+def test_a_relay_peer_that_passes_on_forged_proofs_gets_nothing_through(harbour):
+    good = proven(harbour)
+
+    async def work():
+        careless = await harbour.careless_node()
+        careful = await harbour.node(careless.addresses[0])
+        await until(lambda: careful.relay.mesh_size(harbour.shard) == 1)
+        heard = await careful.subscribe(harbour.shard, [harbour.topic])
+        for number in range(12):
+            await careless.send(changed(good, payload=b"forged %d" % number))
+        await until(lambda: refused(careful).get(ProofFault.INVALID, 0) >= 4)
+        assert not len(heard)
+        assert careful.relay.statistics().received == 0
+
+    harbour.run(work)
+
+
+def test_nothing_waits_for_a_node_that_closes(harbour):
+    good = [proven(harbour, number) for number in range(3)]
+
+    async def work():
+        node = await harbour.node()
+        judging = [asyncio.create_task(node.gate.judge("somebody", one)) for one in good]
+        await asyncio.sleep(0)
+        await node.close()
+        answers = await asyncio.wait_for(asyncio.gather(*judging), PATIENCE_S)
+        assert all(answer is None or answer.fault is ProofFault.NOT_VERIFIED for answer in answers)
+        refusal = await node.gate.judge("somebody", changed(good[0], payload=b"x"))
+        assert refusal.fault is ProofFault.NOT_VERIFIED
+
+    harbour.run(work)
+
+
+def test_a_membership_that_cannot_count_sends_nothing(harbour):
+    async def work():
+        node = await harbour.node()
+        membership = harbour.membership(0)
+        alice = await harbour.client(node, membership)
+        membership.close()
+        result = await alice.send(harbour.message())
+        assert not result.accepted
+        assert "transient" in result.detail
+        with pytest.raises(RlnError):
+            membership.generate_proof(b"signal", 0)
+
+    harbour.run(work)
+
+
+def test_the_channels_of_a_client_with_a_membership_prove_what_they_send(harbour):
+    async def work():
+        node = await harbour.node()
+        people = {
+            name: await harbour.client(node, harbour.membership(number)) for number, name in enumerate(("alice", "bob"))
+        }
+        channels = {}
+        for name, client in people.items():
+            options = ReliableChannelOptions(cluster_id=16, shard_count=1, sync_min_interval_ms=500)
+            opened = await create_reliable_channel(client, "room", name, harbour.topic, options=options)
+            channels[name] = await harbour.exits.enter_async_context(opened)
+        heard = channels["bob"].messages()
+        receipt = await channels["alice"].send(b"hello")
+        assert (await asyncio.wait_for(anext(heard), PATIENCE_S)).payload == b"hello"
+        acknowledgement = await asyncio.wait_for(receipt.delivered(), PATIENCE_S)
+        assert "bob" in str(acknowledgement)
+        assert not refused(node)
+
+    harbour.run(work)

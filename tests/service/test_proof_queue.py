@@ -1,0 +1,97 @@
+"""What waits for verification: turns by source, blame, and bounds that an honest source does not feel."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fairway.service.proof_queue import ProofQueue
+
+
+def queue(max_items=100, max_items_of_source=50):
+    return ProofQueue(max_items=max_items, max_items_of_source=max_items_of_source)
+
+
+def drained(waiting):
+    taken = []
+    while (one := waiting.take()) is not None:
+        taken.append(one)
+    return taken
+
+
+def test_sources_take_turns_and_each_keeps_its_order():
+    waiting = queue()
+    for number in range(3):
+        assert waiting.put("a", number, 0.0) is None
+    assert waiting.put("b", 10, 0.0) is None
+    assert drained(waiting) == [("a", 0), ("b", 10), ("a", 1), ("a", 2)]
+    assert not len(waiting)
+
+
+def test_a_source_that_is_blamed_waits_behind_all_others_for_a_minute():
+    waiting = queue()
+    waiting.put("bad", 1, 0.0)
+    waiting.put("bad", 2, 0.0)
+    assert waiting.take() == ("bad", 1)
+    waiting.blame("bad", 0.0)
+    waiting.put("bad", 3, 30.0)
+    waiting.put("good", 4, 30.0)
+    waiting.put("good", 5, 30.0)
+    assert drained(waiting) == [("good", 4), ("good", 5), ("bad", 2), ("bad", 3)]
+    waiting.put("bad", 6, 61.0)
+    waiting.put("good", 7, 61.0)
+    assert waiting.take() == ("bad", 6)
+
+
+def test_a_source_has_no_more_than_its_share_of_the_room():
+    waiting = queue(max_items_of_source=2)
+    assert [waiting.put("a", number, 0.0) for number in range(3)] == [None, None, 2]
+    assert waiting.put("b", 9, 0.0) is None
+
+
+def test_when_all_is_full_a_newcomer_takes_the_place_of_who_has_most():
+    waiting = queue(max_items=4)
+    for number in range(4):
+        waiting.put("a", number, 0.0)
+    assert waiting.put("b", 10, 0.0) == 3
+    assert waiting.put("a", 4, 0.0) == 4  # which has the most itself
+    assert len(waiting) == 4
+    assert Counter(source for source, _ in drained(waiting)) == {"a": 3, "b": 1}
+
+
+def test_when_all_is_full_who_is_blamed_gives_way_first():
+    waiting = queue(max_items=3)
+    waiting.blame("bad", 0.0)
+    waiting.put("bad", 1, 0.0)
+    waiting.put("a", 2, 0.0)
+    waiting.put("a", 3, 0.0)
+    assert waiting.put("a", 4, 0.0) == 1
+    assert waiting.put("bad", 5, 0.0) == 5
+    assert drained(waiting) == [("a", 2), ("a", 3), ("a", 4)]
+
+
+@pytest.mark.parametrize("sources", [1, 10, 40])
+def test_a_flood_of_any_number_of_sources_leaves_room_for_one_that_sends_little(sources):
+    waiting = queue(max_items=50, max_items_of_source=20)
+    served = 0
+    for turn in range(1_000):
+        for number in range(5):
+            waiting.put(f"flood {(5 * turn + number) % sources}", "forged", turn / 100)
+        if turn % 10 == 0:
+            assert waiting.put("honest", "good", turn / 100) != "good"
+        source, _ = waiting.take()
+        if source == "honest":
+            served += 1
+        else:
+            waiting.blame(source, turn / 100)
+    assert served >= 95
+
+
+def test_what_is_cleared_is_returned_whole():
+    waiting = queue()
+    waiting.blame("bad", 0.0)
+    for number, source in enumerate(("a", "bad", "a")):
+        waiting.put(source, number, 0.0)
+    assert sorted(waiting.clear()) == [0, 1, 2]
+    assert waiting.take() is None
