@@ -107,6 +107,7 @@ if TYPE_CHECKING:
         ChannelStatistics,
     )
     from fairway.options import (
+        BloomPolicy,
         Delivery,
         IdRule,
         Profile,
@@ -169,6 +170,7 @@ __all__ = [
     "EVENT_NAMES",
     "Acknowledgement",
     "AesGcm",
+    "BloomPolicy",
     "ChaCha20Poly1305",
     "ChannelClosedError",
     "ChannelStatistics",
@@ -277,6 +279,7 @@ _LAZY: Final = {
     "fairway.channel.statistics": ("ChannelStatistics",),
     "fairway.protocol.statistics": ("Gap",),
     "fairway.options": (
+        "BloomPolicy",
         "Delivery",
         "IdRule",
         "Profile",

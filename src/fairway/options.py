@@ -110,6 +110,18 @@ class IdRule(Enum):
     """Keccak-256 over sender id, Unix nanoseconds and content, as logos-delivery does."""
 
 
+class BloomPolicy(Enum):
+    """Which outgoing messages have a bloom filter. All policies read the filters of others."""
+
+    ALWAYS = "always"
+    """All with a causal history, as SDS has it: 18,752 bytes a message by default."""
+    NEWS = "news"
+    """Those that tell somebody who waits for it of something received that citations cannot tell of; and those of a
+    participant that went without a message, since its citations do not vouch for all that came before."""
+    NEVER = "never"
+    """Only the latter."""
+
+
 def _require(condition: bool, text: str) -> None:
     if not condition:
         raise ConfigurationError(text)
@@ -201,6 +213,8 @@ class SdsConfig:
     same value."""
     bloom_error_rate: float = 0.001
     """Rate of false positives of the bloom filter when it holds bloom_capacity messages."""
+    bloom_policy: BloomPolicy = BloomPolicy.ALWAYS
+    """Which messages have the filter."""
     possible_acks_threshold: int = 2
     """Participants whose bloom filters must contain a message to acknowledge it without a citation."""
     lost_timeout_ms: int = 3_600_000

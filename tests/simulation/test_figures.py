@@ -9,6 +9,7 @@ import pytest
 
 from fairway.errors import ConfigurationError
 from fairway.options import Profile, SdsConfig
+from fairway.protocol.effects import Purpose
 from fairway.simulation import World
 from fairway.simulation.figures import Figures, loss_class
 from fairway.simulation.histogram import Histogram
@@ -124,3 +125,60 @@ def test_what_are_no_figures_is_refused(changed):
 @pytest.mark.parametrize(("loss", "expected"), [(0.0, 0), (0.01, 10), (0.149, 10), (0.3, 30), (0.46, 50)])
 def test_a_world_without_loss_is_in_a_class_of_its_own(loss, expected):
     assert loss_class(loss) == expected
+
+
+# What it costs
+
+
+def test_the_parts_of_all_purposes_are_what_was_transmitted():
+    plan = replace(CALM, participants=3, duration_ms=300_000, messages_per_hour=60.0, loss=0.3, long_share=0.3)
+    report = simulate(plan)
+    figures = Figures.of(report)
+    assert sum(figures.part_bytes.values()) == sum(figures.transmitted_bytes.values()) == report.transmitted_bytes
+    assert all(figures.part_bytes[part] > 0 for part in ("content", "history", "rest"))
+    by_purpose = {traffic.purpose: traffic for traffic in report.traffic}
+    assert by_purpose[Purpose.SYNC].content_bytes == 0
+    assert report.payload_bytes <= by_purpose[Purpose.CONTENT].content_bytes
+
+
+def test_citations_are_counted_as_they_stand_on_the_wire(story):
+    world, ledger = story
+    for number in range(4):
+        say(world, ledger, "alice", b"%d" % number)
+        world.run(100)
+    # A message id of 64 characters, a hint of 32 bytes and a sender id of 5, each with tag and length, make 107 bytes,
+    # and 109 with those of the entry; the first message cites nothing, the second one message, the others two each.
+    assert ledger.bytes[Purpose.CONTENT]["history"] == 5 * 109
+    assert ledger.bytes[Purpose.CONTENT]["content"] == 4
+
+
+def test_all_acknowledgements_and_mended_losses_are_timed():
+    plan = replace(CALM, participants=3, duration_ms=600_000, messages_per_hour=60.0, loss=0.3, ask_all_share=1.0)
+    report = simulate(plan)
+    assert 0 < report.full_acknowledgement.count <= report.sent
+    assert (report.full_acknowledgement.p50_ms or 0) >= (report.first_acknowledgement.p50_ms or 0) > 0
+    assert report.mending.count == report.noticed.count > 0
+    assert (report.mending.p95_ms or 0) >= (report.noticed.percentile(50) or 0) > 0
+    assert report.full_acknowledgements.count == report.full_acknowledgement.count
+
+
+def test_what_an_idle_channel_transmits_is_counted_by_hour_and_participant(story):
+    world, ledger = story
+    say(world, ledger, "alice", b"good night")
+    world.run(600_000)
+    assert (ledger.idle_bytes, ledger.idle_until(world.now_ms)) == (0, 0)
+    before = sum(sum(parts.values()) for parts in ledger.bytes.values())
+    world.run(7_200_000)
+    assert ledger.idle_bytes == sum(sum(parts.values()) for parts in ledger.bytes.values()) - before > 0
+    assert ledger.idle_until(world.now_ms) == pytest.approx(2 * 7_200_000, abs=10_000)
+    say(world, ledger, "bob", b"good morning")
+    world.run(1_000)
+    assert ledger.idle_ms == pytest.approx(2 * 7_200_000, abs=10_000)
+    assert ledger.idle_until(world.now_ms) == 0
+
+
+def test_a_record_of_an_earlier_version_has_no_costs_and_is_read():
+    told = Figures().as_json()
+    for name in ("part_bytes", "idle_bytes", "idle_ms", "known_of_all_ms", "mended_ms"):
+        del told[name]
+    assert Figures.of_json(told) == Figures()

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("plans")  # what its tests share is made on
 COME_ALONG = {("storage_faults_per_hour", "store"), ("option_changes", "crashes_per_hour")}
 TALK = {
     *("participants", "duration_ms", "messages_per_hour", "ephemeral_share", "repeat_share", "ask_all_share"),
-    *("profile", "delivery", "bloom_capacity"),
+    *("profile", "delivery", "bloom_capacity", "bloom_policy"),
     "ask_some_share",
     "ask_more_share",
 }

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from fairway.errors import EmptyPayloadError, RlnError, RlnErrorKind
 from fairway.events import ChannelStatus, Event, StatusChanged
-from fairway.options import ReliableChannelOptions
+from fairway.options import BloomPolicy, ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, NodeAnswer, Persist, QueryStore, emit
 from fairway.protocol.encryption import Encryption, waku_version_of
 from fairway.protocol.encryption.ciphering import Ciphered, Ciphering
@@ -40,7 +40,7 @@ from fairway.protocol.outgoing.ephemeral import LeavingEphemeral
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_names
 from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.sending import Leaving, Sending
-from fairway.protocol.outgoing.sync_timer import SyncTimer
+from fairway.protocol.outgoing.sync_timer import ECHOES, SyncTimer
 from fairway.protocol.ratelimit import EpochQuota, Membership
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.outcomes import Refused
@@ -121,7 +121,11 @@ class Stack:
             limits=limits,
         )
         self.sync_timer = sync = SyncTimer(
-            options.sync_min_interval_ms, self._jitter, now_ms, speak_after=max(1, options.sds.bloom_capacity // 4)
+            options.sync_min_interval_ms,
+            self._jitter,
+            now_ms,
+            speak_after=max(1, options.sds.bloom_capacity // 4),
+            echoes=0 if options.sds.bloom_policy is BloomPolicy.ALWAYS else ECHOES,
         )
         self._query_on_connect = query_on_connect = QueryOnConnect(options, journal)
         self._receiving = receiving = Receiving(

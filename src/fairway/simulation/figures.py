@@ -38,12 +38,22 @@ class Figures:
     """First transmissions that the network lost on their way to a participant that listened."""
     transmitted_bytes: Mapping[str, int] = field(default_factory=dict)
     """By purpose."""
+    part_bytes: Mapping[str, int] = field(default_factory=dict)
+    """The same bytes by part: content, citations, bloom filters, and the rest."""
+    idle_bytes: int = 0
+    """Bytes transmitted while nothing was said."""
+    idle_ms: int = 0
+    """How long that was, times the participants that were there."""
     first: Histogram = field(default_factory=Histogram)
     """From a send to the first recipient."""
     known: Histogram = field(default_factory=Histogram)
     """From a send to its first acknowledgement: its sender knows a recipient."""
+    known_of_all: Histogram = field(default_factory=Histogram)
+    """From a send that asked all present participants until its sender knows that they have it."""
     noticed: Histogram = field(default_factory=Histogram)
     """From a loss to the moment when its receiver knows that it lacks something, or has it by other means."""
+    mended: Histogram = field(default_factory=Histogram)
+    """From a loss to the moment when its receiver has the message."""
     each: Histogram = field(default_factory=Histogram)
     """From a send to each recipient."""
     last: Histogram = field(default_factory=Histogram)
@@ -60,9 +70,17 @@ class Figures:
             deliveries=report.delivered,
             losses=report.noticed.count + report.unnoticed,
             transmitted_bytes={traffic.purpose.value: traffic.total_bytes for traffic in report.traffic},
+            part_bytes={
+                name: sum(getattr(traffic, f"{name}_bytes") for traffic in report.traffic)
+                for name in ("content", "history", "bloom", "rest")
+            },
+            idle_bytes=report.idle_bytes,
+            idle_ms=round(report.idle_hours * HOUR_MS),
             first=report.first_recipients,
             known=report.first_acknowledgements,
+            known_of_all=report.full_acknowledgements,
             noticed=report.noticed,
+            mended=report.mended,
             each=report.recipients,
             last=report.last_recipients,
         )
@@ -75,6 +93,11 @@ class Figures:
     def bytes_per_delivery(self) -> int | None:
         """Bytes transmitted, of all kinds, for each delivery that happened; None where none did."""
         return sum(self.transmitted_bytes.values()) // self.deliveries if self.deliveries else None
+
+    @property
+    def idle_bytes_per_hour(self) -> int | None:
+        """Bytes that an idle channel costs in an hour for each participant; None where it was never idle."""
+        return self.idle_bytes * HOUR_MS // self.idle_ms if self.idle_ms else None
 
     @property
     def known_within_s(self) -> float | None:
@@ -102,6 +125,8 @@ class Figures:
                 told[each.name] = dict(value) if isinstance(value, Mapping) else value
         return told | {
             "virtual_hours": round(self.virtual_ms / HOUR_MS, 3),
+            "bytes_per_delivery": self.bytes_per_delivery,
+            "idle_bytes_per_hour": self.idle_bytes_per_hour,
             "known_within_s": self.known_within_s,
             "noticed_within_3s": self.noticed_within_3s,
             "consistent_within_6s": self.consistent_within_6s,
@@ -113,8 +138,12 @@ class Figures:
         try:
             values: dict[str, Any] = {name: _count(told[name]) for name in _COUNTS}
             for name in _HISTOGRAMS:
-                counts = ((int(edge), _count(count)) for edge, count in told[f"{name}_ms"].items())
+                given = told.get(f"{name}_ms", {}) if name in _LATER else told[f"{name}_ms"]
+                counts = ((int(edge), _count(count)) for edge, count in given.items())
                 values[name] = Histogram(dict(sorted(counts)))
+            # Records of earlier versions have less.
+            values |= {name: _count(told.get(name, 0)) for name in _LATER_COUNTS}
+            values["part_bytes"] = {str(name): _count(of) for name, of in told.get("part_bytes", {}).items()}
             told_bytes = told["transmitted_bytes"].items()
             return cls(**values, transmitted_bytes={Purpose(name).value: _count(of) for name, of in told_bytes})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -122,7 +151,9 @@ class Figures:
 
 
 _COUNTS: Final = ("worlds", "broken", "virtual_ms", "messages", "deliveries", "losses")
-_HISTOGRAMS: Final = ("first", "known", "noticed", "each", "last")
+_LATER_COUNTS: Final = ("idle_bytes", "idle_ms")
+_LATER: Final = ("known_of_all", "mended")
+_HISTOGRAMS: Final = ("first", "known", "noticed", "each", "last", *_LATER)
 
 
 def loss_class(loss: float) -> int:

@@ -50,7 +50,7 @@ from fairway.simulation.world import Observer
 from fairway.storage.channel_store import Write
 from fairway.units import DAY_MS, NS_PER_MS
 from fairway.waku.node import RoutedMessage, StoreQuery
-from fairway.wire.sds import SdsMessage
+from fairway.wire.sds import HistoryEntry, SdsMessage
 
 Holds = Callable[[str, str], bool]
 """Whether a participant has an SDS message at this moment; called with (participant, SDS id)."""
@@ -82,6 +82,10 @@ _READS_ON_MS: Final = 120_000
 """Who reads a store asks for the next page within this time."""
 _STORED_MS: Final = 5_000
 """What was published so long before a moment is in the store when that is read up to this moment."""
+IDLE_MS: Final = 600_000
+"""A channel is idle from so long after the last new content until the next."""
+_HELD: Final = frozenset({PARKED, HISTORY})
+"""Tables in which a participant writes down a message that it has."""
 _LEARNT: Final = frozenset({MISSING, PARKED, HISTORY, SETTLED})
 """Tables in which a participant writes down a message when it learns of it: that it lacks it, or that it came."""
 
@@ -247,6 +251,16 @@ class Ledger(Observer):
         """SDS ids of ephemeral messages."""
         self.noticed_ms: list[int] = []
         """How long after the network lost a message its receiver wrote down that it lacks it, or got it otherwise."""
+        self.mended_ms: list[int] = []
+        """How long after the network lost a message its receiver had it."""
+        self.idle_bytes = 0
+        """Bytes transmitted while the channel was idle (`IDLE_MS`)."""
+        self.idle_ms = 0
+        """How long it was idle before new content came, times the participants of that time."""
+        self._spoken_ms: int | None = None
+        """When new content was published last."""
+        self._to_mend: dict[tuple[str, str], int] = {}
+        """What the network lost and its receiver does not have yet, with when that was."""
         self.read_up_to_ms: dict[str, int] = {}
         """Up to when each participant has read a store for the time away."""
         self.store_is_whole = True
@@ -273,7 +287,7 @@ class Ledger(Observer):
         self.deeds: Counter[str] = Counter()
         self.transmissions: Counter[Purpose] = Counter()
         self.bytes: dict[Purpose, Counter[str]] = {purpose: Counter() for purpose in Purpose}
-        """Bytes transmitted for each purpose, by part of the message: "content", "bloom" and "rest"."""
+        """Bytes transmitted for each purpose, by part of the message: "content", "history", "bloom" and "rest"."""
         self._holds = holds
         self._codec = rules.codec
         self.opened = opened
@@ -506,14 +520,29 @@ class Ledger(Observer):
 
     def published(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Record a message that the network accepted, and count its bytes."""
-        purpose, content, bloom = self._purpose_of(at_ms, name, message)
+        purpose, content, history, bloom = self._purpose_of(at_ms, name, message)
         self.transmissions[purpose] += 1
+        self._count_idle(at_ms, purpose, len(message.encoded))
         self.taken_from[name, self._lives[name], at_ms // _BY_MINUTE_MS] += 1
         self._taken.add(message.message_hash)
         self.rules.taken(message.message_hash)
-        rest = len(message.encoded) - content - bloom
-        self.bytes[purpose].update(content=content, bloom=bloom, rest=rest)
+        rest = len(message.encoded) - content - history - bloom
+        self.bytes[purpose].update(content=content, history=history, bloom=bloom, rest=rest)
         self._trace.update(f"{at_ms} {name} publishes {purpose.value} {message.message_hash.hex()}\n".encode())
+
+    def idle_until(self, at_ms: int) -> int:
+        """Return how long the channel is idle up to a time after the last new content, times its participants."""
+        if self._spoken_ms is None:
+            return 0
+        present = sum(presence.left_ms is None for presence in self.presences.values())
+        return max(0, at_ms - self._spoken_ms - IDLE_MS) * present
+
+    def _count_idle(self, at_ms: int, purpose: Purpose, size_bytes: int) -> None:
+        if purpose is Purpose.CONTENT:
+            self.idle_ms += self.idle_until(at_ms)
+            self._spoken_ms = at_ms
+        elif self._spoken_ms is not None and at_ms > self._spoken_ms + IDLE_MS:
+            self.idle_bytes += size_bytes
 
     def heard(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Record a message that the network delivers to a participant."""
@@ -527,7 +556,7 @@ class Ledger(Observer):
         """Record that the network lost a message that its receiver did not know."""
         sds_id = self._first.get(message.message_hash)
         if sds_id is not None and name in self.presences:
-            self._lost[name, sds_id] = at_ms
+            self._lost[name, sds_id] = self._to_mend[name, sds_id] = at_ms
 
     def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
         """Record the owners of new segments, and the lost messages that a participant notices."""
@@ -557,6 +586,9 @@ class Ledger(Observer):
                 self._forgotten_ms.setdefault((name, change.key), at_ms)
             if change.table in _LEARNT and (lost_ms := self._lost.pop((name, change.key), None)) is not None:
                 self.noticed_ms.append(at_ms - lost_ms)
+            is_mended = change.table in _HELD or (change.table == SETTLED and change.row == (False,))
+            if is_mended and (lost_ms := self._to_mend.pop((name, change.key), None)) is not None:
+                self.mended_ms.append(at_ms - lost_ms)
 
     def unnoticed(self) -> list[tuple[str, str]]:
         """Return the lost messages that participants which stayed never noticed: (participant, SDS id)."""
@@ -855,27 +887,28 @@ class Ledger(Observer):
             return ()
         return tuple(sorted(had))
 
-    def _purpose_of(self, at_ms: int, name: str, message: RoutedMessage) -> tuple[Purpose, int, int]:
-        """Return why something was transmitted, by what it is, and the bytes of its content and its bloom filter."""
+    def _purpose_of(self, at_ms: int, name: str, message: RoutedMessage) -> tuple[Purpose, int, int, int]:
+        """Return why something was transmitted, by what it is, and the bytes of its content, citations and filter."""
         try:
             opened = self._codec.decode(self.opened(message.message.payload))
         except FairwayError:
             if name in self.presences:
                 self.false_words.append((at_ms, name, None, "what left cannot be opened with the key of the channel"))
-            return (Purpose.EPHEMERAL if message.message.ephemeral else Purpose.CONTENT), 0, 0
+            return (Purpose.EPHEMERAL if message.message.ephemeral else Purpose.CONTENT), 0, 0, 0
         content, bloom = len(opened.content or b""), len(opened.bloom_filter or b"")
+        history = sum(map(_size_of, (*opened.causal_history, *opened.repair_request)))
         if name in self.presences:
             for fault in self._misforms(name, opened, message):
                 self.misformed.append((at_ms, name, fault))
         if message.message.ephemeral:
             self.ephemeral_ids.add(opened.message_id)
-            return Purpose.EPHEMERAL, content, bloom
+            return Purpose.EPHEMERAL, content, history, bloom
         self._asked_for.update(entry.message_id for entry in opened.repair_request)
         if opened.repair_request and name in self.presences:
             requested = frozenset(entry.message_id for entry in opened.repair_request)
             self._requests[message.message.payload] = requested
         if not content:
-            return Purpose.SYNC, content, bloom
+            return Purpose.SYNC, content, history, bloom
         self._carried[message.message_hash] = opened.message_id
         stamp_ms = (message.message.timestamp_ns or 0) // NS_PER_MS
         is_prompt = 0 <= at_ms - stamp_ms <= _STAMPED_MS and self.is_stored()
@@ -891,10 +924,10 @@ class Ledger(Observer):
             if name in self.presences:
                 self._first[message.message_hash] = opened.message_id
             self._compare_lamports(at_ms, name, opened)
-            return Purpose.CONTENT, content, bloom
+            return Purpose.CONTENT, content, history, bloom
         is_answer = author != name or opened.message_id in self._asked_for
         self._asked_for.discard(opened.message_id)
-        return (Purpose.REPAIR if is_answer else Purpose.RETRY), content, bloom
+        return (Purpose.REPAIR if is_answer else Purpose.RETRY), content, history, bloom
 
     def _misforms(self, name: str, opened: SdsMessage, message: RoutedMessage) -> Iterator[str]:
         """Yield what is wrong with a message by itself (SDS, "Message" and "Ephemeral Messages"; SDS-R)."""
@@ -978,3 +1011,13 @@ class Ledger(Observer):
                 self.claims.append(
                     DeliveryClaim(at_ms=at_ms, number=sent.number, participant=name, whole=False, true=true)
                 )
+
+
+def _size_of(entry: HistoryEntry) -> int:
+    """Return the encoded size of a citation or repair request in a message, in bytes."""
+    parts = (entry.message_id.encode(), entry.retrieval_hint or b"", (entry.sender_id or "").encode())
+    return _field_bytes(sum(_field_bytes(len(part)) for part in parts if part))
+
+
+def _field_bytes(size_bytes: int) -> int:
+    return 1 + max(1, -(-size_bytes.bit_length() // 7)) + size_bytes

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from fairway.errors import ConfigurationError
 from fairway.options import (
+    BloomPolicy,
     Delivery,
     Profile,
     RateLimitConfig,
@@ -223,6 +224,8 @@ class SimulationPlan:
     """Segment size; small, so that a message of several segments costs little to simulate."""
     parity_rate: float | None = None
     """Parity segments per data segment; None for the profile's default."""
+    bloom_policy: BloomPolicy = SdsConfig().bloom_policy
+    """Which messages have bloom filters."""
     bloom_capacity: int = 10_000
     """Messages that bloom filters are sized for."""
     bloom_error_rate: float = SdsConfig().bloom_error_rate
@@ -327,6 +330,7 @@ class SimulationPlan:
             ),
             sds=replace(
                 base.sds,
+                bloom_policy=self.bloom_policy,
                 bloom_capacity=self.bloom_capacity,
                 bloom_error_rate=self.bloom_error_rate,
                 max_history=self.max_history,
@@ -358,8 +362,16 @@ class SimulationPlan:
                 segment_size_bytes=segment_bytes,
                 parity_rate=dice.choice((0.0, options.segmentation.parity_rate, 0.5)),
             ),
-            sds=replace(options.sds, causal_history_size=dice.choice((2, 5, 20))),
+            sds=replace(
+                options.sds,
+                causal_history_size=dice.choice((2, 5, 20)),
+                bloom_policy=dice.choice(self._other_policies()),
+            ),
         )
+
+    def _other_policies(self) -> list[BloomPolicy]:
+        """Return the bloom policies that get on with that of the plan: whoever wants all filters checks for them."""
+        return [self.bloom_policy] if self.bloom_policy is BloomPolicy.ALWAYS else list(BloomPolicy)
 
 
 def _tight(options: ReliableChannelOptions) -> ReliableChannelOptions:

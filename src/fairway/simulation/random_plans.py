@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from fairway.options import Delivery, Profile, SegmentationConfig
+from fairway.options import BloomPolicy, Delivery, Profile, SegmentationConfig
 from fairway.simulation.plan import NOT_OF_LIGHT_CLIENTS, SimulationPlan, StoreKind
 from fairway.units import HOUR_MS
 
@@ -318,6 +318,10 @@ def _channel(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _bloom_policy(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"bloom_policy": rng.choices(list(BloomPolicy), (0.2, 0.7, 0.1))[0]}
+
+
 def _long_messages(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     size = rng.choice((200, 500, 1_000, 5_000, _DEFAULT_SEGMENT))
     share = rng.choice((0.05, 0.2, 0.6))
@@ -573,7 +577,7 @@ def _bad_nodes(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     return {"bad_nodes": 1} if plan["service_nodes"] > 1 and rng.random() < _OFTEN else {}
 
 
-_ALWAYS: Final[tuple[_Draw, ...]] = (_participants, _talk, _channel)
+_ALWAYS: Final[tuple[_Draw, ...]] = (_participants, _talk, _channel, _bloom_policy)
 _TROUBLES: Final[tuple[_Draw, ...]] = (
     _long_messages,
     _loss,

@@ -116,6 +116,8 @@ def _durations(report: SimulationReport) -> Table:
         ("its first acknowledgement", report.first_acknowledgement),
         ("its delivery to one participant", report.delivery),
         ("its delivery to everybody", report.reached_all),
+        ("its acknowledgement by all, where asked", report.full_acknowledgement),
+        ("(from a loss) having it after all", report.mending),
     ):
         table.add_row(title, f"{times.count:,}", *_times(times))
     return table
@@ -147,7 +149,7 @@ def furps_table(figures: Mapping[int, Figures]) -> Table:
 
 def _traffic(report: SimulationReport) -> Table:
     """Show bytes by purpose and part, and how much of it was the application's."""
-    heads = ("purpose", "transmissions", "bytes", "share", "content", "bloom filter", "ids, citations")
+    heads = ("purpose", "messages", "bytes", "share", "content", "citations", "bloom filter", "ids")
     table = table_of("What was transmitted", heads)
     total = report.transmitted_bytes
     for traffic in report.traffic:
@@ -157,20 +159,23 @@ def _traffic(report: SimulationReport) -> Table:
             size(traffic.total_bytes),
             _share(traffic.total_bytes, total),
             size(traffic.content_bytes),
+            size(traffic.history_bytes),
             size(traffic.bloom_bytes),
             size(traffic.rest_bytes),
         )
     table.add_section()
-    parts = [
-        sum(getattr(each, name) for each in report.traffic) for name in ("content_bytes", "bloom_bytes", "rest_bytes")
-    ]
+    names = ("content_bytes", "history_bytes", "bloom_bytes", "rest_bytes")
+    parts = [sum(getattr(each, name) for each in report.traffic) for name in names]
     table.add_row("together", f"{report.transmissions:,}", size(total), "", *map(size, parts))
-    per_message = [size(part // report.sent) if report.sent else "-" for part in (total, *parts)]
-    each = _ratio(report.transmissions, report.sent)
-    table.add_row("per message sent", each, per_message[0], "", *per_message[1:])
+    for title, count in (("per message sent", report.sent), ("per delivery", report.delivered)):
+        per_one = [size(part // count) if count else "-" for part in (total, *parts)]
+        table.add_row(title, _ratio(report.transmissions, count), per_one[0], "", *per_one[1:])
+    idle = report.idle_bytes_per_hour
     table.caption = (
         f"payloads make {size(report.payload_bytes)}, {_share(report.payload_bytes, total)} of what was transmitted"
     )
+    if idle is not None:
+        table.caption += f"\nan idle channel costs {size(idle)} an hour for each participant"
     table.caption_justify = "left"
     return table
 

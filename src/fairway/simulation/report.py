@@ -15,6 +15,7 @@ from fairway.simulation.invariants import Checks, Invariant, Violation
 from fairway.simulation.ledger import Ledger
 from fairway.simulation.looks import Peaks
 from fairway.simulation.plan import SimulationPlan, replay_command
+from fairway.units import HOUR_MS
 from fairway.waku.local import NetworkStatistics
 
 _PERCENT: Final = 100
@@ -51,15 +52,17 @@ class Traffic:
     transmissions: int
     content_bytes: int
     """Content of SDS messages: payloads, with the framing of segments."""
+    history_bytes: int
+    """Causal history and repair requests."""
     bloom_bytes: int
     """Bloom filters."""
     rest_bytes: int
-    """Ids, causal history, repair requests and the WakuMessage around it all."""
+    """Ids, timestamps, and the WakuMessage around it all."""
 
     @property
     def total_bytes(self) -> int:
         """Encoded WakuMessages, each counted once however many receive it."""
-        return self.content_bytes + self.bloom_bytes + self.rest_bytes
+        return self.content_bytes + self.history_bytes + self.bloom_bytes + self.rest_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,18 @@ class SimulationReport:
     """From a send to its delivery to one participant that was owed it, absences included."""
     reached_all: DurationFigures
     """From a send to its delivery to the last participant that was owed it."""
+    full_acknowledgement: DurationFigures
+    """From a send that asked all present participants to acknowledge until its sender knows that they all have it."""
+    mending: DurationFigures
+    """From a loss (see ``noticed``) until the participant had the message, or its content otherwise."""
+    full_acknowledgements: Histogram
+    """The durations behind `full_acknowledgement`."""
+    mended: Histogram
+    """The durations behind `mending`."""
+    idle_bytes: int
+    """Bytes transmitted from ten minutes after the last new content until the next, or the end."""
+    idle_hours: float
+    """How long that was in all, times the participants that were there."""
     noticed: Histogram
     """From a transmission that the network lost on its way to a participant that listened, the first transmission of a
     message or segment, to the moment when that participant wrote down that it lacks it, or had it by other means."""
@@ -139,6 +154,11 @@ class SimulationReport:
         return self.transmitted_bytes // self.delivered if self.delivered else None
 
     @property
+    def idle_bytes_per_hour(self) -> int | None:
+        """Bytes that an idle channel costs in an hour for each participant; None where it was never idle."""
+        return round(self.idle_bytes / self.idle_hours) if self.idle_hours else None
+
+    @property
     def transmitted_bytes(self) -> int:
         """Bytes of everything transmitted."""
         return sum(traffic.total_bytes for traffic in self.traffic)
@@ -158,6 +178,8 @@ class SimulationReport:
         told = dict(plain(asdict(self)))
         told["replay"] = replay_command(self.plan)
         told["false_claim_rate"] = self.false_claim_rate
+        told["bytes_per_delivery"] = self.bytes_per_delivery
+        told["idle_bytes_per_hour"] = self.idle_bytes_per_hour
         told["ok"] = self.ok
         return told
 
@@ -186,6 +208,14 @@ def make_report(
         for sent in ledger.sent
         if sent.first_acknowledged_ms is not None and not sent.is_staged
     ]
+    to_everybody = [
+        at_ms - sent.at_ms
+        for sent in ledger.sent
+        if sent.present and sent.asked >= sent.present and not sent.is_staged
+        for at_ms, event in sent.ends[:1]
+        if isinstance(event, MessageDelivered)
+    ]
+    idle_ms = ledger.idle_ms + ledger.idle_until(plan.duration_ms + settled_ms)
     ends = [event for sent in ledger.sent for _, event in sent.ends]
     return SimulationReport(
         plan=plan,
@@ -205,6 +235,12 @@ def make_report(
         first_acknowledgement=DurationFigures.of(acknowledged),
         delivery=DurationFigures.of(wait for each in waits for wait in each),
         reached_all=DurationFigures.of(to_all),
+        full_acknowledgement=DurationFigures.of(to_everybody),
+        mending=DurationFigures.of(ledger.mended_ms),
+        full_acknowledgements=Histogram.of(to_everybody),
+        mended=Histogram.of(ledger.mended_ms),
+        idle_bytes=ledger.idle_bytes,
+        idle_hours=round(idle_ms / HOUR_MS, 3),
         noticed=Histogram.of(ledger.noticed_ms),
         unnoticed=len(ledger.unnoticed()),
         first_acknowledgements=Histogram.of(acknowledged),
@@ -220,6 +256,7 @@ def make_report(
                 purpose=purpose,
                 transmissions=ledger.transmissions[purpose],
                 content_bytes=ledger.bytes[purpose]["content"],
+                history_bytes=ledger.bytes[purpose]["history"],
                 bloom_bytes=ledger.bytes[purpose]["bloom"],
                 rest_bytes=ledger.bytes[purpose]["rest"],
             )

@@ -25,7 +25,7 @@ from heapq import nlargest
 from typing import Final
 
 from fairway.errors import FairwayError
-from fairway.options import Profile, SdsConfig
+from fairway.options import BloomPolicy, Profile, SdsConfig
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Row
 from fairway.protocol.outgoing.dispatching import RATE_LIMIT
@@ -145,6 +145,7 @@ class WireRules:
         self.codec = profile.codec
         """What reads messages."""
         self._profile = profile
+        self._bloom_policy = sds.bloom_policy
         self._parameters = BloomParameters.of(sds.bloom_capacity, sds.bloom_error_rate)
         self.order_is_checked = True
         """Whether what is sent first leaves first; where a cipher takes its time over several at once it may not."""
@@ -344,8 +345,10 @@ class WireRules:
             yield "a crash now would forget that the rate limit was charged for it"
 
     def _unfiltered(self, name: str, opened: SdsMessage) -> Iterator[str]:
-        if opened.bloom_filter is None:
-            yield "it has no bloom filter"
+        if not opened.bloom_filter:
+            # Another policy leaves it out (docs/decisions/specifications.md, "When a bloom filter is attached").
+            if self._bloom_policy is BloomPolicy.ALWAYS:
+                yield "it has no bloom filter"
             return
         bloom = self._profile.codec.read_bloom(opened.bloom_filter, self._parameters)
         if bloom is None:

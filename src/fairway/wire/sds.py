@@ -98,6 +98,8 @@ class SdsCodec(Protocol):
 
     name: str
     bloom: BloomWire
+    no_bloom: bytes | None
+    """The bloom field of a message that was written without a filter, as it is read."""
 
     def encode(self, message: SdsMessage) -> bytes:
         """Return the bytes of a message."""
@@ -193,6 +195,7 @@ class _WakuSds:
 
     name = "waku"
     bloom = WAKU_BLOOM
+    no_bloom: bytes | None = None
 
     def encode(self, message: SdsMessage) -> bytes:
         try:
@@ -275,6 +278,7 @@ class _NimSds:
 
     name = "nim"
     bloom = NIM_BLOOM
+    no_bloom: bytes | None = b""
 
     def encode(self, message: SdsMessage) -> bytes:
         try:

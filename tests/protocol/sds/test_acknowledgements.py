@@ -48,10 +48,12 @@ def test_whoever_cites_a_message_acknowledges_it(new_channel, send, start):
     assert message.message_id in alice.outgoing, "others may acknowledge it, too"
 
 
-def test_of_three_messages_the_two_that_are_cited_are_acknowledged_without_a_filter(new_channel, send, told, start):
+def test_of_three_messages_the_two_that_are_cited_are_acknowledged_by_a_filter_that_holds_none(
+    new_channel, send, told, start
+):
     alice = new_channel("alice")
     sent = [send(alice, b"%d" % n, start).message_id for n in range(3)]
-    found = told(alice, "bob", *sent[1:], holds=None)
+    found = told(alice, "bob", *sent[1:], holds=())
     assert [(review.message_id, review.acknowledged_by) for review in found] == [(name, ("bob",)) for name in sent[1:]]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.acknowledgements import Evidence, OutgoingBuffer, OutgoingMessage, Review
+from fairway.protocol.sds.vouching import BELIEVED_MS
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, holds
 from fairway.wire.sds import HistoryEntry, SdsCodec, SdsMessage
 from js_waku.faults import Fault, Notice
@@ -23,8 +24,10 @@ class JsOutgoingBuffer(OutgoingBuffer):
         self._needed = threshold
         self._notice = notice
 
-    def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> list[Review]:
+    def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...], now_ms: int) -> list[Review]:
         """Return what a received message tells about own ones."""
+        if not message.bloom_filter and self._has_more_ancestors(cited, now_ms):
+            self._notice(Fault.DESCENDANTS_IGNORED)
         reviews = []
         for entry in cited:
             if entry.message_id in self:
@@ -44,6 +47,13 @@ class JsOutgoingBuffer(OutgoingBuffer):
                 self._notice_weight(outgoing, cited, message.sender_id)
                 reviews.append(self._count(outgoing.message.message_id, message.sender_id))
         return reviews
+
+    def _has_more_ancestors(self, cited: tuple[HistoryEntry, ...], now_ms: int) -> bool:
+        """Return whether fairway would take citations without a filter for acknowledgements of more than they cite."""
+        ids = {entry.message_id for entry in cited}
+        ancestors = self.ancestry.of(ids)
+        recent = [own for own in self if own.message.message_id not in ids and now_ms - own.made_ms <= BELIEVED_MS]
+        return any(first <= own.sequence <= last for own in recent for first, last in ancestors)
 
     def _count(self, message_id: str, participant: str) -> Review:
         """Count a filter, whoever's, also the same one again."""

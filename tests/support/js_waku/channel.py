@@ -164,7 +164,7 @@ class JsWakuChannel(MessageChannel):
         if message.repair_request:
             self.repair.review_requests(message, self._holds, len(self.participants) + 1, now_ms)
         self._believe_broadcast(message.causal_history)
-        reviews = self.outgoing.review(message, message.causal_history)
+        reviews = self.outgoing.review(message, message.causal_history, now_ms)
         return [*told, *(MessageReviewed(review=review) for review in reviews)]
 
     def _forget_repairs(self, message: SdsMessage) -> None:

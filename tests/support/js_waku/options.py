@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.conformance.cases import Case, MalformedCaseError
-from fairway.options import IdRule, RepairConfig, SdsConfig
+from fairway.options import BloomPolicy, IdRule, RepairConfig, SdsConfig
 
 _CHANNEL_ID: Final = "trace-channel"
 """The channel of every participant for which a record names no other."""
@@ -37,6 +37,7 @@ class JsWakuOptions:
             channel_id=case.maybe_text("channelId") or _CHANNEL_ID,
             sender_id=case.maybe_text("senderId") or name,
             config=SdsConfig(
+                bloom_policy=BloomPolicy.ALWAYS,
                 causal_history_size=history,
                 # The first possible acknowledgement is one too many for any threshold below 2.
                 possible_acks_threshold=max(1, _integer(case, "possibleAcksThreshold", _POSSIBLE_ACKS_THRESHOLD)),

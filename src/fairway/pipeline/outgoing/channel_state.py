@@ -17,7 +17,7 @@ from typing import Final
 import pyarrow.dataset as ds
 
 from fairway.errors import ConfigurationError
-from fairway.options import ReliableChannelOptions, SdsConfig
+from fairway.options import BloomPolicy, ReliableChannelOptions, SdsConfig
 from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.history import HistoryRecord
@@ -43,8 +43,12 @@ class ChannelState:
 
 
 def sending_config(options: ReliableChannelOptions) -> SdsConfig:
-    """Return the SDS options of a sender that does not receive: it keeps no messages for repair."""
-    return replace(options.sds, repair=replace(options.sds.repair, enabled=False))
+    """Return the SDS options of a sender that does not receive.
+
+    It keeps no messages for repair, and does not know whether it lacks what its citations descend from.
+    """
+    repair = replace(options.sds.repair, enabled=False)
+    return replace(options.sds, repair=repair, bloom_policy=BloomPolicy.ALWAYS)
 
 
 def open_channel(

@@ -226,7 +226,7 @@ class Receiving:
         effects = emit(*events)
         if isinstance(answer, Refused):
             self._tally.add("not_kept")
-            effects += self.process(self._sds.heard(message), now_ms)
+            effects += self.process(self._sds.heard(message, now_ms), now_ms)
         if isinstance(answer, SegmentDiscarded) and answer.reason == GIVEN_UP:
             effects += self.process(self._sds.give_up(message, now_ms), now_ms)
         if isinstance(answer, SegmentDiscarded) and answer.full is not None:
@@ -300,7 +300,8 @@ class Receiving:
             case _ if from_store:
                 return
             case MessageArrived(kind=Kind.SYNC, message=message):
-                self._sync.sync_received(now_ms, is_behind=self._sds.is_ahead_of(message, now_ms))
+                is_behind, cites_newest = self._sds.compare(message, now_ms)
+                self._sync.sync_received(now_ms, is_behind=is_behind, cites_newest=cites_newest)
             case MessageIgnored(why=Ignored.DUPLICATE):
                 self._sync.copy_received(now_ms)
 

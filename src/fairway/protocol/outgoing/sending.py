@@ -546,7 +546,7 @@ class Sending:
         for segment in segments:
             waiting = self._sds.forget_outgoing(segment.sds_id)
             if waiting is not None:
-                acknowledged[segment.sds_id] = Acknowledged(waiting.sequence, waiting.acknowledged_by)
+                acknowledged[segment.sds_id] = Acknowledged(waiting.sequence, waiting.acknowledged_by, waiting.made_ms)
                 if self._sds.record(segment.sds_id) is None:
                     self._sds.take_back(waiting.message, now_ms)
             if failed or segment.attempts:

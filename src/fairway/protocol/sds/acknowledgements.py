@@ -2,9 +2,11 @@
 
 docs/decisions/specifications.md, "What acknowledges", gives the reasons.
 
-A message of another participant acknowledges an own message in one of three ways:
+A message of another participant acknowledges an own message in one of four ways:
 
 * It cites the own message in its causal history.
+* It cites a causal descendant of the own message, and has no bloom filter: its sender vouches for all that comes before
+  (`fairway.protocol.sds.vouching`). This counts for own messages that are not old.
 * It cites a causal descendant of the own message, and its bloom filter holds the own message. Neither alone would do: a
   participant delivers a message only after its ancestors, but may have given one of them up; and a filter may err.
 * Only its bloom filter holds the own message, and the filter is not so full that it may hold it by chance. This is a
@@ -24,6 +26,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from fairway.protocol.journal import Journal
+from fairway.protocol.sds.vouching import BELIEVED_MS
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, holds, spread
 from fairway.wire.sds import HistoryEntry, ReceivedBloom, SdsCodec, SdsMessage
 
@@ -63,6 +66,8 @@ class OutgoingMessage:
     base_hashes: tuple[int, int] | None = None
     """The hashes from which its bits in filters of other sizes follow; computed when the first such filter comes."""
     acknowledged_by: dict[str, Evidence] = field(default_factory=dict)
+    made_ms: int = 0
+    """When it was made, in Unix milliseconds; 0 if that is not known."""
 
 
 class Acknowledged(NamedTuple):
@@ -71,6 +76,8 @@ class Acknowledged(NamedTuple):
     sequence: int
     """Its number among own messages."""
     by: dict[str, Evidence]
+    made_ms: int = 0
+    """When it was made."""
 
 
 Ranges = tuple[tuple[int, int], ...]
@@ -159,9 +166,9 @@ class OutgoingBuffer:
     def __iter__(self) -> Iterator[OutgoingMessage]:
         return iter(self.messages.values())
 
-    def add(self, message: SdsMessage, sequence: int) -> None:
-        """Begin to wait for acknowledgements of a message."""
-        self.messages[message.message_id] = OutgoingMessage(message=message, sequence=sequence)
+    def add(self, message: SdsMessage, sequence: int, now_ms: int) -> None:
+        """Begin to wait for acknowledgements of a message that is made now."""
+        self.messages[message.message_id] = OutgoingMessage(message=message, sequence=sequence, made_ms=now_ms)
         self._journal.touch(OUTGOING, message.message_id)
 
     def remove(self, message_id: str) -> OutgoingMessage | None:
@@ -173,14 +180,16 @@ class OutgoingBuffer:
             self._journal.touch(ACKNOWLEDGEMENTS, message_id)
         return outgoing
 
-    def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> list[Review]:
+    def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...], now_ms: int) -> list[Review]:
         """Return what a received message says about own ones (SDS, "Review ACK Status").
 
         A bloom field that is no filter is ignored; the citations of its message are not.
         """
         reviews = self._review_citations(cited, message.sender_id)
-        if message.bloom_filter is None or not self.messages:
+        if not self.messages:
             return reviews
+        if message.bloom_filter is None or message.bloom_filter == self._codec.no_bloom:
+            return reviews + self._review_ancestors(cited, message.sender_id, now_ms)
         bloom = self._codec.read_bloom(message.bloom_filter, self._parameters)
         return reviews if bloom is None else reviews + self._review_bloom(bloom, cited, message.sender_id)
 
@@ -188,12 +197,27 @@ class OutgoingBuffer:
         reviews: list[Review] = []
         for entry in cited:
             outgoing = self.messages.get(entry[0])
-            if outgoing is not None and (entry[2] or outgoing.message.sender_id) != outgoing.message.sender_id:
-                # The participant cites a message of another sender that has the same id.
+            if self._is_anothers(entry):
                 continue
             if outgoing is not None and participant not in outgoing.acknowledged_by:
                 reviews += self._acknowledge(outgoing, [participant], Evidence.CITED)
         return reviews
+
+    def _review_ancestors(self, cited: tuple[HistoryEntry, ...], participant: str, now_ms: int) -> list[Review]:
+        """Review the own messages that the cited ones descend from: without a filter they are vouched for."""
+        vouched_for = self.ancestry.of(entry[0] for entry in cited if not self._is_anothers(entry))
+        reviews: list[Review] = []
+        for outgoing in list(self.messages.values()) if vouched_for else ():
+            if participant in outgoing.acknowledged_by or now_ms - outgoing.made_ms > BELIEVED_MS:
+                continue
+            if any(first <= outgoing.sequence <= last for first, last in vouched_for):
+                reviews += self._acknowledge(outgoing, [participant], Evidence.DESCENDANT)
+        return reviews
+
+    def _is_anothers(self, entry: HistoryEntry) -> bool:
+        """Return whether a citation is of a message of another sender that has the id of an own one."""
+        outgoing = self.messages.get(entry[0])
+        return outgoing is not None and (entry[2] or outgoing.message.sender_id) != outgoing.message.sender_id
 
     def _review_bloom(self, bloom: ReceivedBloom, cited: tuple[HistoryEntry, ...], participant: str) -> list[Review]:
         """Review the own messages that the bloom filter of a participant holds."""

@@ -19,7 +19,7 @@ from typing import Final
 
 from fairway.errors import EmptyPayloadError
 from fairway.events import Limit
-from fairway.options import IdRule, Profile, SdsConfig
+from fairway.options import BloomPolicy, IdRule, Profile, SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.names import checked_name
 from fairway.protocol.sds.acknowledgements import (
@@ -55,6 +55,7 @@ from fairway.protocol.sds.owed import OwedCitations, fitting_beside
 from fairway.protocol.sds.repair import Repair
 from fairway.protocol.sds.retained import RetainedMessages
 from fairway.protocol.sds.rolling_bloom import RollingBloom
+from fairway.protocol.sds.vouching import Vouching
 from fairway.wire.bloom import BloomParameters
 from fairway.wire.sds import HistoryEntry, Kind, SdsMessage
 
@@ -144,9 +145,11 @@ class MessageChannel:
         self.repair = Repair(
             sender_id, config.repair, profile.repair, self.journal, max_heard=config.max_repair_requests
         )
+        self.vouching = Vouching(config.bloom_policy, self.journal, META)
         self.dependencies = Dependencies(
             config, self.journal, self.history, self.repair, self._deliver_parked, max_missing
         )
+        self.dependencies.went_without = self.vouching.went_without
         self.owed = OwedCitations(sender_id, profile.segments, None if config.repair.enabled else self.journal)
         self.participants: set[str] = set()
         self.ephemeral_count = 0
@@ -247,7 +250,7 @@ class MessageChannel:
         message = self._compose(message_id, content, now_ms, beside)
         self.sequence += 1
         if tracked:
-            self.outgoing.add(message, self.sequence)
+            self.outgoing.add(message, self.sequence, now_ms)
         return message
 
     def broadcast(self, message: SdsMessage, hint: bytes | None) -> None:
@@ -375,11 +378,12 @@ class MessageChannel:
             if novelty is Novelty.FORGOTTEN:
                 # It was delivered long ago, so that no message needs to wait for it.
                 ignored = MessageIgnored(message_id=message_id, why=Ignored.FORGOTTEN)
+                self.vouching.went_without(now_ms)
                 return [ignored, *self.dependencies.settle([message_id], now_ms)]
             if novelty is Novelty.NEW and self.dependencies.no_room_for(message):
                 ignored = MessageIgnored(message_id=message_id, why=Ignored.NO_ROOM)
                 self.dependencies.turned_away(message, now_ms)
-                return [ignored, *self.heard(message)]
+                return [ignored, *self.heard(message, now_ms)]
             # SDS-R: a message that came is neither asked for nor answered for any more.
             self.repair.forget(message_id)
             if novelty is Novelty.ANOTHER:
@@ -390,7 +394,7 @@ class MessageChannel:
             self.journal.touch(PARTICIPANTS, message.sender_id)
         if message.repair_request:
             self.repair.review_requests(message, self._holds, len(self.participants) + 1, now_ms)
-        outcomes += self.heard(message)
+        outcomes += self.heard(message, now_ms)
         cited = self.dependencies.cited(message)
         if kind is Kind.CONTENT and self.may_vouch_for(message):
             self.bloom.insert(message_id)
@@ -398,6 +402,8 @@ class MessageChannel:
         if not all(map(self.dependencies.is_set_aside, absent)):
             outcomes += self._wait_for(message, hint, absent, now_ms, encoded)
         elif kind is Kind.CONTENT:
+            if absent or len(cited) < len(message.causal_history):
+                self.vouching.went_without(now_ms)
             outcomes += self._ask_for(absent, now_ms)
             self._follow_clock(message.lamport_timestamp, now_ms)
             self.repair.earned(message)
@@ -414,7 +420,7 @@ class MessageChannel:
         """Note that the layer above set a segment aside: it was not received, and can come again."""
         return self.dependencies.set_aside(message, now_ms, is_useless=is_useless)
 
-    def heard(self, message: SdsMessage) -> list[SdsOutcome]:
+    def heard(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
         """Return what another participant's message tells about own ones, also if it cannot be taken in.
 
         Otherwise a participant without room would never learn that others have its messages.
@@ -423,19 +429,20 @@ class MessageChannel:
             return []
         cited = self.dependencies.cited(message)
         self._believe_broadcast(cited)
-        return [MessageReviewed(review=review) for review in self.outgoing.review(message, cited)]
+        return [MessageReviewed(review=review) for review in self.outgoing.review(message, cited, now_ms)]
 
-    def is_ahead_of(self, message: SdsMessage, now_ms: int) -> bool:
-        """Return whether the sender of a message with causal history seems to lack the newest message that is here.
+    def compare(self, message: SdsMessage, now_ms: int) -> tuple[bool, bool]:
+        """Return whether the sender of a message seems to lack the newest one that is here, and whether it cites that.
 
         It cites the newest messages that it has. If all of these are here, and the newest one here is not among them,
         the sender lacks it.
         """
         newest = self.history.last(self._latest_lamport(now_ms))
         if not newest:
-            return False
+            return False, False
         cited = {entry.message_id for entry in message.causal_history}
-        return newest[-1].message_id not in cited and all(map(self._already_received, cited))
+        cites_newest = newest[-1].message_id in cited
+        return not cites_newest and all(map(self._already_received, cited)), cites_newest
 
     def settle(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
         """Let no message wait for these ids any more, since their content is known; deliver what waited for them."""
@@ -450,6 +457,7 @@ class MessageChannel:
         missing = self.missing.get(message_id)
         if missing is None:
             return []
+        self.vouching.went_without(now_ms)
         outcomes = self.dependencies.settle([message_id], now_ms)
         self.dependencies.note_missing([missing.entry], now_ms)
         return outcomes
@@ -461,6 +469,8 @@ class MessageChannel:
         """
         if self._already_received(message_id):
             return []
+        # What it cites is not known.
+        self.vouching.went_without(now_ms)
         self.bloom.insert(message_id)
         self.repair.forget(message_id)
         self._follow_clock(lamport, now_ms)
@@ -540,7 +550,7 @@ class MessageChannel:
         """
         own = self.outgoing.messages
         orders: list[int] = []
-        for message_id, (sequence, acknowledged_by) in known.items():
+        for message_id, (sequence, acknowledged_by, made_ms) in known.items():
             encoded = self.retained.encoded(message_id)
             if encoded is None:
                 continue
@@ -549,6 +559,7 @@ class MessageChannel:
                 sequence=sequence,
                 positions=self.bloom.positions(message_id),
                 acknowledged_by=dict(acknowledged_by),
+                made_ms=made_ms,
             )
             self.journal.touch(OUTGOING, message_id)
             self.journal.touch(ACKNOWLEDGEMENTS, message_id)
@@ -593,16 +604,28 @@ class MessageChannel:
         cited = self.history.last(self._latest_lamport(now_ms))
         if self.config.causal_history_size:
             cited = self.owed.pay(cited, self.history, beside, content=content)
+        cited = fitting_beside(content, cited)
+        if self.owed.cites_too_few:
+            self.vouching.is_asked()
         return SdsMessage(
             message_id=message_id,
             sender_id=self.sender_id,
             channel_id=self.channel_id,
             lamport_timestamp=self.lamport,
-            causal_history=fitting_beside(content, cited),
-            bloom_filter=self.profile.codec.write_bloom(self.bloom.words(), self.bloom_parameters),
+            causal_history=cited,
+            bloom_filter=self._bloom_beside(cited, now_ms),
             repair_request=self.repair.take_requests(now_ms),
             content=content,
         )
+
+    def _bloom_beside(self, cited: tuple[HistoryEntry, ...], now_ms: int) -> bytes | None:
+        """Return the bloom filter for a message that cites this; None if it need not have one."""
+        is_incomplete = any(entry.message_id not in self.history for entry in cited)
+        if self.config.bloom_policy is not BloomPolicy.ALWAYS and not cited:
+            return None
+        if not self.vouching.attaches(now_ms, is_incomplete=is_incomplete):
+            return None
+        return self.profile.codec.write_bloom(self.bloom.words(), self.bloom_parameters)
 
     def _already_received(self, message_id: str) -> bool:
         """Return whether a message is in the history or parked (SDS, "Receive Message": MAY drop duplicates by id)."""
@@ -614,6 +637,8 @@ class MessageChannel:
         self.add_hint(message_id, hint)
         if not (is_answer or from_store):
             self.owed.came_again(message_id)
+            if message_id in self.dependencies.incoming:
+                self.vouching.is_asked()
         return MessageIgnored(message_id=message_id, why=Ignored.ANSWER if is_answer else Ignored.DUPLICATE)
 
     def _judge(self, message: SdsMessage) -> Novelty:
@@ -670,6 +695,8 @@ class MessageChannel:
             self.dependencies.unpark(message_id)
             return self.receive(message, hint, now_ms, encoded)
         self._follow_clock(message.lamport_timestamp, now_ms)
+        # Neither what the other one cites nor what this one cites is certainly here.
+        self.vouching.went_without(now_ms)
         old = self.history.get(message_id)
         if is_true or old is None:
             sender_id, lamport = intern(message.sender_id), message.lamport_timestamp or 0
@@ -717,10 +744,13 @@ class MessageChannel:
             self.add_hint(message_id, hint)
             return ignored
         if self.history.is_before_window(message.lamport_timestamp or 0, message_id):
+            self.vouching.went_without(now_ms)
             return [*ignored, *self.dependencies.settle([message_id], now_ms)]
         if not self._may_be_ours(message):
             return [*forged, *self._let_go_of_forged(message_id, now_ms)]
         self.repair.forget(message_id)
+        # What it cites is not waited for, and this participant may have forgotten it all.
+        self.vouching.went_without(now_ms)
         self.bloom.insert(message_id)
         self._follow_clock(message.lamport_timestamp, now_ms)
         self._enter_history(message, hint, encoded)
@@ -738,6 +768,7 @@ class MessageChannel:
         missing = self.dependencies.incoming.missing.get(message_id)
         if missing is None or missing.entry.sender_id != self.sender_id:
             return []
+        self.vouching.went_without(now_ms)
         return self.dependencies.settle([message_id], now_ms)
 
     def _may_be_ours(self, message: SdsMessage) -> bool:
@@ -804,6 +835,8 @@ class MessageChannel:
         self.owed.cited(self.dependencies.cited(message), sender_id, message.content or b"")
         self.outgoing.ancestry.record(message_id, message.causal_history, self.outgoing.messages)
         self.retained.keep(message, encoded)
+        if message.bloom_filter and sender_id != self.sender_id and self.config.bloom_policy is not BloomPolicy.ALWAYS:
+            self.owed.is_read_one_by_one(message_id)
 
     def _entered_history(self, message_id: str, author: str) -> None:
         self.journal.touch(HISTORY, message_id)

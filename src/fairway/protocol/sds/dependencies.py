@@ -77,6 +77,8 @@ class Dependencies:
         self.is_set_aside: Callable[[HistoryEntry], bool] = lambda _: False
         """Whether a cited message that is not here came and was set aside, so that those that cite it need not wait for
         it; set by the layer above."""
+        self.went_without: Callable[[int], None] = lambda _: None
+        """Called with the time when messages are delivered without what they cite; set by the layer above."""
         self.settled: OrderedDict[str, bool] = OrderedDict()
         """Ids that no message waits for although they never came: true if they were declared lost or messages that cite
         them were delivered around them, false if their content is known otherwise."""
@@ -306,6 +308,8 @@ class Dependencies:
         """Let no message wait for these ids any more, and deliver those that waited for nothing else."""
         outcomes: list[SdsOutcome] = []
         for message_id in message_ids:
+            if lost:
+                self.went_without(now_ms)
             self._note_settled(message_id, lost=lost)
             self._repair.forget(message_id)
             outcomes += self.release_waiters(message_id, now_ms)
@@ -351,6 +355,7 @@ class Dependencies:
         return outcomes
 
     def _go_around(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
+        self.went_without(now_ms)
         self._note_settled(message_id, lost=True)
         return self._release(message_id, now_ms, is_still_missing=True)
 
@@ -375,6 +380,9 @@ class Dependencies:
             for parked in freed:
                 if self._waits(parked):
                     continue
+                if parked.waiting_for or len(self.cited(parked.message)) < len(parked.message.causal_history):
+                    # It passes over what was set aside, or cites more than is read.
+                    self.went_without(now_ms)
                 self.incoming.drop(parked)
                 message = parked.message
                 self._journal.touch(PARKED, message.message_id)

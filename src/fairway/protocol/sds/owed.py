@@ -13,6 +13,9 @@
   the dependencies of its first segment are met (`fairway.protocol.incoming.delivering`); its other segments may still
   wait for theirs. If a reply did not cite them, a participant that has only the first segment could deliver the reply
   before the message. The last such segment suffices, because it cites those before it.
+* A message with a bloom filter, twice, unless all of ours have a filter. Its author seems not to know that a citation
+  vouches for what comes before (`fairway.protocol.sds.vouching`), as js-waku does not: to it each message has to be
+  cited. The first such citation may get lost, and js-waku repeats its message only half a minute later.
 * A message that arrived again. Its sender does not know that this participant has it, and the bloom filter of this
   participant is no proof. Copies from a store do not count: they are old, and a sender that still waits for an
   acknowledgement sends its message again.
@@ -41,11 +44,15 @@ _T = TypeVar("_T")
 UNCITED: Final = "uncited"
 
 _MAX_OWED: Final = 1_000
-"""Ids that are kept for each of the four reasons; the oldest are dropped beyond it."""
+"""Ids that are kept for each of the five reasons; the oldest are dropped beyond it."""
 _MAX_HEADS: Final = 100
 """Uncited messages that one content message cites, some 110 bytes each."""
 _MAX_PER_MESSAGE: Final = 20
 """Repeated messages that one message cites; and uncited messages that one sync message cites."""
+_MAX_ONE_BY_ONE: Final = 100
+"""Messages that one message cites because their authors read citations one by one."""
+_TIMES: Final = 2
+"""How often each of them is cited."""
 _LARGE_CONTENT_BYTES: Final = 65_536
 _CITATION_BYTES_BESIDE_LARGE_CONTENT: Final = 24_576
 """Room for citations beside a full segment of 102,400 bytes, a bloom filter, encryption and a proof in 150 KiB."""
@@ -73,6 +80,8 @@ class OwedCitations:
         self._segments = segments
         self._journal = journal
         self._came_again: OrderedDict[str, None] = OrderedDict()
+        self._one_by_one: OrderedDict[str, int] = OrderedDict()
+        """Messages whose authors read citations one by one, and how often each is to be cited still."""
         self._uncited: OrderedDict[str, str] = OrderedDict()
         """Messages of the history that no message has cited, or only later segments of others; id to author."""
         self._cited_amid: OrderedDict[str, None] = OrderedDict()
@@ -88,6 +97,7 @@ class OwedCitations:
         """Return an independent copy."""
         other = OwedCitations(self._own_name, self._segments)
         other._came_again, other._uncited = self._came_again.copy(), self._uncited.copy()
+        other._one_by_one = self._one_by_one.copy()
         other._cited_amid, other.read = self._cited_amid.copy(), self.read.copy()
         return other
 
@@ -104,6 +114,15 @@ class OwedCitations:
     def came_again(self, message_id: str) -> None:
         """Note that another copy of a received message arrived."""
         _remember(self._came_again, message_id, None)
+
+    def is_read_one_by_one(self, message_id: str) -> None:
+        """Note a message whose author takes a citation for an acknowledgement of nothing but what it cites."""
+        _remember(self._one_by_one, message_id, _TIMES)
+
+    @property
+    def cites_too_few(self) -> bool:
+        """Whether more messages are to be cited one by one than were so far."""
+        return _TIMES in self._one_by_one.values()
 
     def handed_over(self, record: HistoryRecord) -> None:
         """Note a parked segment of a message that the application has received."""
@@ -174,7 +193,7 @@ class OwedCitations:
     def _is_enough(self, newest: tuple[HistoryEntry, ...]) -> bool:
         """Return whether only the newest message is owed, as when participants send in turn."""
         beside = len(self._uncited) - bool(newest and newest[-1].message_id in self._uncited)
-        return not self._came_again and not self.read and not beside
+        return not self._came_again and not self.read and not beside and not self._one_by_one
 
     def _with_owed(
         self, newest: tuple[HistoryEntry, ...], history: LocalHistory, content: bytes | None
@@ -197,11 +216,22 @@ class OwedCitations:
             if _choose(message_id, history, chosen, skipped) and not is_content:
                 # The next sync message cites others first.
                 self._uncited.move_to_end(message_id)
+        self._choose_one_by_one(history, chosen, cited)
         full = len(chosen) + _MAX_PER_MESSAGE
         while self._came_again and len(chosen) < full:
             message_id, _ = self._came_again.popitem(last=False)
             _choose(message_id, history, chosen, cited)
         return (*(record.entry for record in sorted(chosen.values())), *newest)
+
+    def _choose_one_by_one(self, history: LocalHistory, chosen: dict[str, HistoryRecord], cited: set[str]) -> None:
+        """Choose what was cited least often for this reason first, the oldest of it first."""
+        due = sorted(self._one_by_one.items(), key=lambda item: -item[1])[:_MAX_ONE_BY_ONE]
+        for message_id, times in due:
+            if times > 1:
+                self._one_by_one[message_id] = times - 1
+            else:
+                del self._one_by_one[message_id]
+            _choose(message_id, history, chosen, cited)
 
 
 def _remember(ids: OrderedDict[str, _T], message_id: str, value: _T) -> None:

@@ -50,6 +50,9 @@ _NEVER_ENOUGH: Final = (1 << 31, ())
 With these values an earlier version forgets no message by itself, as this version does not."""
 
 
+_EARLIER_COLUMNS: Final = 4
+
+
 class SdsState:
     """A channel seen as rows."""
 
@@ -61,7 +64,7 @@ class SdsState:
         channel = self._channel
         match table:
             case "sds":
-                return (channel.lamport, channel.sequence, channel.born_at)
+                return (channel.lamport, channel.sequence, channel.born_at, channel.vouching.doubtful_since_ms)
             case "history":
                 record = channel.history.get(key)
                 if record is None:
@@ -144,9 +147,12 @@ class SdsState:
     def _load_tables(self, tables: dict[str, list[tuple[str, Row]]]) -> None:
         channel = self._channel
         # Earlier versions wrote shorter rows, without ``born_at`` and fingerprints.
-        for _, (lamport, sequence, *born) in tables[META]:
+        for _, (lamport, sequence, *later) in tables[META]:
             channel.lamport, channel.sequence = lamport, sequence
-            [channel.born_at] = born or [lamport]
+            # Earlier versions stored less.
+            channel.born_at, channel.vouching.doubtful_since_ms = {0: (lamport, None), 1: (*later, None)}.get(
+                len(later), later
+            )
         for _, (lamport, message_id) in tables[FORGOTTEN]:
             channel.history.window = (operator.index(lamport), message_id)
         for key, (lamport, hint, sender, *prints) in sorted(tables[HISTORY], key=lambda item: (item[1][0], item[0])):
@@ -227,13 +233,13 @@ class SdsState:
 
     def _outgoing_row(self, waiting: OutgoingMessage) -> Row:
         encoded = self._channel.profile.codec.encode(waiting.message)
-        return (waiting.sequence, encoded, *_NEVER_ENOUGH)
+        return (waiting.sequence, encoded, *_NEVER_ENOUGH, waiting.made_ms)
 
     def _load_outgoing(self, key: str, row: Row) -> None:
-        sequence, encoded, _, _ = row
-        self._channel.outgoing.messages[key] = OutgoingMessage(
-            message=self._channel.profile.codec.decode(encoded), sequence=sequence
-        )
+        # Earlier versions wrote no ``made_ms``.
+        sequence, encoded, _, _, made_ms = row if len(row) > _EARLIER_COLUMNS else (*row, 0)
+        message = self._channel.profile.codec.decode(encoded)
+        self._channel.outgoing.messages[key] = OutgoingMessage(message=message, sequence=sequence, made_ms=made_ms)
 
     def _acknowledgement_row(self, key: str) -> Row | None:
         waiting = self._channel.outgoing.messages.get(key)

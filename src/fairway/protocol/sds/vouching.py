@@ -1,0 +1,86 @@
+"""What the citations of this participant vouch for, and when its messages need a bloom filter.
+
+SDS attaches the bloom filter to every message. That is 18,752 bytes beside a citation of a hundred, and nearly always
+it tells nothing that the citation does not: a participant delivers a message only after all that the message descends
+from, so that who cites a message has all of that. This participant says so by what it leaves out:
+
+    A message with a causal history and without a bloom filter acknowledges what it cites, and all that this descends
+    from.
+
+It says otherwise by attaching the filter. It went without a message if it gave that up, delivered around it, passed
+over it, rebuilt it without its citations, or forgot what it had. For `DOUBTFUL_MS` after that each of its messages has
+the filter. A receiver believes the rule only of own messages made in the last `BELIEVED_MS`, which is much less: what a
+participant went without was sent before it went without it. Clocks need not agree for that: both times are spans.
+
+The filter is news where something was received that citations cannot tell of, and somebody waits to hear of it: a copy
+came of a message that is parked, or more messages came whose authors read citations one by one than one message cites.
+
+docs/decisions/specifications.md, "When a bloom filter is attached".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairway.options import BloomPolicy
+from fairway.protocol.journal import Journal
+
+DOUBTFUL_MS: Final = 7_200_000
+"""How long after it went without a message a participant attaches the filter to all that it sends."""
+BELIEVED_MS: Final = 1_800_000
+"""How old an own message may be that a citation of a descendant without a filter acknowledges.
+
+The difference leaves room for clocks that are set by an hour meanwhile. Older ones are acknowledged one by one."""
+_NEWS_SPACING_MS: Final = 30_000
+"""Between two filters that are attached because somebody waits; a sender repeats no sooner."""
+
+
+class Vouching:
+    """Whether what this participant cites stands for all that it descends from."""
+
+    def __init__(self, policy: BloomPolicy, journal: Journal, table: str) -> None:
+        """Vouch for everything; the row of ``table`` without a key is noted as changed when that ends."""
+        self._policy = policy
+        self._journal = journal
+        self._table = table
+        self.doubtful_since_ms: int | None = None
+        """When this participant last went without a message, in Unix milliseconds; None if it never did."""
+        self._has_news = False
+        self._attached_ms: int | None = None
+
+    def went_without(self, now_ms: int) -> None:
+        """Note that this participant goes on without a message, or without what that descends from."""
+        self.doubtful_since_ms = now_ms
+        self._journal.touch(self._table, "")
+
+    def is_asked(self) -> None:
+        """Note that somebody waits to hear of something received that no citation tells of."""
+        self._has_news = True
+
+    def attaches(self, now_ms: int, *, is_incomplete: bool) -> bool:
+        """Return whether the message that is made now has a bloom filter, and note it if so.
+
+        ``is_incomplete``: it cites something of which this participant may lack what it descends from.
+        """
+        if self._policy is BloomPolicy.ALWAYS or is_incomplete or self._is_doubtful(now_ms):
+            return self._attach(now_ms)
+        if self._policy is BloomPolicy.NEVER or not self._has_news:
+            return False
+        attached_ms = self._attached_ms
+        is_soon = attached_ms is not None and attached_ms <= now_ms < attached_ms + _NEWS_SPACING_MS
+        return not is_soon and self._attach(now_ms)
+
+    def _is_doubtful(self, now_ms: int) -> bool:
+        since_ms = self.doubtful_since_ms
+        if since_ms is None:
+            return False
+        if since_ms > now_ms:
+            # The clock was set back: the time begins anew, so that it neither ends early nor lasts for ever.
+            self.went_without(now_ms)
+            return True
+        return now_ms < since_ms + DOUBTFUL_MS
+
+    def _attach(self, now_ms: int) -> bool:
+        self._has_news = False
+        self._attached_ms = now_ms
+        return True

@@ -1,0 +1,257 @@
+"""When a message has a bloom filter, and what one without vouches for."""
+
+from dataclasses import replace
+
+import pytest
+
+from fairway.options import BloomPolicy, Profile
+from fairway.protocol.sds.acknowledgements import Evidence
+from fairway.protocol.sds.outcome import MessageReviewed
+from fairway.protocol.sds.state import SdsState
+from fairway.wire.sds import HistoryEntry
+
+HOUR_MS = 3_600_000
+LONG_MS = 2 * HOUR_MS
+"""How long who went without something attaches the filter."""
+YOUNG_MS = HOUR_MS // 2
+"""How old a message may be that is acknowledged without the filter."""
+NEWS = BloomPolicy.NEWS
+
+
+def reviews(outcomes):
+    return [outcome.review for outcome in outcomes if isinstance(outcome, MessageReviewed)]
+
+
+def restarted(channel, new_channel, **options):
+    """Return the channel of a program that starts again with its rows."""
+    again = new_channel(channel.sender_id, **options)
+    SdsState(again).load(SdsState(channel).rows())
+    return again
+
+
+@pytest.fixture(params=[BloomPolicy.NEWS, BloomPolicy.NEVER])
+def thrifty(request, new_channel):
+    return lambda name, **options: new_channel(name, bloom_policy=request.param, **options)
+
+
+# What is attached
+
+
+def test_by_default_of_sds_every_message_has_the_filter(new_channel, send, start):
+    alice = new_channel("alice", bloom_policy=BloomPolicy.ALWAYS)
+    assert all(send(alice, b"%d" % number, start).bloom_filter for number in range(3))
+    assert alice.send_sync(start).bloom_filter
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_where_citations_tell_everything_no_filter_is_attached(thrifty, send, start, profile):
+    alice, bob = thrifty("alice", profile=profile), thrifty("bob", profile=profile)
+    for number in range(30):
+        bob.receive(send(alice, b"%d" % number, start), None, start)
+    assert not send(alice, b"more", start).bloom_filter
+    assert not bob.send_sync(start).bloom_filter
+    assert not send(bob, b"reply", start).bloom_filter
+
+
+def test_a_copy_of_a_message_that_waits_makes_a_filter_due_once(new_channel, a_message, start):
+    bob = new_channel("bob", bloom_policy=NEWS)
+    bob.receive(a_message("here", sender="carol"), None, start)
+    parked = a_message("parked", "missing")
+    bob.receive(parked, None, start)
+    assert bob.send_sync(start).bloom_filter is None, "nobody asked yet"
+    bob.receive(parked, None, start + 1)
+    told = bob.send_sync(start + 2)
+    assert told.bloom_filter, "its author waits, and a citation cannot tell"
+    assert bob.send_sync(start + 3).bloom_filter is None
+    bob.receive(parked, None, start + 4)
+    assert bob.send_sync(start + 5).bloom_filter is None, "too soon after the last"
+    assert bob.send_sync(start + 30_002).bloom_filter
+
+
+def test_with_the_policy_never_a_copy_makes_no_filter_due(new_channel, a_message, start):
+    bob = new_channel("bob", bloom_policy=BloomPolicy.NEVER)
+    bob.receive(a_message("here", sender="carol"), None, start)
+    for later_ms in (0, 1):
+        bob.receive(a_message("parked", "missing"), None, start + later_ms)
+    assert bob.send_sync(start + 2).bloom_filter is None
+
+
+# Who went without something
+
+
+def given_up(channel, a_message, sweep_until, start):
+    channel.receive(a_message("after", "lost"), None, start)
+    sweep_until(channel, start, start + 61_000)
+    assert "after" in channel.history
+    return start + 61_000
+
+
+def gone_around(channel, a_message, sweep_until, start):
+    channel.receive(a_message("after", "lost"), None, start)
+    channel.deliver_around_gaps(start)
+    return start
+
+
+def rebuilt(channel, a_message, sweep_until, start):
+    channel.receive(a_message("before"), None, start)
+    channel.adopt("segment", start, "zoe", start)
+    return start
+
+
+def forgotten_by_itself(channel, a_message, sweep_until, start):
+    """It lost its state, and its own message of before comes back."""
+    own = channel.send(b"before", start - 10)
+    fresh = type(channel)("ch", channel.sender_id, channel.config, now_ms=start)
+    vars(channel).update(vars(fresh))
+    channel.receive(own, None, start)
+    return start
+
+
+def cited_too_much(channel, a_message, sweep_until, start):
+    channel.receive(a_message("before"), None, start)
+    channel.receive(a_message("after", *(f"unread {number}" for number in range(7)), "before"), None, start)
+    return start
+
+
+def passed_over(channel, a_message, sweep_until, start):
+    channel.pass_over(lambda entry: entry.message_id == "set aside")
+    channel.receive(a_message("after", "set aside"), None, start)
+    return start
+
+
+def passed_over_later(channel, a_message, sweep_until, start):
+    channel.receive(a_message("after", "set aside"), None, start)
+    channel.pass_over(lambda entry: entry.message_id == "set aside")
+    channel.set_aside(a_message("set aside"), start)
+    return start
+
+
+WAYS = [
+    given_up,
+    gone_around,
+    rebuilt,
+    forgotten_by_itself,
+    cited_too_much,
+    passed_over,
+    passed_over_later,
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_went_without_something_attaches_the_filter_for_two_hours(thrifty, a_message, sweep_until, start, way):
+    options = {"lost_timeout_ms": 60_000, "max_causal_history": 1}
+    bob = thrifty("bob", **options)
+    at_ms = way(bob, a_message, sweep_until, start)
+    assert bob.send_sync(at_ms + 1).bloom_filter
+    assert bob.send_sync(at_ms + LONG_MS - 1).bloom_filter, "all that it says, not only the first"
+    assert restarted(bob, thrifty, **options).send_sync(at_ms + LONG_MS - 1).bloom_filter
+    assert bob.send_sync(at_ms + LONG_MS).bloom_filter is None
+
+
+def test_a_clock_that_goes_back_neither_ends_that_sooner_nor_lets_it_last_for_ever(
+    thrifty, a_message, sweep_until, start
+):
+    bob = thrifty("bob")
+    gone_around(bob, a_message, sweep_until, start + 1_000 * HOUR_MS)
+    assert bob.send_sync(start).bloom_filter
+    assert bob.send_sync(start + LONG_MS - 1).bloom_filter
+    assert bob.send_sync(start + LONG_MS).bloom_filter is None
+
+
+def test_who_cites_a_message_that_still_waits_attaches_the_filter(thrifty, a_message, start):
+    bob = thrifty("bob")
+    bob.receive(a_message("parked", "missing"), None, start)
+    bob.handed_over(["parked"])
+    message = bob.send(b"reply", start)
+    assert [entry.message_id for entry in message.causal_history] == ["parked"]
+    assert message.bloom_filter
+
+
+# What one without the filter acknowledges
+
+
+def test_the_frontier_acknowledges_everything_before_it(thrifty, send, start):
+    alice, bob = thrifty("alice"), thrifty("bob")
+    for number in range(20):
+        bob.receive(send(alice, b"%d" % number, start), None, start)
+    found = reviews(alice.receive(bob.send_sync(start), None, start))
+    assert [review.evidence for review in found] == [Evidence.CITED] * 2 + [Evidence.DESCENDANT] * 18
+    assert all("bob" in outgoing.acknowledged_by for outgoing in alice.outgoing)
+
+
+def test_who_went_without_one_of_them_does_not_acknowledge_that(thrifty, send, start):
+    alice, bob = thrifty("alice"), thrifty("bob")
+    first, *others = [send(alice, b"%d" % number, start) for number in range(5)]
+    for message in others:
+        bob.receive(message, None, start)
+    bob.deliver_around_gaps(start)
+    alice.receive(bob.send_sync(start), None, start)
+    alice.receive(send(bob, b"reply", start), None, start)
+    assert [bool(outgoing.acknowledged_by) for outgoing in alice.outgoing] == [False, True, True, True, True]
+    assert alice.unacknowledged(first.message_id) is not None
+
+
+def test_an_old_message_needs_a_citation_of_its_own(thrifty, send, start):
+    alice, bob = thrifty("alice"), thrifty("bob")
+    old, young, newest = (send(alice, b"%d" % number, start + number) for number in (0, 1, 2))
+    for message in (old, young, newest):
+        bob.receive(message, None, start)
+    (about,) = [e for e in bob.send_sync(start).causal_history if e.message_id == newest.message_id]
+    later_ms = start + YOUNG_MS + 1
+    sync = bob.send_sync(later_ms)
+    sync = replace(sync, causal_history=(about,))
+    found = {review.message_id: review.evidence for review in reviews(alice.receive(sync, None, later_ms))}
+    assert found == {newest.message_id: Evidence.CITED, young.message_id: Evidence.DESCENDANT}
+    bob.receive(old, None, later_ms)
+    found = reviews(alice.receive(bob.send_sync(later_ms), None, later_ms))
+    assert [(review.message_id, review.evidence) for review in found] == [(old.message_id, Evidence.CITED)]
+
+
+def test_after_a_restart_the_age_of_a_message_is_known(thrifty, send, start):
+    alice, bob = thrifty("alice"), thrifty("bob")
+    for number in range(4):
+        bob.receive(send(alice, b"%d" % number, start), None, start)
+    alice = restarted(alice, thrifty)
+    found = reviews(alice.receive(bob.send_sync(start + 1_000), None, start + 1_000))
+    assert [review.evidence for review in found] == [Evidence.CITED] * 2 + [Evidence.DESCENDANT] * 2
+
+
+# Authors that read citations one by one
+
+
+def test_each_message_with_a_filter_is_cited_twice(thrifty, a_message, start):
+    bob = thrifty("bob")
+    ids = [f"js {number}" for number in range(6)]
+    before = []
+    for number, message_id in enumerate(ids):
+        bob.receive(a_message(message_id, *before, lamport=start + number, bloom_filter=b"\0" * 8), None, start)
+        before = [message_id]
+    for _ in range(2):
+        sync = bob.send_sync(start)
+        assert {entry.message_id for entry in sync.causal_history} == set(ids)
+        assert sync.bloom_filter is None
+    assert [entry.message_id for entry in bob.send_sync(start).causal_history] == ids[-2:]
+
+
+def test_more_of_them_than_a_message_cites_make_a_filter_due(new_channel, a_message, start):
+    bob = new_channel("bob", bloom_policy=NEWS)
+    before = []
+    for number in range(150):
+        cited = tuple(HistoryEntry(message_id) for message_id in before)
+        message = a_message(f"js {number}", lamport=start + number, bloom_filter=b"\0" * 8, causal_history=cited)
+        bob.receive(message, None, start)
+        before = [message.message_id]
+    first, second = bob.send_sync(start), bob.send_sync(start + 1)
+    assert first.bloom_filter
+    assert second.bloom_filter is None
+    told = {entry.message_id for sync in (first, second) for entry in sync.causal_history}
+    assert told == {f"js {number}" for number in range(150)}
+
+
+def test_where_every_message_has_the_filter_nothing_is_cited_for_that(new_channel, a_message, start):
+    bob = new_channel("bob", bloom_policy=BloomPolicy.ALWAYS)
+    before = []
+    for number in range(6):
+        bob.receive(a_message(f"js {number}", *before, lamport=start + number, bloom_filter=b"\0" * 8), None, start)
+        before = [f"js {number}"]
+    assert [entry.message_id for entry in bob.send_sync(start).causal_history] == ["js 4", "js 5"]
