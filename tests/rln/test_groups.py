@@ -20,6 +20,7 @@ from fairway.errors import (
 )
 from fairway.rln.epochs import RlnNetwork
 from fairway.rln.field import FIELD_ORDER, ZERO, element
+from fairway.rln.group import RlnGroup
 from fairway.rln.identity import rate_commitment
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.native import poseidon
@@ -209,3 +210,14 @@ def test_places_that_vanish_are_refused(group, tmp_path):
     path.write_text(json.dumps(kept | {"members": kept["members"][:2]}))
     with pytest.raises(StoreCorruptError, match="fewer places"):
         group.refresh()
+
+
+def judged_through(source: RlnGroup) -> tuple[RlnNetwork, int]:
+    """Use a group as a node does, by its protocol: the type checker sees whether a file has all of it."""
+    assert not source.refresh()
+    return source.network, len(source.roots)
+
+
+def test_a_group_in_a_file_is_what_a_node_asks_a_group_for(group):
+    of_file: MembershipFile = group
+    assert judged_through(of_file) == (group.network, 6)

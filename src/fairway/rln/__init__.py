@@ -6,7 +6,8 @@ neither who it is nor which id it uses. Two messages under one id give the secre
 - `native` loads the compiled package fairway-rln: the circuit and the Poseidon hash. All else is Python.
 - `field` has the numbers that RLN computes with, `epochs` what binds a proof to an epoch of a network.
 - `identity` has the secrets of a member.
-- `tree` is the Merkle tree of a group and the roots that are accepted, `membership_file` a group in a file.
+- `tree` is the Merkle tree of a group and the roots that are accepted.
+- `group` is what is asked of a group; `membership_file` has one in a file.
 - `proof` is a proof on the wire, `proving` makes and verifies it.
 - `message_ids` sees to it that no id proves two signals, `signing` proves the signals of a membership.
 - `membership` is what a program gives to its node, so that what it sends has proofs.

@@ -13,8 +13,6 @@ the old or the new one; who changes it holds a lock beside it meanwhile.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -26,8 +24,8 @@ from fairway.rln.field import ZERO
 from fairway.rln.identity import Identity, rate_commitment
 from fairway.rln.proving import RlnMember
 from fairway.rln.tree import RECENT_ROOTS, TREE_PLACES, MembershipTree, RootWindow
+from fairway.rln.whole_file import changing, replace_whole
 from fairway.storage.sqlite_errors import typed_errors
-from fairway.storage.store_lock import StoreLock
 
 _FORMAT: Final = "fairway-rln-group"
 MAX_GROUP_BYTES: Final = 1 << 28
@@ -87,11 +85,11 @@ class MembershipFile:
         """Write a group without members. Raises `ConfigurationError` for wrong values, and if there is a file."""
         whole = Path(path).absolute()
         RlnNetwork(identifier=identifier.encode(), epoch_ms=epoch_ms)
-        with _changing(whole):
+        with changing(whole):
             if whole.exists():
                 raise ConfigurationError(f"{whole} exists: give a path where nothing is yet")
             empty = _Group(format=_FORMAT, version=1, identifier=identifier, epoch_ms=epoch_ms, members=())
-            _replace(whole, empty)
+            replace_whole(whole, _encoded(empty))
         return cls(whole)
 
     def __len__(self) -> int:
@@ -136,7 +134,7 @@ class MembershipFile:
         """
         rate_commitment(commitment, limit)
         new = GroupMember(commitment.hex(), limit)
-        with _changing(self._path):
+        with changing(self._path):
             self.refresh()
             if any(member is not None and member.commitment == new.commitment for member in self._members):
                 raise ConfigurationError(f"{new.commitment} is a member of {self._path} already")
@@ -150,7 +148,7 @@ class MembershipFile:
 
         Raises `ConfigurationError` if no member is there, and `StoreLockedError` as `register` does.
         """
-        with _changing(self._path):
+        with changing(self._path):
             self.refresh()
             if not 0 <= index < len(self._members) or self._members[index] is None:
                 raise ConfigurationError(f"{self._path} has no member at place {index}")
@@ -165,16 +163,14 @@ class MembershipFile:
         raise RlnError(RlnErrorKind.NOT_READY, f"{self._path} has no member {text}: register it first")
 
     def _write(self, members: tuple[GroupMember | None, ...]) -> None:
-        _replace(
-            self._path,
-            _Group(
-                format=_FORMAT,
-                version=1,
-                identifier=self._network.identifier.decode(),
-                epoch_ms=self._network.epoch_ms,
-                members=members,
-            ),
+        group = _Group(
+            format=_FORMAT,
+            version=1,
+            identifier=self._network.identifier.decode(),
+            epoch_ms=self._network.epoch_ms,
+            members=members,
         )
+        replace_whole(self._path, _encoded(group))
         self._take(members)
 
     def _take(self, members: tuple[GroupMember | None, ...]) -> bool:
@@ -213,22 +209,5 @@ def _leaf(member: GroupMember) -> bytes:
     return rate_commitment(commitment, member.limit)
 
 
-@contextmanager
-def _changing(path: Path) -> Iterator[None]:
-    """Keep other processes from changing a group meanwhile."""
-    with typed_errors(path, "writing"):
-        lock = StoreLock(path)
-        try:
-            yield
-        finally:
-            lock.release()
-
-
-def _replace(path: Path, group: _Group) -> None:
-    """Write a file whole: after a crash there is the old one or the new one."""
-    beside = path.with_name(f"{path.name}.new")
-    with beside.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(group), indent=1) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+def _encoded(group: _Group) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(group), indent=1) + b"\n"

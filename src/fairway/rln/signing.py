@@ -18,7 +18,7 @@ from fairway.rln.proving import Prover, RlnMember
 
 
 class MembershipSource(Protocol):
-    """Where a group is looked up; `fairway.rln.membership_file.MembershipFile` is one."""
+    """Where a member is looked up: what a signer asks of an `fairway.rln.group.RlnGroup`."""
 
     @property
     def network(self) -> RlnNetwork:

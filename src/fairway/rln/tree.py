@@ -128,7 +128,7 @@ class RootWindow:
         for root in roots:
             self.add(root)
 
-    def __contains__(self, root: bytes) -> bool:
+    def __contains__(self, root: object) -> bool:
         return root in self._counted
 
     def __len__(self) -> int:
