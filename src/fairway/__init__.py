@@ -50,6 +50,7 @@ from fairway.errors import (
     StoreMismatchError,
     StoreQueryError,
     StoreVersionError,
+    WrongPasswordError,
 )
 from fairway.events import (
     EVENT_NAMES,
@@ -262,6 +263,7 @@ __all__ = [
     "StoreVersionError",
     "SymmetricPayload",
     "WakuNode",
+    "WrongPasswordError",
     "__version__",
     "connect",
     "create_reliable_channel",

@@ -20,6 +20,7 @@
     |   +-- StoreVersionError       a newer version of fairway wrote the store
     |   +-- StoreCorruptError       the file is not a store, or is damaged
     |   +-- StoreFullError          the disk is full, or the file cannot be written
+    |   +-- WrongPasswordError      a password decrypts nothing in a keystore
     +-- RemoteError                 received bytes do not follow a specification
     |   +-- DecodeError             they cannot be decoded as the named format
     |   |   +-- SegmentError        a segment breaks a rule of SEGMENTATION or LIP-243
@@ -121,6 +122,10 @@ class StoreCorruptError(StorageError):
 
 class StoreFullError(StorageError):
     """The disk is full, or the file cannot be written."""
+
+
+class WrongPasswordError(StorageError):
+    """A password decrypts nothing in a keystore, or what is in it is damaged."""
 
 
 class RemoteError(FairwayError):

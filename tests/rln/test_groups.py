@@ -212,12 +212,7 @@ def test_places_that_vanish_are_refused(group, tmp_path):
         group.refresh()
 
 
-def judged_through(source: RlnGroup) -> tuple[RlnNetwork, int]:
-    """Use a group as a node does, by its protocol: the type checker sees whether a file has all of it."""
-    assert not source.refresh()
-    return source.network, len(source.roots)
-
-
-def test_a_group_in_a_file_is_what_a_node_asks_a_group_for(group):
-    of_file: MembershipFile = group
-    assert judged_through(of_file) == (group.network, 6)
+def test_a_group_in_a_file_is_what_a_node_asks_a_group_for(group, identities):
+    of_file: RlnGroup = group
+    assert (of_file.network, len(of_file.roots), of_file.refresh()) == (group.network, 6, False)
+    assert of_file.member(identities[0]).path.root in of_file.roots

@@ -1,0 +1,189 @@
+"""A secret that a password encrypts, as Ethereum's wallets do it (Web3 Secret Storage, version 3).
+
+A key of 32 bytes is derived from the password. Its first half encrypts; Keccak-256 of its second half and the
+ciphertext tells whether a password is right. The bytes of the password are taken as they are, in UTF-8, as other nodes
+of the Waku network do it; they do not do the normalization that EIP-2335 asks for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from typing import Any, Final
+
+import msgspec
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from fairway.environment import random_bytes
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.wire.hashing import keccak256
+
+KEYFILE_VERSION: Final = 3
+PBKDF2_ROUNDS: Final = 1_000_000
+"""What other nodes take; 0.3 s of one core."""
+MAX_PBKDF2_ROUNDS: Final = 100_000_000
+MAX_SCRYPT_BYTES: Final = 1 << 30
+"""Memory that scrypt may take: 128 * n * r."""
+MAX_SCRYPT_PASSES: Final = 64
+_KEY_BYTES: Final = 32
+_MAX_KEY_BYTES: Final = 128
+_SALT_BYTES: Final = 16
+_IV_BYTES: Final = 16
+_HASHES: Final = {"hmac-sha256": "sha256", "hmac-sha512": "sha512"}
+
+
+class CipherParameters(msgspec.Struct, frozen=True):
+    """What the cipher needs beside the key."""
+
+    iv: str
+
+
+class Crypto(msgspec.Struct, frozen=True):
+    """The secret and how it is encrypted; bytes in hex digits."""
+
+    cipher: str
+    cipherparams: CipherParameters
+    ciphertext: str
+    kdf: str
+    kdfparams: dict[str, Any]
+    mac: str
+
+
+class Keyfile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A secret as it stands in a file."""
+
+    crypto: Crypto
+    version: int = KEYFILE_VERSION
+
+
+class _Pbkdf2(msgspec.Struct, frozen=True):
+    dklen: int
+    c: int
+    prf: str
+    salt: str
+
+
+class _Scrypt(msgspec.Struct, frozen=True):
+    dklen: int
+    n: int
+    r: int
+    p: int
+    salt: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Derived:
+    """What a password gives."""
+
+    encryption_key: bytes = field(repr=False)
+    mac_key: bytes = field(repr=False)
+
+    def mac(self, ciphertext: bytes) -> bytes:
+        return keccak256(self.mac_key + ciphertext)
+
+
+def encrypted(
+    plain: bytes, password: str, *, rounds: int = PBKDF2_ROUNDS, draw: Callable[[int], bytes] = random_bytes
+) -> Keyfile:
+    """Return a secret encrypted with a password, by PBKDF2 in so many rounds.
+
+    ``draw`` returns as many random bytes as it is asked for. Raises `ConfigurationError` for rounds that cannot be.
+    """
+    if not 1 <= rounds <= MAX_PBKDF2_ROUNDS:
+        raise ConfigurationError(f"the rounds of a keystore are 1 to {MAX_PBKDF2_ROUNDS}, not {rounds}")
+    salt, iv = draw(_SALT_BYTES), draw(_IV_BYTES)
+    parameters = _Pbkdf2(dklen=_KEY_BYTES, c=rounds, prf="hmac-sha256", salt=salt.hex())
+    derived = _derived("pbkdf2", msgspec.structs.asdict(parameters), password)
+    ciphertext = _aes(derived.encryption_key, iv, plain)
+    return Keyfile(
+        crypto=Crypto(
+            cipher="aes-128-ctr",
+            cipherparams=CipherParameters(iv=iv.hex()),
+            ciphertext=ciphertext.hex(),
+            kdf="pbkdf2",
+            kdfparams=msgspec.structs.asdict(parameters),
+            mac=derived.mac(ciphertext).hex(),
+        )
+    )
+
+
+def decrypted(keyfile: Keyfile, password: str) -> bytes | None:
+    """Return the secret; None if the password is wrong, or the ciphertext or MAC were changed.
+
+    Raises `DecodeError` for a version, cipher or derivation that is not known, and for work beyond the bounds here.
+    """
+    crypto = keyfile.crypto
+    if keyfile.version != KEYFILE_VERSION:
+        raise DecodeError(f"version {keyfile.version} of keyfiles is not known; {KEYFILE_VERSION} is")
+    if crypto.cipher.lower() != "aes-128-ctr":
+        raise DecodeError(f"the cipher {crypto.cipher!r} is not known; aes-128-ctr is")
+    iv = _hex(crypto.cipherparams.iv, "iv")
+    if len(iv) != _IV_BYTES:
+        raise DecodeError(f"the iv has {_IV_BYTES} bytes, not {len(iv)}")
+    ciphertext, mac = _hex(crypto.ciphertext, "ciphertext"), _hex(crypto.mac, "mac")
+    derived = _derived(crypto.kdf, crypto.kdfparams, password)
+    if not compare_digest(derived.mac(ciphertext), mac):
+        return None
+    return _aes(derived.encryption_key, iv, ciphertext)
+
+
+def _aes(key: bytes, iv: bytes, data: bytes) -> bytes:
+    """Encrypt or decrypt; in this mode both are the same."""
+    return Cipher(algorithms.AES(key), modes.CTR(iv)).encryptor().update(data)
+
+
+def _derived(kdf: str, parameters: Mapping[str, Any], password: str) -> _Derived:
+    """Return the keys for a password. Work and memory are bounded, whatever the file says."""
+    raw = password.encode()
+    try:
+        match kdf:
+            case "pbkdf2":
+                key = _pbkdf2(msgspec.convert(parameters, _Pbkdf2), raw)
+            case "scrypt":
+                key = _scrypt(msgspec.convert(parameters, _Scrypt), raw)
+            case _:
+                raise DecodeError(f"the key derivation {kdf!r} is not known; pbkdf2 and scrypt are")
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"the parameters of {kdf} are wrong: {error}") from error
+    half = _KEY_BYTES // 2
+    return _Derived(key[:half], key[half:])
+
+
+def _pbkdf2(parameters: _Pbkdf2, password: bytes) -> bytes:
+    _check_length(parameters.dklen)
+    if parameters.prf.lower() not in _HASHES:
+        raise DecodeError(f"pbkdf2 with {parameters.prf!r} is not known; {' and '.join(_HASHES)} are")
+    if not 1 <= parameters.c <= MAX_PBKDF2_ROUNDS:
+        raise DecodeError(f"pbkdf2 takes 1 to {MAX_PBKDF2_ROUNDS} rounds here, not {parameters.c}")
+    salt = _hex(parameters.salt, "salt")
+    return hashlib.pbkdf2_hmac(_HASHES[parameters.prf.lower()], password, salt, parameters.c, _KEY_BYTES)
+
+
+def _scrypt(parameters: _Scrypt, password: bytes) -> bytes:
+    _check_length(parameters.dklen)
+    n, r, p = parameters.n, parameters.r, parameters.p
+    if n < 2 or n & (n - 1) or r < 1 or not 1 <= p <= MAX_SCRYPT_PASSES or 128 * n * r > MAX_SCRYPT_BYTES:
+        raise DecodeError(
+            f"scrypt with n {n}, r {r}, p {p}: n is a power of 2, p at most {MAX_SCRYPT_PASSES}, "
+            f"and 128 * n * r at most {MAX_SCRYPT_BYTES} here"
+        )
+    # Not the one of OpenSSL: it refuses n of 2**16 or more with r = 1, which other nodes write.
+    from Crypto.Protocol.KDF import scrypt  # noqa: PLC0415 - as in fairway.wire.hashing
+
+    key: bytes = scrypt(password, _hex(parameters.salt, "salt"), _KEY_BYTES, N=n, r=r, p=p)
+    return key
+
+
+def _check_length(length: int) -> None:
+    # A longer key begins with the 32 bytes that are used.
+    if not _KEY_BYTES <= length <= _MAX_KEY_BYTES:
+        raise DecodeError(f"a derived key has {_KEY_BYTES} to {_MAX_KEY_BYTES} bytes, not {length}")
+
+
+def _hex(text: str, name: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise DecodeError(f"the {name} is not in hex digits") from error

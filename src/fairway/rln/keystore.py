@@ -1,0 +1,279 @@
+"""`Keystore`: the memberships of one person in a file, each encrypted with a password (17/WAKU2-RLN-KEYSTORE).
+
+::
+
+    {"application": "waku-rln-relay", "appIdentifier": "01234567890abcdef", "version": "0.2",
+     "credentials": {"<membership hash>": {"crypto": {"cipher": "aes-128-ctr", "kdf": "pbkdf2", ...}}}}
+
+A credential is JSON, encrypted as `fairway.rln.keyfile` says. Other nodes read and write the same files.
+
+The membership hash of a membership in a contract is SHA-256 of chain id, address and index, by which other nodes look
+it up. A membership that is in no contract has its identity commitment behind these, so that a file can hold several.
+
+The file is replaced as a whole, and only its owner may read it. No text of this module has anything of a membership but
+its commitment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from fairway.environment import random_bytes
+from fairway.errors import (
+    ConfigurationError,
+    DecodeError,
+    StoreCorruptError,
+    StoreVersionError,
+    WrongPasswordError,
+)
+from fairway.rln.identity import Identity
+from fairway.rln.keyfile import KEYFILE_VERSION, PBKDF2_ROUNDS, Keyfile, decrypted, encrypted
+from fairway.rln.whole_file import changing, replace_whole
+from fairway.storage.sqlite_errors import typed_errors
+
+APPLICATION: Final = "waku-rln-relay"
+APPLICATION_IDENTIFIER: Final = "01234567890abcdef"
+VERSION: Final = "0.2"
+MAX_KEYSTORE_BYTES: Final = 1 << 24
+"""Longer files are not read; it is room for 8,000 memberships."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeystoreMembership:
+    """An identity, and where it is a member."""
+
+    identity: Identity
+    chain_id: str = ""
+    """Of the chain whose contract has the group; empty for an identity that is in no contract."""
+    contract: str = ""
+    """Address of the contract."""
+    index: int = 0
+    """Place in the group; 0 also while there is none."""
+    limit: int | None = None
+    """Messages in an epoch; None where the keystore does not say it."""
+
+    @property
+    def membership_hash(self) -> str:
+        """The name of the membership in a keystore."""
+        named = f"{self.chain_id}{self.contract}{self.index}"
+        if not self.contract:
+            named += self.identity.commitment.hex()
+        return hashlib.sha256(named.encode()).hexdigest().upper()
+
+
+class _Contract(msgspec.Struct, frozen=True):
+    chainId: str  # noqa: N815 - the names of the file
+    address: str
+
+
+class _Secrets(msgspec.Struct, frozen=True):
+    idTrapdoor: list[int]  # noqa: N815
+    idNullifier: list[int]  # noqa: N815
+    idSecretHash: list[int]  # noqa: N815
+    idCommitment: list[int]  # noqa: N815
+
+    def __repr__(self) -> str:
+        return "_Secrets(...)"
+
+
+class _Credential(msgspec.Struct, frozen=True):
+    """A membership as it is encrypted; whole numbers stand for bytes."""
+
+    membershipContract: _Contract  # noqa: N815
+    treeIndex: int  # noqa: N815
+    identityCredential: _Secrets  # noqa: N815
+    userMessageLimit: int | None = None  # noqa: N815 - older files have none
+
+
+class _File(msgspec.Struct, frozen=True):
+    application: str
+    appIdentifier: str  # noqa: N815
+    version: str
+    credentials: dict[str, Keyfile]
+
+
+class Keystore:
+    """The memberships in a file."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Read the file.
+
+        Raises `StorageError` if it cannot be read, `StoreCorruptError` if it is no keystore, `StoreVersionError` if it
+        is one of another version.
+        """
+        self._path = Path(path).absolute()
+        self._file, _ = self._read()
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str]) -> Keystore:
+        """Write a keystore without memberships. Raises `ConfigurationError` if there is a file."""
+        whole = Path(path).absolute()
+        empty = _File(application=APPLICATION, appIdentifier=APPLICATION_IDENTIFIER, version=VERSION, credentials={})
+        with changing(whole):
+            if whole.exists():
+                raise ConfigurationError(f"{whole} exists: give a path where nothing is yet")
+            replace_whole(whole, _encoded(msgspec.to_builtins(empty)), private=True)
+        return cls(whole)
+
+    def __len__(self) -> int:
+        return len(self._file.credentials)
+
+    def __repr__(self) -> str:
+        return f"Keystore({str(self._path)!r}, {len(self)} memberships)"
+
+    @property
+    def membership_hashes(self) -> tuple[str, ...]:
+        """The names of the memberships, in the order of the file."""
+        return tuple(self._file.credentials)
+
+    def add(
+        self,
+        membership: KeystoreMembership,
+        password: str,
+        *,
+        rounds: int = PBKDF2_ROUNDS,
+        draw: Callable[[int], bytes] = random_bytes,
+    ) -> str:
+        """Encrypt a membership into the file; return its membership hash.
+
+        ``rounds`` is the work of PBKDF2, ``draw`` returns as many random bytes as it is asked for. Raises
+        `ConfigurationError` for an empty password and for a membership hash that the file has.
+        """
+        if not password:
+            raise ConfigurationError("the password of a keystore is empty: choose one")
+        name = membership.membership_hash
+        with changing(self._path):
+            self._file, whole = self._read()
+            if name in self._file.credentials:
+                raise ConfigurationError(f"{self._path} has the membership {name} already")
+            keyfile = encrypted(_plain(membership), password, rounds=rounds, draw=draw)
+            # What others wrote stays as it is, also what is not known here.
+            whole["credentials"][name] = msgspec.to_builtins(keyfile)
+            replace_whole(self._path, _encoded(whole), private=True)
+            self._file.credentials[name] = keyfile
+        return name
+
+    def membership(self, password: str, membership_hash: str | None = None) -> KeystoreMembership:
+        """Return one membership: the named one, or the only one that the password decrypts.
+
+        Raises as `memberships` does, and `ConfigurationError` if the file has no such membership, or if the password
+        decrypts several and none is named.
+        """
+        if membership_hash is not None:
+            name = next((each for each in self._file.credentials if each.lower() == membership_hash.lower()), None)
+            if name is None:
+                known = ", ".join(self._file.credentials) or "none"
+                raise ConfigurationError(f"{self._path} has no membership {membership_hash}; it has {known}")
+            found = self._decrypted(name, password)
+            if found is None:
+                raise self._wrong_password(f"the membership {name}")
+            return found
+        all_of_them = self.memberships(password)
+        if len(all_of_them) > 1:
+            raise ConfigurationError(
+                f"{self._path} has {len(all_of_them)} memberships with this password: name one of "
+                + ", ".join(all_of_them)
+            )
+        return next(iter(all_of_them.values()))
+
+    def memberships(self, password: str) -> Mapping[str, KeystoreMembership]:
+        """Return the memberships that a password decrypts, by membership hash; it takes 0.3 s for each in the file.
+
+        Raises `WrongPasswordError` if it decrypts none, `ConfigurationError` if the file has none, `StoreCorruptError`
+        for one that is damaged or encrypted in another way.
+        """
+        if not self._file.credentials:
+            raise ConfigurationError(f"{self._path} has no memberships: create one first")
+        found = {name: self._decrypted(name, password) for name in self._file.credentials}
+        right = {name: membership for name, membership in found.items() if membership is not None}
+        if not right:
+            raise self._wrong_password("any of its memberships")
+        return right
+
+    def _wrong_password(self, what: str) -> WrongPasswordError:
+        return WrongPasswordError(
+            f"{self._path}: the password does not decrypt {what}: see that it is right, and the file not damaged"
+        )
+
+    def _decrypted(self, name: str, password: str) -> KeystoreMembership | None:
+        """Return a membership; None if the password is wrong."""
+        try:
+            plain = decrypted(self._file.credentials[name], password)
+            return None if plain is None else _membership(plain)
+        except DecodeError as error:
+            raise StoreCorruptError(f"{self._path}: the membership {name}: {error}") from error
+
+    def _read(self) -> tuple[_File, dict[str, Any]]:
+        """Return the file, and all that is in it."""
+        with typed_errors(self._path, "reading"):
+            if self._path.stat().st_size > MAX_KEYSTORE_BYTES:
+                raise StoreCorruptError(f"{self._path} has more than {MAX_KEYSTORE_BYTES} bytes: it is no keystore")
+            data = self._path.read_bytes()
+        try:
+            file = msgspec.json.decode(data, type=_File)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise StoreCorruptError(f"{self._path} is no keystore of RLN memberships: {error}") from error
+        if file.application != APPLICATION:
+            raise StoreCorruptError(
+                f"{self._path} is a keystore of the application {file.application!r}, not {APPLICATION!r}"
+            )
+        if file.version != VERSION:
+            raise StoreVersionError(f"{self._path} is a keystore of version {file.version!r}; known is {VERSION!r}")
+        for name, keyfile in file.credentials.items():
+            if keyfile.version != KEYFILE_VERSION:
+                raise StoreVersionError(
+                    f"{self._path}: the membership {name} is encrypted as version {keyfile.version} does it; "
+                    f"known is {KEYFILE_VERSION}"
+                )
+        return file, msgspec.json.decode(data)
+
+
+def _plain(membership: KeystoreMembership) -> bytes:
+    identity = membership.identity
+    return msgspec.json.encode(
+        _Credential(
+            membershipContract=_Contract(chainId=membership.chain_id, address=membership.contract),
+            treeIndex=membership.index,
+            identityCredential=_Secrets(
+                idTrapdoor=list(identity.trapdoor),
+                idNullifier=list(identity.nullifier),
+                idSecretHash=list(identity.secret),
+                idCommitment=list(identity.commitment),
+            ),
+            userMessageLimit=membership.limit or 0,
+        )
+    )
+
+
+def _membership(plain: bytes) -> KeystoreMembership:
+    """Return a decrypted membership. Raises `DecodeError`, whose text has nothing of it."""
+    try:
+        told = msgspec.json.decode(plain, type=_Credential)
+        secrets = told.identityCredential
+        identity = Identity.of(bytes(secrets.idTrapdoor), bytes(secrets.idNullifier))
+        same = (list(identity.secret), list(identity.commitment)) == (secrets.idSecretHash, secrets.idCommitment)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        raise DecodeError("what was decrypted is no membership") from None  # the cause would quote secrets
+    if not same:
+        raise DecodeError("the secret hash or the commitment does not follow from the other secrets")
+    if not 0 <= told.treeIndex < 1 << 32:
+        raise DecodeError(f"the index {told.treeIndex} is no place in a group")
+    return KeystoreMembership(
+        identity=identity,
+        chain_id=told.membershipContract.chainId,
+        contract=told.membershipContract.address,
+        index=told.treeIndex,
+        limit=told.userMessageLimit or None,
+    )
+
+
+def _encoded(file: dict[str, Any]) -> bytes:
+    # In one line: other nodes take each line of the file for a keystore.
+    return msgspec.json.encode(file) + b"\n"

@@ -1,0 +1,310 @@
+"""Keystores: the published known answers, several memberships in a file, and files that are damaged or lie."""
+
+from __future__ import annotations
+
+import json
+import logging
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.errors import (
+    ConfigurationError,
+    DecodeError,
+    StorageError,
+    StoreCorruptError,
+    StoreLockedError,
+    StoreVersionError,
+    WrongPasswordError,
+)
+from fairway.rln.identity import Identity
+from fairway.rln.keyfile import Keyfile, decrypted, encrypted
+from fairway.rln.keystore import MAX_KEYSTORE_BYTES, Keystore, KeystoreMembership
+from fairway.storage.store_lock import StoreLock
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+KNOWN = json.loads((Path(__file__).parents[1] / "vectors" / "rln" / "keystores.json").read_text())
+FEW = 2
+"""Rounds of PBKDF2, so that tests take no second each."""
+
+
+@pytest.fixture
+def published(tmp_path) -> Path:
+    path = tmp_path / "published.json"
+    path.write_text(json.dumps(KNOWN["keystore"]))
+    return path
+
+
+@pytest.fixture
+def keystore(tmp_path) -> Keystore:
+    return Keystore.create(tmp_path / "alice.keystore")
+
+
+@pytest.fixture
+def memberships(identities) -> list[KeystoreMembership]:
+    contract = "0x8e1F3742B987d8BA376c0CBbD7357fE1F003ED71"
+    return [
+        KeystoreMembership(identity=identities[0]),
+        KeystoreMembership(identity=identities[1], chain_id="59141", contract=contract, index=7, limit=20),
+        KeystoreMembership(identity=identities[1], chain_id="59141", contract=contract, index=8, limit=100),
+    ]
+
+
+def test_the_published_keystore_has_the_published_membership(published):
+    known = KNOWN["membership"]
+    found = Keystore(published).membership(KNOWN["password"])
+    assert found.membership_hash == next(iter(KNOWN["keystore"]["credentials"]))
+    assert (found.chain_id, found.contract, found.index) == (known["chain_id"], known["contract"], known["index"])
+    assert found.limit is None
+    for name in ("trapdoor", "nullifier", "secret", "commitment"):
+        assert getattr(found.identity, name).hex() == known[name]
+
+
+@pytest.mark.parametrize("known", KNOWN["keyfiles"], ids=["pbkdf2", "scrypt"])
+def test_the_published_keyfiles_have_the_published_secret(known):
+    keyfile = msgspec.convert(known["keyfile"], Keyfile)
+    assert decrypted(keyfile, known["password"]).hex() == known["secret"]
+    assert decrypted(keyfile, "another password") is None
+
+
+@given(st.binary(max_size=700), st.text(min_size=1), st.integers(1, 5))
+def test_what_is_encrypted_comes_back_with_its_password_alone(secret, password, rounds):
+    keyfile = encrypted(secret, password, rounds=rounds)
+    assert decrypted(keyfile, password) == secret
+    assert decrypted(keyfile, password + "x") is None
+    assert decrypted(msgspec.json.decode(msgspec.json.encode(keyfile), type=Keyfile), password) == secret
+
+
+def test_no_two_keyfiles_of_a_secret_have_a_salt_or_iv_in_common():
+    one, two = (encrypted(b"secret", "password", rounds=FEW) for _ in range(2))
+    assert one.crypto.kdfparams["salt"] != two.crypto.kdfparams["salt"]
+    assert one.crypto.cipherparams != two.crypto.cipherparams
+    assert one.crypto.ciphertext != two.crypto.ciphertext
+
+
+def test_a_keystore_has_several_memberships_and_finds_each_by_its_hash(keystore, tmp_path, memberships):
+    names = [keystore.add(each, "open", rounds=FEW) for each in memberships]
+    again = Keystore(tmp_path / "alice.keystore")
+    assert again.membership_hashes == tuple(names)
+    assert again.memberships("open") == dict(zip(names, memberships, strict=True))
+    for name, each in zip(names, memberships, strict=True):
+        assert again.membership("open", name.lower()) == each
+    with pytest.raises(ConfigurationError, match=f"3 memberships with this password: name one of {names[0]}"):
+        again.membership("open")
+
+
+def test_each_membership_may_have_a_password_of_its_own(keystore, memberships):
+    one, two = keystore.add(memberships[0], "one", rounds=FEW), keystore.add(memberships[1], "two", rounds=FEW)
+    assert keystore.membership("one") == memberships[0]
+    assert keystore.membership("two") == memberships[1]
+    assert list(keystore.memberships("two")) == [two]
+    with pytest.raises(WrongPasswordError, match=f"does not decrypt the membership {one}"):
+        keystore.membership("two", one)
+
+
+def test_a_wrong_password_is_an_error_of_its_own(published):
+    with pytest.raises(WrongPasswordError, match="see that it is right"):
+        Keystore(published).membership("sup3rsecure ")
+
+
+def test_a_membership_is_added_once_and_with_a_password(keystore, memberships):
+    name = keystore.add(memberships[0], "open", rounds=FEW)
+    with pytest.raises(ConfigurationError, match=f"has the membership {name} already"):
+        keystore.add(memberships[0], "open", rounds=FEW)
+    with pytest.raises(ConfigurationError, match="empty"):
+        keystore.add(memberships[1], "", rounds=FEW)
+    with pytest.raises(ConfigurationError, match="rounds"):
+        keystore.add(memberships[1], "open", rounds=0)
+    assert len(Keystore(keystore._path)) == 1
+
+
+def test_a_keystore_without_memberships_says_so(keystore):
+    with pytest.raises(ConfigurationError, match="has no memberships"):
+        keystore.memberships("open")
+    with pytest.raises(ConfigurationError, match="has no membership AB; it has none"):
+        keystore.membership("open", "AB")
+
+
+def test_only_the_owner_may_read_a_keystore_also_when_it_was_changed(keystore, tmp_path, memberships):
+    path = tmp_path / "alice.keystore"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    keystore.add(memberships[0], "open", rounds=FEW)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_keystore_that_is_there_is_not_replaced_and_one_in_use_not_changed(keystore, tmp_path, memberships):
+    path = tmp_path / "alice.keystore"
+    keystore.add(memberships[0], "open", rounds=FEW)
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationError, match="exists"):
+        Keystore.create(path)
+    lock = StoreLock(path)
+    try:
+        with pytest.raises(StoreLockedError):
+            keystore.add(memberships[1], "open", rounds=FEW)
+    finally:
+        lock.release()
+    assert path.read_bytes() == before
+
+
+def test_what_other_programs_wrote_stays_when_a_membership_is_added(published, memberships):
+    file = json.loads(published.read_text())
+    name = next(iter(file["credentials"]))
+    file["credentials"][name] |= {"id": "98d193c7", "address": "0x00"}
+    published.write_text(json.dumps(file, indent=2))
+    Keystore(published).add(memberships[1], "open", rounds=FEW)
+    changed = json.loads(published.read_text())
+    assert changed["credentials"].pop(memberships[1].membership_hash)["crypto"]["kdf"] == "pbkdf2"
+    assert changed == file
+    assert published.read_text().count("\n") == 1  # other nodes take each line for a keystore
+
+
+def of_crypto(**changes):
+    return lambda crypto: crypto | changes
+
+
+def of_parameters(**changes):
+    return lambda crypto: crypto | {"kdfparams": crypto["kdfparams"] | changes}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (of_crypto(cipher="aes-256-gcm"), "cipher 'aes-256-gcm' is not known"),
+        (of_crypto(cipherparams={"iv": "00"}), "the iv has 16 bytes, not 1"),
+        (of_crypto(ciphertext="xx"), "the ciphertext is not in hex digits"),
+        (of_crypto(mac="0"), "the mac is not in hex digits"),
+        (of_crypto(kdf="argon2"), "the key derivation 'argon2' is not known"),
+        (of_crypto(kdf="scrypt"), "the parameters of scrypt are wrong"),
+        (of_parameters(c=0), "rounds here, not 0"),
+        (of_parameters(c=10**12), "rounds here, not 1000000000000"),
+        (of_parameters(c="1"), "the parameters of pbkdf2 are wrong"),
+        (of_parameters(prf="hmac-md5"), "pbkdf2 with 'hmac-md5' is not known"),
+        (of_parameters(salt="0"), "the salt is not in hex digits"),
+        (of_parameters(dklen=16), "a derived key has 32 to 128 bytes, not 16"),
+        (
+            lambda crypto: (
+                crypto | {"kdf": "scrypt", "kdfparams": {"dklen": 32, "n": 1 << 40, "r": 8, "p": 1, "salt": "00"}}
+            ),
+            "128 \\* n \\* r at most",
+        ),
+        (
+            lambda crypto: crypto | {"kdf": "scrypt", "kdfparams": {"dklen": 32, "n": 3, "r": 8, "p": 1, "salt": "00"}},
+            "n is a power of 2",
+        ),
+    ],
+)
+def test_what_cannot_be_decrypted_is_an_error_that_says_why(published, change, said):
+    file = json.loads(published.read_text())
+    name = next(iter(file["credentials"]))
+    file["credentials"][name]["crypto"] = change(file["credentials"][name]["crypto"])
+    published.write_text(json.dumps(file))
+    with pytest.raises(StoreCorruptError, match=f"the membership {name}: .*{said}"):
+        Keystore(published).membership(KNOWN["password"])
+
+
+@pytest.mark.parametrize("place", ["ciphertext", "mac"])
+def test_a_changed_ciphertext_or_mac_is_never_decrypted(keystore, tmp_path, memberships, place):
+    name = keystore.add(memberships[0], "open", rounds=FEW)
+    path = tmp_path / "alice.keystore"
+    file = json.loads(path.read_text())
+    crypto = file["credentials"][name]["crypto"]
+    crypto[place] = f"{int(crypto[place][:1], 16) ^ 1:x}{crypto[place][1:]}"
+    path.write_text(json.dumps(file))
+    with pytest.raises(WrongPasswordError):
+        Keystore(path).membership("open")
+
+
+@pytest.mark.parametrize(
+    ("plain", "said"),
+    [
+        (b"", "no membership"),
+        (b"\xff", "no membership"),
+        (b'{"treeIndex": 1}', "no membership"),
+        ({"identityCredential": {"idTrapdoor": [256]}}, "no membership"),
+        ({"identityCredential": {"idTrapdoor": [255] * 32}}, "the trapdoor is not below the order"),
+        ({"identityCredential": {"idNullifier": [1]}}, "the nullifier has 32 bytes, not 1"),
+        ({"identityCredential": {"idSecretHash": [0] * 32}}, "does not follow from the other secrets"),
+        ({"identityCredential": {"idCommitment": [0] * 32}}, "does not follow from the other secrets"),
+        ({"treeIndex": -1}, "the index -1 is no place"),
+        ({"treeIndex": 1 << 32}, "is no place in a group"),
+    ],
+)
+def test_what_was_decrypted_may_still_be_no_membership(published, plain, said):
+    file = json.loads(published.read_text())
+    ((name, credential),) = file["credentials"].items()
+    if isinstance(plain, dict):
+        told = json.loads(decrypted(msgspec.convert(credential, Keyfile), KNOWN["password"]))
+        told["identityCredential"] |= plain.pop("identityCredential", {})
+        plain = json.dumps(told | plain).encode()
+    file["credentials"][name] = msgspec.to_builtins(encrypted(plain, "open", rounds=FEW))
+    published.write_text(json.dumps(file))
+    with pytest.raises(StoreCorruptError, match=said):
+        Keystore(published).membership("open")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"version": "9.9"}, StoreVersionError, "version '9.9'; known is '0.2'"),
+        ({"application": "another"}, StoreCorruptError, "application 'another'"),
+        ({"credentials": []}, StoreCorruptError, "no keystore"),
+        ({"credentials": {"AB": {"crypto": {}}}}, StoreCorruptError, "no keystore"),
+    ],
+)
+def test_a_file_that_is_no_keystore_of_ours_is_refused(published, change, error, said):
+    published.write_text(json.dumps(KNOWN["keystore"] | change))
+    with pytest.raises(error, match=said):
+        Keystore(published)
+
+
+def test_a_keyfile_of_another_version_is_refused(published):
+    file = json.loads(published.read_text())
+    next(iter(file["credentials"].values()))["version"] = 4
+    published.write_text(json.dumps(file))
+    with pytest.raises(StoreVersionError, match="as version 4 does it; known is 3"):
+        Keystore(published)
+    known = msgspec.convert(KNOWN["keyfiles"][0]["keyfile"] | {"version": 1}, Keyfile)
+    with pytest.raises(DecodeError, match="version 1 of keyfiles"):
+        decrypted(known, "testpassword")
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"[]", b"null"])
+def test_bytes_that_are_no_keystore_are_refused(tmp_path, data):
+    (tmp_path / "alice.keystore").write_bytes(data)
+    with pytest.raises(StoreCorruptError, match=r"alice\.keystore is no keystore"):
+        Keystore(tmp_path / "alice.keystore")
+
+
+def test_a_file_that_is_missing_or_too_large_is_an_error_that_says_so(tmp_path):
+    with pytest.raises(StorageError, match=r"none\.json"):
+        Keystore(tmp_path / "none.json")
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(MAX_KEYSTORE_BYTES + 1)
+    with pytest.raises(StoreCorruptError, match="it is no keystore"):
+        Keystore(tmp_path / "large")
+
+
+def texts_of(identity: Identity) -> list[str]:
+    """Every way in which a secret may stand in a text."""
+    secrets = (identity.trapdoor, identity.nullifier, identity.secret)
+    return [text for each in secrets for text in (each.hex(), repr(each), str(list(each)), str(int.from_bytes(each)))]
+
+
+def test_no_text_and_no_log_shows_a_secret(keystore, memberships, caplog):
+    caplog.set_level(logging.DEBUG)
+    name = keystore.add(memberships[1], "correct horse", rounds=FEW)
+    texts = [repr(keystore), repr(memberships[1]), str(keystore.memberships("correct horse"))]
+    with pytest.raises(WrongPasswordError) as told:
+        keystore.membership("battery staple", name)
+    texts += [str(told.value), caplog.text, keystore._path.read_text()]
+    for text in texts:
+        assert not [each for each in texts_of(memberships[1].identity) if each in text]
+        assert "correct horse" not in text
+        assert "battery staple" not in text
+    assert memberships[1].identity.commitment.hex() not in keystore._path.read_text()
