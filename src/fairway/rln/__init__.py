@@ -7,9 +7,11 @@ neither who it is nor which id it uses. Two messages under one id give the secre
 - `field` has the numbers that RLN computes with, `epochs` what binds a proof to an epoch of a network.
 - `identity` has the secrets of a member.
 - `tree` is the Merkle tree of a group and the roots that are accepted.
-- `group` is what is asked of a group; `membership_file` has one in a file.
+- `group` is what is asked of a group; `membership_file` has one in a file, `contract` one in a contract of a chain,
+  which it asks by `json_rpc`.
+- `keystore` keeps identities in a file, each encrypted as `keyfile` says; `whole_file` replaces files.
 - `proof` is a proof on the wire, `proving` makes and verifies it.
 - `message_ids` sees to it that no id proves two signals, `signing` proves the signals of a membership.
 - `membership` is what a program gives to its node, so that what it sends has proofs.
-- `nullifiers` notices double signals, `validation` judges messages.
+- `nullifiers` notices double signals, `slash_log` writes down what they give away, `validation` judges messages.
 """

@@ -1,0 +1,292 @@
+"""``fairway rln``: identities in keystores, and groups in files (`fairway.rln`)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from fairway.cli._console import PlainConsole
+from fairway.cli._password import PasswordFile, password_of
+from fairway.errors import ConfigurationError, RlnError
+from fairway.rln.epochs import NETWORK_EPOCH_MS, NETWORK_IDENTIFIER
+from fairway.rln.identity import Identity
+from fairway.rln.keystore import Keystore, KeystoreMembership
+from fairway.rln.membership_file import MembershipFile
+from fairway.visible import visible
+
+_SHOWN_MEMBERS: Final = 20
+_WIDTH_OF_A_FILE: Final = 160
+_DEFAULT_LIMIT: Final = 20
+_MOST_MESSAGES: Final = 65_535
+"""The circuit compares message ids and limits as numbers of 16 bits."""
+_COMMITMENT_BYTES: Final = 32
+
+app = typer.Typer(
+    name="rln", no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
+)
+
+GroupFile = Annotated[
+    Path, typer.Argument(metavar="GROUP", help="File with the group, which all nodes have a copy of.")
+]
+KeystoreFile = Annotated[Path, typer.Argument(metavar="KEYSTORE", help="File with the identity, encrypted.")]
+MembershipHash = Annotated[
+    str | None,
+    typer.Option("--membership", metavar="HASH", help="Which one, if the password opens several of the keystore."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
+
+
+@app.callback()
+def command() -> None:
+    """Make identities and groups for networks that limit how much each member sends (RLN).
+
+    A member has an identity, whose secrets are in a keystore, and is known to the group by its commitment. A group of
+    your own is a file, which the nodes and members of the network have copies of:
+
+    [bold]fairway rln group ours.json --create[/bold]    make a group
+
+    [bold]fairway rln create alice.keystore[/bold]    make an identity, and show its commitment
+
+    [bold]fairway rln register ours.json --commitment HEX --limit 20[/bold]    let it send 20 messages in each epoch
+
+    Passwords come from --password-file, from FAIRWAY_RLN_PASSWORD or from the terminal.
+    """
+
+
+@app.command()
+def create(
+    keystore: KeystoreFile,
+    *,
+    add: Annotated[bool, typer.Option("--add", help="Add the identity to a keystore that is there.")] = False,
+    password_file: PasswordFile = None,
+    machine: AsJson = False,
+) -> None:
+    """Make an identity and keep it in a keystore.
+
+    Prints the commitment, which is public: who keeps the group registers it. A keystore that is there is left as it is
+    unless you say --add. Other nodes of the Waku network read it too.
+
+    Example: [bold]fairway rln create alice.keystore[/bold]
+
+    [bold]fairway rln create --password-file secret.txt --json alice.keystore[/bold]
+    """
+    if keystore.exists() and not add:
+        raise ConfigurationError(f"{keystore} exists: give another path, or --add to put one more identity into it")
+    password = password_of(password_file, is_new=not keystore.exists())
+    membership = KeystoreMembership(identity=Identity.create())
+    kept = Keystore(keystore) if keystore.exists() else Keystore.create(keystore)
+    name = kept.add(membership, password)
+    commitment = membership.identity.commitment.hex()
+    if machine:
+        typer.echo(json.dumps({"keystore": str(keystore), "commitment": commitment, "membership_hash": name}))
+        return
+    typer.echo(f"identity {commitment} is in {visible(str(keystore))}")
+    typer.echo(f"next: fairway rln register GROUP --commitment {commitment} --limit {_DEFAULT_LIMIT}")
+
+
+@app.command()
+def register(
+    group: GroupFile,
+    *,
+    commitment: Annotated[
+        str | None, typer.Option("--commitment", metavar="HEX", help="Commitment of the new member, 64 hex digits.")
+    ] = None,
+    keystore: Annotated[
+        Path | None, typer.Option("--keystore", metavar="FILE", help="Keystore with the identity of the new member.")
+    ] = None,
+    membership: MembershipHash = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=_MOST_MESSAGES, help="Messages that the member may send in an epoch.")
+    ] = _DEFAULT_LIMIT,
+    password_file: PasswordFile = None,
+    machine: AsJson = False,
+) -> None:
+    """Make an identity a member of a group.
+
+    Give its commitment, or the keystore that has it. Afterwards all nodes and members of the network need the new file.
+
+    Example: [bold]fairway rln register ours.json --keystore alice.keystore --limit 20[/bold]
+
+    [bold]fairway rln register ours.json --commitment 70d81b59...ab0f[/bold]
+    """
+    if (commitment is None) == (keystore is None):
+        raise ConfigurationError("give either --commitment or --keystore: the identity that is registered")
+    members = MembershipFile(group)
+    if keystore is not None:
+        registered = Keystore(keystore).membership(password_of(password_file), membership).identity.commitment
+    else:
+        registered = _commitment(commitment or "")
+    index = members.register(registered, limit)
+    told = {"group": str(group), "commitment": registered.hex(), "index": index, "limit": limit, **_root_of(members)}
+    if machine:
+        typer.echo(json.dumps(told))
+        return
+    typer.echo(f"{registered.hex()} is member {index} of {visible(str(group))}, {limit} messages in an epoch")
+    typer.echo(f"root {members.root.hex()}")
+
+
+@app.command()
+def remove(
+    group: GroupFile,
+    *,
+    index: Annotated[int, typer.Option(min=0, help="Place of the member, as [bold]fairway rln group[/bold] shows it.")],
+    machine: AsJson = False,
+) -> None:
+    """Take a member out of a group; its place stays empty.
+
+    Example: [bold]fairway rln remove ours.json --index 3[/bold]
+    """
+    members = MembershipFile(group)
+    members.remove(index)
+    if machine:
+        typer.echo(json.dumps({"group": str(group), "index": index, **_root_of(members)}))
+        return
+    typer.echo(f"place {index} of {visible(str(group))} is empty now")
+    typer.echo(f"root {members.root.hex()}")
+
+
+@app.command(name="group")
+def show_group(
+    group: GroupFile,
+    *,
+    create: Annotated[bool, typer.Option("--create", help="Make a new group without members.")] = False,
+    identifier: Annotated[
+        str, typer.Option(help="Name of the network in its proofs, at most 32 bytes; only with --create.")
+    ] = NETWORK_IDENTIFIER.decode(),
+    epoch_ms: Annotated[
+        int, typer.Option(help="Length of an epoch in milliseconds; only with --create.")
+    ] = NETWORK_EPOCH_MS,
+    machine: AsJson = False,
+) -> None:
+    """Show a group: its root, its members and their limits; or make one.
+
+    Example: [bold]fairway rln group ours.json --create --identifier rln/ours --epoch-ms 600000[/bold]
+
+    [bold]fairway rln group ours.json[/bold]
+    """
+    if create:
+        members = MembershipFile.create(group, identifier=identifier, epoch_ms=epoch_ms)
+    elif (identifier, epoch_ms) != (NETWORK_IDENTIFIER.decode(), NETWORK_EPOCH_MS):
+        raise ConfigurationError("--identifier and --epoch-ms are for a new group: give --create too")
+    else:
+        members = MembershipFile(group)
+    if machine:
+        typer.echo(json.dumps(_told_of_group(group, members)))
+        return
+    console = _console()
+    network = members.network
+    console.print(f"{_plain(str(group))}: {len(members):,} member{'s' * (len(members) != 1)}", soft_wrap=True)
+    console.print(f"network {_plain(network.identifier.decode())}, epochs of {network.epoch_ms / 1000:,g} s")
+    console.print(f"root {members.root.hex()}", soft_wrap=True)
+    if not len(members):
+        console.print("next: fairway rln register, see fairway rln --help")
+        return
+    table = Table("place", "commitment", "limit")
+    shown = [(index, member) for index, member in enumerate(members.members) if member is not None]
+    for index, member in shown[:_SHOWN_MEMBERS]:
+        table.add_row(str(index), member.commitment, f"{member.limit:,}")
+    console.print(table)
+    if len(shown) > _SHOWN_MEMBERS:
+        console.print(f"{len(shown) - _SHOWN_MEMBERS:,} more, see --json")
+
+
+@app.command()
+def show(
+    keystore: KeystoreFile,
+    *,
+    group: Annotated[
+        Path | None, typer.Option("--group", metavar="GROUP", help="Say also what they may send in this group.")
+    ] = None,
+    password_file: PasswordFile = None,
+    machine: AsJson = False,
+) -> None:
+    """Show the memberships of a keystore that a password opens, without their secrets.
+
+    Exit code 1 if a group is given and none of them is in it.
+
+    Example: [bold]fairway rln show alice.keystore --group ours.json[/bold]
+    """
+    found = Keystore(keystore).memberships(password_of(password_file))
+    members = None if group is None else MembershipFile(group)
+    rows = [_told_of_membership(name, each, members) for name, each in found.items()]
+    if machine:
+        typer.echo(json.dumps({"keystore": str(keystore), "memberships": rows}))
+    else:
+        for row in rows:
+            typer.echo(visible(_line_of(row)))
+    raise typer.Exit(0 if members is None or any(row["in_group"] for row in rows) else 1)
+
+
+def _commitment(text: str) -> bytes:
+    try:
+        commitment = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        commitment = b""
+    if len(commitment) != _COMMITMENT_BYTES:
+        raise ConfigurationError(f"a commitment is 64 hex digits, as fairway rln create prints it, not {text!r}")
+    return commitment
+
+
+def _root_of(members: MembershipFile) -> dict[str, Any]:
+    return {"root": members.root.hex(), "members": len(members)}
+
+
+def _told_of_group(path: Path, members: MembershipFile) -> dict[str, Any]:
+    return {
+        "group": str(path),
+        "identifier": members.network.identifier.decode(),
+        "epoch_ms": members.network.epoch_ms,
+        **_root_of(members),
+        "places": [
+            None if member is None else {"commitment": member.commitment, "limit": member.limit}
+            for member in members.members
+        ],
+    }
+
+
+def _told_of_membership(name: str, kept: KeystoreMembership, members: MembershipFile | None) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "membership_hash": name,
+        "commitment": kept.identity.commitment.hex(),
+        "chain_id": kept.chain_id,
+        "contract": kept.contract,
+        "index": kept.index if kept.contract else None,
+        "limit": kept.limit,
+    }
+    if members is not None:
+        try:
+            member = members.member(kept.identity)
+        except RlnError:
+            return told | {"in_group": False}
+        index = sum(bit << level for level, bit in enumerate(member.path.bits))
+        told |= {"in_group": True, "index": index, "limit": member.limit}
+    return told
+
+
+def _line_of(told: dict[str, Any]) -> str:
+    line = f"{told['commitment']}  membership {told['membership_hash']}"
+    if told["contract"]:
+        line += f", in contract {told['contract']} of chain {told['chain_id']}"
+    if "in_group" in told:
+        line += ", in the group" if told["in_group"] else ", not in the group"
+    if told["index"] is not None:
+        line += f" at place {told['index']}"
+    if told["limit"] is not None:
+        line += f", {told['limit']:,} messages in an epoch"
+    return line
+
+
+def _console() -> PlainConsole:
+    console = PlainConsole(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_A_FILE
+    return console
+
+
+def _plain(text: str) -> str:
+    return escape(visible(text))
