@@ -112,7 +112,7 @@ def test_a_wrong_password_is_an_error_of_its_own(published):
         Keystore(published).membership("sup3rsecure ")
 
 
-def test_a_membership_is_added_once_and_with_a_password(keystore, memberships):
+def test_a_membership_is_added_once_and_with_a_password(keystore, tmp_path, memberships):
     name = keystore.add(memberships[0], "open", rounds=FEW)
     with pytest.raises(ConfigurationError, match=f"has the membership {name} already"):
         keystore.add(memberships[0], "open", rounds=FEW)
@@ -120,7 +120,7 @@ def test_a_membership_is_added_once_and_with_a_password(keystore, memberships):
         keystore.add(memberships[1], "", rounds=FEW)
     with pytest.raises(ConfigurationError, match="rounds"):
         keystore.add(memberships[1], "open", rounds=0)
-    assert len(Keystore(keystore._path)) == 1
+    assert len(Keystore(tmp_path / "alice.keystore")) == 1
 
 
 def test_a_keystore_without_memberships_says_so(keystore):
@@ -296,15 +296,15 @@ def texts_of(identity: Identity) -> list[str]:
     return [text for each in secrets for text in (each.hex(), repr(each), str(list(each)), str(int.from_bytes(each)))]
 
 
-def test_no_text_and_no_log_shows_a_secret(keystore, memberships, caplog):
+def test_no_text_and_no_log_shows_a_secret(keystore, tmp_path, memberships, caplog):
     caplog.set_level(logging.DEBUG)
     name = keystore.add(memberships[1], "correct horse", rounds=FEW)
     texts = [repr(keystore), repr(memberships[1]), str(keystore.memberships("correct horse"))]
     with pytest.raises(WrongPasswordError) as told:
         keystore.membership("battery staple", name)
-    texts += [str(told.value), caplog.text, keystore._path.read_text()]
+    texts += [str(told.value), caplog.text, (tmp_path / "alice.keystore").read_text()]
     for text in texts:
         assert not [each for each in texts_of(memberships[1].identity) if each in text]
         assert "correct horse" not in text
         assert "battery staple" not in text
-    assert memberships[1].identity.commitment.hex() not in keystore._path.read_text()
+    assert memberships[1].identity.commitment.hex() not in (tmp_path / "alice.keystore").read_text()

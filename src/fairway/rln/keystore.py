@@ -1,4 +1,4 @@
-"""`Keystore`: the memberships of one person in a file, each encrypted with a password (17/WAKU2-RLN-KEYSTORE).
+"""`Keystore`: the memberships of one person in a file, each encrypted with a password (WAKU-RLN-KEYSTORE).
 
 ::
 
