@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, get_args
 
 from fairway.errors import ConfigurationError, DecodeError
+from fairway.wire import file_message, lightpush, metadata, relay_shards, store, waku_message
 from fairway.wire import filter as waku_filter
-from fairway.wire import lightpush, metadata, relay_shards, store, waku_message
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, holds
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsCodec, SdsMessage
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, SegmentFormat
@@ -199,6 +199,12 @@ DECODERS: Final = (
         decode=metadata.decode_metadata,
         encode=metadata.encode_metadata,
         may_be_sent=lambda value: value.cluster_id is not None,
+    ),
+    Decoder(
+        name="file",
+        decode=file_message.decode_file_message,
+        encode=file_message.encode_file_message,
+        may_be_sent=lambda message: message is not None,
     ),
     *map(_bit_vector_decoder, get_args(relay_shards.BitOrder)),
 )

@@ -18,6 +18,7 @@ from fairway.protocol.encryption.secp256k1 import PrivateKey
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.stack import Stack
 from fairway.wire.bloom import BloomFilter, BloomParameters
+from fairway.wire.file_message import FileManifest, FilePart, WholeFile, encode_file_message
 from fairway.wire.relay_shards import BitOrder, RelayShards, encode_bit_vector, encode_index_list
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
@@ -87,6 +88,12 @@ def message_seeds() -> Iterator[bytes]:
     yield encode_index_list(shards)
     for order in _BIT_ORDERS:
         yield encode_bit_vector(shards, order)
+    yield encode_file_message(WholeFile(name="a.txt", media_type="text/plain", content=b"hello"))
+    hashes = (bytes(32), bytes(32))
+    yield encode_file_message(
+        FileManifest(name="a", size_bytes=3, part_size_bytes=2, content_hash=bytes(32), part_hashes=hashes)
+    )
+    yield encode_file_message(FilePart(manifest_id=bytes(32), index=1, content=b"x"))
     yield b"/waku/2/rs/16/32"
     yield b"/0/app/1/name/proto"
     yield b"/app/1/name/proto"

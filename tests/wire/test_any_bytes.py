@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import DecodeError
+from fairway.wire import file_message, lightpush, metadata, relay_shards, store, waku_message
 from fairway.wire import filter as waku_filter
-from fairway.wire import lightpush, metadata, relay_shards, store, waku_message
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())
 
@@ -58,6 +58,19 @@ DECODERS = [
     Decoder(
         metadata.decode_metadata,
         [metadata.encode_metadata(metadata.WakuMetadata(cluster_id=1, shards=(0, 300)))],
+    ),
+    Decoder(
+        file_message.decode_file_message,
+        [
+            file_message.encode_file_message(message)
+            for message in (
+                file_message.WholeFile(name="a", content=b"x"),
+                file_message.FileManifest(
+                    name="a", size_bytes=3, part_size_bytes=2, content_hash=bytes(32), part_hashes=(bytes(32),) * 2
+                ),
+                file_message.FilePart(manifest_id=bytes(32), index=1, content=b"x"),
+            )
+        ],
     ),
     Decoder(
         relay_shards.decode_relay_shards,

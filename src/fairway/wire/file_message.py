@@ -1,0 +1,235 @@
+"""Files in a channel: the header that keeps a file's name and media type, and the parts of one that is large.
+
+A file that fits one message is a `WholeFile`. A larger one is a `FileManifest`, and then `FilePart`s, each a message of
+its own. A part names its manifest by message id, the SHA-256 of its payload, so that a part belongs to one manifest of
+one sender, and to no other.
+
+The payload begins with `FILE_PREFIX`, whose first byte no UTF-8 text has and whose last one is the version. Everything
+else is a raw payload, of which `decode_file_message` says None. The schema is ours and no specification's.
+
+Invariant: what `decode_file_message` returns obeys every rule of its dataclass. A name is one component of a path that
+any file system takes; sizes, counts and hashes of a manifest agree with each other.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, TypeAlias
+
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.wire.proto import file_pb2 as pb
+from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
+
+FILE_PREFIX: Final = b"\xffFILE\x01"
+"""How the payload of a file's message begins: a byte that begins no UTF-8 text, a mark, and version 1."""
+
+FILE_HASH_BYTES: Final = 32
+"""Length of a SHA-256 digest."""
+
+MAX_NAME_BYTES: Final = 255
+"""Longest name in UTF-8: what common file systems take."""
+
+DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
+"""The media type of a file of which nothing is known (RFC 2046, section 4.5.1)."""
+
+MAX_FILE_MESSAGE_BYTES: Final = 268_435_456
+"""Longer payloads are not parsed; a channel delivers none that is longer than its options allow."""
+
+_MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,63}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,63}")
+"""RFC 6838, section 4.2, without parameters."""
+
+_PART_BESIDE_CONTENT_BYTES: Final = len(FILE_PREFIX) + 64
+"""Prefix, tags, lengths, manifest id and index of a part, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeFile:
+    """A file in one message."""
+
+    name: str
+    media_type: str = DEFAULT_MEDIA_TYPE
+    repetition: int = 0
+    """How often the sender has sent this very file before, so that a repeated sending is a message of its own."""
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileManifest:
+    """What announces a file in parts, and what its parts are checked by."""
+
+    name: str
+    media_type: str = DEFAULT_MEDIA_TYPE
+    repetition: int = 0
+    """How often the sender has sent this very file before."""
+    size_bytes: int
+    """Of the whole file, at least 1."""
+    part_size_bytes: int
+    """Of every part but the last, which has what remains."""
+    content_hash: bytes
+    """SHA-256 of the whole file, 32 bytes."""
+    part_hashes: tuple[bytes, ...]
+    """SHA-256 of each part, in their order."""
+
+    def part_bytes(self, index: int) -> int:
+        """Return the size of a part."""
+        return min(self.part_size_bytes, self.size_bytes - index * self.part_size_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePart:
+    """One part of a file."""
+
+    manifest_id: bytes
+    """Message id of the manifest, 32 bytes."""
+    index: int
+    """Which part it is, from 0."""
+    content: bytes
+
+
+FileMessage: TypeAlias = WholeFile | FileManifest | FilePart
+
+
+def name_problem(name: str) -> str | None:
+    """Return why a name cannot be that of a received file, or None if it can.
+
+    It is one component of a path, so that nothing is written outside the receiver's folder; it is not hidden, and all
+    of it can be seen.
+    """
+    if not name:
+        return "it is empty"
+    if "/" in name or "\\" in name:
+        return "it has a slash or a backslash: a name is one component of a path"
+    if name.startswith("."):
+        return "it begins with a dot, as hidden files and the folder above do"
+    if not name.isprintable() or name != name.strip():
+        return "it has characters that cannot be seen, or spaces around it"
+    if len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
+        return f"it has more than {MAX_NAME_BYTES} bytes"
+    return None
+
+
+def media_type_problem(media_type: str) -> str | None:
+    """Return why a text is no media type, or None if it is one."""
+    return None if _MEDIA_TYPE.fullmatch(media_type) else "a media type is type/subtype, such as image/jpeg"
+
+
+def largest_part_bytes(message_bytes: int) -> int:
+    """Return how much content of a file a part has whose payload has so many bytes at most; below 1 if none fits."""
+    return message_bytes - _PART_BESIDE_CONTENT_BYTES
+
+
+def manifest_id(payload: bytes) -> bytes:
+    """Return the id by which parts name the manifest with this payload: that of its message, in bytes."""
+    return sha256(payload).digest()
+
+
+def is_file_message(payload: bytes) -> bool:
+    """Return whether a payload says of itself that it is a file, or a manifest or a part of one."""
+    return payload.startswith(FILE_PREFIX)
+
+
+def encode_file_message(message: FileMessage) -> bytes:
+    """Return the payload of a message; raise `ConfigurationError` if a field breaks a rule of `decode_file_message`."""
+    problem = _problem(message)
+    if problem is not None:
+        raise ConfigurationError(f"a file cannot be sent so: {problem}")
+    encoded = pb.FileMessage()
+    try:
+        match message:
+            case WholeFile():
+                encoded.whole.CopyFrom(
+                    pb.WholeFile(
+                        name=message.name,
+                        media_type=message.media_type,
+                        repetition=message.repetition,
+                        content=message.content,
+                    )
+                )
+            case FileManifest():
+                encoded.manifest.CopyFrom(
+                    pb.FileManifest(
+                        name=message.name,
+                        media_type=message.media_type,
+                        repetition=message.repetition,
+                        size_bytes=message.size_bytes,
+                        part_size_bytes=message.part_size_bytes,
+                        content_hash=message.content_hash,
+                        part_hashes=message.part_hashes,
+                    )
+                )
+            case FilePart():
+                encoded.part.CopyFrom(
+                    pb.FilePart(manifest_id=message.manifest_id, index=message.index, content=message.content)
+                )
+        return FILE_PREFIX + encoded.SerializeToString(deterministic=True)
+    except ENCODE_FAULTS as error:
+        raise not_encodable("FileMessage", error) from error
+
+
+def decode_file_message(payload: bytes) -> FileMessage | None:
+    """Return the file, manifest or part in a payload; None for a raw payload, which is none of them.
+
+    Raises `DecodeError` for what begins as one and breaks a rule: a name that is not one component of a path, a
+    manifest whose number of hashes is not that of its parts, a hash of another length, an empty part.
+    """
+    if not is_file_message(payload):
+        return None
+    encoded = parse(pb.FileMessage, payload[len(FILE_PREFIX) :], max_bytes=MAX_FILE_MESSAGE_BYTES)
+    message: FileMessage
+    match encoded.WhichOneof("kind"):
+        case "whole":
+            whole = encoded.whole
+            message = WholeFile(
+                name=whole.name, media_type=whole.media_type, repetition=whole.repetition, content=whole.content
+            )
+        case "manifest":
+            manifest = encoded.manifest
+            message = FileManifest(
+                name=manifest.name,
+                media_type=manifest.media_type,
+                repetition=manifest.repetition,
+                size_bytes=manifest.size_bytes,
+                part_size_bytes=manifest.part_size_bytes,
+                content_hash=manifest.content_hash,
+                part_hashes=tuple(manifest.part_hashes),
+            )
+        case "part":
+            part = encoded.part
+            message = FilePart(manifest_id=part.manifest_id, index=part.index, content=part.content)
+        case _:
+            raise DecodeError("FileMessage: it holds none of whole, manifest and part of version 1")
+    problem = _problem(message)
+    if problem is not None:
+        raise DecodeError(f"FileMessage: {problem}")
+    return message
+
+
+def _problem(message: FileMessage) -> str | None:
+    """Return which rule a message breaks, or None."""
+    if isinstance(message, FilePart):
+        if len(message.manifest_id) != FILE_HASH_BYTES:
+            return f"a manifest id has {FILE_HASH_BYTES} bytes, not {len(message.manifest_id)}"
+        return None if message.content else "a part has at least one byte"
+    why = name_problem(message.name)
+    if why is not None:
+        return f"the name {message.name[:MAX_NAME_BYTES]!r} cannot be one: {why}"
+    why = media_type_problem(message.media_type)
+    if why is not None:
+        return f"the media type {message.media_type[:MAX_NAME_BYTES]!r} cannot be one: {why}"
+    return _manifest_problem(message) if isinstance(message, FileManifest) else None
+
+
+def _manifest_problem(manifest: FileManifest) -> str | None:
+    if manifest.size_bytes < 1 or manifest.part_size_bytes < 1:
+        return "a manifest is of at least one byte, in parts of at least one byte"
+    parts = -(-manifest.size_bytes // manifest.part_size_bytes)
+    if len(manifest.part_hashes) != parts:
+        return (
+            f"{manifest.size_bytes} bytes in parts of {manifest.part_size_bytes} are {parts} parts, "
+            f"and {len(manifest.part_hashes)} have a hash"
+        )
+    if any(len(one) != FILE_HASH_BYTES for one in (manifest.content_hash, *manifest.part_hashes)):
+        return f"a SHA-256 has {FILE_HASH_BYTES} bytes, and one of the hashes has not"
+    return None
