@@ -231,6 +231,19 @@ class Rest:
         _, text = await asyncio.to_thread(self._ask, "/metrics")
         return text
 
+    async def health(self):
+        _, text = await asyncio.to_thread(self._ask, "/health")
+        return {name: state for each in json.loads(text)["protocolsHealth"] for name, state in each.items()}
+
+    async def statistics(self):
+        """Return the first event of the operator's page."""
+        return await asyncio.to_thread(self._first_event)
+
+    def _first_event(self):
+        with urllib.request.urlopen(f"{self.server.url}/events?statistics=true", timeout=PATIENCE_S) as stream:
+            line = next(line for line in stream if line.startswith(b"data: "))
+        return json.loads(line.removeprefix(b"data: "))
+
     def _ask(self, path, body=None):
         request = urllib.request.Request(
             f"{self.server.url}{path}", data=body, headers={"Content-Type": "application/json"}
@@ -269,6 +282,12 @@ def test_the_rest_api_asks_for_proofs_and_metrics_count_by_reason(harbour):
                 "fairway_rln_waiting 0.0",
             ):
                 assert line in said
+            assert (await rest.statistics())["proofs"] == {
+                "verdicts": {"admitted": 2, "repeated": 0, "missing": 2, "invalid": 1},
+                "waiting": 0,
+                "failedLooksAtGroup": 0,
+            }
+            assert (await rest.health())["Rln Relay"] == "READY"
 
     harbour.run(work)
 

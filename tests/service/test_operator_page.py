@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 from browsing import SCREENS, launched, visited
+from fairway.rln.membership_file import MembershipFile
+from fairway.service.proof_gate import ProofGate
 from fairway.service.rest.statistics import MAX_TOPICS
 from fairway.waku.libp2p.host import Host
 from fairway.waku.node import RoutedMessage
@@ -93,6 +96,30 @@ def test_the_figures_are_those_of_the_node(browser, busy):
         assert page.get_by_role("img", name="Messages a second").count() == 1
         assert page.locator("#shards tbody td").nth(3).inner_text() == count
         assert page.locator("#agents tbody td").all_inner_texts() == [AGENT, "1"]
+
+
+@pytest.mark.full
+@pytest.mark.skipif(find_spec("fairway_rln") is None, reason="fairway-rln is not installed: make rln")
+def test_a_node_that_asks_for_proofs_shows_what_became_of_messages(browser, busy, tmp_path):
+    with visited(browser, busy.server.url) as page:
+        live(page)
+        assert not page.get_by_role("heading", name="RLN proofs").is_visible()
+    group = MembershipFile.create(tmp_path / "group.json")
+    with NodeInThread(gate=lambda: ProofGate(group)) as served:
+        message = RoutedMessage.of(SHARD, WakuMessage(payload=b"x", content_topic="/a/1/b/c", timestamp_ns=1))
+        assert not served.run(lambda: served.node.send(message)).accepted
+        served.run(lambda: served.node.gate.judge("a peer", message))
+        with visited(browser, served.server.url) as page:
+            page.get_by_role("heading", name="RLN proofs").wait_for()
+            assert page.locator("#proofs tbody td").all_inner_texts() == [
+                "admitted",
+                "0",
+                "repeated",
+                "0",
+                "missing",
+                "2",
+            ]
+            assert page.locator("#protocols li", has_text="Rln Relay: ready").is_visible()
 
 
 def test_a_thousand_topics_are_a_list_of_bounded_length(browser, busy):

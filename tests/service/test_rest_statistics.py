@@ -65,6 +65,7 @@ def test_the_figures_are_those_of_the_node_and_follow_it(rest):
             assert before["health"]["nodeHealth"] == "READY"
             assert before["archive"] == {"messages": 0, "sizeBytes": 0, "waiting": 0, "dropped": 0, "queries": 0}
             assert before["refusals"] == []
+            assert before["proofs"] is None
             for number in range(1, 41):
                 await node.send(told(rest, number))
             await rest.call(server, "GET", "/nothing")

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
+from fairway.service.proof_gate import ProofGate
 from fairway.service.rest import RestOptions, RestServer
 from patience import PATIENCE_S
 
@@ -22,10 +23,14 @@ class NodeInThread:
     node: ServiceNode
     server: RestServer
 
-    def __init__(self, rest: RestOptions | None = None, **options: Any) -> None:
+    def __init__(
+        self, rest: RestOptions | None = None, *, gate: Callable[[], ProofGate] | None = None, **options: Any
+    ) -> None:
+        """``gate`` makes what judges RLN proofs; without it the node asks for none."""
         given = {"cluster_id": 16, "shards": (0,), "shard_count": 1, **options}
         self._options = ServiceOptions(**given)
         self._rest = rest or RestOptions()
+        self._gate = gate
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
 
@@ -45,7 +50,7 @@ class NodeInThread:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.node = self.run(lambda: ServiceNode.start(self._options))
+        self.node = self.run(self._started)
         self._serve(self._rest)
         return self
 
@@ -57,6 +62,9 @@ class NodeInThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _started(self) -> ServiceNode:
+        return await ServiceNode.start(self._options, gate=None if self._gate is None else self._gate())
 
     def _serve(self, options: RestOptions) -> None:
         self.server = self.run(lambda: RestServer.start(self.node, options))

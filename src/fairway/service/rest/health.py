@@ -61,7 +61,7 @@ def health_of(node: ServiceNode) -> dict[str, Any]:
 
     protocols = [
         of("Relay", _NO_PEERS),
-        {"Rln Relay": NOT_MOUNTED},
+        {"Rln Relay": NOT_MOUNTED if node.gate is None else READY},
         of("Lightpush", _NO_RELAY),
         of("Legacy Lightpush", _NO_RELAY),
         of("Filter", _DEAF),

@@ -89,6 +89,7 @@ async def statistics_of(context: RestContext, *, now_s: float, started_s: float)
         "archive": await _archive(context),
         "filter": {"subscribers": len(node.filters), "pushed": pushed.pushed, "waitingBytes": pushed.held_bytes},
         "refusals": _refusals(context),
+        "proofs": _proofs(context),
         "rest": {"eventStreams": context.event_streams, "underWay": context.under_way},
     }
 
@@ -181,6 +182,17 @@ def _refusals(context: RestContext) -> list[dict[str, Any]]:
         *(("rest", f"status_{status}", count) for status, count in answered.items() if status >= _ERRORS_FROM),
     )
     return [{"service": service, "reason": reason, "count": count} for service, reason, count in counts if count]
+
+
+def _proofs(context: RestContext) -> dict[str, Any] | None:
+    """Return what became of messages for their RLN proofs; None in a network without RLN."""
+    gate = context.node.gate
+    if gate is None:
+        return None
+    counts = gate.statistics()
+    verdicts = {"admitted": counts.admitted, "repeated": counts.repeated}
+    verdicts |= {fault.value: count for fault, count in counts.refused.items() if count}
+    return {"verdicts": verdicts, "waiting": counts.waiting, "failedLooksAtGroup": counts.refreshes_failed}
 
 
 def _named(name: str) -> str:
