@@ -6,6 +6,7 @@ What it lacks comes and finds no room, but tells what precedes it; once the firs
 import pytest
 
 from fairway.protocol.sds.outcome import DependenciesLost, Ignored, MessageIgnored, MessageReady
+from fairway.protocol.sds.state import SdsState
 from fairway.wire.sds import WAKU_SDS
 
 A_MINUTE = 60_000
@@ -60,6 +61,22 @@ def test_whoever_lacks_far_more_than_he_has_room_for_gets_all_of_it_from_others_
     assert not [o for o in outcomes if isinstance(o, DependenciesLost)]
     assert ready(outcomes) == [message.message_id for message in said]
     assert syncs < count, "each asks for three, and each message is asked for at most twice"
+
+
+def test_what_is_to_be_asked_for_later_is_not_given_up_after_a_restart_without_having_been_asked_for(
+    new_channel, a_message, sweep_until, start
+):
+    bob = filled(new_channel, a_chain(a_message, 60), start, max_incoming_buffer=16)
+    assert len(bob.missing) == 32
+    now_ms = start + 50 * A_MINUTE
+    sweep_until(bob, start + 2, now_ms)
+    kept = {(table, key): row for table, key, row in SdsState(bob).rows()}
+    reborn = new_channel("bob", now_ms, max_incoming_buffer=16)
+    SdsState(reborn).load((table, key, row) for (table, key), row in kept.items())
+    kept |= {place: SdsState(reborn).row(*place) for place in reborn.journal.drain()}
+    assert kept == {(table, key): row for table, key, row in SdsState(reborn).rows()}
+    lost = [o for o in sweep_until(reborn, now_ms, now_ms + 12 * A_MINUTE) if isinstance(o, DependenciesLost)]
+    assert [[entry.message_id for entry in o.entries] for o in lost] == [["m0"]], "it alone was asked for"
 
 
 def test_what_follows_in_line_is_asked_for_together_and_may_come_in_any_order(new_channel, a_message, ready, start):

@@ -251,7 +251,7 @@ class Dependencies:
         self._begin_anew(missing)
         # Of what it cites, the last one comes in last.
         lacks = unmet[-1].message_id if waits and unmet and missing.lacks is None else None
-        missing.lacks = missing.lacks or lacks
+        self._let_lack(missing, missing.lacks or lacks)
         self.note_missing((entry for entry in unmet if entry.message_id not in self.incoming), now_ms)
         if lacks is not None:
             if lacks in self.incoming.missing or lacks in self.incoming:
@@ -260,7 +260,7 @@ class Dependencies:
                     self._ask_for_first(unmet, now_ms, was_asked=request is not None and request.asked > 0)
             else:
                 # That one is not among the missing messages, which are bounded, so it will not be asked for.
-                missing.lacks = None
+                self._let_lack(missing, None)
 
     def _ask_for_first(self, unmet: list[HistoryEntry], now_ms: int, *, was_asked: bool) -> None:
         """Ask for the first of the missing messages that a message cites, and for each other one after the one before.
@@ -284,9 +284,15 @@ class Dependencies:
             if lacks is None and missing.lacks is not None:
                 # It was not asked for before.
                 self._begin_anew(missing)
-            missing.lacks = lacks
+            self._let_lack(missing, lacks)
         if missing.lacks is not None:
             self._repair.forget(message_id)
+
+    def _let_lack(self, missing: MissingDependency, lacks: str | None) -> None:
+        """Note which missing message a missing one cites, and so may not come before; None if it may come."""
+        if (missing.lacks is None) is not (lacks is None):
+            self._journal.touch(MISSING, missing.entry.message_id)
+        missing.lacks = lacks
 
     def set_aside(self, message: SdsMessage, now_ms: int, *, is_useless: bool) -> list[SdsOutcome]:
         """Note that a segment came and was set aside; deliver what waited for it alone, if it need not wait.
@@ -296,7 +302,7 @@ class Dependencies:
         timeout goes on: to wait for another message under its id is as good as to wait for one that never came.
         """
         for missing in [m for m in self.incoming.missing.values() if m.lacks == message.message_id]:
-            missing.lacks = None
+            self._let_lack(missing, None)
             self._begin_anew(missing)
             self._repair.schedule_request(missing.entry, now_ms, at_once=True)
         if not is_useless or self.unmet(message.message_id, self.cited(message)):
@@ -480,7 +486,7 @@ class Dependencies:
             seen.update(new)
 
     def _ask_for_next(self, missing: MissingDependency, at_ms: int, *, at_once: bool) -> None:
-        missing.lacks = None
+        self._let_lack(missing, None)
         missing.is_next = True
         self._begin_anew(missing)
         self._repair.schedule_request(missing.entry, at_ms, at_once=at_once)

@@ -48,6 +48,11 @@ _NEVER_ENOUGH: Final = (1 << 31, ())
 """Two columns of an outgoing message that only earlier versions read: how many acknowledgements are enough, and whose.
 
 With these values an earlier version forgets no message by itself, as this version does not."""
+_NOT_YET_MS: Final = 1 << 62
+"""Since when a missing message is waited for that may not come before another one (`MissingDependency.lacks`).
+
+Which one that is is not stored: after a restart it is asked for, and waited for from then on.
+"""
 
 
 _EARLIER_COLUMNS: Final = 4
@@ -89,7 +94,8 @@ class SdsState:
                 if missing is None:
                     return None
                 _, hint, sender = missing.entry
-                return (hint, sender, missing.since_ms, missing.since_waited_ms)
+                since_waited_ms = missing.since_waited_ms if missing.lacks is None else _NOT_YET_MS
+                return (hint, sender, missing.since_ms, since_waited_ms)
             case "waited":
                 stored_ms = channel.dependencies.clock.stored_ms
                 return (stored_ms,) if stored_ms else None
@@ -176,6 +182,8 @@ class SdsState:
                 since_waited_ms=since_waited_ms,
                 first_waited_ms=since_waited_ms,
             )
+            if _NOT_YET_MS in waited:
+                channel.journal.touch(MISSING, key)
         for _, (order, encoded, hint, since_waited_ms) in sorted(tables[PARKED], key=lambda item: item[1][0]):
             message = channel.profile.codec.decode(encoded)
             cited = channel.dependencies.cited(message)
