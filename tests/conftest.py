@@ -22,6 +22,8 @@ GROUPS = {
     "spark": "spark",
     "js_folder": "interop",
     "py_libp2p_python": "interop",
+    "links_run": "world of bad links",
+    "small_run": "small world",
 }
 """By fixture, the group of tests that one process runs: what they share costs more to make twice than it gains."""
 LONGEST = (

@@ -352,6 +352,7 @@ def test_a_segment_that_begins_anew_what_is_whole_is_seen(monkeypatch):
     assert Invariant.REST in broken(replace(PLAN, loss=0.3, long_share=0.5, parity_rate=0.5))
 
 
+@pytest.mark.full
 def test_who_takes_no_notice_of_what_is_forged_in_his_name_is_seen(monkeypatch):
     plan = replace(PLAN, hostile=1, haste=True, long_share=0.3)
     assert broken(plan) == set()

@@ -32,8 +32,8 @@ QUIET = SimulationPlan(
     settle_ms=3_600_000,
     service_nodes=3,
 )
+LINKS = replace(QUIET, resets_per_hour=60.0, stalls_per_hour=60.0)
 TROUBLES = {
-    "links": {"resets_per_hour": 60.0, "stalls_per_hour": 60.0},
     "answers": {"garbled": 0.2, "refusals": 0.1, "silence": 0.05, "answer_loss": 0.1, "loss": 0.2},
     "service nodes": {"node_deaths_per_hour": 40.0, "deaf_per_hour": 40.0, "absence_ms": 20_000},
     "bad nodes": {"bad_nodes": 1, "duration_ms": 180_000},
@@ -41,6 +41,18 @@ TROUBLES = {
 }
 
 
+@pytest.fixture(scope="module")
+def links_run():
+    """Return the report of a world of bad links, which runs once for the tests that read it."""
+    return simulate(LINKS)
+
+
+def test_a_world_of_bad_links_keeps_every_promise(links_run):
+    assert links_run.ok, [violation.sentence for violation in links_run.violations]
+    assert links_run.delivered > 0
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("kind", TROUBLES)
 def test_a_world_of_light_clients_keeps_every_promise(kind):
     plan = replace(QUIET, **TROUBLES[kind])
@@ -49,6 +61,7 @@ def test_a_world_of_light_clients_keeps_every_promise(kind):
     assert report.delivered > 0
 
 
+@pytest.mark.full
 def test_a_bad_service_node_and_lost_answers_end_no_send_for_good():
     plan = replace(QUIET, seed=3, service_nodes=2, bad_nodes=1, answer_loss=0.3, duration_ms=90_000)
     report = simulate(plan)
@@ -78,7 +91,12 @@ def traced(plan: SimulationPlan, hash_seed: str) -> str:
     return str(json.loads(told.stdout)["trace_hash"])
 
 
-def test_a_world_of_light_clients_is_the_same_whatever_the_order_of_sets():
+def test_a_world_of_light_clients_is_the_same_in_another_process_whatever_the_order_of_sets(links_run):
+    assert traced(LINKS, "1") == links_run.trace_hash
+
+
+@pytest.mark.full
+def test_a_world_of_light_clients_with_troubles_is_the_same_whatever_the_order_of_sets():
     plan = replace(QUIET, duration_ms=60_000, resets_per_hour=60.0, node_deaths_per_hour=60.0, garbled=0.2)
     traces = {traced(plan, hash_seed) for hash_seed in ("1", "2")}
     assert len(traces) == 1

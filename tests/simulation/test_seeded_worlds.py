@@ -53,11 +53,25 @@ def world_of(seed, loss, profile):
     )
 
 
+QUICK = {(Profile.WAKU, 0.3), (Profile.LOGOS, 0.5)}
+"""Of these one world tells a contributor enough."""
+
+
 @pytest.mark.parametrize(
-    "number", [pytest.param(number, marks=[pytest.mark.full] if number else []) for number in range(WORLDS)]
+    ("profile", "loss", "number"),
+    [
+        pytest.param(
+            profile,
+            loss,
+            number,
+            id=f"{profile.value}-{loss}-{number}",
+            marks=[] if (profile, loss) in QUICK and not number else [pytest.mark.full],
+        )
+        for profile in Profile
+        for loss in (0.0, 0.3, 0.5)
+        for number in range(WORLDS)
+    ],
 )
-@pytest.mark.parametrize("loss", [0.0, 0.3, 0.5])
-@pytest.mark.parametrize("profile", Profile, ids=[profile.value for profile in Profile])
 def test_everything_holds_in_a_world(profile, loss, number, seed):
     plan = world_of(seed + number, loss, profile)
     report = simulate(plan)

@@ -19,6 +19,7 @@ from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.runner import simulate
 
 SMALL = ("--participants", "4", "--hours", "0.02", "--messages-per-hour", "60", "--bloom-capacity", "500")
+FEWEST = ("--participants", "2", "--hours", "0.01", "--bloom-capacity", "500")
 QUIET_NEVER = (*SMALL, "--settle-ms", "0", "--loss", "0.7", "--messages-per-hour", "300")
 
 
@@ -40,7 +41,7 @@ def test_what_happened_is_printed_as_tables_that_fit_a_terminal_of_100_columns()
 
 
 def test_the_same_words_print_the_same():
-    assert run(*SMALL).stdout == run(*SMALL).stdout != run(*SMALL, "--seed", "2").stdout
+    assert run(*FEWEST).stdout == run(*FEWEST).stdout != run(*FEWEST, "--seed", "2").stdout
 
 
 @pytest.mark.parametrize(("participants", "leaves"), [("2", 0), ("3", 1), ("4", 2)])
