@@ -44,20 +44,25 @@ pytestmark = pytest.mark.spark
 SDS = exact_schema(table_named("sds_messages").schema)
 BUCKETS, TASKS = 3, 2
 SEGMENT_SIZES = SegmentationConfig(segment_size_bytes=128, parity_rate=0.5)
-# Channels that bounds split: one in order, one with gaps, one with broken clocks, and one with gaps and too large.
-SPLIT = ("clean", "gappy", "broken", "large")
+# Channels that bounds split: one in order, one with gaps, one with broken clocks, one with gaps and too large, and one
+# of which all messages have one timestamp and cite nothing.
+SPLIT = ("clean", "gappy", "broken", "large", "same")
 BOUNDS = [
-    ("broken", 40),
-    ("broken", 90),
-    ("clean", FIRST_CLOCK),
-    ("clean", 60),
-    ("gappy", 30),
-    ("gappy", 30 + 2**40),
-    ("large", 50),
-    ("large", 100),
-    ("small", FIRST_CLOCK),
+    ("broken", 40, ""),
+    ("broken", 90, "m089"),
+    ("clean", FIRST_CLOCK, ""),
+    ("clean", 60, "m059"),
+    ("gappy", 30, ""),
+    ("gappy", 30 + 2**40, ""),
+    ("large", 50, ""),
+    ("large", 100, ""),
+    ("same", 9, "m040"),
+    ("same", 9, "m080"),
+    ("small", FIRST_CLOCK, ""),
 ]
 LIMIT = 60_000
+CLOCKS = {("broken", 70): 3}
+"""The clock of one sender is far behind."""
 
 
 def sds_row(channel_id, message_id, **fields):
@@ -118,10 +123,9 @@ def archive(rng):
                 sds_row(
                     channel_id,
                     f"m{number:03}",
-                    # The clock of one sender is far behind.
-                    lamport=3 if channel_id == "broken" and number == 70 else number + 1,
+                    lamport=CLOCKS.get((channel_id, number), 9 if channel_id == "same" else number + 1),
                     sender_id=("alice", "bob", "carol")[number % 3],
-                    causal_history=cites(*history),
+                    causal_history=cites(*history if channel_id != "same" else ()),
                     history_bytes=400 if channel_id == "large" else 200,
                 )
             )
@@ -218,8 +222,10 @@ def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder):
         "gappy": True,
         "broken": True,
         "large": True,
+        "same": False,
     }
     assert sum(split["clean"].counts.values()) == 120
+    assert sorted(split["same"].counts.values()) == [40, 40, 40]
     assert split["gappy"].log_bytes < LIMIT < split["large"].log_bytes
 
     order = Ordering(files=folder.files, bounds=BOUNDS, split=split, max_channel_bytes=LIMIT)

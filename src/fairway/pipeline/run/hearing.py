@@ -139,7 +139,8 @@ class Hearing:
         chosen = pc.and_(pc.equal(unique_messages.column("kind"), "content"), self._are_split(unique_messages))
         messages = unique_messages.select(_COUNTED).filter(chosen)
         (channels,), names = ranked(messages.column("channel_id"))
-        places = channels * (len(self.bounds) + 1) + range_of(self.bounds, messages["channel_id"], messages["lamport"])
+        keys = (messages[name] for name in ("channel_id", "lamport", "message_id"))
+        places = channels * (len(self.bounds) + 1) + range_of(self.bounds, *keys)
         counts, sizes = np.bincount(places), np.bincount(places, log_bytes(messages))
         found = {}
         for place in np.flatnonzero(counts).tolist():

@@ -203,7 +203,7 @@ def _order(run: Materials) -> DataFrame:
 
 
 def _bounds(run: Materials) -> list[Place]:
-    return [(channel, clock) for channel, clock in run.told(_READ)["bounds"]]
+    return [(channel, clock, least_id) for channel, clock, least_id in run.told(_READ)["bounds"]]
 
 
 def _statistics(run: Materials) -> DataFrame:

@@ -3,7 +3,7 @@
 ::
 
     tasks over files of sds_messages: logs, whole messages ---------+
-    tasks over files of reassembled: messages                       +-> by range of (channel, timestamp): the tables
+    tasks over files of reassembled: messages                       +-> by range of (channel, timestamp, id): the tables
     tasks over files of missing_messages: what is absent            |
     tasks over files of computed_segments: what is absent as well --+
 
@@ -94,14 +94,15 @@ class Ordering:
             for rows in self.files.read(table, [name], _READ[table], wanted=_has_whole):
                 chosen = pc.and_(are_whole(rows), pc.equal(rows.column("sighting"), 1))
                 whole = filtered(rows.select(_WHOLE.names), chosen)
-                yield "whole", whole, self._range_of(whole)
+                yield "whole", whole, self._range_of(whole, whole.column("message_id"))
                 yield from self._logged(rows)
             for rows in self.files.read(table, [name], _NARROW, wanted=lambda group: not _has_whole(group)):
                 yield from self._logged(rows)
         elif table == "reassembled":
             for rows in self.files.read(table, [name], _READ[table]):
                 complete = rows.filter(pc.equal(rows.column("outcome"), "complete"))
-                yield "joined", complete.select(_JOINED.names), self._range_of(complete)
+                first_ids = pc.list_element(complete.column("sds_ids"), 0)
+                yield "joined", complete.select(_JOINED.names), self._range_of(complete, first_ids)
         else:
             absent = absent_of if table == "missing_messages" else computed_in
             for rows in self.files.read(table, [name], _READ[table]):
@@ -110,7 +111,7 @@ class Ordering:
     def _logged(self, sds_messages: pa.Table) -> Iterator[_Cut]:
         chosen = pc.and_(pc.equal(sds_messages.column("kind"), "content"), pc.equal(sds_messages.column("sighting"), 1))
         logged = logged_in(filtered(sds_messages.select(LOGGED_COLUMNS), chosen))
-        ranges = self._range_of(logged)
+        ranges = self._range_of(logged, logged.column("message_id"))
         is_gathered = self._are_in(logged, self._gathered)
         ranges[is_gathered] = self._first_range_of(logged.select(["channel_id"]).filter(pa.array(is_gathered)))
         # Where nothing is wrong, a part of a channel needs no more than the number of its first message.
@@ -173,13 +174,14 @@ class Ordering:
         limit = self.max_channel_bytes
         return [name for name, channel in self.split.items() if channel.is_troubled and channel.log_bytes > limit]
 
-    def _range_of(self, rows: pa.Table) -> NDArray[np.uint16]:
-        return range_of(self.bounds, rows.column("channel_id"), rows.column("lamport"))
+    def _range_of(self, rows: pa.Table, ids: pa.ChunkedArray) -> NDArray[np.uint16]:
+        return range_of(self.bounds, rows.column("channel_id"), rows.column("lamport"), ids)
 
     def _first_range_of(self, rows: pa.Table) -> NDArray[np.uint16]:
         """Return the range in which the channel of each row begins."""
         clocks = pa.chunked_array([pa.array(np.full(rows.num_rows, FIRST_CLOCK))])
-        return range_of(self.bounds, rows.column("channel_id"), clocks)
+        nothing = pa.chunked_array([pa.repeat("", rows.num_rows)])
+        return range_of(self.bounds, rows.column("channel_id"), clocks, nothing)
 
     @staticmethod
     def _are_in(rows: pa.Table, names: Sequence[str]) -> NDArray[np.bool_]:

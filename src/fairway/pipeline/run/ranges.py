@@ -1,12 +1,13 @@
-"""Ranges of (channel, Lamport timestamp) of about equal size, from a sample of the messages.
+"""Ranges of (channel, Lamport timestamp, message id) of about equal size, from a sample of the messages.
 
 The sorted tables of a run are spread over files by such ranges. The keys of a row determine its file, and the files in
-their order have the rows in theirs. A poor sample only makes files of different sizes.
+their order have the rows in theirs. A poor sample only makes files of different sizes. The message id is a part of the
+key because anyone can give a million messages one timestamp.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -17,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-Place = tuple[str, int]
-"""A channel, and a Lamport timestamp in it."""
+Place = tuple[str, int, str]
+"""A channel, a Lamport timestamp in it, and an id among the messages of that timestamp; of long ids the beginning."""
 
 FIRST_CLOCK: Final = -(2**63)
 """Before all messages of a channel."""
@@ -30,7 +31,9 @@ _SAMPLED: Final = 64
 """Messages that a task names. Each stands for as many bytes, so that large ones are named more often."""
 _ROW_BYTES: Final = 160
 """What a message takes beside its content."""
-SAMPLE_INPUT: Final = ("channel_id", "lamport", "kind", "content_bytes")
+_ID_CHARACTERS: Final = 1_024
+"""Of a message id, in a place: strangers choose how long ids are, and the driver holds all places."""
+SAMPLE_INPUT: Final = ("channel_id", "lamport", "message_id", "kind", "content_bytes")
 """The columns of ``unique_messages`` that a sample is made of."""
 
 
@@ -42,9 +45,13 @@ def sample_of(unique_messages: pa.Table) -> dict[str, Any]:
         return {"places": [], "stands_for": 0}
     stands_for = -(-int(ends[-1]) // _SAMPLED)
     rows = np.searchsorted(ends, np.arange(stands_for // 2, int(ends[-1]), stands_for), side="right")
-    named = messages.select(["channel_id", "lamport"]).take(pa.array(np.minimum(rows, len(ends) - 1)))
-    clocks = pc.fill_null(named["lamport"], NO_CLOCK)
-    places = [list(place) for place in zip(named["channel_id"].to_pylist(), clocks.to_pylist(), strict=True)]
+    named = messages.select(["channel_id", "lamport", "message_id"]).take(pa.array(np.minimum(rows, len(ends) - 1)))
+    keys = (
+        named["channel_id"],
+        pc.fill_null(named["lamport"], NO_CLOCK),
+        pc.utf8_slice_codeunits(named["message_id"], 0, _ID_CHARACTERS),
+    )
+    places = [list(place) for place in zip(*(key.to_pylist() for key in keys), strict=True)]
     return {"places": places, "stands_for": stands_for}
 
 
@@ -54,23 +61,24 @@ def bounds_of(samples: Iterable[Mapping[str, Any]], least_ranges: int) -> list[P
     There are about ``least_ranges`` of them, or more if they would be larger than `RANGE_BYTES`. Only a channel that is
     larger than a range is cut inside, so that most channels are whole in one.
     """
-    places = sorted((channel, clock, sample["stands_for"]) for sample in samples for channel, clock in sample["places"])
+    places = sorted((*place, sample["stands_for"]) for sample in samples for place in sample["places"])
     total = sum(size for *_, size in places)
     most = max(min(RANGE_BYTES, total // max(1, least_ranges) + 1), total // _MAX_RANGES)
     bounds: list[Place] = []
     held = 0
     for channel, own in groupby(places, itemgetter(0)):
-        sizes = [(clock, size) for _, clock, size in own]
-        size = sum(size for _, size in sizes)
+        inside = list(own)
+        size = sum(size for *_, size in inside)
         if held and held + size > most:
-            bounds.append((channel, FIRST_CLOCK))
+            bounds.append((channel, FIRST_CLOCK, ""))
             held = 0
         if size <= most:
             held += size
             continue
-        for clock, each in sizes:
-            if held + each > most and bounds[-1:] != [(channel, clock)]:
-                bounds.append((channel, clock))
+        for *place, each in inside:
+            bound = (channel, *place[1:])
+            if held + each > most and bounds[-1:] != [bound]:
+                bounds.append(bound)
                 held = 0
             held += each
     return bounds
@@ -78,13 +86,15 @@ def bounds_of(samples: Iterable[Mapping[str, Any]], least_ranges: int) -> list[P
 
 def split_channels(bounds: Sequence[Place]) -> list[str]:
     """Return the channels that a bound is in the middle of."""
-    return sorted({channel for channel, clock in bounds if clock != FIRST_CLOCK})
+    return sorted({channel for channel, clock, _ in bounds if clock != FIRST_CLOCK})
 
 
-def range_of(bounds: Sequence[Place], channel_id: pa.ChunkedArray, lamport: pa.ChunkedArray) -> NDArray[np.uint16]:
+def range_of(
+    bounds: Sequence[Place], channel_id: pa.ChunkedArray, lamport: pa.ChunkedArray, message_id: pa.ChunkedArray
+) -> NDArray[np.uint16]:
     """Return the number of the range of each row, from 0."""
     encoded = channel_id.combine_chunks().dictionary_encode()
-    names = [name for name, _ in bounds]
+    names = [name for name, *_ in bounds]
     channels: list[str] = encoded.dictionary.to_pylist()
     before = np.array([bisect_left(names, channel) for channel in channels], np.uint16)
     indices = encoded.indices.to_numpy()
@@ -93,6 +103,14 @@ def range_of(bounds: Sequence[Place], channel_id: pa.ChunkedArray, lamport: pa.C
     for channel in set(names).intersection(channels):
         code = channels.index(channel)
         rows = np.flatnonzero(indices == code)
-        inside = np.array([clock for name, clock in bounds if name == channel])
-        found[rows] += np.searchsorted(inside, clocks[rows], side="right").astype(np.uint16)
+        inside = [(clock, least) for name, clock, least in bounds if name == channel]
+        ends = np.array([clock for clock, _ in inside])
+        first, last = (np.searchsorted(ends, clocks[rows], side=side) for side in ("left", "right"))
+        # Only where a bound has the very timestamp of a row the ids decide.
+        equal = np.flatnonzero(first != last)
+        ids = message_id.take(pa.array(rows[equal])).to_pylist()
+        last[equal] = [
+            bisect_right(inside, (clock, own)) for clock, own in zip(clocks[rows[equal]].tolist(), ids, strict=True)
+        ]
+        found[rows] += last.astype(np.uint16)
     return found
