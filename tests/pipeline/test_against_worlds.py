@@ -15,10 +15,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from fairway.events import IrretrievableMessage, MessageReceived
-from fairway.options import Delivery, Profile
+from fairway.options import Delivery, Profile, SdsConfig
 from fairway.pipeline import stages
 from fairway.pipeline.sources import open_source
+from fairway.pipeline.stages.bloom_evidence import evidence_mapper, filter_mapper
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.protocol.effects import Emit
 from fairway.protocol.stack import Stack
@@ -138,8 +142,8 @@ def pipeline_answers(spark, path):
 
 
 @pytest.fixture(scope="module")
-def worlds(spark, tmp_path_factory, seed):
-    """Run the worlds, and give each with the core's answer and the pipeline's."""
+def archived(tmp_path_factory, seed):
+    """Run the worlds, and give them, the core's answers, and the path of their archive."""
     runs = [
         Run(plan_of(seed + number, profile), f"{profile.value}-{seed + number}")
         for profile in Profile
@@ -154,6 +158,13 @@ def worlds(spark, tmp_path_factory, seed):
                 archive.append(publication.pubsub_topic, publication.message, publication.message_hash)
             publications = sorted(run.stored, key=lambda one: (one.message.timestamp_ns, one.message_hash))
             cores.append(core_answer(run, [publication.message for publication in publications]))
+    return runs, cores, path
+
+
+@pytest.fixture(scope="module")
+def worlds(spark, archived):
+    """Give each world with the core's answer and the pipeline's."""
+    runs, cores, path = archived
     answers = pipeline_answers(spark, path)
     return [(run, core, answers.get(run.channel_id, Answer())) for run, core in zip(runs, cores, strict=True)]
 
@@ -234,6 +245,32 @@ def test_what_a_complete_store_has_is_all_that_was_ever_sent(worlds):
         assert (pipeline.delivered - sent).total() <= len(ephemeral & set(pipeline.log)), replay(run)
         assert pipeline.missing <= ephemeral, replay(run)
     assert complete
+
+
+def test_who_acknowledges_by_the_filters_of_the_worlds_has_the_message(spark, archived):
+    """The filters are those that participants sent. Spark finds in them what one process finds, and it is true."""
+    runs, _, path = archived
+    archive = stages.deduplicated(open_source(spark, f"sqlite:{path}"), unique=True).persist()
+    found = stages.bloom_evidence(archive).drop("at").persist()
+    heard = pa.Table.from_batches(filter_mapper()(iter(archive.drop("timestamp").toArrow().to_batches())))
+    order = ("channel_id", "lamport", "message_id", "timestamp_ns", "message_hash")
+    places = pc.sort_indices(heard, [(name, "ascending", "at_start") for name in order])
+    alone = pa.Table.from_batches(evidence_mapper(SdsConfig())(iter(heard.take(places).to_batches(1_000))))
+    assert Counter(map(tuple, found.collect())) == Counter(tuple(row.values()) for row in alone.to_pylist())
+
+    unique = stages.unique_messages(stages.sds_messages(stages.decoded(archive)))
+    told = stages.acknowledgements(unique, found).collect()
+    by_citations = stages.acknowledgements(unique).count()
+    assert len(told) > 1.2 * by_citations > 0
+    people = {run.channel_id: {**run.world.departed, **run.world.participants} for run in runs}
+    wrong = Counter()
+    for row in told:
+        wrong[row.how] += not people[row.channel_id][row.acknowledged_by].stack.sds.has(row.message_id)
+    # A filter alone may be wrong about a message; with a descendant that its sender cites it is not.
+    assert wrong["cited"] == wrong["descendant"] == 0
+    assert wrong["bloom"] <= 0.01 * sum(row.how == "bloom" for row in told)
+    archive.unpersist()
+    found.unpersist()
 
 
 @pytest.mark.parametrize("profile", list(Profile), ids=[profile.value for profile in Profile])

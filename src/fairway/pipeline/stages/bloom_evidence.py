@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
@@ -22,7 +23,7 @@ from fairway.pipeline.channel_topics import ChannelTopics
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.schema import exact_schema
-from fairway.pipeline.stages.decoding import BatchDecoder, RefusedMessage
+from fairway.pipeline.stages.decoding import BatchDecoder, Status, joined
 from fairway.pipeline.stages.filter_sizes import FilterSizes
 from fairway.protocol.sds.acknowledgements import CREDIBLE
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, spread
@@ -82,8 +83,8 @@ def filter_mapper(
     """Return the function that takes filters and citations out of batches of ``waku_messages``."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = BatchDecoder(profile, None, keys, MAX_SEGMENTS, channel_topics=channel_topics)
-        for batch in batches:
+        decoder = BatchDecoder(profile, None, keys, MAX_SEGMENTS, channel_topics=channel_topics, with_filters=True)
+        for batch in joined(batches):
             yield _filters(decoder, batch)
 
     return read
@@ -264,29 +265,16 @@ def _heard(row: dict[str, Any]) -> Heard:
 
 
 def _filters(decoder: BatchDecoder, batch: pa.RecordBatch) -> pa.RecordBatch:
-    rows: list[tuple[object, ...]] = []
-    columns = (batch.column(name).to_pylist() for name in ("message_hash", "timestamp_ns", "content_topic", "payload"))
-    for digest, timestamp, topic, payload, profile in zip(*columns, decoder.profiles(batch), strict=True):
-        try:
-            message = decoder.message(payload or b"", topic, profile)
-        except RefusedMessage:
-            continue  # it stands in the quarantine
-        if message.kind is Kind.EPHEMERAL:
-            continue
-        cited = [entry.message_id for entry in message.causal_history]
-        rows.append(
-            (
-                message.channel_id,
-                message.lamport_timestamp,
-                message.message_id,
-                timestamp,
-                digest,
-                message.sender_id,
-                profile.value,
-                message.kind is Kind.CONTENT,
-                cited,
-                message.bloom_filter or None,
-            )
-        )
-    arrays = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(_FILTER_SCHEMA.types)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_FILTER_SCHEMA)
+    decoded = pa.Table.from_batches([decoder.batch(batch)])
+    # What cannot be decoded stands in the quarantine.
+    is_heard = pc.and_(
+        pc.equal(decoded["status"], Status.OK.value), pc.not_equal(decoded["kind"], Kind.EPHEMERAL.value)
+    )
+    heard = decoded.filter(is_heard).combine_chunks()
+    histories = heard["causal_history"].combine_chunks()
+    columns = {name: heard[name] for name in _FILTER_SCHEMA.names if name in heard.column_names}
+    columns["is_content"] = pc.equal(heard["kind"], Kind.CONTENT.value)
+    columns["cited"] = pa.ListArray.from_arrays(histories.offsets, histories.values.field("message_id"))
+    columns["bloom"] = heard["bloom_filter"]
+    filters = pa.table(columns).select(_FILTER_SCHEMA.names).cast(_FILTER_SCHEMA)
+    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in filters.columns], schema=_FILTER_SCHEMA)

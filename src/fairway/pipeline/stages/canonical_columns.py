@@ -23,8 +23,10 @@ from fairway.wire.segment import HASH_BYTES, SegmentFormat
 _ASCII_END: Final = 0x80
 
 
-def canonical_columns(messages: Packed, profile: Profile, max_total_segments: int) -> tuple[Mask, dict[str, pa.Array]]:
-    """Return which messages are canonical, and the columns of these.
+def canonical_columns(
+    messages: Packed, profile: Profile, max_total_segments: int, *, with_filters: bool = False
+) -> tuple[Mask, dict[str, pa.Array]]:
+    """Return which messages are canonical, and the columns of these, ``bloom_filter`` only ``with_filters``.
 
     A canonical message is one that `BatchDecoder` decodes with status ok.
     """
@@ -33,7 +35,10 @@ def canonical_columns(messages: Packed, profile: Profile, max_total_segments: in
     segments = _read_segments(messages.data, found, profile.segments, max_total_segments)
     while True:
         cutter = _Cutter(messages.data, canonical)
-        columns = _message_columns(cutter, found) | _segment_columns(cutter, found, segments)
+        columns = _message_columns(cutter, found)
+        if with_filters:
+            columns["bloom_filter"] = cutter.content(found.bloom)
+        columns |= _segment_columns(cutter, found, segments)
         if not cutter.doubtful.any():
             return canonical, columns
         canonical &= ~cutter.doubtful

@@ -39,10 +39,11 @@ _NO_SEGMENT: Final = Segment(
 )
 
 
-def message_columns(messages: Sequence[SdsMessage | None]) -> dict[str, pa.Array]:
+def message_columns(messages: Sequence[SdsMessage | None], *, with_filters: bool = False) -> dict[str, pa.Array]:
     """Return the columns of SDS messages; for None, lists are empty and all other columns null.
 
-    They have the order of the table, because Spark identifies columns by their position.
+    They have the order of the table, because Spark identifies columns by their position. The column ``bloom_filter``,
+    which no table has, is there only ``with_filters``.
     """
     absent = _absent(messages)
     present = [message or _NO_MESSAGE for message in messages]
@@ -51,7 +52,8 @@ def message_columns(messages: Sequence[SdsMessage | None]) -> dict[str, pa.Array
     cited, requested = _entries(histories), _entries(_values(present, "repair_request"))
     is_whole = all(one is other for one, other in zip(looked_at, histories, strict=True))
     contents = [content or None for content in _values(present, "content")]
-    return {
+    filters = [bloom or None for bloom in _values(present, "bloom_filter")]
+    columns = {
         "kind": pa.array([message.kind.value for message in present], pa.string(), mask=absent),
         "sender_id": pa.array(_values(present, "sender_id"), pa.string(), mask=absent),
         "message_id": pa.array(_values(present, "message_id"), pa.string(), mask=absent),
@@ -61,12 +63,11 @@ def message_columns(messages: Sequence[SdsMessage | None]) -> dict[str, pa.Array
         "repair_request": requested,
         "history_bytes": pa.array(_sizes(cited), pa.int32(), mask=absent),
         "repair_bytes": pa.array(_sizes(requested), pa.int32(), mask=absent),
-        "bloom_bytes": pa.array(
-            [len(bloom or b"") for bloom in _values(present, "bloom_filter")], pa.int32(), mask=absent
-        ),
+        "bloom_bytes": pa.array([len(bloom or b"") for bloom in filters], pa.int32(), mask=absent),
         "content_bytes": pa.array([len(content or b"") for content in contents], pa.int32(), mask=absent),
         "content": pa.array(contents, pa.binary()),
     }
+    return columns | ({"bloom_filter": pa.array(filters, pa.binary())} if with_filters else {})
 
 
 def segment_columns(segments: Sequence[Segment | None]) -> dict[str, pa.Array]:

@@ -119,10 +119,15 @@ class BatchDecoder:
         *,
         channel_topics: ChannelTopics | None = None,
         few_rows: int = _FEW_ROWS,
+        with_filters: bool = False,
     ) -> None:
-        """Take what the stage is given. Fewer rows of one wire than ``few_rows`` are decoded one by one."""
+        """Take what the stage is given. Fewer rows of one wire than ``few_rows`` are decoded one by one.
+
+        ``with_filters`` adds the column ``bloom_filter``, most of the bytes of an archive, which few need.
+        """
         self._topics = dict(channel_topics or {})
         self._few_rows = few_rows
+        self._with_filters = with_filters
         self._profile = profile
         self._encryption = encryption
         self._keys = keys
@@ -162,14 +167,6 @@ class BatchDecoder:
             decoded.add(rows, self._row_by_row(remaining, _named(profiles[rows]), topics))
         return profiles, decoded
 
-    def message(self, payload: bytes, content_topic: str | None, profile: Profile) -> SdsMessage:
-        """Return the SDS message in a payload, or raise `RefusedMessage`."""
-        return self._message(self._open(payload, content_topic), profile, content_topic)
-
-    def profiles(self, batch: pa.RecordBatch) -> list[Profile]:
-        """Return the profile of each message, by its ``meta`` unless one profile holds for all."""
-        return _named(self._profile_numbers(batch))
-
     def _profile_numbers(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
         if self._profile is not None:
             return np.full(batch.num_rows, _PROFILES.index(self._profile), np.int8)
@@ -203,7 +200,9 @@ class BatchDecoder:
             rows = rows_of(profiles == number)
             if len(rows) < self._few_rows:
                 continue
-            canonical, columns = canonical_columns(messages.only(rows), profile, self._max_total_segments)
+            canonical, columns = canonical_columns(
+                messages.only(rows), profile, self._max_total_segments, with_filters=self._with_filters
+            )
             rows = rows[canonical]
             columns["status"] = pa.repeat(pa.scalar(_OK), len(rows))
             columns["error"] = pa.nulls(len(rows), pa.string())
@@ -255,7 +254,7 @@ class BatchDecoder:
             messages.append(message)
             segments.append(segment)
         return {
-            **message_columns(messages),
+            **message_columns(messages, with_filters=self._with_filters),
             **segment_columns(segments),
             "status": pa.array(statuses, pa.string()),
             "error": pa.array(errors, pa.string()),
