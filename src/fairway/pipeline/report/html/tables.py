@@ -1,10 +1,15 @@
-"""The tables of a page, from the tables of a run: each with all its rows, or with those that matter most."""
+"""The tables of a page, from the tables of a run: each with all its rows, or with those that matter most.
+
+`_SHOWN` says of each what its columns are and which field of a row each of them shows. The functions below make the
+rows, as dictionaries.
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -24,189 +29,249 @@ MOST_ROWS: Final = 100_000
 _MOST_CHANNELS_NAMED: Final = 20
 """Of a content topic."""
 
-_CHANNEL: Final = DataColumn(title="channel", kind=ColumnKind.NAME, follows="channel")
-_SENDER: Final = DataColumn(title="sender", kind=ColumnKind.NAME, follows="sender")
-_COUNTS: Final = (
-    DataColumn(title="known", kind=ColumnKind.COUNT),
-    DataColumn(title="readable", kind=ColumnKind.PART, of="known"),
-    DataColumn(title="lost", kind=ColumnKind.PART, of="known"),
-    DataColumn(title="incomplete", kind=ColumnKind.PART, of="known"),
-    DataColumn(title="held up", kind=ColumnKind.PART, of="known"),
-    DataColumn(title="there", kind=ColumnKind.COUNT),
-    DataColumn(title="acknowledged", kind=ColumnKind.PART, of="there"),
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column, and what it shows."""
+
+    title: str
+    kind: ColumnKind
+    field: str
+    """Of a row. One whose name ends with ``_ns`` is shown in milliseconds, bytes in hex, lists with commas."""
+    of: str | None = None
+    follows: str | None = None
+
+    @property
+    def head(self) -> DataColumn:
+        """Return it without what it shows."""
+        return DataColumn(title=self.title, kind=self.kind, of=self.of, follows=self.follows)
+
+    def value(self, row: Row) -> Any:
+        """Return what it shows of a row."""
+        value = row[self.field]
+        if self.field.endswith("_ns"):
+            return milliseconds(value)
+        if isinstance(value, bytes):
+            return value.hex()
+        return ", ".join(value) or None if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A table of the page."""
+
+    caption: str
+    order: str
+    what: str
+    columns: tuple[_Column, ...]
+
+    def of(self, name: str, rows: Sequence[Row], total: int) -> DataTable:
+        """Return it with rows."""
+        return DataTable(
+            name=name,
+            caption=self.caption,
+            columns=tuple(column.head for column in self.columns),
+            rows=[tuple(column.value(row) for column in self.columns) for row in rows],
+            total=total,
+            order=self.order,
+            what=self.what,
+        )
+
+
+_CHANNEL: Final = _Column("channel", ColumnKind.NAME, "channel_id", follows="channel")
+_SENDER: Final = _Column("sender", ColumnKind.NAME, "sender_id", follows="sender")
+_MESSAGE: Final = _Column("message", ColumnKind.ID, "message_id")
+_HASH: Final = _Column("message hash", ColumnKind.ID, "message_hash")
+_TOPIC: Final = _Column("content topic", ColumnKind.NAME, "content_topic")
+_SENT: Final = _Column("sent (UTC)", ColumnKind.TIME, "timestamp_ns")
+_SEEN: Final = (
+    _Column("first (UTC)", ColumnKind.TIME, "first_seen_ns"),
+    _Column("last (UTC)", ColumnKind.TIME, "last_seen_ns"),
 )
-_ACTIVITY: Final = (
-    DataColumn(title="half within", kind=ColumnKind.SPAN),
-    DataColumn(title="95 % within", kind=ColumnKind.SPAN),
-    DataColumn(title="repeats", kind=ColumnKind.COUNT),
-    DataColumn(title="first (UTC)", kind=ColumnKind.TIME),
-    DataColumn(title="last (UTC)", kind=ColumnKind.TIME),
+_FIGURES: Final = (
+    _Column("known", ColumnKind.COUNT, "known"),
+    *(
+        _Column(told.replace("_", " "), ColumnKind.PART, told, of="known")
+        for told in ("readable", "lost", "incomplete", "held_up")
+    ),
+    _Column("there", ColumnKind.COUNT, "content"),
+    _Column("acknowledged", ColumnKind.PART, "acknowledged", of="there"),
+    _Column("half within", ColumnKind.SPAN, "latency_p50_ms"),
+    _Column("95 % within", ColumnKind.SPAN, "latency_p95_ms"),
+    _Column("repeats", ColumnKind.COUNT, "repeats"),
+    *_SEEN,
 )
+_SHOWN: Final = {
+    "channels": _Shown(
+        "Channels, worst first",
+        "those first of which the greatest share is lost with 95 % certainty",
+        "channels",
+        (_CHANNEL, *_FIGURES, _Column("senders", ColumnKind.COUNT, "senders")),
+    ),
+    "senders": _Shown(
+        "Senders, those of whom most was lost first",
+        "those first of whom the greatest share is lost with 95 % certainty",
+        "channels and senders",
+        (_CHANNEL, _SENDER, *_FIGURES),
+    ),
+    "lost": _Shown(
+        "Lost messages, most cited first",
+        "the most cited first",
+        "lost messages",
+        (
+            _CHANNEL,
+            _MESSAGE,
+            _SENDER,
+            _Column("cause", ColumnKind.WORD, "cause"),
+            _Column("meanwhile", ColumnKind.WORD, "meanwhile"),
+            _Column("cited by", ColumnKind.COUNT, "cited_by"),
+            _Column("holds up", ColumnKind.COUNT, "holds_up"),
+            _Column("first cited (UTC)", ColumnKind.TIME, "first_cited_ns"),
+            _Column("last cited (UTC)", ColumnKind.TIME, "last_cited_ns"),
+            _HASH,
+        ),
+    ),
+    "incomplete": _Shown(
+        "Messages that lack segments",
+        "those with the most segments first",
+        "messages that cannot be put together",
+        (
+            _CHANNEL,
+            _SENDER,
+            _Column("payload hash", ColumnKind.ID, "segment_hash"),
+            _Column("why", ColumnKind.WORD, "outcome"),
+            _Column("segments there", ColumnKind.COUNT, "held"),
+            _Column("needed", ColumnKind.COUNT, "data_segments"),
+            *_SEEN,
+        ),
+    ),
+    "lacked": _Shown(
+        "What stores lacked, by content topic",
+        "the most lacking first",
+        "stores, topics and channels",
+        (
+            _Column("store", ColumnKind.NAME, "source"),
+            _TOPIC,
+            _CHANNEL,
+            _Column("lacked", ColumnKind.PART, "lacked", of="of the topic"),
+            _Column("of the topic", ColumnKind.COUNT, "of"),
+        ),
+    ),
+    "rate": _Shown(
+        "Senders in each epoch in which they sent",
+        "the busiest first",
+        "senders and epochs",
+        (
+            _SENDER,
+            _Column("epoch from (UTC)", ColumnKind.TIME, "epoch_start_ms"),
+            _Column("messages", ColumnKind.PART, "messages", of="limit"),
+            _Column("limit", ColumnKind.COUNT, "limit"),
+            _Column("channels", ColumnKind.COUNT, "channels"),
+        ),
+    ),
+    "quarantine": _Shown(
+        "Messages in quarantine",
+        "the largest first",
+        "messages in quarantine",
+        (
+            _Column("reason", ColumnKind.WORD, "status"),
+            _Column("what is wrong", ColumnKind.TEXT, "error"),
+            _TOPIC,
+            _Column("stores", ColumnKind.WORD, "sources"),
+            _SENT,
+            _Column("size", ColumnKind.SIZE, "payload_bytes"),
+            _HASH,
+        ),
+    ),
+    "messages": _Shown(
+        "Messages that are there",
+        "the newest first",
+        "messages that are there",
+        (
+            _CHANNEL,
+            _SENDER,
+            _MESSAGE,
+            _SENT,
+            _Column("state", ColumnKind.WORD, "status"),
+            _Column("waits for", ColumnKind.ID, "waits_for"),
+            _Column("stores", ColumnKind.WORD, "stores"),
+            _HASH,
+        ),
+    ),
+}
+"""By name, those first that a page should have whole."""
 
 
 def data_tables(found: Findings) -> list[DataTable]:
     """Return the tables, those first that a page should have whole."""
     tables = found.tables
-    return [
-        _channels(found),
-        _senders(found),
-        _lost(found),
-        _incomplete(tables),
-        _lacked(found),
-        _rate(tables),
-        _quarantine(tables),
-        _messages(found),
-    ]
+    made = {
+        "channels": _channels(found),
+        "senders": _senders(found),
+        "lost": _lost(found),
+        "incomplete": _greatest(tables, "incomplete", None, "held"),
+        "lacked": _lacked(found),
+        "rate": _greatest(tables, "rate_utilisation", None, "messages"),
+        "quarantine": _greatest(tables, "quarantine", None, "payload_bytes"),
+        "messages": _messages(found),
+    }
+    shown = dict(_SHOWN)
+    if tables.manifest["options"].get("rate_limit") is None:
+        shown["rate"] = _without_limit(shown["rate"])
+    return [each.of(name, *made[name]) for name, each in shown.items()]
 
 
-def _channels(found: Findings) -> DataTable:
+def _without_limit(rate: _Shown) -> _Shown:
+    """Return the table of epochs for a run that was told no rate limit."""
+    kept = (column for column in rate.columns if column.field != "limit")
+    counts = (replace(column, kind=ColumnKind.COUNT, of=None) if column.of == "limit" else column for column in kept)
+    return replace(rate, columns=tuple(counts))
+
+
+def _channels(found: Findings) -> tuple[list[Row], int]:
     rows = sorted(found.channel_rows, key=lambda row: worst_first(found.channels[row["channel_id"]], row["channel_id"]))
-    return DataTable(
-        name="channels",
-        caption="Channels, worst first",
-        columns=(_CHANNEL, *_COUNTS, *_ACTIVITY, DataColumn(title="senders", kind=ColumnKind.COUNT)),
-        rows=[
-            (row["channel_id"], *_counts(found.channels[row["channel_id"]], row), *_activity(row), row["senders"])
-            for row in rows[:MOST_ROWS]
-        ],
-        total=len(rows),
-        order="those first of which the greatest share is lost with 95 % certainty",
-        what="channels",
-    )
+    return [row | _counts(found.channels[row["channel_id"]]) for row in rows[:MOST_ROWS]], len(rows)
 
 
-def _senders(found: Findings) -> DataTable:
+def _senders(found: Findings) -> tuple[list[Row], int]:
     rows, total = _greatest(found.tables, "sender_stats", None, "missing")
     told = [(found.accounts.of_sender(row), row) for row in rows]
     told.sort(key=lambda pair: worst_first(pair[0], pair[1]["channel_id"], pair[1]["sender_id"]))
-    return DataTable(
-        name="senders",
-        caption="Senders, those of whom most was lost first",
-        columns=(_CHANNEL, _SENDER, *_COUNTS, *_ACTIVITY),
-        rows=[(row["channel_id"], row["sender_id"], *_counts(each, row), *_activity(row)) for each, row in told],
-        total=total,
-        order="those first of whom the greatest share is lost with 95 % certainty",
-        what="channels and senders",
-    )
+    return [row | _counts(each) for each, row in told], total
 
 
-def _counts(told: Headline, row: dict[str, Any]) -> tuple[int, ...]:
-    return (
-        told.known,
-        told.readable,
-        told.lost,
-        told.incomplete,
-        told.held_up,
-        row["content"],
-        row["acknowledged"],
-    )
+def _counts(told: Headline) -> Row:
+    return {name: getattr(told, name) for name in ("known", "readable", "lost", "incomplete", "held_up")}
 
 
-def _activity(row: dict[str, Any]) -> tuple[int | None, ...]:
-    return (
-        row["latency_p50_ms"],
-        row["latency_p95_ms"],
-        row["repeats"],
-        milliseconds(row["first_seen_ns"]),
-        milliseconds(row["last_seen_ns"]),
-    )
-
-
-def _lost(found: Findings) -> DataTable:
+def _lost(found: Findings) -> tuple[list[Row], int]:
     told = heapq.nsmallest(
         MOST_ROWS, found.lost, key=lambda each: (-each.cited_by, each.first_cited_ns or 0, each.message_id)
     )
-    return DataTable(
-        name="lost",
-        caption="Lost messages, most cited first",
-        columns=(
-            _CHANNEL,
-            DataColumn(title="message", kind=ColumnKind.ID),
-            _SENDER,
-            DataColumn(title="cause", kind=ColumnKind.WORD),
-            DataColumn(title="meanwhile", kind=ColumnKind.WORD),
-            DataColumn(title="cited by", kind=ColumnKind.COUNT),
-            DataColumn(title="holds up", kind=ColumnKind.COUNT),
-            DataColumn(title="first cited (UTC)", kind=ColumnKind.TIME),
-            DataColumn(title="last cited (UTC)", kind=ColumnKind.TIME),
-            DataColumn(title="message hash", kind=ColumnKind.ID),
-        ),
-        rows=[
-            (
-                each.channel_id,
-                each.message_id,
-                each.sender_id,
-                each.cause.value if each.status is None else f"{each.cause.value}: {each.status}",
-                ", ".join(each.meanwhile),
-                each.cited_by,
-                each.holds_up,
-                milliseconds(each.first_cited_ns),
-                milliseconds(each.last_cited_ns),
-                _hex(each.retrieval_hint),
-            )
-            for each in told
-        ],
-        total=found.report.headline.lost,
-        order="the most cited first",
-        what="lost messages",
-    )
+    fields = ("channel_id", "message_id", "sender_id", "cited_by", "holds_up", "first_cited_ns", "last_cited_ns")
+    rows = [
+        {
+            **{name: getattr(each, name) for name in fields},
+            "cause": each.cause.value if each.status is None else f"{each.cause.value}: {each.status}",
+            "meanwhile": ", ".join(each.meanwhile),
+            "message_hash": each.retrieval_hint,
+        }
+        for each in told
+    ]
+    return rows, found.report.headline.lost
 
 
-def _incomplete(tables: RunTables) -> DataTable:
-    rows, total = _greatest(tables, "incomplete", None, "held")
-    return DataTable(
-        name="incomplete",
-        caption="Messages that lack segments",
-        columns=(
-            _CHANNEL,
-            _SENDER,
-            DataColumn(title="payload hash", kind=ColumnKind.ID),
-            DataColumn(title="why", kind=ColumnKind.WORD),
-            DataColumn(title="segments there", kind=ColumnKind.COUNT),
-            DataColumn(title="needed", kind=ColumnKind.COUNT),
-            DataColumn(title="first (UTC)", kind=ColumnKind.TIME),
-            DataColumn(title="last (UTC)", kind=ColumnKind.TIME),
-        ),
-        rows=[
-            (
-                row["channel_id"],
-                row["sender_id"],
-                _hex(row["segment_hash"]),
-                row["outcome"],
-                row["held"],
-                row["data_segments"],
-                milliseconds(row["first_seen_ns"]),
-                milliseconds(row["last_seen_ns"]),
-            )
-            for row in rows
-        ],
-        total=total,
-        order="those with the most segments first",
-        what="messages that cannot be put together",
-    )
-
-
-def _lacked(found: Findings) -> DataTable:
+def _lacked(found: Findings) -> tuple[list[Row], int]:
     topics = _channels_of_topics(found.tables) if found.lacks.topics else {}
-    return DataTable(
-        name="lacked",
-        caption="What stores lacked, by content topic",
-        columns=(
-            DataColumn(title="store", kind=ColumnKind.NAME),
-            DataColumn(title="content topic", kind=ColumnKind.NAME),
-            DataColumn(title="channel", kind=ColumnKind.NAME, follows="channel"),
-            DataColumn(title="lacked", kind=ColumnKind.PART, of="of the topic"),
-            DataColumn(title="of the topic", kind=ColumnKind.COUNT),
-        ),
-        rows=[
-            (each.source, each.content_topic, channel, each.lacked, each.of)
-            for each in found.lacks.topics
-            for channel in topics.get(each.content_topic, [None])
-        ][:MOST_ROWS],
-        total=sum(len(topics.get(each.content_topic, [None])) for each in found.lacks.topics),
-        order="the most lacking first",
-        what="stores, topics and channels",
-    )
+    fields = ("source", "content_topic", "lacked", "of")
+    rows = [
+        {**{name: getattr(each, name) for name in fields}, "channel_id": channel}
+        for each in found.lacks.topics
+        for channel in topics.get(each.content_topic, [None])
+    ]
+    return rows[:MOST_ROWS], len(rows)
 
 
 def _channels_of_topics(tables: RunTables) -> dict[str, list[str]]:
@@ -221,102 +286,11 @@ def _channels_of_topics(tables: RunTables) -> dict[str, list[str]]:
     return {topic: sorted(channels) for topic, channels in found.items()}
 
 
-def _rate(tables: RunTables) -> DataTable:
-    rows, total = _greatest(tables, "rate_utilisation", None, "messages")
-    limited = tables.manifest["options"].get("rate_limit") is not None
-    columns = (
-        _SENDER,
-        DataColumn(title="epoch from (UTC)", kind=ColumnKind.TIME),
-        DataColumn(title="messages", kind=ColumnKind.PART, of="limit") if limited else _plain_count("messages"),
-        *((_plain_count("limit"),) if limited else ()),
-        _plain_count("channels"),
-    )
-    return DataTable(
-        name="rate",
-        caption="Senders in each epoch in which they sent",
-        columns=columns,
-        rows=[
-            (
-                row["sender_id"],
-                row["epoch_start_ms"],
-                row["messages"],
-                *((row["limit"],) if limited else ()),
-                row["channels"],
-            )
-            for row in rows
-        ],
-        total=total,
-        order="the busiest first",
-        what="senders and epochs",
-    )
-
-
-def _quarantine(tables: RunTables) -> DataTable:
-    rows, total = _greatest(tables, "quarantine", None, "payload_bytes")
-    return DataTable(
-        name="quarantine",
-        caption="Messages in quarantine",
-        columns=(
-            DataColumn(title="reason", kind=ColumnKind.WORD),
-            DataColumn(title="what is wrong", kind=ColumnKind.TEXT),
-            DataColumn(title="content topic", kind=ColumnKind.NAME),
-            DataColumn(title="stores", kind=ColumnKind.WORD),
-            DataColumn(title="sent (UTC)", kind=ColumnKind.TIME),
-            DataColumn(title="size", kind=ColumnKind.SIZE),
-            DataColumn(title="message hash", kind=ColumnKind.ID),
-        ),
-        rows=[
-            (
-                row["status"],
-                row["error"],
-                row["content_topic"],
-                ", ".join(row["sources"] or ()) or None,
-                milliseconds(row["timestamp_ns"]),
-                row["payload_bytes"],
-                _hex(row["message_hash"]),
-            )
-            for row in rows
-        ],
-        total=total,
-        order="the largest first",
-        what="messages in quarantine",
-    )
-
-
-def _messages(found: Findings) -> DataTable:
+def _messages(found: Findings) -> tuple[list[Row], int]:
     columns = ["channel_id", "sender_id", "message_id", "timestamp_ns", "status", "waits_for", "message_hash"]
     rows, total = _greatest(found.tables, "sds_ordered", columns, "timestamp_ns")
     stores = _stores_of(found, [row["message_hash"] for row in rows])
-    return DataTable(
-        name="messages",
-        caption="Messages that are there",
-        columns=(
-            _CHANNEL,
-            _SENDER,
-            DataColumn(title="message", kind=ColumnKind.ID),
-            DataColumn(title="sent (UTC)", kind=ColumnKind.TIME),
-            DataColumn(title="state", kind=ColumnKind.WORD),
-            DataColumn(title="waits for", kind=ColumnKind.ID),
-            DataColumn(title="stores", kind=ColumnKind.WORD),
-            DataColumn(title="message hash", kind=ColumnKind.ID),
-        ),
-        rows=[
-            (
-                row["channel_id"],
-                row["sender_id"],
-                row["message_id"],
-                milliseconds(row["timestamp_ns"]),
-                row["status"],
-                row["waits_for"],
-                stores.get(row["message_hash"]),
-                _hex(row["message_hash"]),
-            )
-            for row in rows
-        ],
-        total=total,
-        order="the newest first",
-        what="messages that are there",
-    )
+    return [row | {"stores": stores.get(row["message_hash"])} for row in rows], total
 
 
 def _stores_of(found: Findings, hashes: Sequence[bytes | None]) -> dict[bytes | None, str]:
@@ -333,9 +307,7 @@ def _stores_of(found: Findings, hashes: Sequence[bytes | None]) -> dict[bytes | 
     return named
 
 
-def _greatest(
-    tables: RunTables, table: str, columns: Sequence[str] | None, by: str
-) -> tuple[list[dict[str, Any]], int]:
+def _greatest(tables: RunTables, table: str, columns: Sequence[str] | None, by: str) -> tuple[list[Row], int]:
     """Return the rows with the greatest values in a column of integers, and how many rows there are in all.
 
     A first pass over this column finds which values are among the greatest, so that no other row is read.
@@ -352,11 +324,3 @@ def _greatest(
 
 def _ints(column: Any) -> npt.NDArray[np.int64]:
     return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
-
-
-def _hex(digest: bytes | None) -> str | None:
-    return None if digest is None else digest.hex()
-
-
-def _plain_count(title: str) -> DataColumn:
-    return DataColumn(title=title, kind=ColumnKind.COUNT)
