@@ -184,7 +184,10 @@ class Location:
             raise
         except (OSError, pa.ArrowException, ValueError) as error:
             told = str(error).partition("\n")[0]
-            raise ConfigurationError(f"{use} is {shown!r}, which cannot be used: {told}") from error
+            raise ConfigurationError(
+                f"{use} is {shown!r}, which cannot be used: {told}; see that the place is there, and that "
+                "its options and keys are right"
+            ) from error
         return cls(filesystem, path.rstrip("/"), shown.rstrip("/"))
 
     def __str__(self) -> str:

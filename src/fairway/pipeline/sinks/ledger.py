@@ -136,7 +136,9 @@ class ReceiptLedger:
                 self._database.close()
                 raise
         except sqlite3.Error as error:
-            raise ConfigurationError(f"{self.path}: cannot keep receipts there: {error}") from error
+            raise ConfigurationError(
+                f"{self.path}: cannot keep receipts there: {error}; name a file in a folder that can be written"
+            ) from error
 
     def __enter__(self) -> Self:
         """Return the ledger."""

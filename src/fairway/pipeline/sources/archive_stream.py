@@ -46,7 +46,10 @@ class ArchiveStream(SourceStream):
         """Return the offset of a cursor."""
         if isinstance(given, ArchiveCursor):
             return offset_of(given)
-        raise ConfigurationError(f"{given!r} is the offset of a source of files, and {self._scan.source} is an archive")
+        raise ConfigurationError(
+            f"{given!r} is the offset of a source of files, and {self._scan.source} is an archive; give one such as "
+            '{"timestamp": 1760000000000000000, "hash": "0x..."}, or leave startingOffsets out'
+        )
 
     def hold(self) -> None:
         """End at what has settled now."""

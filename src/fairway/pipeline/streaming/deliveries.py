@@ -56,7 +56,10 @@ def deliveries(out: str | PathLike[str], after: DeliveryPlace = BEGINNING) -> It
         except FileNotFoundError as error:
             looks += 1  # joined with others, since the folder was listed
             if looks == _LOOKS:
-                raise ConfigurationError(f"{error.filename or error}: belongs to the stream and is missing") from error
+                raise ConfigurationError(
+                    f"{error.filename or error}: belongs to the stream and is missing; put it back, or begin the "
+                    "stream anew in another folder"
+                ) from error
         else:
             return
 

@@ -46,7 +46,10 @@ def write_html_report(run_folder: str | PathLike[str], path: str | PathLike[str]
     try:
         target.put(whole.encode())
     except OSError as error:
-        raise ConfigurationError(f"the report cannot be written to {path}: {error.strerror}") from error
+        raise ConfigurationError(
+            f"the report cannot be written to {path}: {error.strerror}; give --html a file in a folder that is there "
+            "and can be written"
+        ) from error
 
 
 def html_report(tables: RunTables) -> str:
