@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from fairway.cli import app
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
-from fairway.pipeline.channel_topics import channel_topics_of
+from fairway.pipeline.channel_topics import channel_topics_of, topic_of
 from fairway.pipeline.report.as_json import report_json
 from fairway.pipeline.restore import restore
 from fairway.pipeline.run import RunOptions, RunTables, run
@@ -90,6 +90,15 @@ def test_topics_are_given_as_pairs():
 def test_what_is_no_topic_of_a_channel_is_refused(texts, told):
     with pytest.raises(ConfigurationError, match=told):
         channel_topics_of(texts)
+
+
+def test_a_channel_has_the_topic_that_either_option_says():
+    topics = {"team": TEAM}
+    assert topic_of("team", None, topics) == topic_of("team", TEAM, topics) == topic_of("team", TEAM, {}) == TEAM
+    assert topic_of("ops", OTHER, topics) == OTHER
+    assert topic_of("ops", None, topics) is None
+    with pytest.raises(ConfigurationError, match=f"--topic says {OTHER} .* --channel-topic says {TEAM}: a channel is"):
+        topic_of("team", OTHER, topics)
 
 
 def test_options_refuse_topics_that_cannot_be():

@@ -202,6 +202,7 @@ def test_what_waits_for_a_gap_is_delivered_when_a_store_of_the_network_fills_it(
 def test_the_command_tells_how_many_wait_for_how_many_and_what_comes_next(talk, tmp_path):
     done, _ = with_a_gap(talk, tmp_path)
     words = ["restore", str(tmp_path / "run"), "--channel", "harbour", "--sender", "erin"]
+    words += ["--channel-topic", f"harbour={TOPIC}", "--channel-topic", "other=/fairway/1/other/proto"]
     told = CliRunner().invoke(app, [*words, "--store", str(tmp_path / "erin.db")])
     assert told.exit_code == 0, told.output
     first, last = told.output.splitlines()

@@ -211,6 +211,7 @@ def restore(
     topic: Annotated[
         str | None, typer.Option("--topic", metavar="TOPIC", help="Content topic, if the channel was on several.")
     ] = None,
+    channel_topic: ChannelTopicPairs = None,
     keys: Annotated[
         Path | None, typer.Option("--keys", metavar="FILE", help="Keys of encrypted channels, as JSON.")
     ] = None,
@@ -230,6 +231,7 @@ def restore(
     Example: [bold]fairway pipeline restore run --channel team --sender alice --store alice.db[/bold]
     """
     with needing("spark", "the pipeline"):
+        from fairway.pipeline.channel_topics import channel_topics_of, topic_of  # noqa: PLC0415 - the same
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.restore import restore as restore_store  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
@@ -239,7 +241,7 @@ def restore(
         store,
         channel_id=channel,
         sender_id=sender,
-        content_topic=topic,
+        content_topic=topic_of(channel, topic, channel_topics_of(channel_topic)),
         keys=channel_keys,
         as_read=as_read,
         around_gaps=around_gaps,

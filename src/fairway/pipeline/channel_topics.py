@@ -51,6 +51,20 @@ def channel_topics_of(texts: Iterable[str] | None) -> dict[str, str]:
     return topics
 
 
+def topic_of(channel_id: str, given: str | None, topics: ChannelTopics) -> str | None:
+    """Return the content topic of a channel by ``--topic`` or ``--channel-topic``; None if neither names it.
+
+    Raises `ConfigurationError` if the two name different ones.
+    """
+    known = topics.get(channel_id, given)
+    if given not in {None, known}:
+        raise ConfigurationError(
+            f"--topic says {given} of channel {channel_id!r}, --channel-topic says {known}: a channel is on one topic, "
+            "leave the wrong one out"
+        )
+    return known
+
+
 def topic_refusal(topics: ChannelTopics, channel_id: str, content_topic: str | None) -> str | None:
     """Return the reason why a message on a content topic is not of a channel; None if it may be."""
     expected = topics.get(channel_id, content_topic)
