@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.location import Location, is_in_object_store, local_path, without_secrets
+from fairway.pipeline.sources.grown_tables import refuse_grown_table
 from fairway.pipeline.sources.places import check_scheme
 from fairway.storage.nwaku_archive import file_at
 
@@ -82,9 +83,13 @@ class RunSource:
     def fingerprint(self) -> list[list[Any]]:
         """Return name, size and modification time of each file, as values for JSON."""
         if self.scheme == _PARQUET and is_in_object_store(self.rest):
-            return _states_at(Location.of(self.rest, f"what follows '{_PARQUET}:'"))
+            place = Location.of(self.rest, f"what follows '{_PARQUET}:'")
+            refuse_grown_table(place)
+            return _states_at(place)
         states: list[list[Any]] = []
         for path in self._paths():
+            if self.scheme == _PARQUET:
+                refuse_grown_table(Location.of(path, f"what follows '{_PARQUET}:'"))
             try:
                 states += [list(_state_of(file, path)) for file in self._files_of(path)]
             except OSError as error:

@@ -19,8 +19,16 @@ from pyspark.sql.functions import coalesce, col, contains, explode_outer, lit, s
 from fairway.errors import ConfigurationError
 from fairway.pipeline.exchange import BatchMapper
 from fairway.pipeline.instants import batches_with_instants, frame_with_instants
-from fairway.pipeline.location import SCHEMES, is_in_object_store, is_on_this_machine, scheme_of, without_secrets
+from fairway.pipeline.location import (
+    SCHEMES,
+    Location,
+    is_in_object_store,
+    is_on_this_machine,
+    scheme_of,
+    without_secrets,
+)
 from fairway.pipeline.schema import exact_ddl, types_of
+from fairway.pipeline.sources.grown_tables import refuse_grown_table
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.places import PARQUET, scan_of
 from fairway.pipeline.sources.waku_messages import (
@@ -151,10 +159,13 @@ def _is_for_arrow(place: str) -> bool:
 def parquet_by_spark(spark: SparkSession, path: str) -> DataFrame:
     """Return a Parquet table that Spark reads, on this machine or on a file system of Spark.
 
-    Raises `ConfigurationError` if there is none, or this Spark has no file system for its scheme.
+    Raises `ConfigurationError` if there is none, if it is one of a run that grew, or if this Spark has no file system
+    for its scheme.
     """
     if not path:
         raise ConfigurationError("'parquet:' names no folder; an example is parquet:waku_messages")
+    if is_on_this_machine(path):
+        refuse_grown_table(Location.of(path, f"what follows {PARQUET!r}"))
     try:
         return spark.read.parquet(path)
     except AnalysisException as error:

@@ -24,6 +24,7 @@ from pyarrow.fs import FileType
 from fairway.errors import ConfigurationError
 from fairway.pipeline import machine
 from fairway.pipeline.location import Location
+from fairway.pipeline.sources.grown_tables import refuse_grown_table
 from fairway.pipeline.sources.waku_messages import (
     ARROW_SCHEMA,
     EXACT_TIME,
@@ -244,6 +245,7 @@ class ParquetScan(MessageScan):
 
     def _dataset(self, paths: list[str] | None = None) -> ds.Dataset:
         """Return some files, or all of them, as one table; raise `ConfigurationError` if it is none of messages."""
+        refuse_grown_table(self.place)
         try:
             if paths is None:
                 dataset = ds.dataset(
