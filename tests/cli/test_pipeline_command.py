@@ -30,7 +30,8 @@ def pretended(monkeypatch, tmp_path):
     called = []
 
     def pretend(rows_in: int) -> list:
-        def run_with(options, sources, out, *, keys, progress):
+        def run_with(options, sources, out, *, keys, progress, before_spark):
+            before_spark()
             result = TableResult(name="quarantine", rows=2, files=1, bytes=100, seconds=0.5)
             for told in (None, (result,)):
                 progress(RunProgress(step="quarantine", number=1, total=1, results=told))

@@ -83,6 +83,10 @@ class StepsShown:
         self.task = bar.add_task(at_first, total=None)
         self.left = TimeLeft(steps)
 
+    def starting(self, what: str) -> None:
+        """Show what is done before the first step."""
+        self.bar.update(self.task, description=what)
+
     def step(self, progress: RunProgress) -> None:
         """Show that a step begins, or what came of it."""
         done = progress.number - (progress.results is None)

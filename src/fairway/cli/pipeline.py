@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -125,9 +126,16 @@ def run(
     )
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     with progress_bar() as bar:
-        shown = StepsShown(bar, "starting Spark", step_names(options))
+        shown = StepsShown(bar, "looking for what is new", step_names(options))
         with broken_off("the same command goes on with the job that was running"):
-            summary = run_with(options, [*source, *(more or ())], out, keys=channel_keys, progress=shown.step)
+            summary = run_with(
+                options,
+                [*source, *(more or ())],
+                out,
+                keys=channel_keys,
+                progress=shown.step,
+                before_spark=partial(shown.starting, "starting Spark"),
+            )
     if machine:
         typer.echo(json.dumps(summary.as_json(), indent=2))
     else:

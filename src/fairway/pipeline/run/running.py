@@ -8,7 +8,7 @@ again, continues with the job that it was in. A run with other sources, options 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from os import PathLike
@@ -82,8 +82,12 @@ def run_with(
     keys: ChannelKeys | None = None,
     spark: SparkSession | None = None,
     progress: Progress | None = None,
+    before_spark: Callable[[], None] | None = None,
 ) -> RunSummary:
-    """Do what `run` does, with the options as one value."""
+    """Do what `run` does, with the options as one value.
+
+    ``before_spark`` is called before a session is started: a run that only takes in what is new needs none.
+    """
     parsed = parse_sources(sources)
     described = [source.described() for source in parsed]
     opened = RunFolder.open_for(out, described, options.as_json(), keys, holds_finished=True)
@@ -94,6 +98,8 @@ def run_with(
                     return replace(_kept(folder, parsed, options, keys), selection=options.selection)
             except WholeRunNeeded as needed:
                 folder.begin_anew(str(needed))
+        if before_spark is not None:
+            before_spark()
         with (
             session_or_own(spark, "fairway pipeline run", little_java=True) as session,
             named_failures(folder.place),
