@@ -6,22 +6,9 @@ answers as nwaku does, over HTTP.
 
 from __future__ import annotations
 
-import base64
-import getpass
 import json
-import os
 import random
-import shutil
-import signal
-import subprocess
-import tempfile
-import threading
-import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -43,6 +30,8 @@ from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
 from iso_times import iso
 from lip76_writing import write_lip76
+from postgres_server import running_postgres
+from rest_store import rest_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
@@ -105,105 +94,32 @@ def parquet(sqlite, spark, folder):
 @pytest.fixture(scope="module")
 def http(messages):
     """A store node that gives pages of seven messages."""
-    entries = [
-        {
-            "messageHash": f"0x{kept.message_hash.hex()}",
-            "message": {
-                "payload": base64.b64encode(kept.payload).decode(),
-                "contentTopic": kept.content_topic,
-                "timestamp": kept.timestamp_ns,
-            },
-            "pubsubTopic": kept.pubsub_topic,
-        }
-        for kept in messages
-    ]
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self):
-            asked = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
-            times = int(asked.get("startTime", 0)), int(asked.get("endTime", 2**63))
-            found = [entry for entry in entries if times[0] <= entry["message"]["timestamp"] <= times[1]]
-            found = found[:: -1 if asked["ascending"] == "false" else 1]
-            if "cursor" in asked:
-                found = found[[entry["messageHash"] for entry in found].index(asked["cursor"]) + 1 :]
-            body = {"requestId": "", "statusCode": 200, "statusDesc": "OK", "messages": found[:7]}
-            if len(found) > 7:
-                body["paginationCursor"] = found[6]["messageHash"]
-            data = json.dumps(body).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *args):
-            """Be quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join(timeout=PATIENCE_S)
+    with rest_store(messages) as store:
+        yield store.uri
 
 
 @pytest.fixture(scope="module")
 def postgresql(messages):
-    """A PostgreSQL with nwaku's table; it refuses to run as root, for which Debian's package brings a user."""
+    """A PostgreSQL with nwaku's table."""
     psycopg = pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
-    found = [Path(initdb).parent] if (initdb := shutil.which("initdb")) else []
-    found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    programs = next((place for place in found if (place / "postgres").exists()), None)
-    root = hasattr(os, "geteuid") and os.geteuid() == 0
-    user = "postgres" if root else getpass.getuser()
-    if programs is None:
-        pytest.skip("needs a PostgreSQL server: apt-get install postgresql")
-    place = Path(tempfile.mkdtemp(prefix="fairway-pg-"))
-    process = None
-    try:
-        shutil.chown(place, user)
-        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": place}
-        quiet |= {"user": user} if root else {}
-        data, uri = place / "data", f"postgresql://fairway@/postgres?host={place}"
-        words = [programs / "initdb", "-D", data, "-A", "trust", "-U", "fairway", "-E", "UTF8", "--no-sync"]
-        subprocess.run(words, check=True, timeout=PATIENCE_S, **quiet)
-        settings = ["-c", "listen_addresses=", "-c", "fsync=off", "-k", str(place)]
-        process = subprocess.Popen([programs / "postgres", "-D", data, *settings], **quiet)
-        ends_s = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                psycopg.connect(uri).close()
-                break
-            except psycopg.OperationalError:
-                assert process.poll() is None, "the server ended"
-                assert time.monotonic() < ends_s, "the server did not start"
-                time.sleep(0.1)
-        with psycopg.connect(uri, autocommit=True) as connection:
-            connection.execute(SCHEMA)
-            with connection.cursor() as cursor:
-                cursor.executemany(
-                    "INSERT INTO messages (id, messageHash, pubsubTopic, contentTopic, payload, version, timestamp)"
-                    " VALUES ('0', %s, %s, %s, %s, 0, %s)",
-                    [
-                        (
-                            kept.message_hash.hex(),
-                            kept.pubsub_topic,
-                            kept.content_topic,
-                            kept.payload.hex(),
-                            kept.timestamp_ns,
-                        )
-                        for kept in messages
-                    ],
-                )
-        yield uri
-    finally:
-        if process is not None:
-            process.send_signal(signal.SIGINT)  # SIGTERM would wait for connections that a failed test left open
-            process.wait(timeout=PATIENCE_S)
-        shutil.rmtree(place)
+    with running_postgres() as server, psycopg.connect(server.uri, autocommit=True) as connection:
+        connection.execute(SCHEMA)
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                "INSERT INTO messages (id, messageHash, pubsubTopic, contentTopic, payload, version, timestamp)"
+                " VALUES ('0', %s, %s, %s, %s, 0, %s)",
+                [
+                    (
+                        kept.message_hash.hex(),
+                        kept.pubsub_topic,
+                        kept.content_topic,
+                        kept.payload.hex(),
+                        kept.timestamp_ns,
+                    )
+                    for kept in messages
+                ],
+            )
+        yield server.uri
 
 
 def pipeline_run(out, *sources):

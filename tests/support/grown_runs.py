@@ -109,12 +109,13 @@ def write(folder: Path, name: str, rows: pa.Table) -> None:
     pq.write_table(rows, folder / name)
 
 
-def empty_run(out: str | Path, source: Path) -> None:
-    """Write the tables of a run over a source without rows, which is made if it is missing."""
-    if not source.is_dir():
+def empty_run(out: str | Path, source: Path | str, options: RunOptions = OPTIONS) -> None:
+    """Write the tables of a run over a source without rows: a URI, or a folder, which is made if it is missing."""
+    if isinstance(source, Path) and not source.is_dir():
         write(source, "part-none.parquet", ARROW_SCHEMA.empty_table())
-    described = [one.described() for one in parse_sources([f"parquet:{source}"])]
-    folder = RunFolder.open_for(out, described, OPTIONS.as_json(), None)
+    uri = f"parquet:{source}" if isinstance(source, Path) else source
+    described = [one.described() for one in parse_sources([uri])]
+    folder = RunFolder.open_for(out, described, options.as_json(), None)
     place = Location.of(out, "--out")
     files = TableFiles(root=place.path, filesystem=place.filesystem)
     for table in TABLES:

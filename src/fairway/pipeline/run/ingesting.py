@@ -141,7 +141,7 @@ class Ingesting:
         """Yield the messages that are wanted, after they were written; add the notes of that."""
         decoder = self._decoder()
         for part, found in enumerate(tables):
-            table = self._wanted(found, decoder)
+            table = of_channels(found, self.channels, decoder)
             if table.num_rows or not found.num_rows:
                 notes.append(self.files.write("waku_messages", number, table, part))
                 yield table
@@ -179,19 +179,6 @@ class Ingesting:
         yield from cutter.add(claims, self.keys.by_columns([claims["channel_id"]], self.buckets))
         yield from cutter.close()
 
-    def _wanted(self, messages: pa.Table, decoder: BatchDecoder) -> pa.Table:
-        """Return the messages of the wanted channels, and those that say so and cannot be decoded."""
-        if not self.channels:
-            return messages
-        selection, names = Selection(channels=self.channels), pa.array(self.channels, pa.string())
-        masks = []
-        for batch in decoding_batches(messages):
-            decoded = decoder.batch(batch)
-            is_ok = pc.equal(decoded["status"], Status.OK.value)
-            claims = pa.array(map(selection.may_carry, batch["payload"].to_pylist()), pa.bool_())
-            masks.append(pc.if_else(is_ok, pc.is_in(decoded["channel_id"], value_set=names), claims))
-        return messages.filter(pa.chunked_array(masks, pa.bool_()))
-
     def sight(self, batches: Batches) -> Batches:
         """Write the SDS messages of a bucket with the numbers of their copies, and what is forged."""
         begin_task()
@@ -219,6 +206,20 @@ class Ingesting:
                     part += 1
         unique = decoded.select(SAMPLE_INPUT).filter(pa.array(seen.honest & (seen.number == 1)))
         yield note(sample=sample_of(unique))
+
+
+def of_channels(messages: pa.Table, channels: Sequence[str], decoder: BatchDecoder) -> pa.Table:
+    """Return the messages of some channels, and those that say so and cannot be decoded; without channels all."""
+    if not channels or not messages.num_rows:
+        return messages
+    selection, names = Selection(channels=tuple(channels)), pa.array(channels, pa.string())
+    masks = []
+    for batch in decoding_batches(messages):
+        decoded = decoder.batch(batch)
+        is_ok = pc.equal(decoded["status"], Status.OK.value)
+        claims = pa.array(map(selection.may_carry, batch["payload"].to_pylist()), pa.bool_())
+        masks.append(pc.if_else(is_ok, pc.is_in(decoded["channel_id"], value_set=names), claims))
+    return messages.filter(pa.chunked_array(masks, pa.bool_()))
 
 
 def at_sources(selection: Selection, keys: ChannelKeys | None) -> Selection:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import numpy as np
@@ -115,11 +115,25 @@ class RowGroup:
         """Return in how many rows a column is null; raise `KeyError` if the footer does not tell."""
         if not self.rows:  # of which a footer has no statistics
             return 0
+        found = self._statistics(column)
+        if found is None:
+            raise KeyError(column)
+        return int(found.null_count)
+
+    def range(self, column: str) -> tuple[Any, Any] | None:
+        """Return the least and the greatest value of a column, nulls left out; None if the footer does not tell.
+
+        Text is ordered by its bytes in UTF-8, as Python orders it.
+        """
+        found = self._statistics(column)
+        return (found.min, found.max) if found is not None and found.has_min_max else None
+
+    def _statistics(self, column: str) -> Any:
         for place in range(self.metadata.num_columns):
             found = self.metadata.column(place)
-            if found.path_in_schema == column and found.statistics is not None:
-                return int(found.statistics.null_count)
-        raise KeyError(column)
+            if found.path_in_schema == column:
+                return found.statistics
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairway.options import Profile, SdsConfig, SegmentationConfig
-from fairway.pipeline.run.growth.held_rows import Chosen, HeldRows, TableChange, among, are_among
+from fairway.pipeline.run.growth.held_rows import Chosen, HeldRows, Span, TableChange, among, are_among
 from fairway.pipeline.run.growth.messages import MessageChanges
 from fairway.pipeline.run.table_files import exact_schema_of
 from fairway.pipeline.schema import exact_schema
@@ -112,8 +112,16 @@ def heard_changes(
         "acknowledgements": acknowledged.table,
         "ack_latency": latency_rows(sent_keyed, acknowledged),
     }
+    # What the tables have now is dated by messages that are there still, or were.
+    gone = messages.gone["timestamp_ns"]
+    spans = {
+        "missing_messages": Span.of("last_cited_ns", cited["cited_at_ns"], gone),
+        "acknowledgements": Span.of("at_ns", cited["cited_at_ns"], gone),
+        "ack_latency": Span.of("sent_at_ns", sent["timestamp_ns"], gone),
+    }
     changes = {
-        name: TableChange.of(name, held[name].found(KEY, among(touched, KEY)), table) for name, table in made.items()
+        name: TableChange.of(name, held[name].found(KEY, among(touched, KEY), span=spans[name]), table)
+        for name, table in made.items()
     }
     return changes, cited.filter(pc.equal(cited["kind"], "content")).select([*KEY, "lamport"])
 
@@ -171,7 +179,8 @@ def _delivered(delivered: HeldRows, first_ids: pa.Table) -> pa.Table | None:
         firsts = pc.list_element(rows.column("sds_ids"), 0)
         return chosen(pa.table([rows.column("channel_id"), firsts], schema=_FIRST_ID))
 
-    return delivered.found(("channel_id", "sds_ids.list.element"), has_one)
+    span = Span.of("channel_id", first_ids["channel_id"])
+    return delivered.found(("channel_id", "sds_ids.list.element"), has_one, span=span)
 
 
 def _sorted(delivered: pa.Table) -> pa.Table:

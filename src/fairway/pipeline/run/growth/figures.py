@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange, among, are_among
+from fairway.pipeline.run.growth.held_rows import HeldRows, Span, TableChange, among, are_among
 from fairway.pipeline.run.summing import balance_terms_of
 from fairway.pipeline.run.table_files import exact_schema_of
 from fairway.pipeline.stages.bandwidth import added_bytes, bytes_by_part, occurring
@@ -33,10 +33,14 @@ from fairway.pipeline.stages.statistics import (
     sender_rows,
 )
 from fairway.pipeline.stages.store_completeness import HOLDINGS, completeness, holdings, named_stores
+from fairway.units import NS_PER_MS
 
 _WHO: Final = ("channel_id", "sender_id")
 _SEEN: Final = ("first_seen_ns", "last_seen_ns")
 _COPY: Final = ("message_hash", "sighting")
+_FIRST_NS: Final = -(2**63)
+_LAST_NS: Final = 2**63 - 1
+_LAST_MS: Final = _LAST_NS // NS_PER_MS
 
 
 def figure_changes(
@@ -90,7 +94,8 @@ def _of_participants(
     sums = added_sums(both).select(SUMS.names).cast(SUMS)
     sums = sums.filter(_any_figure(sums))
     acked = held["ack_latency"].changed(changes["ack_latency"])
-    latencies = latency_counts(acked.found(("channel_id",), of_channel, (*_WHO, "latency_ms")))
+    answered = (*_WHO, "latency_ms")
+    latencies = latency_counts(acked.found(answered, of_channel, answered))
     by_channel = channel_sums(sums).select(CHANNEL_SUMS.names).cast(CHANNEL_SUMS)
     channels = held["channel_stats"].found(("channel_id",), of_channel)
     return {
@@ -151,10 +156,19 @@ def _rate_utilisation(
     def in_epochs(rows: pa.Table) -> NDArray[np.bool_]:
         return np.isin(epoch_starts(rows["timestamp_ns"], epoch_ms).to_numpy(), times)
 
-    counted = transmissions(sds.found(columns, in_epochs, columns), epoch_ms)
+    counted = transmissions(sds.found(columns, in_epochs, columns, _within(times, epoch_ms)), epoch_ms)
     counted = counted.filter(pa.array(are_among(counted, touched, epoch)))
     known = held.found(epoch, among(touched, epoch))
     return TableChange.of("rate_utilisation", known, utilisation(counted, limit))
+
+
+def _within(starts_ms: NDArray[np.int64], epoch_ms: int) -> Span:
+    """Return where the timestamps within epochs are, by their starts in ascending order."""
+    # Before 1970 a fraction of a millisecond counts with the one after it.
+    starts_ms, ends_ms = starts_ms - 1, starts_ms + min(epoch_ms, _LAST_MS)
+    starts = np.where(starts_ms <= -_LAST_MS, _FIRST_NS, np.maximum(starts_ms, -_LAST_MS) * NS_PER_MS)
+    ends = np.where(ends_ms >= _LAST_MS, _LAST_NS, np.minimum(ends_ms, _LAST_MS) * NS_PER_MS - 1)
+    return Span("timestamp_ns", starts.tolist(), ends.tolist())
 
 
 def _completeness(held: HeldRows, waku: TableChange, stores: Collection[str]) -> TableChange:

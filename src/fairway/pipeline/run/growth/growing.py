@@ -34,6 +34,7 @@ from fairway.pipeline.run.growth.messages import MessageChanges, message_changes
 from fairway.pipeline.run.growth.new_rows import new_rows
 from fairway.pipeline.run.growth.topics import grown_topics
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
+from fairway.pipeline.run.ingesting import at_sources, of_channels
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.reading import SORTED
 from fairway.pipeline.run.removed_rows import RemovedRows
@@ -75,7 +76,8 @@ def grow(
     growth = _Growth.of(folder.place, run, options, keys)
     left = growth.most_rows(most_grown)
     given = list(zip(sources, folder.described_sources, strict=True))
-    fresh = new_rows(run.manifest["sources"], given, growth.held["waku_messages"], left, options.selection)
+    selection = at_sources(options.selection, keys)
+    fresh = new_rows(run.manifest["sources"], given, growth.held["waku_messages"], left, selection, growth.of_channels)
     messages = growth.messages(fresh)
     topics = grown_topics(growth.topics, messages.claims, growth.held["sds_messages"])
     changes = growth.changes(messages, [source.label for source in sources if source.label])
@@ -142,8 +144,6 @@ class _Growth:
     def of(cls, place: Location, run: HeldRun, options: RunOptions, keys: ChannelKeys | None) -> _Growth:
         if options.blooms:
             raise WholeRunNeeded("the evidence of bloom filters (--blooms) is made from whole channels")
-        if options.selection.channels:
-            raise WholeRunNeeded("of some channels alone (--channel) the messages are chosen by a whole run")
         if options.format != "parquet":
             raise WholeRunNeeded(f"tables in the format {options.format} do not grow")
         files = TableFiles(root=place.path, filesystem=place.filesystem)
@@ -180,11 +180,17 @@ class _Growth:
         replaced = max(len(rows.removed) for rows in self.held.values())
         return int(most_grown * self.whole_rows) - (self.rows - self.whole_rows) - replaced
 
+    def of_channels(self, messages: pa.Table) -> pa.Table:
+        """Return the messages of the channels that are wanted."""
+        return of_channels(messages, self.options.selection.channels, self._decoder())
+
     def messages(self, fresh: pa.Table) -> MessageChanges:
         """Return what new rows do to the tables of messages."""
+        return message_changes(self.held, fresh, self._decoder(), self.topics.decided())
+
+    def _decoder(self) -> BatchDecoder:
         options = self.options
-        decoder = BatchDecoder(options.profile, None, self.keys, MAX_SEGMENTS, channel_topics=options.channel_topics)
-        return message_changes(self.held, fresh, decoder, self.topics.decided())
+        return BatchDecoder(options.profile, None, self.keys, MAX_SEGMENTS, channel_topics=options.channel_topics)
 
     def changes(self, messages: MessageChanges, stores: Sequence[str]) -> dict[str, TableChange]:
         """Return how each table changes."""

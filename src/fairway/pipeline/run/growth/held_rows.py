@@ -8,9 +8,10 @@ yet.
 from __future__ import annotations
 
 import posixpath
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +21,37 @@ from numpy.typing import NDArray
 
 from fairway.pipeline.codes import codes_of
 from fairway.pipeline.run.removed_rows import NOTHING_REMOVED, PLACES, RemovedRows
-from fairway.pipeline.run.table_files import TableFiles, exact_schema_of
+from fairway.pipeline.run.table_files import RowGroup, TableFiles, exact_schema_of
 
 Chosen = Callable[[pa.Table], NDArray[np.bool_]]
 """Tells of some rows, with the columns that decide, which are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Values that wanted rows may have in a column of integers or text, so that row groups without one are not read."""
+
+    column: str
+    starts: Sequence[Any]
+    """Where the ranges of these values start, in ascending order."""
+    ends: Sequence[Any]
+    """The last value of each range, in ascending order, too."""
+
+    @classmethod
+    def of(cls, column: str, *values: pa.ChunkedArray) -> Self:
+        """Return that the values are among some; nulls are left out."""
+        found = sorted({value for each in values for value in pc.unique(each).to_pylist() if value is not None})
+        return cls(column, found, found)
+
+    def meets(self, group: RowGroup) -> bool:
+        """Return whether a row group may have such a value."""
+        told = group.range(self.column)
+        if told is None:
+            return True
+        least, greatest = told
+        place = bisect_right(self.starts, greatest) - 1
+        return place >= 0 and bool(self.ends[place] >= least)
+
 
 _PLACES: Final = tuple(PLACES.names)
 
@@ -68,40 +96,61 @@ class HeldRows:
         """Return the table after a change."""
         return replace(self, removed=self.removed.and_these(change.removed), added=change.added)
 
-    def found(self, by: Sequence[str], chosen: Chosen, columns: Sequence[str] | None = None) -> pa.Table:
+    def by_file(self) -> Iterator[Self]:
+        """Yield the rows of each file."""
+        for name in self.names:
+            yield replace(self, names=[name], added=None)
+
+    def found(
+        self, by: Sequence[str], chosen: Chosen, columns: Sequence[str] | None = None, span: Span | None = None
+    ) -> pa.Table:
         """Return the rows that are chosen, with some columns, by default all, and their places.
 
-        ``by`` are the columns that decide, as paths in the files, such as ``sources.list.element``. Rows that are in no
-        file have null for a place.
+        ``by`` are the columns that decide, as paths in the files, such as ``sources.list.element``. ``span`` holds for
+        all rows in files that are chosen. Rows that are in no file have null for a place.
         """
         schema = exact_schema_of(self.name)
         shape = schema if columns is None else pa.schema([schema.field(column) for column in columns])
         shape = pa.schema([*shape, *PLACES])
-        parts = list(self._found(by, chosen, shape))
+        parts = list(self._found(by, chosen, shape, span))
         return pa.concat_tables(parts) if parts else shape.empty_table()
 
     def all(self, columns: Sequence[str]) -> pa.Table:
         """Return some columns of all rows, and their places."""
         return self.found(columns, lambda rows: np.ones(rows.num_rows, np.bool_), columns)
 
-    def _found(self, by: Sequence[str], chosen: Chosen, shape: pa.Schema) -> Iterator[pa.Table]:
+    def _found(self, by: Sequence[str], chosen: Chosen, shape: pa.Schema, span: Span | None) -> Iterator[pa.Table]:
         own = shape.names[: -len(_PLACES)]
         for file in self.names:
             with (
                 self.files.filesystem.open_input_file(posixpath.join(self.files.folder_of(self.name), file)) as source,
                 pq.ParquetFile(source) as parquet,
             ):
-                deciding = parquet.read(columns=list(by), use_threads=False)
-                hits = np.flatnonzero(chosen(deciding) & self.removed.counting(file, 0, deciding.num_rows))
+                groups, rows = _groups(parquet, span)
+                if not groups:
+                    continue
+                deciding = parquet.read_row_groups(groups, columns=list(by), use_threads=False)
+                counts = self.removed.counting(file, 0, parquet.metadata.num_rows)[rows]
+                places = np.flatnonzero(chosen(deciding) & counts)
+                hits = rows[places]
                 if len(hits):
                     is_read = set(own) <= set(by)
-                    found = deciding.take(pa.array(hits)) if is_read else _rows_at(parquet, hits, own)
-                    places = [pa.repeat(file, len(hits)), pa.array(hits)]
-                    yield pa.table([*found.select(own).columns, *places], names=shape.names).cast(shape)
+                    found = deciding.take(pa.array(places)) if is_read else _rows_at(parquet, hits, own)
+                    at = [pa.repeat(file, len(hits)), pa.array(hits)]
+                    yield pa.table([*found.select(own).columns, *at], names=shape.names).cast(shape)
         if self.added is not None and self.added.num_rows:
             rest = self.added.filter(pa.array(chosen(self.added)))
             nowhere = [pa.nulls(rest.num_rows, field.type) for field in PLACES]
             yield pa.table([*rest.select(own).columns, *nowhere], schema=shape)
+
+
+def _groups(parquet: pq.ParquetFile, span: Span | None) -> tuple[list[int], NDArray[np.int64]]:
+    """Return the row groups of a file that may have wanted rows, and the numbers of their rows in the file."""
+    groups = [RowGroup(parquet.metadata.row_group(number)) for number in range(parquet.num_row_groups)]
+    ends = np.cumsum([group.rows for group in groups], dtype=np.int64)
+    wanted = [number for number, group in enumerate(groups) if span is None or span.meets(group)]
+    rows = [np.arange(ends[number] - groups[number].rows, ends[number]) for number in wanted]
+    return wanted, np.concatenate([np.zeros(0, np.int64), *rows])
 
 
 def _rows_at(parquet: pq.ParquetFile, rows: NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
@@ -128,19 +177,38 @@ def are_among(rows: pa.Table, known: pa.Table, columns: Sequence[str]) -> NDArra
 
 
 def among(known: pa.Table, columns: Sequence[str]) -> Chosen:
-    """Return what chooses the rows that are equal to one of ``known`` in some columns.
+    """Return what chooses the rows that are equal to one of ``known`` in some columns; null equals null.
 
     The last one decides most, so that only of few rows the others are compared.
     """
-    last = columns[-1]
-    values = pc.unique(known.column(last))
+    *others, last = columns
+    distinct = known.select(list(columns)).group_by(list(columns), use_threads=False).aggregate([]).combine_chunks()
+    values = pc.unique(distinct.column(last))
+    place = pc.index_in(distinct.column(last), value_set=values).to_numpy()
+    is_alone = np.bincount(place, minlength=len(values)) == 1
+    row_of = np.zeros(len(values), np.int64)
+    row_of[place] = np.arange(len(place))
 
     def chosen(rows: pa.Table) -> NDArray[np.bool_]:
-        mask: NDArray[np.bool_] = pc.is_in(rows.column(last), value_set=values).to_numpy()
+        found = pc.index_in(rows.column(last), value_set=values)
+        mask: NDArray[np.bool_] = found.is_valid().to_numpy()
         some = np.flatnonzero(mask)
-        if len(some) and len(columns) > 1:
-            mask = mask.copy()
-            mask[some] = are_among(rows.select(list(columns)).take(pa.array(some)), known, columns)
+        if not len(some) or not others:
+            return mask
+        at = found.take(pa.array(some)).to_numpy()
+        few = rows.select(list(columns)).take(pa.array(some))
+        same = np.ones(len(some), np.bool_)
+        for name in others:
+            one, other = (
+                few.column(name),
+                distinct.column(name).take(pa.array(row_of[at])).cast(few.schema.field(name).type),
+            )
+            equal = pc.fill_null(pc.equal(one, other), fill_value=False).to_numpy()
+            same &= equal | (one.is_null().to_numpy() & other.is_null().to_numpy())
+        if not (alone := is_alone[at]).all():
+            same[~alone] = are_among(few.filter(pa.array(~alone)), distinct, columns)
+        mask = mask.copy()
+        mask[some] = same
         return mask
 
     return chosen

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairway.pipeline.codes import NOTHING, ranked
-from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange, among, are_among
+from fairway.pipeline.run.growth.held_rows import HeldRows, Span, TableChange, among, are_among
 from fairway.pipeline.run.growth.messages import MessageChanges
 from fairway.pipeline.stages.channel_log import LOGGED, DependencyStatus, channel_logs
 from fairway.pipeline.stages.keyed import KEY
@@ -59,9 +59,10 @@ def log_changes(
         return TableChange.of("sds_ordered")
     log = held["sds_ordered"]
     cuts = _Cuts.of(places)
-    cuts = cuts.held_by(log.found(_OUTLINE, cuts.are_touched, _OUTLINE))
+    cuts = cuts.held_by(log.found(_OUTLINE, cuts.are_touched, _OUTLINE, cuts.channels))
     sds = held["sds_messages"].changed(messages.tables["sds_messages"])
-    rest = sds.found(("channel_id", "lamport", "sighting", "kind"), cuts.chosen, LOGGED_COLUMNS)
+    deciding = ("channel_id", "lamport", "sighting", "kind")
+    rest = sds.found(deciding, cuts.chosen, LOGGED_COLUMNS, cuts.span)
     logged = logged_in(rest.select(LOGGED_COLUMNS))
 
     cited = _cited(logged)
@@ -70,7 +71,11 @@ def log_changes(
     told = computed_in(computed.found(KEY, among(cited, KEY)))
     tellers = pa.table([told["channel_id"], told["told_by"]], names=list(KEY))
     leads_there = among(pa.concat_tables([cited, tellers]), KEY)
-    stand_ins = log.found((*KEY, "lamport"), lambda rows: leads_there(rows) & ~cuts.behind(rows), _STANDING_IN)
+
+    def are_before(rows: pa.Table) -> NDArray[np.bool_]:
+        return leads_there(rows) & ~cuts.behind(rows)
+
+    stand_ins = log.found((*KEY, "lamport"), are_before, _STANDING_IN, cuts.channels)
     waiting = stand_ins.filter(pc.is_valid(stand_ins["waits_for"]))
     awaited = pa.table([waiting["channel_id"], waiting["waits_for"]], names=list(KEY))
     lost = absent_of(missing.found(KEY, among(pa.concat_tables([cited, awaited]), KEY)))
@@ -80,7 +85,7 @@ def log_changes(
         max_channel_bytes=max_channel_bytes,
     )
     ordered = ordered.filter(pa.array(~are_among(ordered, stand_ins, KEY)))
-    removed = log.found(("channel_id", "lamport"), cuts.behind)
+    removed = log.found(("channel_id", "lamport"), cuts.behind, span=cuts.channels)
     return TableChange.of("sds_ordered", removed, cuts.placed(ordered, stand_ins))
 
 
@@ -99,6 +104,16 @@ class _Cuts:
         clocks = np.full(len(names), _NEVER)
         np.minimum.at(clocks, codes, _clocks(places))
         return cls(names, clocks, np.zeros(len(names), np.int64))
+
+    @property
+    def span(self) -> Span:
+        """Return the Lamport timestamps that messages of the rest may have."""
+        return Span("lamport", [int(self._clocks.min())], [_NEVER])
+
+    @property
+    def channels(self) -> Span:
+        """Return the channels that are touched."""
+        return Span.of("channel_id", pa.chunked_array([self._channels]))
 
     def are_touched(self, rows: pa.Table) -> NDArray[np.bool_]:
         """Return which rows are of a channel that is touched."""

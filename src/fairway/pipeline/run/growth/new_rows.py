@@ -7,7 +7,7 @@ or in which a file was changed, needs a whole run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -36,10 +36,12 @@ def new_rows(
     waku_messages: HeldRows,
     most_rows: int,
     selection: Selection,
+    wanted: Callable[[pa.Table], pa.Table],
 ) -> pa.Table:
     """Return the wanted rows of the sources that are new since they were as ``known`` describes them.
 
-    Each source comes with its description, too: files that came since then are for the next time.
+    Each source comes with its description, too: files that came since then are for the next time. ``selection`` is what
+    sources can look for by themselves, ``wanted`` returns what is wanted of the rows that they give.
 
     Raises `WholeRunNeeded` if something is gone, or more than ``most_rows`` are new.
     """
@@ -48,8 +50,9 @@ def new_rows(
     left = most_rows
     for source, told in sources:
         states = before.pop((told["label"], told["uri"]), None)
-        for table in _of_source(source, states, told["fingerprint"], waku_messages, selection):
-            parts.append(table.cast(ARROW_SCHEMA))
+        for found in _of_source(source, states, told["fingerprint"], waku_messages, selection):
+            table = wanted(found.cast(ARROW_SCHEMA))
+            parts.append(table)
             left -= table.num_rows
             if left < 0:
                 raise WholeRunNeeded("more came than pays to add")

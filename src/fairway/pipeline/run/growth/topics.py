@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from fairway.pipeline.run.growth.held_rows import HeldRows
+from fairway.pipeline.run.growth.held_rows import HeldRows, among
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.topics import CountedTopics, TopicCount, is_enough
 
@@ -49,14 +47,15 @@ def _are_elsewhere(claims: pa.Table, known: CountedTopics, sds_messages: HeldRow
     """Return whether there are messages of a channel that had one topic, on another than the new ones are on."""
     has_one = pc.invert(pc.is_in(claims["channel_id"], value_set=pa.array(known.channels, pa.string())))
     claims = claims.filter(has_one).combine_chunks()
-    names, topics = (claims[name].combine_chunks() for name in _KEY)
-
-    def chosen(rows: pa.Table) -> NDArray[np.bool_]:
-        places = pc.index_in(rows["channel_id"], value_set=names)
-        same = pc.fill_null(pc.equal(topics.take(places), rows["content_topic"]), fill_value=False)
-        # Null is a topic as well.
-        same = pc.or_(same, pc.and_(topics.take(places).is_null(), rows["content_topic"].is_null()))
-        elsewhere: NDArray[np.bool_] = pc.and_(places.is_valid(), pc.invert(same)).to_numpy()
-        return elsewhere
-
-    return bool(len(names)) and sds_messages.found(_KEY, chosen, _KEY).num_rows > 0
+    wanted = dict(zip(*(claims[name].to_pylist() for name in _KEY), strict=True))
+    # All messages of such a channel are on one topic, so that any file with one tells.
+    for part in sds_messages.by_file():
+        if not wanted:
+            return False
+        channels = pa.chunked_array([pa.array(wanted, pa.string())])
+        of_channels = among(pa.table([channels], names=["channel_id"]), ("channel_id",))
+        pairs = part.found(_KEY, of_channels, _KEY).group_by(list(_KEY), use_threads=False).aggregate([])
+        for name, topic in zip(*(pairs[name].to_pylist() for name in _KEY), strict=True):
+            if wanted.pop(name, topic) != topic:
+                return True
+    return False

@@ -1,0 +1,271 @@
+"""Runs that grow over every kind of source that can: their tables are those of a run from nothing, row by row.
+
+Of an archive that is no set of files all rows are read, and those are new that the tables do not have from it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline.backfill import backfill
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run import RunOptions, RunTables, run, run_with
+from fairway.pipeline.run.growth.growing import grow
+from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
+from fairway.pipeline.sources.options import selection_of
+from fairway.protocol.encryption import AesGcm
+from fairway.storage.archive import ArchivedMessage
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.wire.waku_message import WakuMessage
+from grown_runs import OPTIONS, PLAN, assert_same, decoded, empty_run, generated, grown, write
+from postgres_server import running_postgres
+from rest_store import rest_store
+
+STEPS = 3
+KEY = bytes(range(32))
+SCHEMA = """
+CREATE TABLE messages (
+    pubsubTopic VARCHAR NOT NULL, contentTopic VARCHAR NOT NULL, payload VARCHAR, version INTEGER NOT NULL,
+    id VARCHAR NOT NULL, messageHash VARCHAR NOT NULL, timestamp BIGINT NOT NULL, meta VARCHAR DEFAULT NULL,
+    CONSTRAINT messageIndex PRIMARY KEY (messageHash, timestamp)
+)
+"""
+
+
+def archived(row: dict[str, Any]) -> ArchivedMessage:
+    return ArchivedMessage(**{name: row[name] for name in ArchivedMessage.__dataclass_fields__})
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """An archive in the order in which its messages come: many of them late. No hash comes twice."""
+    made = generated(replace(PLAN, messages=300, seed=21, duplication=0.0, stores=1, store_loss=0.0)).to_pylist()
+    once = list({row["message_hash"]: row for row in made}.values())
+    random.Random(4).shuffle(once)
+    return once
+
+
+def steps(rows):
+    return [rows[len(rows) * step // STEPS : len(rows) * (step + 1) // STEPS] for step in range(STEPS)]
+
+
+@dataclass
+class Growing:
+    """An archive that more is put into."""
+
+    uri: str
+    put: Any
+
+
+class SqliteGrowing:
+    def __init__(self, path):
+        self.uri = f"sqlite:{path}"
+        self.path = path
+        NwakuArchive(path).close()
+
+    def put(self, rows) -> None:
+        with NwakuArchive(self.path) as archive:
+            for kept in map(archived, rows):
+                message = WakuMessage(
+                    payload=kept.payload,
+                    content_topic=kept.content_topic,
+                    version=kept.version,
+                    timestamp_ns=kept.timestamp_ns,
+                    meta=kept.meta,
+                )
+                archive.append(kept.pubsub_topic, message, kept.message_hash)
+
+
+@contextmanager
+def growing_postgres() -> Iterator[Growing]:
+    psycopg = pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
+    with running_postgres() as server, psycopg.connect(server.uri, autocommit=True) as connection:
+        connection.execute(SCHEMA)
+
+        def put(rows) -> None:
+            with connection.cursor() as cursor:
+                cursor.executemany(
+                    "INSERT INTO messages (id, messageHash, pubsubTopic, contentTopic, payload, version, timestamp,"
+                    " meta) VALUES ('0', %s, %s, %s, %s, %s, %s, %s)",
+                    [
+                        (
+                            kept.message_hash.hex(),
+                            kept.pubsub_topic,
+                            kept.content_topic,
+                            kept.payload.hex(),
+                            kept.version,
+                            kept.timestamp_ns,
+                            kept.meta.hex() if kept.meta else None,
+                        )
+                        for kept in map(archived, rows)
+                    ],
+                )
+
+        yield Growing(server.uri, put)
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "node"])
+def growing(request, tmp_path):
+    if request.param == "sqlite":
+        yield SqliteGrowing(tmp_path / "store.db")
+    elif request.param == "postgresql":
+        with growing_postgres() as archive:
+            yield archive
+    else:
+        with rest_store(page=100) as store:
+            yield Growing(store.uri, lambda rows: store.add(map(archived, rows)))
+
+
+def table_of(rows, source="store"):
+    """Return rows as a Parquet source has them, under another name."""
+    return pa.Table.from_pylist([row | {"source": source} for row in rows])
+
+
+def test_an_archive_without_files_grows_by_what_the_tables_lack(growing, rows, tmp_path):
+    source = f"store={growing.uri}"
+    empty_run(tmp_path / "steps", source)
+    for part in steps(rows):
+        growing.put(part)
+        summary = grown(tmp_path / "steps", [source])
+        assert (summary.mode, summary.new_rows) == ("grown", len(part))
+    # Nothing came: the archive is read all the same, and nothing changes.
+    assert grown(tmp_path / "steps", [source]).new_rows == 0
+    write(tmp_path / "all", "part-0.parquet", table_of(rows))
+    empty_run(tmp_path / "once", tmp_path / "none")
+    grown(tmp_path / "once", [f"parquet:{tmp_path / 'none'}", f"store=parquet:{tmp_path / 'all'}"])
+    assert_same(tmp_path / "steps", tmp_path / "once")
+    assert RunTables(tmp_path / "steps").balance.rows_in == len(rows)
+
+
+def test_two_archives_grow_side_by_side_and_each_message_remembers_both(rows, tmp_path):
+    early, late = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    one = SqliteGrowing(tmp_path / "one.db")
+    with rest_store(page=100) as node:
+        sources = [f"one={one.uri}", f"node={node.uri}"]
+        empty_run(tmp_path / "steps", sources[0])
+        one.put(early)
+        grown(tmp_path / "steps", sources[:1])
+        node.add(map(archived, early[:40] + late[:40]))
+        grown(tmp_path / "steps", sources)
+        one.put(late)
+        node.add(map(archived, late[40:60]))
+        assert grown(tmp_path / "steps", sources).mode == "grown"
+    write(tmp_path / "all", "part-0.parquet", table_of(rows, "one"))
+    write(tmp_path / "all", "part-1.parquet", table_of(early[:40] + late[:60], "node"))
+    empty_run(tmp_path / "once", tmp_path / "none")
+    grown(tmp_path / "once", [f"parquet:{tmp_path / 'none'}", f"parquet:{tmp_path / 'all'}"])
+    assert_same(tmp_path / "steps", tmp_path / "once")
+
+
+def test_a_message_that_an_archive_lost_needs_a_whole_run(rows, tmp_path):
+    with rest_store(page=100) as node:
+        empty_run(tmp_path / "run", f"store={node.uri}")
+        node.add(map(archived, rows))
+        grown(tmp_path / "run", [f"store={node.uri}"])
+        before = (tmp_path / "run" / "manifest.json").read_bytes()
+        del node.entries[17]
+        with pytest.raises(WholeRunNeeded, match="messages were removed"):
+            grown(tmp_path / "run", [f"store={node.uri}"])
+        assert (tmp_path / "run" / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "parquet"])
+def test_a_run_of_some_channels_grows_by_what_is_of_them(rows, tmp_path, kind):
+    found = {message.channel_id for row in rows if (message := decoded(row)) is not None}
+    options = replace(OPTIONS, selection=selection_of(channels=sorted(found)[:2]))
+    store = SqliteGrowing(tmp_path / "store.db")
+    source = f"store={store.uri}" if kind == "sqlite" else f"store=parquet:{tmp_path / 'rows'}"
+    write(tmp_path / "rows", "part-none.parquet", table_of(rows).slice(0, 0))
+    write(tmp_path / "all", "part-none.parquet", table_of(rows).slice(0, 0))
+    empty_run(tmp_path / "steps", source, options)
+    for number, part in enumerate(steps(rows)):
+        store.put(part)
+        write(tmp_path / "rows", f"part-{number}.parquet", table_of(part))
+        assert 0 < grown(tmp_path / "steps", [source], options).new_rows < len(part)
+    once = f"store=parquet:{tmp_path / 'all'}"
+    empty_run(tmp_path / "once", once, options)
+    write(tmp_path / "all", "part-0.parquet", table_of(rows))
+    grown(tmp_path / "once", [once], options)
+    assert_same(tmp_path / "steps", tmp_path / "once")
+    stats = RunTables(tmp_path / "steps").all("channel_stats")
+    assert {row["channel_id"] for row in stats} == set(sorted(found)[:2])
+
+
+def test_a_table_of_a_run_that_grew_is_refused_as_a_source_with_what_to_do(rows, tmp_path, spark):
+    part = tmp_path / "run" / "tables" / "waku_messages"
+    write(tmp_path / "one", "part-none.parquet", table_of(rows).slice(0, 0))
+    source = f"a=parquet:{tmp_path / 'one'}"
+    empty_run(tmp_path / "run", source)
+    write(tmp_path / "one", "part-0.parquet", table_of(rows))
+    grown(tmp_path / "run", [source])
+    # All rows of its files count: it is a source like any other.
+    empty_run(tmp_path / "other", f"parquet:{part}")
+    # The same messages came again, from another store: rows of the table are replaced.
+    write(tmp_path / "two", "part-0.parquet", table_of(rows[:10], "two"))
+    grown(tmp_path / "run", [source, f"b=parquet:{tmp_path / 'two'}"])
+    file = next(part.glob("part-*.parquet"))
+    for given in (part, file, f"{part}*", f"file://{part}"):
+        with pytest.raises(ConfigurationError, match=r"of a run that grew.*Give the sources of that run"):
+            run([f"parquet:{given}"], tmp_path / "refused", spark=spark)
+        assert not (tmp_path / "refused").exists()
+    with pytest.raises(ConfigurationError, match="of a run that grew"):
+        backfill(f"parquet:{part}", f"sqlite:{tmp_path / 'target.db'}")
+
+
+@pytest.mark.spark
+@pytest.mark.full
+def test_what_grew_over_sqlite_and_a_node_is_what_spark_makes_of_both(spark, rows, tmp_path, monkeypatch):
+    monkeypatch.setitem(grow.__kwdefaults__, "most_grown", inf)
+    options = RunOptions(rate_limit=OPTIONS.rate_limit, parity_rate=OPTIONS.parity_rate)
+    started = []
+    one = SqliteGrowing(tmp_path / "one.db")
+    with rest_store(page=100) as node:
+        sources = [f"one={one.uri}", f"node={node.uri}"]
+
+        def taken(out):
+            return run_with(options, sources, out, spark=spark, before_spark=lambda: started.append(out.name))
+
+        for number, part in enumerate(steps(rows)):
+            one.put(part[:-10])
+            node.add(map(archived, part[20:]))
+            summary = taken(tmp_path / "steps")
+            assert summary.mode == ("grown" if number else "whole")
+        whole = taken(tmp_path / "whole")
+    assert started == ["steps", "whole"]
+    assert_same(tmp_path / "steps", tmp_path / "whole")
+    assert summary.balance == whole.balance
+
+
+@pytest.mark.spark
+@pytest.mark.full
+def test_an_encrypted_channel_alone_grows_as_spark_makes_it(spark, rows, tmp_path, monkeypatch):
+    monkeypatch.setitem(grow.__kwdefaults__, "most_grown", inf)
+    found = sorted({message.channel_id for row in rows if (message := decoded(row)) is not None})
+    keys = ChannelKeys.from_mapping({found[0]: {"cipher": "aes-256-gcm", "key": KEY.hex()}})
+    sealed = []
+    for row in rows:
+        message = decoded(row)
+        is_sealed = message is not None and message.channel_id == found[0]
+        sealed.append(row | {"payload": AesGcm(KEY).encrypt(row["payload"])} if is_sealed else row)
+    options = RunOptions(selection=selection_of(channels=[found[0]]))
+    one = SqliteGrowing(tmp_path / "one.db")
+    for part in steps(sealed):
+        one.put(part)
+        summary = run_with(options, [f"one={one.uri}"], tmp_path / "steps", keys=keys, spark=spark)
+    assert summary.mode == "grown"
+    run_with(options, [f"one={one.uri}"], tmp_path / "whole", keys=keys, spark=spark)
+    assert_same(tmp_path / "steps", tmp_path / "whole")
+    assert json.loads(json.dumps(summary.as_json()))["selection"]["channels"] == [found[0]]
