@@ -7,6 +7,7 @@ import signal as signals
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -247,6 +248,64 @@ def test_a_file_with_a_damaged_page_is_refused(tmp_path, ids):
     path.write_bytes(data)
     with pytest.raises(StoreCorruptError):
         MessageIds(path)
+
+
+@given(st.data())
+def test_no_id_of_a_damaged_file_signs_another_signal(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("damaged") / "ids.db"
+    used: dict[tuple[int, int], bytes] = {}
+    with MessageIds.create(path, first_epoch=0) as ids:
+        for number in range(data.draw(st.integers(1, 8))):
+            epoch, signal = number % 2, b"%d" % number
+            used[epoch, ids.reserve(MEMBER, epoch, LIMIT, signal)] = signal
+    content = bytearray(path.read_bytes())
+    # Where there is something: most of a page is empty.
+    places = [at for at, byte in enumerate(content) if byte]
+    at = data.draw(st.sampled_from(places))
+    garbage = data.draw(st.binary(min_size=1, max_size=8))
+    content[at : at + len(garbage)] = garbage
+    path.write_bytes(content)
+    try:
+        with MessageIds(path) as ids:
+            for epoch in (0, 1):
+                for signal in [*used.values(), b"new", b"newer"]:
+                    message_id = ids.reserve(MEMBER, epoch, 10**6, signal)
+                    assert used.setdefault((epoch, message_id), signal) == signal
+    except (StorageError, RlnError):
+        return
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE counter SET used = 1",
+        "UPDATE counter SET used = 0",
+        "UPDATE counter SET used = -1",
+        "UPDATE counter SET used = 5",
+        "UPDATE counter SET used = 'x'",
+        "DELETE FROM counter",
+        "UPDATE counter SET epoch = 7",
+        "UPDATE signal SET message_id = 1",
+        "UPDATE signal SET message_id = message_id + 1",
+        "UPDATE signal SET epoch = 7 WHERE message_id = 2",
+        "DELETE FROM signal WHERE message_id = 1",
+        "DELETE FROM signal WHERE message_id = 2",
+        "DELETE FROM first",
+        "UPDATE first SET epoch = 'x'",
+    ],
+)
+def test_a_count_that_does_not_fit_its_signals_gives_no_id(tmp_path, ids, damage):
+    for signal in (b"a", b"b", b"c"):
+        ids.reserve(MEMBER, 1, LIMIT, signal)
+    ids.close()
+    with closing(sqlite3.connect(tmp_path / "ids.db")) as connection:
+        connection.execute(damage)
+        connection.commit()
+    with (
+        MessageIds(tmp_path / "ids.db") as again,
+        pytest.raises(StoreCorruptError, match="begins with the next epoch"),
+    ):
+        again.reserve(MEMBER, 1, LIMIT, b"d")
 
 
 @pytest.mark.parametrize(

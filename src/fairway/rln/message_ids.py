@@ -8,6 +8,9 @@ Counts are never forgotten, for a clock may come back to any epoch: a year of se
 50,000 rows for each membership. They are kept by membership and epoch, so that two networks whose epochs have the same
 numbers share the ids of a membership.
 
+A count and the signals that it counted are compared before an id is given. So a file in which bytes were changed, which
+SQLite does not notice, gives an error and no id that was used.
+
 The file must neither be copied nor restored from a backup, since a copy knows less than the original. When it is lost,
 make a new one that begins with the next epoch.
 """
@@ -134,16 +137,23 @@ class MessageIds:
 
     def _reserve(self, commitment: bytes, epoch: int, limit: int, share_x: bytes) -> int:
         execute = self._connection.execute
-        known = execute(
-            "SELECT message_id FROM signal WHERE commitment = ? AND epoch = ? AND share_x = ?",
-            (commitment, epoch, share_x),
-        ).fetchone()
+        used = self._used(commitment, epoch)
+        signals = execute(
+            "SELECT share_x, message_id FROM signal WHERE commitment = ? AND epoch = ?", (commitment, epoch)
+        ).fetchall()
+        # The signals of an epoch are remembered from some id on up to the last one that was used, or not at all.
+        if sorted(each for _, each in signals) != list(range(used - len(signals), used)):
+            raise self._damaged(f"of epoch {epoch} the count and the signals differ")
+        known = dict(signals).get(share_x)
         if known is not None:
-            return int(known[0])
-        (first_epoch,) = execute("SELECT epoch FROM first").fetchone()
+            return int(known)
+        first = execute("SELECT epoch FROM first").fetchall()
+        if len(first) != 1 or not isinstance(first[0][0], int):
+            raise self._damaged("the first epoch is missing")
+        (first_epoch,) = first[0]
         if epoch < first_epoch:
             raise RlnError(RlnErrorKind.NOT_READY, f"{self._path} counts from epoch {first_epoch} on, it is {epoch}")
-        message_id = self._used(commitment, epoch)
+        message_id = used
         if message_id >= limit:
             raise RlnError(RlnErrorKind.BUDGET_EXHAUSTED, f"all {limit} message ids of epoch {epoch} are used")
         execute(
@@ -158,7 +168,16 @@ class MessageIds:
         found = self._connection.execute(
             "SELECT used FROM counter WHERE commitment = ? AND epoch = ?", (commitment, epoch)
         ).fetchone()
-        return int(found[0]) if found else 0
+        used = found[0] if found else 0
+        if not isinstance(used, int) or used < 0:
+            raise self._damaged(f"of epoch {epoch} there is no count")
+        return used
+
+    def _damaged(self, what: str) -> StoreCorruptError:
+        return StoreCorruptError(
+            f"{self._path} is damaged: {what}. Put it aside and create one that begins with the next epoch: "
+            "an id that is used twice gives the membership's secret away"
+        )
 
 
 def _lay_out(connection: sqlite3.Connection, first_epoch: int) -> None:

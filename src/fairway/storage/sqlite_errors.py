@@ -54,6 +54,9 @@ def typed_errors(path: Path, doing: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise storage_error(error, path, doing) from error
+    except UnicodeDecodeError as error:  # of what SQLite quotes from a damaged schema
+        kind, advice = _KINDS[sqlite3.SQLITE_CORRUPT]
+        raise kind(f"{path}: {doing} failed; {advice} ({error})") from error
     except OSError as error:
         raise StoreFullError(
             f"{path}: {doing} failed; see that its directory exists, can be written and has space ({error})"
