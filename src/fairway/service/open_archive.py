@@ -16,6 +16,7 @@ from fairway.storage.nwaku_upkeep import NwakuUpkeep
 from fairway.storage.postgres_pages import PostgresPages
 from fairway.storage.postgres_session import place_without_credentials
 from fairway.storage.postgres_writer import PostgresUpkeep, PostgresWriter
+from fairway.storage.store_lock import StoreLock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +55,9 @@ async def open_archive(address: str, retention: Retention | None = None) -> Node
 async def open_sqlite(path: Path, retention: Retention) -> DatabaseArchive:
     """Open or create an archive in one SQLite file with nwaku's layout; raises the errors of `NwakuArchive`.
 
+    One node has the file open at a time: a lock, which ends with the process, keeps others out, and they get a
+    `StoreLockedError`. Programs that only read need no lock.
+
     Readers have connections of their own: with the write-ahead log they can read while the writer writes.
     """
     loop = asyncio.get_running_loop()
@@ -66,20 +70,36 @@ async def open_sqlite(path: Path, retention: Retention) -> DatabaseArchive:
         return upkeep
 
     try:
+        lock = _locked(path)
+    except BaseException:
+        threads.shutdown()
+        raise
+    try:
         file = await loop.run_in_executor(threads.writer, NwakuArchive, path)
         upkeep = await loop.run_in_executor(threads.upkeep, open_upkeep)
         readers = await ReaderPool.open(partial(NwakuArchive, path, read_only=True, read_limit_s=QUERY_LIMIT_S))
     except BaseException:
         threads.shutdown()
+        lock.release()
         raise
-    return DatabaseArchive(str(path), _SqliteTables(file), readers, upkeep, threads, break_off=upkeep.stop)
+    return DatabaseArchive(str(path), _SqliteTables(file, lock), readers, upkeep, threads, break_off=upkeep.stop)
+
+
+def _locked(path: Path) -> StoreLock:
+    try:
+        return StoreLock(path.resolve(), user="node", kind="archive")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path}: cannot be opened as an archive: {error.strerror}; does its folder exist, and may you write there?"
+        ) from error
 
 
 class _SqliteTables:
     """The file as `DatabaseArchive` writes to it."""
 
-    def __init__(self, file: NwakuArchive) -> None:
+    def __init__(self, file: NwakuArchive, lock: StoreLock) -> None:
         self._file: Final = file
+        self._lock: Final = lock
         self.added = 0
 
     def write(self, entries: Sequence[ArchiveEntry]) -> int:
@@ -92,7 +112,10 @@ class _SqliteTables:
         return len(entries) - len(kept)
 
     def close(self) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        finally:
+            self._lock.release()
 
 
 async def open_postgres(uri: str, retention: Retention) -> DatabaseArchive:

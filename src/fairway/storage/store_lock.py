@@ -42,8 +42,8 @@ _REGISTER_LOCK: Final = threading.Lock()
 class StoreLock:
     """The lock of a store, held from the constructor until `release`."""
 
-    def __init__(self, store: Path) -> None:
-        """Take the lock of a store at a resolved path.
+    def __init__(self, store: Path, *, user: str = "channel", kind: str = "store") -> None:
+        """Take the lock of a store at a resolved path; ``user`` and ``kind`` are words for the errors.
 
         Raises `StoreLockedError` if it is held already, and `OSError` if the lock file cannot be created.
         """
@@ -51,10 +51,11 @@ class StoreLock:
         with _REGISTER_LOCK:
             if _REGISTER.get(self._path) == os.getpid():
                 raise StoreLockedError(
-                    f"{store} is open already in this process ({os.getpid()}): close the other channel first, "
-                    "or give each channel a store of its own"
+                    f"{store} is open already in this process ({os.getpid()}): close the other {user} first, "
+                    f"or give each {user} {_article(kind)} of its own"
                 )
-            self._descriptor = _open_locked(self._path, store)
+            advice = f"end that process or close its {user}, or give this {user} {_article(kind)} of its own"
+            self._descriptor = _open_locked(self._path, store, advice)
             _REGISTER[self._path] = os.getpid()
 
     def release(self) -> None:
@@ -65,17 +66,18 @@ class StoreLock:
             os.close(self._descriptor)
 
 
-def _open_locked(path: Path, store: Path) -> int:
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+
+
+def _open_locked(path: Path, store: Path, advice: str) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
         try:
             _acquire(descriptor)
         except OSError as error:
             holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "of unknown number"
-            raise StoreLockedError(
-                f"{store} is used by process {holder}: end that process or close its channel, "
-                "or give this channel a store of its own"
-            ) from error
+            raise StoreLockedError(f"{store} is used by process {holder}: {advice}") from error
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
     except BaseException:
