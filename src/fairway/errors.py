@@ -15,7 +15,7 @@
     |   +-- NodeUnavailableError    the node cannot be reached, or is closed
     |   +-- StoreQueryError         a store query failed
     +-- StorageError                the channel's store failed; the channel sends nothing more
-    |   +-- StoreLockedError        another process uses the store
+    |   +-- StoreLockedError        the store or the archive is in use
     |   +-- StoreMismatchError      the store belongs to another channel or sender
     |   +-- StoreVersionError       a newer version of fairway wrote the store
     |   +-- StoreCorruptError       the file is not a store, or is damaged

@@ -9,7 +9,8 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from ssl import create_default_context
+from pathlib import Path
+from ssl import SSLContext
 from typing import Any, Final
 
 from fairway.waku.libp2p.connection import Connection
@@ -18,8 +19,9 @@ from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.link import Link
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.noise import Role
-from fairway.waku.libp2p.transports import ByteTransport, WebSocketTransport, dial_tcp
+from fairway.waku.libp2p.transports import ByteTransport, TlsTransport, WebSocketTransport, dial_tcp
 from fairway.waku.libp2p.upgrade import Upgraded, Upgrader
+from fairway.waku.trust import client_context
 
 _DIAL_TIMEOUT_S: Final = 10.0
 """Longest time of an attempt: name look-up, TCP, TLS, WebSocket and handshake."""
@@ -41,11 +43,14 @@ class _Attempt:
 class Dialer:
     """The attempts of one host to connect."""
 
-    def __init__(self, *, upgrader: Upgrader, limits: HostLimits, run: Run) -> None:
+    def __init__(self, *, upgrader: Upgrader, limits: HostLimits, run: Run, tls_ca_file: Path | None = None) -> None:
+        """``tls_ca_file`` names further authorities that are trusted; raises `ConfigurationError` if it is wrong."""
         self._upgrader = upgrader
         self._limits = limits
         self._run = run
         self._attempts: dict[Multiaddr, _Attempt] = {}
+        # The system's authorities take their time to read, and few addresses need them.
+        self._trust: SSLContext | None = None if tls_ca_file is None else client_context(tls_ca_file)
 
     async def connect(self, address: Multiaddr, timeout_s: float, own: Own) -> Connection:
         """Return a new connection, or the one of an attempt at the same address that is under way.
@@ -88,7 +93,7 @@ class Dialer:
     async def _reach(self, address: Multiaddr) -> Upgraded:
         try:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
-                transport = await _transport_to(address)
+                transport = await self._transport_to(address)
                 try:
                     async with asyncio.timeout(self._limits.handshake_timeout_s):
                         return await self._upgrader.upgrade(Link(transport), Role.INITIATOR, address.peer_id)
@@ -102,19 +107,22 @@ class Dialer:
         except (Libp2pError, OSError) as error:
             raise DialError(f"cannot connect to {address}: {_words(error)}") from error
 
-
-async def _transport_to(address: Multiaddr) -> ByteTransport:
-    kind = address.transport
-    if kind is None:
-        raise AddressError(f"{address} cannot be dialled: only /tcp, /tcp/ws and /tcp/wss addresses can")
-    raw = await dial_tcp(address, ssl=create_default_context() if kind == "wss" else None)
-    if kind == "tcp":
-        return raw
-    try:
-        return await WebSocketTransport.connect(raw, address)
-    except BaseException:
-        raw.abort()
-        raise
+    async def _transport_to(self, address: Multiaddr) -> ByteTransport:
+        kind = address.transport
+        if kind is None:
+            raise AddressError(f"{address} cannot be dialled: only /tcp, /tcp/ws and /tcp/tls/ws addresses can")
+        raw = await dial_tcp(address)
+        if kind == "tcp":
+            return raw
+        try:
+            below: ByteTransport = raw
+            if kind == "wss":
+                self._trust = self._trust or client_context()
+                below = await TlsTransport.connect(raw, self._trust, address.server_name or address.host or "")
+            return await WebSocketTransport.connect(below, address)
+        except BaseException:
+            raw.abort()
+            raise
 
 
 def _words(error: Exception) -> str:

@@ -6,6 +6,7 @@
     +-- AddressError              a multiaddr that cannot be read or cannot be used (also a ConfigurationError)
     +-- IdentityError             a key, peer id, signature or signed record that is not what it says
     +-- DialError                 no connection came about: refused, unreachable, timed out
+    +-- TlsError                  the TLS handshake of a WebSocket failed
     +-- HandshakeError            the Noise handshake failed; ``fault`` says how
     +-- NegotiationError          no protocol was agreed on, or multistream-select was not spoken
     +-- FrameError                bytes that break the framing or the format of the layer that read them
@@ -39,6 +40,10 @@ class IdentityError(Libp2pError):
 
 class DialError(Libp2pError):
     """A connection could not be made; the cause is chained."""
+
+
+class TlsError(Libp2pError):
+    """The TLS handshake failed: one side speaks no TLS, or does not trust the certificate of the other."""
 
 
 class HandshakeFault(Enum):

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -30,7 +31,10 @@ from fairway.waku.libp2p.noise import NoiseCredentials, Role
 from fairway.waku.libp2p.peer_book import HostEvent, PeerBook
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.ping import MAX_STREAMS_PER_PEER, PING_PROTOCOL, answer_pings
+from fairway.waku.libp2p.reachable import announced, reachable_addresses
 from fairway.waku.libp2p.stream import Stream
+from fairway.waku.libp2p.transports import ByteTransport, TlsTransport
+from fairway.waku.libp2p.transports.certificate import ServerCertificate
 from fairway.waku.libp2p.transports.tcp import TcpTransport, listen_tcp
 from fairway.waku.libp2p.transports.web_origins import WebOrigins
 from fairway.waku.libp2p.transports.websocket import WebSocketTransport
@@ -79,12 +83,16 @@ class Host:
         limits: HostLimits,
         muxers: Sequence[str],
         origins: WebOrigins,
+        certificate: ServerCertificate | None = None,
+        tls_ca_file: Path | None = None,
     ) -> None:
         self.key = key
         self.peer_id = PeerId.from_public_key(key.public_key)
         self.limits = limits
-        self.addresses: tuple[Multiaddr, ...] = ()
+        self.listening: tuple[Multiaddr, ...] = ()
         """The addresses that the host listens on, with ports and peer id."""
+        self.addresses: tuple[Multiaddr, ...] = ()
+        """The addresses at which others reach the host, with its peer id: what it announces."""
         self._budget = ByteBudget(limits.max_buffered_bytes)
         self._admission = ConnectionAdmission(limits)
         self._handlers = Handlers()
@@ -92,8 +100,9 @@ class Host:
         self._identify = IdentifyService(key=key, agent=agent, handlers=self._handlers, book=self._book)
         credentials = NoiseCredentials.make(key)
         self._upgrader = Upgrader(credentials=credentials, muxers=tuple(muxers), limits=limits.muxer)
-        self._dialer = Dialer(upgrader=self._upgrader, limits=limits, run=self._run_outbound)
+        self._dialer = Dialer(upgrader=self._upgrader, limits=limits, run=self._run_outbound, tls_ca_file=tls_ca_file)
         self._origins = origins
+        self._certificate = certificate
         self._servers: list[asyncio.Server] = []
         self._tasks = OwnedTasks()
         self._failed_handshakes = 0
@@ -109,6 +118,9 @@ class Host:
         limits: HostLimits | None = None,
         muxers: Sequence[str] = DEFAULT_MUXERS,
         web_origins: Sequence[str] = (),
+        announce: Sequence[Multiaddr | str] = (),
+        certificate: ServerCertificate | None = None,
+        tls_ca_file: Path | None = None,
     ) -> Self:
         """Start a node.
 
@@ -120,10 +132,14 @@ class Host:
             muxers: the muxers that it offers and accepts, preferred first.
             web_origins: origins of web pages that may connect, such as ``https://example.org``, or ``*`` for all. Pages
                 of this machine may always connect, and so may programs, which send no origin.
+            announce: the addresses at which others reach the host, as behind a NAT or a proxy; by default those that it
+                listens on, and the machine's own in place of 0.0.0.0 and ::.
+            certificate: the certificate for addresses with ``/tls/ws`` that it listens on.
+            tls_ca_file: a PEM file of authorities that it trusts beside the system's when it dials ``/tls/ws``.
 
         Raises:
-            AddressError: an address cannot be listened on.
-            ConfigurationError: an origin is invalid.
+            AddressError: an address cannot be listened on, or cannot be announced.
+            ConfigurationError: an origin or the file of authorities is invalid.
             OSError: a port is in use.
 
         """
@@ -133,16 +149,20 @@ class Host:
             limits=limits or HostLimits(),
             muxers=muxers,
             origins=WebOrigins(web_origins),
+            certificate=certificate,
+            tls_ca_file=tls_ca_file,
         )
         host._handlers.add(PING_PROTOCOL, answer_pings, MAX_STREAMS_PER_PEER)
         host._handlers.add(IDENTIFY_PROTOCOL, host._identify.answer, None)
         host._handlers.add(IDENTIFY_PUSH_PROTOCOL, host._identify.receive_push, None)
+        host.addresses = announced(announce, host.peer_id)
         try:
             for address in listen:
                 await host._listen(_parsed(address))
         except BaseException:
             await host.close()
             raise
+        host.addresses = host.addresses or reachable_addresses(host.listening)
         host._identify.addresses = tuple(address.without_peer_id() for address in host.addresses)
         return host
 
@@ -259,13 +279,16 @@ class Host:
 
     async def _listen(self, address: Multiaddr) -> None:
         kind = address.transport or "tcp"
-        if kind == "wss":
-            raise AddressError(f"{address} cannot be listened on: put a proxy with a certificate before a /ws address")
+        if kind == "wss" and self._certificate is None:
+            raise AddressError(
+                f"{address} cannot be listened on without a certificate: give one, or put a proxy with one before an "
+                "address with /ws"
+            )
         server = await listen_tcp(address.without_peer_id(), lambda raw: self._accepted(raw, kind), _LISTEN_BACKLOG)
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]
         bound = Multiaddr.of(address.host or "", port, transport=kind)
-        self.addresses = (*self.addresses, bound.with_peer_id(self.peer_id))
+        self.listening = (*self.listening, bound.with_peer_id(self.peer_id))
 
     def _accepted(self, raw: TcpTransport, kind: str) -> None:
         try:
@@ -281,7 +304,7 @@ class Host:
         try:
             try:
                 async with asyncio.timeout(self.limits.handshake_timeout_s):
-                    link = Link(raw if kind == "tcp" else await WebSocketTransport.accept(raw, self._origins))
+                    link = Link(await self._transport_of(raw, kind))
                     upgraded = await self._upgrader.upgrade(link, Role.RESPONDER)
             except (Libp2pError, OSError) as error:
                 # TimeoutError, which the time limit raises, is an OSError as well.
@@ -293,6 +316,14 @@ class Host:
         finally:
             raw.abort()
             self._admission.gone(ticket)
+
+    async def _transport_of(self, raw: TcpTransport, kind: str) -> ByteTransport:
+        if kind == "tcp":
+            return raw
+        below: ByteTransport = raw
+        if kind == "wss" and self._certificate is not None:
+            below = await TlsTransport.accept(raw, self._certificate.context)
+        return await WebSocketTransport.accept(below, self._origins, kind=kind)
 
     # ---- running connections
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.limits import HostLimits
@@ -28,6 +29,8 @@ class LightOptions:
     """Store queries for a message; after each one that does not find it, it is sent again."""
     max_presence: int = 1_000
     """Messages watched in this way at once; for further ones the oldest are dropped."""
+    tls_ca_file: Path | None = None
+    """File with certificate authorities, in PEM form, to trust beside the system's for nodes at ``/tls/ws``."""
     host_limits: HostLimits = field(default_factory=HostLimits)
     """Limits of the libp2p host."""
 

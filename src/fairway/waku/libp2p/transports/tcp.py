@@ -1,4 +1,4 @@
-"""TCP, with or without TLS, on asyncio's transports.
+"""TCP on asyncio's transports.
 
 Small writes are sent at once (TCP_NODELAY). TCP keep-alive finds a machine that has vanished. The addresses of a name
 are tried as in RFC 8305 ("happy eyeballs"); a name with one address causes no delay.
@@ -11,7 +11,6 @@ import contextlib
 import socket
 from collections.abc import Callable
 from ipaddress import ip_address
-from ssl import SSLContext
 from typing import Any, Final
 
 from fairway.waku.libp2p.errors import AddressError
@@ -159,12 +158,12 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
             self._reader.set_result(None)
 
 
-async def dial_tcp(address: Multiaddr, *, ssl: SSLContext | None = None) -> TcpTransport:
+async def dial_tcp(address: Multiaddr) -> TcpTransport:
     """Connect to a host and port.
 
     Raises:
         AddressError: the address names no TCP port of a host.
-        OSError: there is no answer, the name is unknown, or TLS failed.
+        OSError: there is no answer, or the name is unknown.
 
     """
     host, port = _endpoint(address)
@@ -172,8 +171,6 @@ async def dial_tcp(address: Multiaddr, *, ssl: SSLContext | None = None) -> TcpT
     options: dict[str, Any] = {}
     if address.host_kind not in {"ip4", "ip6"}:
         options["happy_eyeballs_delay"] = _EYEBALLS_DELAY_S
-    if ssl is not None:
-        options |= {"ssl": ssl, "server_hostname": address.server_name or host}
     family = _FAMILIES.get(address.host_kind or "", socket.AF_UNSPEC)
     _, transport = await loop.create_connection(TcpTransport, host, port, family=family, **options)
     return transport

@@ -1,9 +1,9 @@
 """WebSocket (RFC 6455) as a byte stream, over TCP or TLS: what browsers can dial.
 
 For libp2p the binary messages of a WebSocket are a stream of bytes; their boundaries have no meaning. The protocol is
-the core without I/O of the ``websockets`` library, over one `TcpTransport`. There is no task and no queue, so that the
-back-pressure is that of TCP. There is no compression. A frame whose header exceeds the bound ends the connection before
-its body is read.
+the core without I/O of the ``websockets`` library, over one `TcpTransport` or `TlsTransport`. There is no task and no
+queue, so that the back-pressure is that of TCP. There is no compression. A frame whose header exceeds the bound ends
+the connection before its body is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from websockets.uri import parse_uri
 
 from fairway.waku.libp2p.errors import AddressError, ConnectionClosedError
 from fairway.waku.libp2p.multiaddr import Multiaddr
-from fairway.waku.libp2p.transports.tcp import TcpTransport
 from fairway.waku.libp2p.transports.transport import ByteTransport
 from fairway.waku.libp2p.transports.web_origins import WebOrigins
 
@@ -33,7 +32,7 @@ _NORMAL_CLOSURE: Final = 1000
 class WebSocketTransport(ByteTransport):
     """One WebSocket connection. Made by `connect` and `accept`."""
 
-    def __init__(self, raw: TcpTransport, protocol: Protocol, *, kind: str) -> None:
+    def __init__(self, raw: ByteTransport, protocol: Protocol, *, kind: str) -> None:
         self._raw = raw
         self._protocol = protocol
         self.remote_address = _over(raw.remote_address, kind)
@@ -42,7 +41,7 @@ class WebSocketTransport(ByteTransport):
         self._origins = WebOrigins()
 
     @classmethod
-    async def connect(cls, raw: TcpTransport, address: Multiaddr) -> WebSocketTransport:
+    async def connect(cls, raw: ByteTransport, address: Multiaddr) -> WebSocketTransport:
         """Carry out the client's opening handshake on a new connection.
 
         Raises:
@@ -63,12 +62,12 @@ class WebSocketTransport(ByteTransport):
         return transport
 
     @classmethod
-    async def accept(cls, raw: TcpTransport, origins: WebOrigins) -> WebSocketTransport:
+    async def accept(cls, raw: ByteTransport, origins: WebOrigins, *, kind: str = "ws") -> WebSocketTransport:
         """Carry out the server's opening handshake on an accepted connection; errors as for `connect`.
 
-        A web page that ``origins`` does not admit gets 403.
+        ``kind`` is "wss" over TLS. A web page that ``origins`` does not admit gets 403.
         """
-        transport = cls(raw, ServerProtocol(max_size=_MAX_MESSAGE_BYTES), kind="ws")
+        transport = cls(raw, ServerProtocol(max_size=_MAX_MESSAGE_BYTES), kind=kind)
         transport._origins = origins
         await transport._open()
         return transport
