@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from certificates import Authority
 from fairway.errors import NodeUnavailableError
 from fairway.waku.rest import http_client
 from fairway.waku.rest.address import RestAddress
@@ -107,41 +108,18 @@ def test_https_is_spoken_and_a_server_that_does_not_is_an_error(rest):
     rest.run(work())
 
 
-def test_https_with_a_certificate_that_is_trusted_works(rest, tmp_path, monkeypatch):
-    import datetime as dt
-    import ipaddress
+@pytest.mark.parametrize("named", [True, False])
+def test_https_with_a_certificate_that_is_trusted_works(rest, tmp_path, monkeypatch, named):
     import ssl
 
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    chain, private = tmp_path / "chain.pem", tmp_path / "key.pem"
-    chain.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    monkeypatch.setenv("SSL_CERT_FILE", str(chain))
+    authority = Authority(tmp_path)
+    issued = authority.issue()
+    if not named:
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
 
     async def work():
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(chain, private)
+        context.load_cert_chain(issued.certificate, issued.key)
 
         async def serve(reader, writer):
             await reader.readuntil(b"\r\n\r\n")
@@ -150,7 +128,8 @@ def test_https_with_a_certificate_that_is_trusted_works(rest, tmp_path, monkeypa
             writer.close()
 
         listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-        client = client_of(f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+        url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        client = client_of(url, tls_ca_file=authority.file if named else None)
         assert (await client.request("GET", "/")).body == b"secret"
         await client.close()
         listening.close()

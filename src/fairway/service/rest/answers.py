@@ -29,15 +29,16 @@ class PlainText(Response):
 class RefusedError(FairwayError):
     """The request is answered with an error: a status and a text."""
 
-    def __init__(self, status: int, text: str = "") -> None:
+    def __init__(self, status: int, text: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
         self.status = status
         self.text = text
+        self.headers = headers
 
     def response(self) -> Response:
         """Return the answer."""
         # The rest of a body that is too long or too late is not read: the connection ends.
-        headers = {"Connection": "close"} if self.status in {408, 413} else None
+        headers = {"Connection": "close"} if self.status in {408, 413} else self.headers
         return PlainText(self.text, self.status, headers)
 
 

@@ -1,7 +1,7 @@
 """`make_app`: the ASGI application of the REST API.
 
 Each operation of the OpenAPI document is a route to its handler. All handlers have the same time limit and turn errors
-into answers. `Gate` limits requests at once and the web pages that may use the API.
+into answers, and the same check of tokens. `Gate` limits requests at once and the web pages that may use the API.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -25,6 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairway.errors import FairwayError
+from fairway.service.rest.access import Access
 from fairway.service.rest.admin import AdminEndpoints
 from fairway.service.rest.answers import PlainText, RefusedError
 from fairway.service.rest.context import RestContext
@@ -47,17 +48,17 @@ ANSWER_TIMEOUT_S: Final = 20.0
 
 Handler = Callable[[Request], Awaitable[Response]]
 _NO_ROUTE: Final = "Bad request initiated. Invalid path or method used."
-_NO_ADMIN: Final = "/admin endpoints are not available. Please check your configuration: --rest-admin=true"
 _LOG: Final = logging.getLogger(__name__)
 
 
 def make_app(context: RestContext) -> Gate:
     """Return the application that serves a node."""
     handlers = handlers_of(context)
+    access = Access(context.options)
     routes = [
         Route(
             path.replace("Topic}", "Topic:path}"),
-            _limited(context, operation["operationId"], handlers[operation["operationId"]]),
+            _limited(context, access, operation, handlers[operation["operationId"]]),
             methods=[verb],
         )
         for path, operations in PATHS.items()
@@ -102,8 +103,8 @@ def handlers_of(context: RestContext) -> Mapping[str, Handler]:
         "filter_ping": filters.ping,
         "filter_messages": filters.messages,
         "store_messages": partial(store_messages, context),
-        "admin_peers": admin.peers if context.options.admin else _no_admin,
-        "admin_connect": admin.connect if context.options.admin else _no_admin,
+        "admin_peers": admin.peers,
+        "admin_connect": admin.connect,
         "events_stream": EventEndpoints(context).stream,
         "metrics_text": partial(metrics, context),
         "docs_openapi": pages.openapi,
@@ -112,9 +113,12 @@ def handlers_of(context: RestContext) -> Mapping[str, Handler]:
     }
 
 
-def _limited(context: RestContext, operation_id: str, handler: Handler) -> Handler:
+def _limited(context: RestContext, access: Access, operation: Mapping[str, Any], handler: Handler) -> Handler:
+    operation_id, (tag,) = operation["operationId"], operation["tags"]
+
     async def handle(request: Request) -> Response:
         try:
+            access.check(tag, request.headers)
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 response = await handler(request)
         except RefusedError as refusal:
@@ -178,10 +182,6 @@ def _is_address(host: str) -> bool:
         return name == "localhost" or bool(ipaddress.ip_address(name))
     except ValueError:
         return False
-
-
-async def _no_admin(_: Request) -> Response:
-    raise RefusedError(404, _NO_ADMIN)
 
 
 async def _no_route(_: Request, error: Exception) -> Response:

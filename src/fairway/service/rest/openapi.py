@@ -40,11 +40,17 @@ def _query(name: str, kind: str, description: str) -> Json:
     return {"name": name, "in": "query", "schema": {"type": kind}, "description": description}
 
 
+_SECURITY: Final[Json] = {"docs": [], "admin": [{}, {"adminToken": []}]}
+"""The tokens that the calls with a tag need, where it is not the same one as for others; {}: none, if none is set."""
+
+
 def _operation(
     operation_id: str, summary: str, *, answers: Json, parameters: list[Json] | None = None, body: Json | None = None
 ) -> Json:
     tag = operation_id.partition("_")[0]
     operation: Json = {"operationId": operation_id, "tags": [tag], "summary": summary, "responses": answers}
+    if tag in _SECURITY:
+        operation["security"] = _SECURITY[tag]
     if parameters:
         operation["parameters"] = parameters
     if body:
@@ -331,6 +337,10 @@ SCHEMAS: Final[Json] = {
 }
 
 
+def _bearer(description: str) -> Json:
+    return {"type": "http", "scheme": "bearer", "description": description}
+
+
 def openapi_document(version: str) -> Json:
     """Return the OpenAPI document of this ``version`` of fairway."""
     return {
@@ -341,5 +351,12 @@ def openapi_document(version: str) -> Json:
             "description": "A Waku service node; compatible with the REST API of nwaku.",
         },
         "paths": PATHS,
-        "components": {"schemas": SCHEMAS},
+        "security": [{}, {"token": []}],
+        "components": {
+            "schemas": SCHEMAS,
+            "securitySchemes": {
+                "token": _bearer("--rest-token-file: for all calls but those under /admin"),
+                "adminToken": _bearer("--rest-admin-token-file: for all calls"),
+            },
+        },
     }

@@ -1,12 +1,13 @@
-"""The options of a REST server: where it listens, and which web pages may use it."""
+"""The options of a REST server: where it listens, and who may use it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.transports.web_origins import checked_origins
 from fairway.waku.rest.options import NWAKU_CACHE_MESSAGES
+from fairway.waku.rest.token import checked_token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,11 +15,15 @@ class RestOptions:
     """The options of a `RestServer`."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; loopback by default, because the API has no accounts."""
+    """Address to listen on; loopback by default. Without tokens the API is open to all who reach it."""
     port: int = 0
     """Port to listen on; 0: any free port."""
     admin: bool = True
-    """Whether ``/admin`` is served."""
+    """Whether ``/admin`` is served; with a ``token`` only if there is an ``admin_token``, too."""
+    token: str | None = field(default=None, repr=False)
+    """Bearer token that all calls need but those for the documents of the API; None: none."""
+    admin_token: str | None = field(default=None, repr=False)
+    """Bearer token that calls under ``/admin`` need, and that opens all others, too; None: none."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of web pages that may use the API, such as ``https://example.org``, or ``*`` for all."""
     cache_messages: int = NWAKU_CACHE_MESSAGES
@@ -28,3 +33,8 @@ class RestOptions:
         if self.cache_messages < 1:
             raise ConfigurationError("a message cache holds at least one message")
         checked_origins(self.allowed_origins)
+        for name in ("token", "admin_token"):
+            if (token := getattr(self, name)) is not None:
+                checked_token(token, name)
+        if self.token is not None and self.token == self.admin_token:
+            raise ConfigurationError("token and admin_token are the same; give two, so that only one opens /admin")

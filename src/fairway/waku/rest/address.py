@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from fairway.errors import ConfigurationError
+from fairway.waku.rest.token import authorization, token_in
 
 _PATH_CHARACTERS: Final = "/%:@!$&'()*+,;=~"
 """Characters of a path besides letters, digits and ``_.-`` (RFC 3986); others are written as ``%XX``."""
@@ -33,8 +35,11 @@ class RestAddress:
     """Multiaddr of the store node that the node queries (``?peerAddr=``)."""
 
     @classmethod
-    def parse(cls, address: str) -> Self:
-        """Return the parts of an address, or raise `ConfigurationError`."""
+    def parse(cls, address: str, *, token: str | None = None) -> Self:
+        """Return the parts of an address, or raise `ConfigurationError`.
+
+        ``token`` is a bearer token for all requests; ``?tokenFile=PATH`` in the address names a file that holds it.
+        """
         try:
             parts = urlsplit(address)
             # A name that DNS cannot hold, like a..b, is an error here, too.
@@ -44,18 +49,23 @@ class RestAddress:
             parts, host, port, base_path = urlsplit(""), "", None, ""
         if parts.scheme not in {"http", "https"} or not host or not host.isprintable():
             raise ConfigurationError("not the address of a node's REST API; an example is http://127.0.0.1:8645")
+        query = parse_qs(parts.query)
+        if (file := query.get("tokenFile", [None])[0]) is not None:
+            token = token_in(Path(file))
+        if token is not None and parts.username is not None:
+            raise ConfigurationError("the node's REST API is given a user and a token; give one of the two")
         return cls(
             secure=parts.scheme == "https",
             host=host,
             port=port,
             base_path=base_path,
             name=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{base_path}",
-            headers=_authorization(parts.username, parts.password),
-            peer=parse_qs(parts.query).get("peerAddr", [None])[0],
+            headers=_basic(parts.username, parts.password) if token is None else authorization(token),
+            peer=query.get("peerAddr", [None])[0],
         )
 
 
-def _authorization(user: str | None, password: str | None) -> dict[str, str]:
+def _basic(user: str | None, password: str | None) -> dict[str, str]:
     if user is None:
         return {}
     credentials = f"{unquote(user)}:{unquote(password or '')}"

@@ -7,11 +7,11 @@ An answer is whole, or a `NodeUnavailableError`. Heads, bodies, connections and 
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -19,6 +19,7 @@ import h11
 
 from fairway.errors import NodeUnavailableError
 from fairway.waku.rest.address import RestAddress
+from fairway.waku.trust import client_context
 
 MAX_HEAD_BYTES: Final = 65_536
 MAX_BODY_BYTES: Final = 33_554_432
@@ -129,12 +130,15 @@ class HttpStream:
 class HttpClient:
     """Requests to one address."""
 
-    def __init__(self, address: RestAddress, *, timeout_s: float, max_connections: int) -> None:
+    def __init__(
+        self, address: RestAddress, *, timeout_s: float, max_connections: int, tls_ca_file: Path | None = None
+    ) -> None:
+        """``tls_ca_file`` names authorities to trust for https; raises `ConfigurationError` if it is wrong."""
         self.address: Final = address
         self._timeout_s: Final = timeout_s
         self._slots: Final = asyncio.Semaphore(max_connections)
         self._idle: list[_Connection] = []
-        self._ssl: Final = ssl.create_default_context() if address.secure else None
+        self._ssl: Final = client_context(tls_ca_file) if address.secure else None
         self._closed = False
 
     async def request(self, method: str, path: str, body: bytes = b"") -> HttpReply:

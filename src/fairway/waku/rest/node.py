@@ -24,7 +24,7 @@ from fairway.waku.proving import with_proof
 from fairway.waku.rest.address import RestAddress
 from fairway.waku.rest.feed import TopicFeed
 from fairway.waku.rest.health import status_of
-from fairway.waku.rest.http_client import HttpClient
+from fairway.waku.rest.http_client import HttpClient, HttpReply
 from fairway.waku.rest.options import RestNodeOptions
 from fairway.waku.rest.sender import Sender
 from fairway.waku.rest.store_reader import RestStoreReader
@@ -32,6 +32,7 @@ from fairway.waku.status_board import AWAY, WatchedNode
 from fairway.waku.subscription import Subscription
 
 _LOG: Final = logging.getLogger(__name__)
+_NO_ENTRY: Final = frozenset({401, 403})
 
 
 class RestNode(WatchedNode):
@@ -46,7 +47,10 @@ class RestNode(WatchedNode):
         self.address: Final = address
         self._options: Final = options
         self._http: Final = HttpClient(
-            address, timeout_s=options.request_timeout_s, max_connections=options.max_connections
+            address,
+            timeout_s=options.request_timeout_s,
+            max_connections=options.max_connections,
+            tls_ca_file=options.tls_ca_file,
         )
         self._sender: Final = Sender(self._http, options.send)
         self._store: Final = RestStoreReader(self._http, told=self._store_told)
@@ -77,9 +81,10 @@ class RestNode(WatchedNode):
 
         Returns when the node answers; with ``connect_timeout_s`` None at once. ``?peerAddr=MULTIADDR`` after the
         address makes the node query another store node. ``rln`` proves what is sent. Raises `ConfigurationError` for
-        an invalid address, `NodeUnavailableError` if the node does not answer in time.
+        an invalid address, `NodeUnavailableError` if the node does not answer in time or wants other credentials.
         """
-        node = cls(RestAddress.parse(address), options or RestNodeOptions(), rln)
+        chosen = options or RestNodeOptions()
+        node = cls(RestAddress.parse(address, token=chosen.token), chosen, rln)
         node._tasks.spawn(node._watch())
         try:
             if connect_timeout_s is not None:
@@ -169,6 +174,8 @@ class RestNode(WatchedNode):
                 f"{self.address.name} does not answer within {timeout_s:g} s; is the address right, and is the node's "
                 "REST API switched on?"
             ) from None
+        if self._reached is None:
+            raise NodeUnavailableError(self._fault)
 
     async def _watch(self) -> None:
         """Query the node's health: at intervals, at once after a failure, at growing intervals while it is offline."""
@@ -182,18 +189,26 @@ class RestNode(WatchedNode):
                 self._reached, self._fault = None, str(error)
                 wait_s, pause_s = pause_s, min(2 * pause_s, self._options.health_interval_s)
             else:
+                self._answered.set()
+                if reply.status in _NO_ENTRY:
+                    self._reached, self._fault = None, _refused(self.address.name, reply)
+                    self._show()
+                    await self._pause(self._options.health_interval_s)
+                    continue
                 if self._reached is None:
                     self._has_store = True
                     self._sender.reset()
                     for feed in self._feeds.values():
                         feed.wake()
                 self._reached = status_of(reply.status, reply.body)
-                self._answered.set()
                 wait_s, pause_s = self._options.health_interval_s, self._options.first_pause_s
             self._show()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._look.wait()
+            await self._pause(wait_s)
+
+    async def _pause(self, wait_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._look.wait()
 
     def _hear(self, message: RoutedMessage) -> None:
         if self._seen.add(message.message_hash):
@@ -225,3 +240,10 @@ class RestNode(WatchedNode):
             detail = status.detail or f"{self.address.name}: messages of {broken[0]} do not come in"
             status = replace(status, health=NodeHealth.UNHEALTHY, detail=detail)
         self._board.show(status)
+
+
+def _refused(name: str, reply: HttpReply) -> str:
+    return (
+        f"{name} lets no one in without leave ({reply.status} {reply.text}): if it wants a token, give "
+        "RestNodeOptions(token=...), or the file that holds it in the address: ?tokenFile=PATH"
+    )

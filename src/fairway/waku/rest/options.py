@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Final
 
 from fairway.errors import ConfigurationError
+from fairway.waku.rest.token import checked_token
 
 NWAKU_CACHE_MESSAGES: Final = 50
 """Messages in nwaku's message cache, over all topics together."""
@@ -43,6 +45,10 @@ class RestNodeOptions:
     """Endpoints to try in this order; the first that the node offers is used."""
     receive: tuple[ReceiveWay, ...] = (ReceiveWay.EVENTS, ReceiveWay.RELAY, ReceiveWay.FILTER)
     """Endpoints to try in this order; the first that the node offers is used."""
+    token: str | None = field(default=None, repr=False)
+    """Bearer token of the API (RFC 6750); None sends none."""
+    tls_ca_file: Path | None = None
+    """File with certificate authorities, in PEM form, to trust beside the system's for an ``https`` address."""
     shard_count: int = 8
     """Network shards of the cluster, for autosharding."""
     poll_interval_s: float = 1.0
@@ -70,6 +76,8 @@ class RestNodeOptions:
     """Connections for requests; each content topic received as a stream has one more."""
 
     def __post_init__(self) -> None:
+        if self.token is not None:
+            checked_token(self.token, "token")
         if not self.send or not self.receive:
             raise ConfigurationError("a REST client needs at least one way to send and one to receive")
         if not 0 < self.poll_interval_s <= LONGEST_POLL_INTERVAL_S:
