@@ -17,7 +17,7 @@ def options_of(monkeypatch):
             served.append(settings.options)
 
         monkeypatch.setattr(node, "serve", serve)
-        node.command(**given)
+        node.command(None, **given)
         return served[0]
 
     return options

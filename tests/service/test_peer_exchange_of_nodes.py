@@ -32,7 +32,7 @@ OTHER = NodeRecord.sign(
 async def asking(key=None, **changes):
     options = ServiceOptions(**{"cluster_id": 16, "shards": (0,), "shard_count": 1, **changes})
     async with await ServiceNode.start(options, key=key) as node, await Host.start() as host:
-        await host.connect(str(node.addresses[0]).replace("0.0.0.0", "127.0.0.1"))
+        await host.connect(str(node.host.listening[0]).replace("0.0.0.0", "127.0.0.1"))
 
         async def ask():
             return (await ask_for_records(host, node.peer_id, 60, timeout_s=PATIENCE_S)).records
@@ -79,10 +79,23 @@ def test_a_node_with_an_ed25519_key_tells_only_of_others():
     run(work())
 
 
-def test_an_address_that_means_every_address_is_not_told():
+def test_a_node_that_listens_everywhere_tells_where_others_reach_it():
     async def work():
-        async with asking(host="0.0.0.0") as (_, ask):
-            assert (await ask())[0].addresses == ()
+        async with asking(host="0.0.0.0") as (node, ask):
+            told = {address.host for address in (await ask())[0].addresses}
+            assert "0.0.0.0" not in told
+            assert told <= {address.host for address in node.addresses}
+            assert told
+
+    run(work())
+
+
+def test_a_node_tells_what_it_announces_and_no_more():
+    async def work():
+        announced = ("/ip4/203.0.113.5/tcp/60000", "/dns4/node.example.org/tcp/443/tls/ws")
+        async with asking(announce=announced) as (node, ask):
+            assert (await ask())[0].addresses == node.addresses
+            assert [str(address.without_peer_id()) for address in node.addresses] == list(announced)
 
     run(work())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -29,12 +30,18 @@ from fairway.waku.libp2p.errors import IdentityError
 from fairway.waku.libp2p.keeper import KeptPeer, KeptState
 from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.public_keys import KeyType
+from fairway.waku.libp2p.transports.web_origins import is_loopback
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.waku.subscription import Subscription
 from fairway.waku.until_stopped import stop_event
 
+if sys.platform != "win32":
+    import resource
+
 _ADDRESSES: Final = "give one of this machine: 127.0.0.1 for its own programs only, 0.0.0.0 for other machines, too"
+_OTHER_FILES: Final = 1_200
+"""Files beside libp2p's connections: those of the REST API, the archive, and the process itself."""
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(kb|mb|gb|tb|b)?", re.IGNORECASE)
@@ -70,6 +77,7 @@ async def serve(
     `ServiceNode.start` raises.
     """
     _check_host(settings.options.host)
+    _allow_files(settings.options.host_limits.max_connections + _OTHER_FILES, warn)
     async with (
         stop_event(until_stdin_closes=settings.until_stdin_closes) as stopped,
         AsyncExitStack() as exits,
@@ -90,6 +98,8 @@ async def serve(
         if settings.rest is not None:
             with _listening(f"REST API at {settings.rest.host}:{settings.rest.port}: "):
                 rest = await exits.enter_async_context(await RestServer.start(node, settings.rest))
+            if not is_loopback(settings.rest.host) and settings.rest.token is None:
+                warn("the REST API is open to all who reach it: give --rest-token-file, or put a proxy in front of it")
         said = introduction(node, rest, kept if key is not None else None)
         say(json.dumps(said) if settings.as_json else _for_people(said))
         if not settings.as_json:
@@ -110,6 +120,7 @@ def introduction(node: ServiceNode, rest: RestServer | None, key: Path | None = 
     return {
         "peer_id": str(node.peer_id),
         "multiaddrs": [str(address) for address in node.addresses],
+        "listening": [str(address.without_peer_id()) for address in node.host.listening],
         "rest": rest.url if rest else None,
         "cluster": node.options.cluster_id,
         "shards": list(node.options.shards),
@@ -179,6 +190,22 @@ def _gate_of(settings: NodeSettings, warn: Callable[[str], None]) -> ProofGate |
     return ProofGate(group)
 
 
+def _allow_files(count: int, warn: Callable[[str], None]) -> None:
+    """Let the process open so many files, as far as the system allows; each connection is one."""
+    if sys.platform == "win32":
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= count:
+        return
+    allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
+    if allowed < count:
+        warn(
+            f"the system allows {allowed} open files, and {count} may be needed: raise the limit (ulimit -n), or "
+            "lower --max-connections"
+        )
+
+
 def _check_host(host: str) -> None:
     try:
         ip_address(host)
@@ -232,12 +259,15 @@ def _key_in(path: Path) -> IdentityKey:
 
 def _for_people(said: dict[str, Any]) -> str:
     tcp = [address for address in said["multiaddrs"] if "/ws" not in address]
+    plain = [address.partition("/p2p/")[0] for address in said["multiaddrs"]]
+    elsewhere = [address for address in said["listening"] if address not in plain]
     lines = [
         f"node {said['peer_id']}",
         f"cluster {said['cluster']}, shards {', '.join(map(str, said['shards']))}",
         *(f"  TCP        {address}" for address in tcp),
         *(f"  WebSocket  {address}" for address in said["multiaddrs"] if address not in tcp),
         *(["  RLN        messages need a proof of membership"] if said["rln"] else []),
+        *([f"  listening  {', '.join(elsewhere)}"] if elsewhere else []),
         *([f"  REST       {said['rest']} (/docs is a page about it)"] if said["rest"] else []),
         *([f"in other terminals: export FAIRWAY_NODE={tcp[0]}"] if tcp else []),
         f"its key, and so its peer id, is kept in {said['key']}" if said["key"] else "its peer id ends with it",

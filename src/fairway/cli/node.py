@@ -11,14 +11,23 @@ from typing import Annotated, Any, Final
 import typer
 
 from fairway.apps.service_node import NodeSettings, parse_duration, parse_size, request_rate, serve
+from fairway.cli._config_file import config_text, read_config
 from fairway.errors import ConfigurationError
 from fairway.service.archives import Retention
-from fairway.service.options import DEFAULT_CLUSTER, DEFAULT_SHARD_COUNT, ServiceOptions
+from fairway.service.options import (
+    DEFAULT_CLUSTER,
+    DEFAULT_CONNECTIONS,
+    DEFAULT_SHARD_COUNT,
+    ServiceOptions,
+    limits_of_service,
+)
 from fairway.service.rest.options import RestOptions
 from fairway.waku.discovery.network import network_of
 from fairway.waku.discovery.state_folder import default_state, peers_file
+from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.protocols.rules import MAX_RELAYED_BYTES
 from fairway.waku.rest.options import NWAKU_CACHE_MESSAGES
+from fairway.waku.rest.token import token_in
 
 _LISTENING: Final[dict[str, Any]] = {"rich_help_panel": "Where it is reached"}
 _PORT: Final[dict[str, Any]] = {**_LISTENING, "metavar": "PORT", "min": 0, "max": 65535, "show_default": "any free one"}
@@ -29,7 +38,20 @@ _LIMITS: Final[dict[str, Any]] = {"rich_help_panel": "Limits and tests"}
 
 
 def command(
+    context: typer.Context,
     *,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            is_eager=True,
+            callback=read_config,
+            help="TOML file with any of these options by their names: tcp-port = 60000. The command line counts more.",
+        ),
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the options as such a file, and leave.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON lines; the first, once ready, has the peer id and the addresses.")
     ] = False,
@@ -55,6 +77,26 @@ def command(
             help="IP address of these two ports; other machines need another one, like 0.0.0.0.",
         ),
     ] = "127.0.0.1",
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            **_LISTENING,
+            metavar="FILE",
+            help="Certificate (PEM, with its chain) for the WebSocket port, which then speaks TLS only: /tls/ws.",
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(**_LISTENING, metavar="FILE", help="Key of that certificate (PEM, no password).")
+    ] = None,
+    announce: Annotated[
+        list[str] | None,
+        typer.Option(
+            **_LISTENING,
+            metavar="MULTIADDR",
+            help="Where others reach the node, as behind a NAT or a proxy; repeatable.",
+            show_default="where it listens; for 0.0.0.0 the addresses of this machine",
+        ),
+    ] = None,
     key: Annotated[
         Path | None,
         typer.Option(
@@ -81,9 +123,25 @@ def command(
         typer.Option(
             **_LISTENING,
             metavar="ADDRESS",
-            help="IP address of the REST API, which has no accounts: do not expose it to other machines.",
+            help="IP address of the REST API; without --rest-token-file do not expose it to other machines.",
         ),
     ] = "127.0.0.1",
+    rest_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            **_LISTENING,
+            metavar="FILE",
+            help="File with a token that clients of the REST API must send: Authorization: Bearer TOKEN.",
+        ),
+    ] = None,
+    rest_admin_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            **_LISTENING,
+            metavar="FILE",
+            help="File with the token for /admin, which opens the rest, too; --rest-token-file alone has no /admin.",
+        ),
+    ] = None,
     rest_origin: Annotated[
         list[str] | None,
         typer.Option(
@@ -97,6 +155,14 @@ def command(
         list[str] | None,
         typer.Option(
             **_NETWORK, metavar="MULTIADDR", help="A node to stay connected to, fairway or nwaku; repeatable."
+        ),
+    ] = None,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            **_NETWORK,
+            metavar="FILE",
+            help="Certificate authorities (PEM) to trust beside the system's for nodes at /tls/ws.",
         ),
     ] = None,
     network: Annotated[
@@ -163,6 +229,18 @@ def command(
             help="Requests a second of each peer to each service, in the long run; 0: no limit.",
         ),
     ] = 200.0,
+    max_connections: Annotated[
+        int, typer.Option(**_LIMITS, metavar="NUMBER", min=16, help="libp2p connections, an eighth of them its own.")
+    ] = DEFAULT_CONNECTIONS,
+    max_connections_per_ip: Annotated[
+        int,
+        typer.Option(
+            **_LIMITS,
+            metavar="NUMBER",
+            min=1,
+            help="Of these from one IP address; more are needed behind a proxy, which has one address for all.",
+        ),
+    ] = HostLimits().max_connections_per_ip,
     rest_cache: Annotated[
         int, typer.Option(**_LIMITS, metavar="NUMBER", min=1, help="Messages that wait for REST clients to fetch them.")
     ] = NWAKU_CACHE_MESSAGES,
@@ -194,6 +272,10 @@ def command(
     [bold]fairway node --cluster 16 --shards 1 --peer /ip4/192.0.2.7/tcp/60000 \
              --archive postgresql://waku@127.0.0.1/waku --keep-size 20GB[/bold]
     """
+    del config  # it has been read before all others
+    if print_config:
+        typer.echo(config_text(context))
+        return
     joined = None if network is None else network_of(network)
     if joined is not None and (cluster is not None or shards is not None):
         raise ConfigurationError(f"--network {network} says what --cluster and --shards are; leave these out")
@@ -211,15 +293,25 @@ def command(
         tcp_port=tcp_port,
         ws_port=ws_port,
         ws_origins=tuple(ws_origin or ()),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_ca_file=tls_ca,
+        announce=tuple(announce or ()),
         peers=tuple(peer or ()),
         archive=archive,
         retention=Retention(max_age_s=parse_duration(keep), max_bytes=parse_size(keep_size)),
         request_rate=request_rate(requests_per_second),
+        host_limits=limits_of_service(max_connections, max_connections_per_ip),
         loss=loss,
         seed=seed,
     )
     rest = RestOptions(
-        host=rest_host, port=rest_port, allowed_origins=tuple(rest_origin or ()), cache_messages=rest_cache
+        host=rest_host,
+        port=rest_port,
+        token=None if rest_token_file is None else token_in(rest_token_file),
+        admin_token=None if rest_admin_token_file is None else token_in(rest_admin_token_file),
+        allowed_origins=tuple(rest_origin or ()),
+        cache_messages=rest_cache,
     )
     settings = NodeSettings(
         options=options,

@@ -38,6 +38,7 @@ from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_book import HostEvent, PeerDisconnected
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.public_keys import KeyType
+from fairway.waku.libp2p.transports.certificate import ServerCertificate
 from fairway.waku.listeners import criteria_of
 from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.owned_tasks import OwnedTasks
@@ -89,6 +90,7 @@ class ServiceNode(WatchedNode):
         exits: AsyncExitStack,
         gate: ProofGate | None = None,
         rln: RlnProofProvider | None = None,
+        certificate: ServerCertificate | None = None,
     ) -> None:
         """Use `start`. ``exits`` closes the host and the archive; the node adds what must be closed before them."""
         super().__init__()
@@ -99,6 +101,8 @@ class ServiceNode(WatchedNode):
         """What judges RLN proofs; None if the network has none."""
         self._rln: Final = rln
         judge_proof = None if gate is None else gate.judge
+        self.certificate: Final = certificate
+        """The certificate of the WebSocket port; None without TLS."""
         rules = options.rules
         self._rules: Final = rules
         self._needs_peers: Final = bool(options.peers) or options.network is not None
@@ -171,15 +175,21 @@ class ServiceNode(WatchedNode):
                 exits.push_async_callback(archive.close)
             if gate is not None:
                 exits.push_async_callback(gate.close)
+            certificate = None
+            if chosen.tls_cert is not None and chosen.tls_key is not None:
+                certificate = ServerCertificate(chosen.tls_cert, chosen.tls_key)
             host = await Host.start(
                 key=key or IdentityKey.generate(KeyType.SECP256K1),
                 listen=_listen(chosen),
                 agent=_AGENT,
                 limits=chosen.host_limits,
                 web_origins=chosen.ws_origins,
+                announce=chosen.announce,
+                certificate=certificate,
+                tls_ca_file=chosen.tls_ca_file,
             )
             exits.push_async_callback(host.close)
-            node = cls(chosen, host, archive, rng=rng, exits=exits, gate=gate, rln=rln)
+            node = cls(chosen, host, archive, rng=rng, exits=exits, gate=gate, rln=rln, certificate=certificate)
             await node._serve()
         except BaseException:
             await exits.aclose()
@@ -193,7 +203,7 @@ class ServiceNode(WatchedNode):
 
     @property
     def addresses(self) -> tuple[Multiaddr, ...]:
-        """The multiaddrs that the node listens on, with its peer id."""
+        """The multiaddrs at which others reach the node, with its peer id."""
         return self.host.addresses
 
     @property
@@ -310,6 +320,8 @@ class ServiceNode(WatchedNode):
             await asyncio.sleep(_SWEEP_S)
             now_s = monotonic_s()
             self.distribution.sweep(now_s)
+            if self.certificate is not None:
+                self.certificate.refresh()
             for peer in self.filters.expire(now_s):
                 self.pusher.forget(PeerId.parse(peer))
             self._board.show(self._status_now())
@@ -363,19 +375,14 @@ def _finder_of(
 def _record_of(host: Host, options: ServiceOptions, *, stores: bool) -> NodeRecord | None:
     if host.key.public_key.type is not KeyType.SECP256K1:
         return None
-    reachable = [address for address in host.addresses if not _is_unspecified(address)]
     served = Capability.RELAY | Capability.FILTER | Capability.LIGHT_PUSH
     return NodeRecord.sign(
         host.key,
         sequence=time_ns() // 1_000_000,  # larger after each start
-        addresses=reachable,
+        addresses=host.addresses,
         relay_shards=RelayShards(cluster_id=options.cluster_id, shards=frozenset(options.shards)),
         capabilities=served | Capability.STORE if stores else served,
     )
-
-
-def _is_unspecified(address: Multiaddr) -> bool:
-    return address.host in {"0.0.0.0", "::"}  # noqa: S104 - these addresses are left out
 
 
 def _listen(options: ServiceOptions) -> list[str]:
@@ -384,5 +391,5 @@ def _listen(options: ServiceOptions) -> list[str]:
     if options.tcp_port is not None:
         listen.append(f"/{kind}/{options.host}/tcp/{options.tcp_port}")
     if options.ws_port is not None:
-        listen.append(f"/{kind}/{options.host}/tcp/{options.ws_port}/ws")
+        listen.append(f"/{kind}/{options.host}/tcp/{options.ws_port}{'/tls' if options.tls_cert else ''}/ws")
     return listen

@@ -24,6 +24,18 @@ DEFAULT_CLUSTER: Final = 1
 DEFAULT_SHARD_COUNT: Final = 8
 """Network shards of The Waku Network; autosharding maps content topics to them."""
 
+DEFAULT_CONNECTIONS: Final = 2_048
+"""Connections of a service node, most of them with light clients."""
+
+
+def limits_of_service(connections: int, per_ip: int | None = None) -> HostLimits:
+    """Return the limits of a host that keeps an eighth of its connections for those that it opens itself."""
+    return HostLimits(
+        max_connections=connections,
+        max_accepted_connections=connections - connections // 8,
+        max_connections_per_ip=per_ip or HostLimits().max_connections_per_ip,
+    )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
@@ -44,6 +56,16 @@ class ServiceOptions:
     ws_origins: tuple[str, ...] = ()
     """Origins of web pages that may connect, such as ``https://example.org``, or ``*`` for all. Pages of this machine
     and of the node's own IP address may always connect, and so may programs, which send no origin."""
+    tls_cert: Path | None = None
+    """File with the certificate of the WebSocket port and its chain, in PEM form: the port then speaks TLS, and only
+    that. It is read again when it changes."""
+    tls_key: Path | None = None
+    """File with the certificate's key, in PEM form, without a password."""
+    tls_ca_file: Path | None = None
+    """File with certificate authorities, in PEM form, that the node trusts beside the system's when it dials others."""
+    announce: tuple[str, ...] = ()
+    """Multiaddrs at which others reach the node, as behind a NAT or a proxy; by default those that it listens on, with
+    the machine's own addresses in place of 0.0.0.0 and ::."""
     peers: tuple[str, ...] = ()
     """Multiaddrs of nodes to stay connected to."""
     network: Network | None = None
@@ -62,7 +84,7 @@ class ServiceOptions:
     """Requests of each peer to each service; further ones are refused with 429. None: no limit."""
     filter_limits: FilterLimits = field(default_factory=FilterLimits)
     """Limits of filter subscriptions."""
-    host_limits: HostLimits = field(default_factory=HostLimits)
+    host_limits: HostLimits = field(default_factory=lambda: limits_of_service(DEFAULT_CONNECTIONS))
     """Limits of the libp2p host."""
     loss: float = 0.0
     """For tests: share of messages, 0 to 1, that the node does not pass to relay peers and to each subscriber."""
@@ -71,6 +93,10 @@ class ServiceOptions:
 
     def __post_init__(self) -> None:
         checked_origins(self.ws_origins)
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigurationError("a certificate and its key go together: give tls_cert and tls_key, or neither")
+        if self.tls_cert is not None and self.ws_port is None:
+            raise ConfigurationError("TLS is for the WebSocket port: give a ws_port, or no tls_cert")
         if not 0 <= self.loss <= 1:
             raise ConfigurationError(f"loss is a share and must lie in 0..1, not {self.loss}")
         if self.network is not None and self.network.cluster != self.cluster_id:
