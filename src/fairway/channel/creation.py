@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -16,7 +17,7 @@ from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.storage.channel_store import ChannelStore
 from fairway.storage.memory_store import MemoryStore
 from fairway.storage.sqlite_store import SqliteStore
-from fairway.waku.node import WakuNode
+from fairway.waku.node import NetworkRules, WakuNode
 
 
 def create_reliable_channel(
@@ -37,13 +38,15 @@ def create_reliable_channel(
 
     RELIABLE-CHANNEL-API, "Create Reliable Channel".
 
-    ``node`` connects the channel; closing the channel does not close it. ``channel_id``, ``content_topic`` (such as
-    ``/my-app/1/team/proto``) and ``encryption`` MUST be the same for all participants. ``sender_id`` names this
-    participant: it SHOULD be unique, and the same in every run. An ``encoder`` and a ``decoder`` can replace
-    ``content_topic`` and ``encryption``. ``options`` can be a mapping, such as one from JSON. ``store`` is the path of
-    the file that keeps the state over restarts, or a `ChannelStore`; without it the state is in memory only. ``rln``
-    provides rate limit proofs, by default that of the node; ``clock`` returns Unix milliseconds. The first listeners
-    get all events from the start on.
+    ``node`` connects the channel; closing the channel does not close it. If it knows its network, that network's
+    cluster, shards and longest message take the place of those of the options.
+
+    ``channel_id``, ``content_topic`` (such as ``/my-app/1/team/proto``) and ``encryption`` MUST be the same for all
+    participants. ``sender_id`` names this participant: it SHOULD be unique, and the same in every run. An ``encoder``
+    and a ``decoder`` can replace ``content_topic`` and ``encryption``. ``options`` can be a mapping, such as one from
+    JSON. ``store`` is the path of the file that keeps the state over restarts, or a `ChannelStore`; without it the
+    state is in memory only. ``rln`` provides rate limit proofs, by default that of the node; ``clock`` returns Unix
+    milliseconds. The first listeners get all events from the start on.
 
     Raises `ConfigurationError` for arguments that cannot work, a `StorageError` if the store cannot be used, and
     `NodeUnavailableError` if the node is closed.
@@ -59,7 +62,7 @@ def create_reliable_channel(
         channel_id,
         sender_id,
         content_topic,
-        options=_options_of(options),
+        options=_in_network(_options_of(options), node.network),
         store=_store_of(store),
         encryption=encryption,
         rln=rln,
@@ -78,6 +81,35 @@ def _options_of(options: ReliableChannelOptions | Mapping[str, Any] | None) -> R
     if options is None:
         return ReliableChannelOptions()
     return ReliableChannelOptions.from_mapping(options) if isinstance(options, Mapping) else options
+
+
+def _in_network(options: ReliableChannelOptions, network: NetworkRules | None) -> ReliableChannelOptions:
+    """Return options with what the node's network prescribes, in place of defaults.
+
+    Raises `ConfigurationError` for another cluster or another number of shards than the network has.
+    """
+    if network is None:
+        return options
+    defaults = ReliableChannelOptions()
+    for name in ("cluster_id", "shard_count"):
+        given, prescribed = getattr(options, name), getattr(network, name)
+        if given not in {prescribed, getattr(defaults, name)}:
+            raise ConfigurationError(
+                f"{name} of the options is {given}, and that of the node's network {prescribed}; leave it out"
+            )
+    short = max(0, options.max_wire_message_bytes - network.max_message_bytes)
+    segment = options.segmentation.segment_size_bytes
+    return replace(
+        options,
+        cluster_id=network.cluster_id,
+        shard_count=network.shard_count,
+        max_wire_message_bytes=options.max_wire_message_bytes - short,
+        # What is beside the content keeps its room, unless that would leave hardly any for the content.
+        segmentation=replace(
+            options.segmentation,
+            segment_size_bytes=min(segment, max(segment - short, network.max_message_bytes // 4)),
+        ),
+    )
 
 
 def _store_of(store: str | PathLike[str] | ChannelStore | None) -> ChannelStore:

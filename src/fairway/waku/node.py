@@ -115,6 +115,17 @@ class NodeQuota:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRules:
+    """What the network of a node prescribes to all its messages."""
+
+    cluster_id: int
+    shard_count: int
+    """Network shards of the cluster, for autosharding."""
+    max_message_bytes: int
+    """Longest encoded WakuMessage that is relayed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreQuery:
     """A query to a store node (13/WAKU2-STORE): by message hash, or by content topic and time."""
 
@@ -162,6 +173,11 @@ class WakuNode(ABC):
     @property
     def rln(self) -> RlnProofProvider | None:
         """The RLN membership of this node, which proves what its channels send; None if it has none."""
+        return None
+
+    @property
+    def network(self) -> NetworkRules | None:
+        """What the network prescribes, or None if the node does not know its network."""
         return None
 
     @abstractmethod

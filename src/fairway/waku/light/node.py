@@ -37,7 +37,16 @@ from fairway.waku.light.pulse import Pulse
 from fairway.waku.light.push_client import PUSH_PROTOCOLS, PushClient
 from fairway.waku.light.store_client import StoreClient
 from fairway.waku.listeners import Criterion, NodeSubscriptions, criteria_of
-from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
+from fairway.waku.node import (
+    NetworkRules,
+    NodeHealth,
+    NodeQuota,
+    NodeStatus,
+    RoutedMessage,
+    SendResult,
+    StorePage,
+    StoreQuery,
+)
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.introductions import Introductions
 from fairway.waku.proving import with_proof
@@ -89,6 +98,7 @@ class LightNode(WatchedNode):
             None if limit is None else NodeQuota(limit=limit.messages_per_epoch, epoch_ms=limit.epoch_s * 1_000)
         )
         self._options: Final = options
+        self._network: Final = network
         self._closed = False
         self._tasks: Final = OwnedTasks()
         self._introductions: Final = Introductions(
@@ -159,7 +169,7 @@ class LightNode(WatchedNode):
         if network is not None:
             chosen = chosen.of_cluster(network.cluster)
         remembered = None if network is None or memory is None else PeerMemory(memory, cluster_id=network.cluster)
-        host = await Host.start(key=key, limits=chosen.host_limits)
+        host = await Host.start(key=key, limits=chosen.host_limits, tls_ca_file=chosen.tls_ca_file)
         node = cls(host, addresses, chosen, network=network, memory=remembered, rln=rln)
         try:
             node._run()
@@ -169,6 +179,16 @@ class LightNode(WatchedNode):
             await node.close()
             raise
         return node
+
+    @property
+    def network(self) -> NetworkRules | None:
+        """What the network prescribes; None if the node was given addresses and no network."""
+        known = self._network
+        if known is None:
+            return None
+        return NetworkRules(
+            cluster_id=known.cluster, shard_count=known.shards, max_message_bytes=known.max_message_bytes
+        )
 
     @property
     def quota(self) -> NodeQuota | None:
@@ -187,6 +207,9 @@ class LightNode(WatchedNode):
         """
         if self._closed:
             return SendResult(accepted=False, detail="the node is closed")
+        if self._network is not None and len(message.encoded) > self._network.max_message_bytes:
+            detail = f"{len(message.encoded)} bytes, and the network relays {self._network.max_message_bytes} at most"
+            return SendResult(accepted=False, permanent=True, detail=detail)
         proven = await with_proof(self._rln, message)
         if isinstance(proven, SendResult):
             return proven
