@@ -28,6 +28,7 @@ _COUNTERS: Final = {
     "messages": {"messages", "message_bytes", "duplicates", "lost_on_purpose"},
     "filter_push": {"pushed", "dropped"},
     "archive": {"dropped", "queries"},
+    "discovery": {"dials", "failures", "list_reads", "list_failures", "exchanges"},
 }
 """The statistics of each part that never decrease, which Prometheus calls counters; all others are gauges."""
 
@@ -64,11 +65,16 @@ class _Numbers(Collector):
         }
         if self._archive is not None:
             parts["archive"] = self._archive
+        if node.finder is not None:
+            parts["discovery"] = node.finder.statistics()
         for part, statistics in parts.items():
             yield from _family(part, asdict(statistics))
         yield _gauge(
             "healthy", "1 while one of the configured peers is connected, or none is configured", node.status.connected
         )
+        if node.certificate is not None:
+            ends_s = node.certificate.expires_s
+            yield _gauge("tls_certificate_end_timestamp_seconds", "When the certificate ends, in Unix time", ends_s)
         yield _gauge("filter_subscribers", "Peers with a filter subscription", len(node.filters))
         shards = GaugeMetricFamily("fairway_relay_shard_peers", "Relay peers of a shard", labels=["pubsub_topic"])
         for topic in node.options.pubsub_topics:
@@ -91,6 +97,14 @@ class _Numbers(Collector):
             for reason, count in counts.items():
                 refused_messages.add_metric([service, reason.name.lower()], count)
         yield refused_messages
+        yield _gauge("discovery_records", "Records of other nodes, for peer exchange", len(node.records))
+        if node.finder is not None:
+            faults = CounterMetricFamily(
+                "fairway_discovery_refused", "Records and answers of others that were not believed", labels=["reason"]
+            )
+            for reason, count in node.finder.faults.items():
+                faults.add_metric([reason], count)
+            yield faults
         refused = CounterMetricFamily(
             "fairway_refused_requests", "Requests beyond the rate that each peer is allowed", labels=["service"]
         )

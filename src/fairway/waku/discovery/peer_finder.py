@@ -51,6 +51,28 @@ _FORGOTTEN_AFTER: Final = 8
 """Failures in a row after which a peer that others told of is forgotten."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinderStatistics:
+    """Counts of a finder."""
+
+    known: int
+    """Nodes that may be dialled."""
+    failing: int
+    """Of these, nodes whose last attempts failed and that wait for the next one."""
+    connected: int
+    """Connected nodes of use."""
+    dials: int
+    """Attempts to connect."""
+    failures: int
+    """Attempts and connections that failed."""
+    list_reads: int
+    """Lists in DNS that were read, whole or in part."""
+    list_failures: int
+    """Lists that could not be read."""
+    exchanges: int
+    """Answers of other nodes with records."""
+
+
 @dataclass(slots=True)
 class _Candidate:
     addresses: tuple[Multiaddr, ...]
@@ -96,6 +118,7 @@ class PeerFinder:
         self._list_due_s = 0.0
         self._reading = False
         self._list_problem = ""
+        self._dials = self._failures = self._list_reads = self._list_failures = self._exchanges = 0
 
     def start(self) -> None:
         """Begin to look for peers."""
@@ -126,6 +149,19 @@ class PeerFinder:
         peers = [one.problem for one in self._candidates.values() if one.problem]
         none = [] if self._candidates else ["no node of the network is known"]
         return (*([self._list_problem] if self._list_problem else []), *none, *peers[:5])
+
+    def statistics(self) -> FinderStatistics:
+        """Return counts, those of events since the start."""
+        return FinderStatistics(
+            known=len(self._candidates),
+            failing=sum(one.failures > 0 for one in self._candidates.values()),
+            connected=len(self.connected()),
+            dials=self._dials,
+            failures=self._failures,
+            list_reads=self._list_reads,
+            list_failures=self._list_failures,
+            exchanges=self._exchanges,
+        )
 
     async def _run(self) -> None:
         while True:
@@ -184,6 +220,7 @@ class PeerFinder:
 
     async def _dial(self, peer: PeerId) -> None:
         one = self._candidates[peer]
+        self._dials += 1
         problem = ""
         try:
             for address in one.addresses:
@@ -207,6 +244,7 @@ class PeerFinder:
         one = self._candidates.get(peer)
         if one is None:
             return
+        self._failures += 1
         one.failures += 1
         one.problem = problem
         pause_s = min(_FIRST_PAUSE_S * 2 ** (one.failures - 1), _LONGEST_PAUSE_S)
@@ -223,6 +261,7 @@ class PeerFinder:
             _LOG.debug("%s gave no records: %s", peer, error)
             self.faults["peer exchange"] += 1
             return
+        self._exchanges += 1
         self.faults["forged record"] += found.wrong
         for record in found.records:
             self._add(record, told=True)
@@ -254,8 +293,10 @@ class PeerFinder:
         except (NetworkError, DecodeError) as error:
             _LOG.warning("the list of nodes at %s cannot be had: %s", url.domain, error)
             self._list_problem = str(error)
+            self._list_failures += 1
         else:
             self._list_problem = ""
+            self._list_reads += 1
 
     def _add(self, record: NodeRecord, *, told: bool) -> bool:
         """Keep a record, and dial its node when peers are needed; return whether it was kept."""
