@@ -249,7 +249,7 @@ class Peer:
 
 
 @asynccontextmanager
-async def _running(name, command, folder, log):
+async def _running(name, command, folder, log, **variables):
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -258,6 +258,7 @@ async def _running(name, command, folder, log):
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,
             limit=_LINE_BYTES,
+            env={**os.environ, **variables},
         )
     peer = Peer(name, process, log)
     try:
@@ -269,11 +270,11 @@ async def _running(name, command, folder, log):
 
 @pytest.fixture
 def js_peer(js_folder, tmp_path):
-    """Start js peers: ``async with js_peer("light.mjs", name, settings) as peer``."""
+    """Start js peers: ``async with js_peer("light.mjs", name, settings) as peer``; more are environment variables."""
 
-    def start(script, name, settings):
+    def start(script, name, settings, **variables):
         command = [shutil.which("node"), "--import", "./polyfill.mjs", script, json.dumps(settings)]
-        return _running(name, command, js_folder, tmp_path / f"{name}.log")
+        return _running(name, command, js_folder, tmp_path / f"{name}.log", **variables)
 
     return start
 

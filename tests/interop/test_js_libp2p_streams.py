@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
+from certificates import Authority
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_book import PeerIdentified
 from fairway.waku.libp2p.ping import ping
+from fairway.waku.libp2p.transports.certificate import ServerCertificate
 from patience import PATIENCE_S, until
 
 PROTOCOL = "/fairway-echo/1"
@@ -88,5 +90,35 @@ def test_we_dial_js_libp2p_and_its_streams_carry_what_we_write(js_peer, transpor
                     assert await stream.read_exactly(size) == message
                     await writing
             assert await ping(connection, timeout_s=PATIENCE_S) > 0
+
+    bounded(scenario)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("end", ["/tls/ws", "/wss"])
+def test_js_libp2p_dials_us_over_tls(js_peer, tmp_path, end):
+    async def scenario():
+        authority = Authority(tmp_path)
+        issued = authority.issue()
+        certificate = ServerCertificate(issued.certificate, issued.key)
+        trust = {"NODE_EXTRA_CA_CERTS": str(authority.file)}
+        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0/tls/ws"], certificate=certificate) as host:
+            host.handle(PROTOCOL, echo)
+            address = f"/dns4/localhost/tcp/{host.listening[0].port}{end}/p2p/{host.peer_id}"
+            async with js_peer("streams.mjs", "js", {}, **trust) as peer:
+                peer.tell("dial", address=address)
+                await peer.wait("connected")
+                for size in SIZES:
+                    peer.tell("echo", size=size, times=3)
+                echoed = await peer.wait("echoed", len(SIZES))
+                assert {event["size"]: event["whole"] for event in echoed} == dict.fromkeys(SIZES, 3)
+                assert peer.of("failed") == []
+            # Without the authority it does not come in.
+            failed = host.statistics().failed_handshakes
+            async with js_peer("streams.mjs", "stranger", {}) as stranger:
+                stranger.tell("dial", address=address)
+                await stranger.wait("failed")
+                await until(lambda: host.statistics().failed_handshakes > failed)
+                assert host.connections() == ()
 
     bounded(scenario)

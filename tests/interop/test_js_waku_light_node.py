@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from certificates import Authority
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.waku.node import RoutedMessage
@@ -117,6 +118,31 @@ def test_a_js_client_asks_for_metadata_pushes_filters_and_queries(js_peer, trans
             js.tell("query", pageSize=50)
             assert len((await js.wait("queried", 2))[1]["hashes"]) == 302
             assert len(js.of("filtered")) == 300
+
+    run(work())
+
+
+@pytest.mark.full
+def test_a_js_client_uses_a_node_over_tls(js_peer, tmp_path):
+    async def work():
+        authority = Authority(tmp_path)
+        issued = authority.issue()
+        async with service(tls_cert=issued.certificate, tls_key=issued.key, tcp_port=None) as node:
+            address = f"/dns4/localhost/tcp/{node.addresses[0].port}/tls/ws/p2p/{node.peer_id}"
+            given = {"cluster": 16, "shard": 0, "contentTopic": TOPIC, "peers": [address]}
+            async with js_peer("light.mjs", "js", given, NODE_EXTRA_CA_CERTS=str(authority.file)) as js:
+                own = await node.subscribe(SHARD, [TOPIC])
+                js.tell("push", payload=text(b"through TLS"))
+                assert (await js.wait("pushed"))[0]["successes"] == 1
+                async with asyncio.timeout(PATIENCE_S):
+                    assert (await own.next_batch())[0].message.payload == b"through TLS"
+                js.tell("subscribe")
+                assert (await js.wait("subscribed"))[0]["subscribed"]
+                sent = [routed(number, bytes(1_000)) for number in range(20)]
+                for message in sent:
+                    await node.send(message)
+                filtered = await js.wait("filtered", len(sent))
+                assert [event["hash"] for event in filtered] == [message.message_hash.hex() for message in sent]
 
     run(work())
 
