@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -11,7 +12,7 @@ from fairway.apps.service_node import NodeSettings, serve
 from fairway.errors import ConfigurationError
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 
 async def first_line(settings, look):
@@ -35,6 +36,66 @@ def test_the_address_of_the_api_is_said_and_true(rest, as_json):
         writer.close()
 
     rest.run(first_line(NodeSettings(options=ServiceOptions(), as_json=as_json), look))
+
+
+def test_a_node_that_listens_everywhere_says_where_others_reach_it(rest):
+    async def look(line):
+        said = json.loads(line)
+        assert "0.0.0.0" not in said["rest"]
+        reader, writer = await asyncio.open_connection(urlsplit(said["rest"]).hostname, urlsplit(said["rest"]).port)
+        writer.write(b"GET /version HTTP/1.1\r\nHost: 192.0.2.1\r\nConnection: close\r\n\r\n")
+        assert b"fairway " in await reader.read()
+        writer.close()
+        assert not [address for address in said["multiaddrs"] if "0.0.0.0" in address]
+        assert all("/0.0.0.0/" in address for address in said["listening"])
+
+    options = ServiceOptions(host="0.0.0.0")
+    rest.run(first_line(NodeSettings(options=options, rest=RestOptions(host="0.0.0.0"), as_json=True), look))
+
+
+def test_a_person_is_shown_what_others_use_and_what_this_machine_uses(rest):
+    async def look(text):
+        lines = text.splitlines()
+        assert (
+            next(line for line in lines if line.startswith("  TCP "))
+            .split()[1]
+            .startswith("/ip4/203.0.113.5/tcp/7/p2p/")
+        )
+        assert "/ip4/0.0.0.0/tcp/" in next(line for line in lines if line.startswith("  listening "))
+        assert any(line.startswith("in other terminals: export FAIRWAY_NODE=/ip4/127.0.0.1/tcp/") for line in lines)
+
+    options = ServiceOptions(host="0.0.0.0", announce=("/ip4/203.0.113.5/tcp/7",))
+    rest.run(first_line(NodeSettings(options=options), look))
+
+
+def test_an_open_api_for_other_machines_is_warned_of(rest):
+    async def work(api):
+        said = []
+        serving = asyncio.ensure_future(
+            serve(NodeSettings(options=ServiceOptions(), rest=api), said.append, said.append)
+        )
+        await until(lambda: any("Ctrl-C" in line for line in said))
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        return any("the REST API is open to all who reach it" in line for line in said)
+
+    assert rest.run(work(RestOptions(host="0.0.0.0")))
+    assert not rest.run(work(RestOptions(host="0.0.0.0", token="0123456789abcdef")))
+    assert not rest.run(work(RestOptions()))
+
+
+def test_the_key_is_kept_for_its_owner_alone_and_makes_the_same_peer_again(rest, tmp_path):
+    folder = tmp_path / "state"
+
+    async def look(line):
+        return json.loads(line)
+
+    settings = NodeSettings(options=ServiceOptions(), state=folder, rest=None, as_json=True)
+    first = rest.run(first_line(settings, look))
+    assert (folder / "node.key").stat().st_mode & 0o777 == 0o600
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert first["key"] == str(folder / "node.key")
+    assert rest.run(first_line(settings, look))["peer_id"] == first["peer_id"]
 
 
 def test_a_node_without_the_api_says_that_there_is_none(rest):

@@ -261,6 +261,12 @@ def _for_people(said: dict[str, Any]) -> str:
     tcp = [address for address in said["multiaddrs"] if "/ws" not in address]
     plain = [address.partition("/p2p/")[0] for address in said["multiaddrs"]]
     elsewhere = [address for address in said["listening"] if address not in plain]
+    # From this machine the loopback is there, whatever is announced to others.
+    here = [
+        address.replace("/ip4/0.0.0.0/", "/ip4/127.0.0.1/").replace("/ip6/::/", "/ip6/::1/")
+        for address in said["listening"]
+        if "/ws" not in address
+    ]
     lines = [
         f"node {said['peer_id']}",
         f"cluster {said['cluster']}, shards {', '.join(map(str, said['shards']))}",
@@ -269,7 +275,7 @@ def _for_people(said: dict[str, Any]) -> str:
         *(["  RLN        messages need a proof of membership"] if said["rln"] else []),
         *([f"  listening  {', '.join(elsewhere)}"] if elsewhere else []),
         *([f"  REST       {said['rest']} (/docs is a page about it)"] if said["rest"] else []),
-        *([f"in other terminals: export FAIRWAY_NODE={tcp[0]}"] if tcp else []),
+        *(f"in other terminals: export FAIRWAY_NODE={address}/p2p/{said['peer_id']}" for address in here),
         f"its key, and so its peer id, is kept in {said['key']}" if said["key"] else "its peer id ends with it",
         "Ctrl-C ends it",
     ]

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from types import TracebackType
 from typing import Final, Self
 
@@ -21,6 +22,7 @@ from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.options import RestOptions
 from fairway.service.rest.protocol import BoundedProtocol
+from fairway.waku.libp2p.reachable import interface_addresses
 
 MAX_HEADER_BYTES: Final = 65_536
 """Size of a request's head; longer ones are answered with 400."""
@@ -37,8 +39,7 @@ class RestServer:
         self.context: Final = context
         self._server: Final = server
         self._listening: Final = listening
-        host, self._port, *_ = listening.getsockname()
-        self._host: Final = f"[{host}]" if ":" in host else host
+        self._host, self._port, *_ = listening.getsockname()
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -72,8 +73,10 @@ class RestServer:
 
     @property
     def url(self) -> str:
-        """The URL of the API."""
-        return f"http://{self._host}:{self.port}"
+        """The URL of the API; for 0.0.0.0 and :: one that others can use."""
+        address = ip_address(self._host)
+        host = interface_addresses(address.version)[0] if address.is_unspecified else self._host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def connections(self) -> int:
