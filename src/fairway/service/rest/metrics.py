@@ -102,8 +102,8 @@ class _Numbers(Collector):
             faults = CounterMetricFamily(
                 "fairway_discovery_refused", "Records and answers of others that were not believed", labels=["reason"]
             )
-            for reason, count in node.finder.faults.items():
-                faults.add_metric([reason], count)
+            for fault, count in node.finder.faults.items():
+                faults.add_metric([fault], count)
             yield faults
         refused = CounterMetricFamily(
             "fairway_refused_requests", "Requests beyond the rate that each peer is allowed", labels=["service"]
