@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from operator import add
+from operator import sub
 from typing import Final
 
 SLOT_S: Final = 2.0
@@ -71,22 +71,26 @@ class ShardTotals:
 class _Ring:
     """Counts of `_RING` slots, at the slot's number modulo `_RING`."""
 
-    __slots__ = ("messages", "sizes")
+    __slots__ = ("messages", "sizes", "weight")
 
     def __init__(self) -> None:
+        self.weight = 0
+        """Messages in all slots."""
         self.messages = array("Q", [0] * _RING)
         self.sizes = array("Q", [0] * _RING)
 
     def clear(self, place: int) -> None:
+        self.weight -= self.messages[place]
         self.messages[place] = self.sizes[place] = 0
 
     def count(self, place: int, size_bytes: int) -> None:
+        self.weight += 1
         self.messages[place] += 1
         self.sizes[place] += size_bytes
 
-    def take_in(self, other: _Ring) -> None:
-        self.messages = array("Q", map(add, self.messages, other.messages))
-        self.sizes = array("Q", map(add, self.sizes, other.sizes))
+    def take_out(self, other: _Ring) -> None:
+        self.messages = array("Q", map(sub, self.messages, other.messages))
+        self.sizes = array("Q", map(sub, self.sizes, other.sizes))
 
     def flow(self, place: int) -> Flow:
         """Return the complete slots; ``place`` is that of the slot under way."""
@@ -103,7 +107,6 @@ class TopicTraffic:
     def __init__(self) -> None:
         self._slot = 0
         self._total = _Ring()
-        self._others = _Ring()
         self._topics: dict[tuple[str, str], _Ring] = {}
         self._shards: dict[str, list[int]] = {}
 
@@ -117,21 +120,21 @@ class TopicTraffic:
         shard[1] += size_bytes
         key = (pubsub_topic, content_topic[:MAX_TOPIC_CHARACTERS])
         ring = self._topics.get(key)
-        if ring is None:
-            ring = self._others
-            if len(self._topics) < MAX_TOPICS:
-                ring = self._topics[key] = _Ring()
-        ring.count(place, size_bytes)
+        if ring is None and len(self._topics) < MAX_TOPICS:
+            ring = self._topics[key] = _Ring()
+        if ring is not None:
+            ring.count(place, size_bytes)
 
     def report(self, now_s: float, *, max_topics: int) -> TrafficReport:
         """Return the complete slots, with at most ``max_topics`` topics apart."""
         self._advance(now_s)
         place = self._slot % _RING
-        ordered = sorted(self._topics.items(), key=lambda item: (-sum(item[1].messages), item[0]))
+        ordered = sorted(self._topics.items(), key=lambda item: (-item[1].weight, item[0]))
+        # Each message is in the total, whether its topic has slots of its own or not.
         others = _Ring()
-        others.take_in(self._others)
-        for _, ring in ordered[max_topics:]:
-            others.take_in(ring)
+        others.messages, others.sizes = self._total.messages, self._total.sizes
+        for _, ring in ordered[:max_topics]:
+            others.take_out(ring)
         return TrafficReport(
             total=self._total.flow(place),
             topics=tuple(
@@ -154,7 +157,7 @@ class TopicTraffic:
         slot = int(now_s // SLOT_S)
         if slot <= self._slot:
             return
-        rings = (self._total, self._others, *self._topics.values())
+        rings = (self._total, *self._topics.values())
         for passed in range(max(self._slot + 1, slot - _RING + 1), slot + 1):
             for ring in rings:
                 ring.clear(passed % _RING)
@@ -163,10 +166,9 @@ class TopicTraffic:
 
     def _make_room(self) -> None:
         """Forget topics without a message, and, if there are too many, those with the fewest."""
-        weights = {key: sum(ring.messages) for key, ring in self._topics.items()}
         surplus = len(self._topics) - (MAX_TOPICS - _ROOM)
-        by_weight = sorted(weights, key=weights.__getitem__)
+        by_weight = sorted(self._topics, key=lambda key: self._topics[key].weight)
         for place, key in enumerate(by_weight):
-            if weights[key] and place >= surplus:
+            if self._topics[key].weight and place >= surplus:
                 break
-            self._others.take_in(self._topics.pop(key))
+            del self._topics[key]
