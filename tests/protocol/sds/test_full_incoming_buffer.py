@@ -73,10 +73,28 @@ def test_what_is_to_be_asked_for_later_is_not_given_up_after_a_restart_without_h
     kept = {(table, key): row for table, key, row in SdsState(bob).rows()}
     reborn = new_channel("bob", now_ms, max_incoming_buffer=16)
     SdsState(reborn).load((table, key, row) for (table, key), row in kept.items())
-    kept |= {place: SdsState(reborn).row(*place) for place in reborn.journal.drain()}
     assert kept == {(table, key): row for table, key, row in SdsState(reborn).rows()}
-    lost = [o for o in sweep_until(reborn, now_ms, now_ms + 12 * A_MINUTE) if isinstance(o, DependenciesLost)]
+    reborn.journal.drain()
+    lost = [o for o in reborn.sweep_incoming(now_ms) if isinstance(o, DependenciesLost)]
+    kept |= {place: SdsState(reborn).row(*place) for place in reborn.journal.drain()}
+    assert kept == {(table, key): row for table, key, row in SdsState(reborn).rows()}, "the store hears of each change"
+    lost += [o for o in sweep_until(reborn, now_ms, now_ms + 12 * A_MINUTE) if isinstance(o, DependenciesLost)]
     assert [[entry.message_id for entry in o.entries] for o in lost] == [["m0"]], "it alone was asked for"
+
+
+def test_what_was_to_be_asked_for_later_is_given_up_in_the_end_however_often_a_program_is_started_again(
+    new_channel, a_message, start
+):
+    bob, now_ms = filled(new_channel, a_chain(a_message, 40), start, max_incoming_buffer=8), start
+    for _ in range(200):
+        for _ in range(50):
+            bob.sweep_incoming(now_ms := now_ms + A_MINUTE)
+        rows = list(SdsState(bob).rows())
+        bob = new_channel("bob", now_ms, max_incoming_buffer=8)
+        SdsState(bob).load(rows)
+        if not bob.missing:
+            break
+    assert (bob.missing, bob.parked) == ({}, {})
 
 
 def test_what_follows_in_line_is_asked_for_together_and_may_come_in_any_order(new_channel, a_message, ready, start):

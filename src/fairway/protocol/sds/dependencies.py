@@ -414,6 +414,7 @@ class Dependencies:
         # An own message may enter the history after it was cited (`broadcast`), and that does not release what waits.
         for message_id in [i for i in self.incoming.missing if i in self._history]:
             outcomes += self.release_waiters(message_id, now_ms)
+        self._wait_from_now_on()
         self._ask_again(now_ms)
         while (around_at := self._next_around_at()) is not None and around_at <= waited_ms:
             outcomes += self._deliver_around_gaps(next(iter(self.incoming.parked.values())), now_ms)
@@ -435,6 +436,13 @@ class Dependencies:
             entries = tuple(missing.entry for missing in self.incoming.missing.values())
             outcomes.append(DependenciesMissing(entries=entries))
         return outcomes
+
+    def _wait_from_now_on(self) -> None:
+        """Note for how long messages are waited for that an earlier life was to ask for later."""
+        for message_id, missing in self.incoming.missing.items():
+            if missing.is_resumed:
+                missing.is_resumed = False
+                self._journal.touch(MISSING, message_id)
 
     def _ask_again(self, now_ms: int) -> None:
         """Ask again for messages that were turned away: for those that need not be parked, and while there is room.

@@ -49,6 +49,8 @@ class MissingDependency:
     lacks: str | None = None
     """The missing message that it cites, or probably cites, and so would be turned away if it came now. It is not asked
     for before that one has come, or there is room; None if it may come at any time."""
+    is_resumed: bool = False
+    """Whether an earlier life was to ask for it later, and its row still says so (`fairway.protocol.sds.state`)."""
     is_refused: bool = False
     """Whether the layer above had no room for it (`MessageChannel.refused`)."""
     is_next: bool = False

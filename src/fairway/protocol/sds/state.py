@@ -51,7 +51,8 @@ With these values an earlier version forgets no message by itself, as this versi
 _NOT_YET_MS: Final = 1 << 62
 """Since when a missing message is waited for that may not come before another one (`MissingDependency.lacks`).
 
-Which one that is is not stored: after a restart it is asked for, and waited for from then on.
+Which one that is is not stored: after a restart it is asked for, and waited for from then on. Its row says so from the
+next sweep on, since what is loaded is what the store has.
 """
 
 
@@ -94,8 +95,8 @@ class SdsState:
                 if missing is None:
                     return None
                 _, hint, sender = missing.entry
-                since_waited_ms = missing.since_waited_ms if missing.lacks is None else _NOT_YET_MS
-                return (hint, sender, missing.since_ms, since_waited_ms)
+                is_to_come_later = missing.lacks is not None or missing.is_resumed
+                return (hint, sender, missing.since_ms, _NOT_YET_MS if is_to_come_later else missing.since_waited_ms)
             case "waited":
                 stored_ms = channel.dependencies.clock.stored_ms
                 return (stored_ms,) if stored_ms else None
@@ -181,9 +182,8 @@ class SdsState:
                 since_ms=since_ms,
                 since_waited_ms=since_waited_ms,
                 first_waited_ms=since_waited_ms,
+                is_resumed=_NOT_YET_MS in waited,
             )
-            if _NOT_YET_MS in waited:
-                channel.journal.touch(MISSING, key)
         for _, (order, encoded, hint, since_waited_ms) in sorted(tables[PARKED], key=lambda item: item[1][0]):
             message = channel.profile.codec.decode(encoded)
             cited = channel.dependencies.cited(message)
