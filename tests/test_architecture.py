@@ -82,14 +82,14 @@ def modules() -> list[Path]:
 
 
 def python_files() -> list[Path]:
-    folders = ("src", "tests", "benchmarks", "examples")
+    folders = ("src", "tests", "benchmarks", "deploy", "examples")
     return sorted(path for name in folders for path in (ROOT / name).rglob("*.py") if not path.name.endswith(GENERATED))
 
 
 def text_files() -> list[Path]:
     """Everything that is written by hand or kept as data: the tree without what is built or installed."""
     top = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]  # a file in a linked work tree
-    folders = (".ci", "src", "tests", "docs", "benchmarks", "examples", "rln")
+    folders = (".ci", "src", "tests", "docs", "deploy", "benchmarks", "examples", "rln")
     inside = [path for name in folders for path in (ROOT / name).rglob("*") if path.is_file()]
     built = {"__pycache__", "_build", "node_modules", "target"}
     return sorted(path for path in [*top, *inside] if not built & set(path.parts) and path.suffix != ".pyc")

@@ -11,6 +11,7 @@ import pytest
 from browsing import SCREENS, launched, visited
 from fairway.rln.membership_file import MembershipFile
 from fairway.service.proof_gate import ProofGate
+from fairway.service.rest import RestOptions
 from fairway.service.rest.statistics import MAX_TOPICS
 from fairway.waku.libp2p.host import Host
 from fairway.waku.node import RoutedMessage
@@ -184,6 +185,33 @@ def test_a_lost_connection_is_said_and_made_again(browser):
         page.get_by_text("No connection:").wait_for()
         served.serve_again()
         page.get_by_text(LIVE).wait_for()  # by itself
+
+
+def test_a_page_without_a_token_asks_for_one_and_keeps_it_in_its_memory_only(browser):
+    general, admin = "general-0123456789", "admin-0123456789"
+    options = RestOptions(token=general, admin_token=admin)
+    with NodeInThread(options) as served, visited(browser, served.server.url, may_complain=True) as page:
+        page.get_by_text("The node asks for a token.").wait_for()
+        field = page.get_by_label("Bearer token.")
+        assert field.get_attribute("type") == "password"
+        field.fill("wrong-0123456789")
+        field.press("Enter")
+        page.get_by_text("The node does not accept this token.").wait_for()
+        field.fill(general)
+        page.get_by_role("button", name="Use this token").click()
+        page.get_by_text(LIVE).wait_for()
+        assert not field.is_visible()
+        page.locator("#peers summary").click()
+        page.get_by_text("The node answers 403: this call needs the token for /admin").wait_for()
+        assert general not in page.content()
+        assert page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
+        page.reload()
+        page.get_by_text("The node asks for a token.").wait_for()
+        field.fill(admin)
+        field.press("Enter")
+        page.get_by_text(LIVE).wait_for()
+        page.locator("#peers summary").click()
+        page.get_by_text("No peer is connected.").last.wait_for()
 
 
 @pytest.mark.full
