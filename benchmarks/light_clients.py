@@ -116,6 +116,7 @@ class _Load:
         self._rate: Final = rate
         self._rng: Final = random.Random(seed)
         self._clients: dict[int, LightNode] = {}
+        self._sending: set[asyncio.Task[None]] = set()
         self._sent_s: dict[bytes, tuple[int, float]] = {}
         """Message hash -> number of the sender, and when it sent."""
 
@@ -142,6 +143,7 @@ class _Load:
                 async with asyncio.timeout(seconds):
                     await asyncio.gather(self._send(), self._query(), self._visit(), self._look())
             run.lasted_s = time.monotonic() - began_s
+            await asyncio.gather(*self._sending)
             after = await self._node.metrics()
             run.cpu_s = after["process_cpu_seconds_total"] - before["process_cpu_seconds_total"]
             run.end_bytes = after["process_resident_memory_bytes"]
@@ -165,10 +167,9 @@ class _Load:
                     self._run.latencies_ms.append(1_000 * (now_s - sent_s))
 
     async def _send(self) -> None:
-        async with asyncio.TaskGroup() as sends:
-            while True:
-                await asyncio.sleep(self._rng.expovariate(self._rate))
-                sends.create_task(self._send_one(self._rng.randrange(len(self._clients))))
+        while True:
+            await asyncio.sleep(self._rng.expovariate(self._rate))
+            self._sending.add(asyncio.create_task(self._send_one(self._rng.randrange(len(self._clients)))))
 
     async def _send_one(self, number: int) -> None:
         topic = self._topic(number)
