@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 from prometheus_client.parser import text_string_to_metric_families
+
+from certificates import DAY, Authority
+from fairway.waku.discovery.network import Network
+from fairway.waku.discovery.node_record import NodeRecord
+from fairway.waku.libp2p.keys import IdentityKey
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.public_keys import KeyType
+from fairway.wire.relay_shards import RelayShards
+from patience import until
 
 
 async def samples(rest, server):
@@ -64,5 +75,43 @@ def test_refused_messages_have_their_service_and_their_reason(rest):
                 await rest.call(server, "POST", "/lightpush/v3/message", elsewhere)
             numbers = await samples(rest, server)
             assert numbers["fairway_refused_messages_total", "lightpush", "unsupported_pubsub_topic"] == 3
+
+    rest.run(work())
+
+
+def test_the_search_for_nodes_has_its_numbers(rest):
+    async def work():
+        foreign = NodeRecord.sign(
+            IdentityKey.generate(KeyType.SECP256K1),
+            sequence=1,
+            addresses=[Multiaddr.parse("/ip4/127.0.0.1/tcp/1")],
+            relay_shards=RelayShards(cluster_id=17, shards=frozenset({0})),
+        )
+        nobody = f"/ip4/127.0.0.1/tcp/1/p2p/{foreign.peer_id}"
+        network = Network(source="this test", cluster=16, shards=1, peers=(nobody,), records=(str(foreign),))
+        async with rest.serving(network=network) as (node, server):
+            await until(lambda: node.finder.statistics().failures)
+            numbers = await samples(rest, server)
+            assert numbers["fairway_discovery_known",] == 1
+            assert numbers["fairway_discovery_connected",] == 0
+            assert numbers["fairway_discovery_failing",] == 1
+            assert numbers["fairway_discovery_dials_total",] >= 1
+            assert numbers["fairway_discovery_failures_total",] >= 1
+            assert numbers["fairway_discovery_records",] == 0
+            assert numbers["fairway_discovery_refused_total", "other network"] == 1
+            assert numbers["fairway_healthy",] == 0
+
+    rest.run(work())
+
+
+def test_the_end_of_the_certificate_is_a_number(rest, tmp_path):
+    issued = Authority(tmp_path).issue(ends=DAY)
+
+    async def work():
+        async with rest.serving(tls_cert=issued.certificate, tls_key=issued.key) as (node, server):
+            numbers = await samples(rest, server)
+            ends_s = numbers["fairway_tls_certificate_end_timestamp_seconds",]
+            assert ends_s == node.certificate.expires_s
+            assert 0 < ends_s - time.time() < 86_400
 
     rest.run(work())
