@@ -24,10 +24,16 @@ import typer
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from certificates import Authority
 from fairway.cli import node as node_command
 from fairway.rln.membership_file import MembershipFile
 from fairway.service.proof_gate import ProofGate
 from fairway.service.rest import RestOptions
+from fairway.waku.discovery.network import Network
+from fairway.waku.discovery.node_record import Capability, NodeRecord
+from fairway.waku.libp2p.keys import IdentityKey
+from fairway.waku.libp2p.public_keys import KeyType
+from fairway.wire.relay_shards import RelayShards
 from nodes_in_threads import NodeInThread
 
 ROOT = Path(__file__).parents[2]
@@ -51,8 +57,21 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The labels of each sample that a node has after some use; without fairway-rln it has none of RLN."""
     if find_spec("fairway_rln") is None:
         pytest.skip("fairway-rln is not installed: make rln")
-    group = MembershipFile.create(tmp_path_factory.mktemp("rln") / "group.json")
-    with NodeInThread(gate=lambda: ProofGate(group)) as served:
+    folder = tmp_path_factory.mktemp("node")
+    group = MembershipFile.create(folder / "group.json")
+    issued = Authority(folder).issue("localhost")
+    peer = "/ip4/127.0.0.1/tcp/9/p2p/16Uiu2HAmPLe7Mzm8TsYUubgCAW1aJoeFScxrLj8ppHFivPo97bUZ"
+    elsewhere = NodeRecord.sign(
+        IdentityKey.generate(KeyType.SECP256K1),
+        sequence=1,
+        addresses=[],
+        relay_shards=RelayShards(cluster_id=17, shards=frozenset({0})),
+        capabilities=Capability.RELAY,
+    )
+    joined = Network(source="this test", cluster=16, shards=1, peers=(peer,), records=(str(elsewhere),))
+    with NodeInThread(
+        gate=lambda: ProofGate(group), network=joined, tls_cert=issued.certificate, tls_key=issued.key
+    ) as served:
         big = {"message": {"payload": "AAAA" * 100_000, "contentTopic": "/a/1/b/c"}}
         refused = urllib.request.Request(
             f"{served.server.url}/lightpush/v3/message",

@@ -13,7 +13,7 @@ from fairway.service.archives import MemoryArchive
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer
-from fairway.service.rest.statistics import MAX_AGENTS, MAX_TOPICS
+from fairway.service.rest.statistics import MAX_AGENTS, MAX_TOPICS, Statistics, StatisticsEvents
 from fairway.waku.libp2p.host import Host
 from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
@@ -158,7 +158,37 @@ def test_a_node_without_an_archive_has_no_figures_of_it_and_one_that_fails_says_
     rest.run(work())
 
 
-def test_readers_share_the_work_and_one_that_reads_nothing_keeps_nothing_waiting(rest, monkeypatch):
+def test_a_reader_that_reads_slowly_gets_the_newest_figures_and_nothing_waits_for_it(rest):
+    async def work():
+        async with rest.serving() as (node, server):
+            reads, sent, connected = asyncio.Event(), [], asyncio.Event()
+
+            async def send(message):
+                if (body := message.get("body", b"")).startswith(b"event: statistics"):
+                    sent.append(json.loads(body.split(b"data: ")[1]))
+                    await reads.wait()
+
+            statistics = Statistics(server.context)
+            stream = asyncio.ensure_future(
+                StatisticsEvents(server.context, statistics)({"type": "http"}, connected.wait, send)
+            )
+            await until(lambda: sent)
+            await node.send(told(rest, 1))
+            async with reading(server) as following:
+                for _ in range(5):
+                    await following()
+            assert len(sent) == 1
+            reads.set()
+            await until(lambda: len(sent) > 1)
+            assert [figures["traffic"]["messages"] for figures in sent[:2]] == [0, 1]
+            stream.cancel()
+            await asyncio.gather(stream, return_exceptions=True)
+            assert server.context.event_streams == 0
+
+    rest.run(work())
+
+
+def test_readers_share_the_work(rest, monkeypatch):
     asked = []
 
     class Counting(MemoryArchive):

@@ -274,7 +274,7 @@ def _for_people(said: dict[str, Any]) -> str:
         *(f"  WebSocket  {address}" for address in said["multiaddrs"] if address not in tcp),
         *(["  RLN        messages need a proof of membership"] if said["rln"] else []),
         *([f"  listening  {', '.join(elsewhere)}"] if elsewhere else []),
-        *([f"  REST       {said['rest']} (/docs is a page about it)"] if said["rest"] else []),
+        *([f"  REST       {said['rest']} (the node in a browser; its API: /docs)"] if said["rest"] else []),
         *(f"in other terminals: export FAIRWAY_NODE={address}/p2p/{said['peer_id']}" for address in here),
         f"its key, and so its peer id, is kept in {said['key']}" if said["key"] else "its peer id ends with it",
         "Ctrl-C ends it",

@@ -256,7 +256,8 @@ def command(
 
     Runs until Ctrl-C or SIGTERM. Programs connect to one of the addresses that it prints:
     fairway.connect("/ip4/127.0.0.1/tcp/60000/p2p/16Uiu2..."), or js-waku to the
-    one with /ws in it. The REST API has a page about itself at /docs.
+    one with /ws in it. In a browser the address of the REST API shows the node
+    at work, and /docs is a page about the API.
 
     A node for the programs of this machine, at the same place after every start:
 
