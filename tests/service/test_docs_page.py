@@ -79,6 +79,7 @@ def test_a_call_is_sent_and_its_answer_shown_and_curl_does_the_same(browser, ser
             assert json.loads(again) == []  # the form has fetched them
 
 
+@pytest.mark.full
 def test_parameters_get_into_the_address_and_an_error_is_shown_as_one(browser, served):
     with visited(browser, f"{served.server.url}/docs", may_complain=True) as page:
         form = call(page, "store_messages")
@@ -91,6 +92,7 @@ def test_parameters_get_into_the_address_and_an_error_is_shown_as_one(browser, s
         assert "non-hexadecimal" in answer(form, "400").inner_text()
 
 
+@pytest.mark.full
 def test_big_numbers_keep_their_digits(browser, served):
     stamp = "1760000000123456789"
     with visited(browser, f"{served.server.url}/docs") as page:
@@ -133,6 +135,7 @@ def test_a_token_is_sent_and_kept_nowhere_else(browser, served):
         assert page.get_by_label("Bearer token").input_value() == ""
 
 
+@pytest.mark.full
 def test_a_link_to_a_call_opens_it(browser, served):
     with visited(browser, f"{served.server.url}/docs#lightpush_push") as page:
         assert page.locator("#lightpush_push form").is_visible()

@@ -95,6 +95,7 @@ def test_the_figures_are_those_of_the_node(browser, busy):
         assert first.nth(1).inner_text() == SHARD
         assert int(first.nth(4).inner_text().replace(",", "")) >= 200
         assert page.get_by_role("img", name="Messages a second").count() == 1
+        assert first.locator("svg").count() == 2  # of messages and of bytes
         assert page.locator("#shards tbody td").nth(3).inner_text() == count
         assert page.locator("#agents tbody td").all_inner_texts() == [AGENT, "1"]
 
@@ -231,6 +232,7 @@ def test_a_paused_page_stands_still_and_goes_on(browser):
         page.get_by_text("1 since the start").wait_for()
 
 
+@pytest.mark.full
 def test_everything_can_be_reached_with_the_keyboard(browser, busy):
     with visited(browser, busy.server.url) as page:
         live(page)
@@ -264,6 +266,7 @@ def test_new_figures_leave_the_focus_where_it_is(browser, busy):
         assert kept.evaluate("each => each.isConnected")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
 def test_a_screen_reader_finds_names_for_everything_and_is_not_talked_to_without_end(browser, busy, screen):
     with visited(browser, busy.server.url, screen) as page:
@@ -286,6 +289,7 @@ def test_a_screen_reader_finds_names_for_everything_and_is_not_talked_to_without
         assert spoken == ["state", "peers-note"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
 def test_words_stand_out_from_their_ground(browser, busy, is_dark):
     with visited(browser, busy.server.url, is_dark=is_dark) as page:
