@@ -59,6 +59,7 @@ _WRONG_JARS: Final = (
     "NoSuchMethodError",
     "IncompatibleClassChangeError",
     "AbstractMethodError",
+    "NoClassDefFoundError",
 )
 _PARQUET: Final = "parquet"
 _COPY: Final = "copy"

@@ -93,7 +93,10 @@ class RunSource:
             try:
                 states += [list(_state_of(file, path)) for file in self._files_of(path)]
             except OSError as error:
-                raise ConfigurationError(f"the source {path} cannot be read: {error.strerror}") from error
+                raise ConfigurationError(
+                    f"the source {path} cannot be read: {error.strerror}; give an archive that is there, and that you "
+                    "may read"
+                ) from error
         return states
 
     def size_bytes(self) -> int:

@@ -271,8 +271,10 @@ class ParquetScan(MessageScan):
         return dataset
 
     def _unreadable(self, error: Exception) -> ConfigurationError:
-        # Arrow says the path twice; what is wrong stands behind it.
-        detail = str(error).rpartition("': ")[2]
+        if isinstance(error, FileNotFoundError):
+            detail = "there is no such file or folder; give that of a table of Waku messages"
+        else:  # Arrow says the path twice; what is wrong stands behind it.
+            detail = str(error).rpartition("': ")[2]
         return ConfigurationError(f"{self.place}: cannot be read as Parquet: {detail}")
 
     def _times(self, schema: pa.Schema) -> ds.Expression | None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from hashlib import sha256
 
+from fairway.errors import NodeUnavailableError
 from fairway.storage.archive import (
     DEFAULT_PAGE_BYTES,
     DEFAULT_PAGE_ROWS,
@@ -115,17 +116,19 @@ class StoreNodeArchive(ReadableArchive):
     ) -> Iterator[StoreAnswer]:
         start_ns = part.after.timestamp_ns + (part.after.message_hash == LARGEST_HASH)
         if start_ns > part.through.timestamp_ns:
-            return iter(())
-        return self._client.pages(
-            StoreQuery(
-                pubsub_topic=pubsub_topic,
-                content_topics=content_topics,
-                start_ns=start_ns,
-                end_ns=part.through.timestamp_ns + 1,
-                newest_first=newest_first,
-                page_size=MAX_PAGE_SIZE,
-            )
+            return
+        query = StoreQuery(
+            pubsub_topic=pubsub_topic,
+            content_topics=content_topics,
+            start_ns=start_ns,
+            end_ns=part.through.timestamp_ns + 1,
+            newest_first=newest_first,
+            page_size=MAX_PAGE_SIZE,
         )
+        try:
+            yield from self._client.pages(query)
+        except NodeUnavailableError as error:
+            raise NodeUnavailableError(f"{error}; see that the node runs, and that its REST API is there") from error
 
     @staticmethod
     def _messages(answer: StoreAnswer, part: ArchiveSlice) -> list[ArchivedMessage]:
