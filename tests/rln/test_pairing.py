@@ -7,6 +7,7 @@ tells that y is the greater of the two roots, and bit 6 the point at infinity.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,10 @@ from fairway.rln.proof import SignalProof
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("compiled")]
 
+_DEPTH = sys.getrecursionlimit()
 curve = pytest.importorskip("py_ecc.optimized_bn128", reason="py_ecc is not installed: make setup")
+# It lets the whole process call so deep that the stack overflows: other tests see to it that deep JSON is refused.
+sys.setrecursionlimit(_DEPTH)
 
 KEY = json.loads((Path(__file__).parents[1] / "vectors" / "rln" / "verifying_key.json").read_text())
 P = curve.field_modulus
