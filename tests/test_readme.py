@@ -157,7 +157,7 @@ def test_every_option_of_a_command_in_the_documentation_is_there(monkeypatch):
     shown = [words for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")) for words in commands_of(page)]
     assert len(shown) >= 20
     for words in shown:
-        depth = 3 if words[1] == "pipeline" else 2
+        depth = 3 if words[1] in {"pipeline", "rln"} else 2
         assert {word for word in words if word.startswith("--")} <= options(*words[1:depth]), " ".join(words)
 
 
