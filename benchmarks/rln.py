@@ -2,8 +2,12 @@
 
 ``python -m benchmarks.rln`` needs fairway-rln (``make rln``). The crate's own time is that of the calls into it, with
 its partial proof made before; ours is what a channel waits for: the group is looked at, the message id is on the disk,
-and the proof is encoded. Both take turns in one run. For the flood, a node (``fairway node --rln``), the flooding
-clients and an honest one are processes of their own.
+and the proof is encoded. Both take turns in one run. Seconds of CPU say what a core does where other programs run
+beside, too.
+
+There are two floods. In the first, proofs come straight to the gate of a node, as many as asked for. In the second, a
+node (``fairway node --rln``), the flooding clients and an honest one are processes of their own; a client waits for
+answers, so that how many proofs come depends on the machine.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -30,6 +35,7 @@ from fairway.rln.membership_file import MembershipFile
 from fairway.rln.native import circuit
 from fairway.rln.proof import SignalProof
 from fairway.rln.proving import CircuitVerifier, RlnMember
+from fairway.service.proof_gate import ProofGate
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.node import RoutedMessage
@@ -47,8 +53,8 @@ _SHARD = "/waku/2/rs/16/0"
 _TOPIC = "/fairway-bench/1/rln/proto"
 _MEMBERS = 20
 _LIMIT = 60_000
-_FLOODING_CLIENTS = 8
-_UNDER_WAY = 32
+_FLOODING_CLIENTS = 40
+_UNDER_WAY = 30
 """Requests that a flooding client has under way at once."""
 _HONEST_PER_S = 5
 _PATIENCE_S = 60.0
@@ -97,23 +103,26 @@ class _Bench:
             crate.append(_seconds(lambda: native.finish(partial, witness)))  # noqa: B023
         return ours, crate
 
-    def verify(self, count: int) -> list[float]:
-        """Return the seconds of verifications, each with the hash of its signal."""
+    def verify(self, count: int) -> tuple[float, float]:
+        """Return the seconds and the seconds of CPU of a verification, with the hash of its signal."""
         now_ms = time.time_ns() // 1_000_000
         signal = b"x" * 500
         proof = SignalProof.decode(self.membership.generate_proof(signal, now_ms))
         verifier = CircuitVerifier(self.members.network)
         if not verifier.verify(proof, signal):
             raise SystemExit("a proof of ours does not hold")
-        return [_seconds(lambda: verifier.verify(proof, signal)) for _ in range(count)]
+        cpu_s = time.process_time()
+        taken = [_seconds(lambda: verifier.verify(proof, signal)) for _ in range(count)]
+        return statistics.median(taken), (time.process_time() - cpu_s) / count
 
-    def first_proofs(self, count: int) -> list[float]:
-        """Return the seconds from the first import of a new process to its first proof, and of its start with that."""
+    def first_proofs(self, count: int) -> tuple[list[float], float]:
+        """Return the seconds from the first import of a new process to its first proof, and the CPU-seconds of one."""
         taken = []
+        before_s = _cpu_of_children_s()
         for _ in range(count):
             ran = subprocess.run([sys.executable, "-c", _FIRST, self.group], capture_output=True, text=True, check=True)
             taken.append(float(ran.stdout))
-        return taken
+        return taken, (_cpu_of_children_s() - before_s) / count
 
     def _witness(self, member: RlnMember, message_id: int, signal: bytes, epoch: int) -> bytes:
         return b"".join(
@@ -127,6 +136,11 @@ class _Bench:
                 member.path.bits,
             )
         )
+
+
+def _cpu_of_children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -172,23 +186,17 @@ async def _push(host: Host, peer: Multiaddr, encoded: bytes) -> int:
 
 async def _flood(address: str, template: bytes, per_s: float, for_s: float) -> None:
     """Push forged messages; print how many got which status code."""
-    message = decode_waku_message(template)
-    proof = SignalProof.decode(message.rate_limit_proof or b"")
+    honest = RoutedMessage.of(_SHARD, decode_waku_message(template))
     codes: Counter[int] = Counter()
     began_s = time.perf_counter()
     numbers = iter(range(1, 1 << 40))
-
-    def forged() -> bytes:
-        nullifier = next(numbers).to_bytes(ELEMENT_BYTES, "little")
-        changed = dataclasses.replace(proof, nullifier=nullifier).encode()
-        return RoutedMessage.of(_SHARD, dataclasses.replace(message, rate_limit_proof=changed)).encoded
 
     async def work(host: Host, peer: Multiaddr) -> None:
         while (passed_s := time.perf_counter() - began_s) < for_s:
             if sum(codes.values()) >= passed_s * per_s:
                 await asyncio.sleep(0.005)
                 continue
-            codes[await _push(host, peer, forged())] += 1
+            codes[await _push(host, peer, _forged(honest, next(numbers)).encoded)] += 1
 
     async def client() -> None:
         peer = Multiaddr.parse(address)
@@ -225,6 +233,58 @@ def _proven(bench: _Bench, count: int) -> list[RoutedMessage]:
     return asyncio.run(work())
 
 
+def _forged(template: RoutedMessage, number: int) -> RoutedMessage:
+    """Return a message of which all is right that can be seen without mathematics."""
+    proof = SignalProof.decode(template.message.rate_limit_proof or b"")
+    changed = dataclasses.replace(proof, nullifier=number.to_bytes(ELEMENT_BYTES, "little")).encode()
+    return RoutedMessage.of(_SHARD, dataclasses.replace(template.message, rate_limit_proof=changed))
+
+
+async def _flood_gate(
+    bench: _Bench, honest: list[RoutedMessage], forged: list[RoutedMessage], per_s: float
+) -> tuple[list[float], Counter[str]]:
+    """Let forged messages come to a gate at a rate; return what honest ones took, and what became of the others."""
+    gate = ProofGate(MembershipFile(bench.group))
+    gate.start()
+    taken: list[float] = []
+
+    async def one_honest(message: RoutedMessage, number: int) -> None:
+        await asyncio.sleep(number / _HONEST_PER_S)
+        began_s = time.perf_counter()
+        if (refusal := await gate.judge("honest", message)) is not None:
+            raise SystemExit(f"an honest message was refused: {refusal.detail}")
+        taken.append(time.perf_counter() - began_s)
+
+    began_s = time.perf_counter()
+    async with asyncio.TaskGroup() as tasks:
+        for number, message in enumerate(honest):
+            tasks.create_task(one_honest(message, number))
+        for number, message in enumerate(forged):
+            if number % 10 == 0:
+                await asyncio.sleep(max(0, began_s + number / per_s - time.perf_counter()))
+            tasks.create_task(gate.judge(f"flood {number % _FLOODING_CLIENTS}", message))
+    counted = gate.statistics()
+    await gate.close()
+    return taken, Counter({fault.value: count for fault, count in counted.refused.items() if count})
+
+
+def _measure_gate(bench: _Bench, per_s: float, for_s: float) -> None:
+    messages = _proven(bench, round(for_s * _HONEST_PER_S) + 1)
+    template = messages.pop()
+    forged = [_forged(template, number) for number in range(1, round(per_s * for_s) + 1)]
+    taken, refused = asyncio.run(_flood_gate(bench, messages, forged, per_s))
+    print(f"gate: {per_s:.0f} forged proofs a second, refused {dict(refused)}")
+    _print_honest("amid it", taken)
+
+
+def _print_honest(what: str, taken: list[float]) -> None:
+    ordered = sorted(taken)
+    print(
+        f"  honest messages {what}: all {len(taken)} taken, p50 {1_000 * statistics.median(taken):.0f} ms, "
+        f"p95 {1_000 * ordered[int(0.95 * (len(ordered) - 1))]:.0f} ms"
+    )
+
+
 def _measure_flood(bench: _Bench, folder: Path, per_s: float, for_s: float) -> None:
     count = round(for_s * _HONEST_PER_S)
     messages = _proven(bench, 2 * count + 1)
@@ -239,13 +299,9 @@ def _measure_flood(bench: _Bench, folder: Path, per_s: float, for_s: float) -> N
         amid = asyncio.run(_honest(address, messages[count:]))
         told, _ = flooding.communicate(timeout=_PATIENCE_S)
     flood = json.loads(told)
-    print(f"flood: {flood['per_s']:.0f} forged proofs a second, answered {flood['codes']}")
-    for what, taken in (("without it", calm), ("amid it", amid)):
-        ordered = sorted(taken)
-        print(
-            f"  honest pushes {what}: all {len(taken)} taken, p50 {1_000 * statistics.median(taken):.0f} ms, "
-            f"p95 {1_000 * ordered[int(0.95 * (len(ordered) - 1))]:.0f} ms"
-        )
+    print(f"node: {flood['per_s']:.0f} forged proofs a second, answered {flood['codes']}")
+    _print_honest("without it", calm)
+    _print_honest("amid it", amid)
 
 
 def main() -> None:
@@ -271,13 +327,11 @@ def main() -> None:
             f"proof p50: {1_000 * statistics.median(ours):.1f} ms, the crate alone "
             f"{1_000 * statistics.median(crate):.1f} ms in the same run: {ratio:.2f} x"
         )
-        taken = bench.verify(asked.verifications)
-        print(
-            f"verification p50: {1_000 * statistics.median(taken):.2f} ms, "
-            f"{len(taken) / sum(taken):.0f} a second a core"
-        )
-        first = bench.first_proofs(5)
-        print(f"first proof after start: {statistics.median(first):.2f} s (of {len(first)}, most {max(first):.2f} s)")
+        taken_s, cpu_s = bench.verify(asked.verifications)
+        print(f"verification p50: {1_000 * taken_s:.2f} ms, {1 / cpu_s:.0f} a second of CPU")
+        first, cpu_s = bench.first_proofs(5)
+        print(f"first proof after start: {statistics.median(first):.2f} s, {cpu_s:.2f} s of CPU, of {len(first)}")
+        _measure_gate(bench, asked.flood_per_s, asked.flood_for_s)
         _measure_flood(bench, folder, asked.flood_per_s, asked.flood_for_s)
         bench.membership.close()
 
