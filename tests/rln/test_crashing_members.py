@@ -23,7 +23,7 @@ import pytest
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import RlnError, RlnErrorKind
 from fairway.options import ReliableChannelOptions, SdsConfig
-from fairway.protocol.ratelimit import rln_signal
+from fairway.protocol.ratelimit import RlnProofProvider, rln_signal
 from fairway.rln.epochs import RlnNetwork
 from fairway.rln.field import FIELD_ORDER, ZERO, element, hash_to_field, number_of
 from fairway.rln.identity import Identity
@@ -172,7 +172,8 @@ class Person:
         life = self.lives
         self.process = Process(self.name, Machine(asyncio.get_running_loop()))
         prover = FragileProver()
-        self.membership = rln = RlnMembership(identity_of(self.name), StubGroup(), MessageIds(self.ids), prover)
+        self.membership = RlnMembership(identity_of(self.name), StubGroup(), MessageIds(self.ids), prover)
+        rln: RlnProofProvider = self.membership
         if world.crashes_left > 0:
             point = dice.choice(list(Point))
             rln = Fragile(self.membership, prover, lambda: world.soon(0, self.kill, life, point), point, dice)

@@ -11,18 +11,17 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from socket import gaierror
 from typing import Any, Final
 
+from fairway.apps.node_rln import NodeRln
 from fairway.errors import ConfigurationError, StoreLockedError
-from fairway.rln.membership_file import MembershipFile
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.service.proof_gate import ProofGate
 from fairway.service.rest import RestOptions, RestServer
 from fairway.storage.store_lock import StoreLock
 from fairway.visible import visible
@@ -59,8 +58,8 @@ class NodeSettings:
     """File with the node's key, made if it is not there."""
     state: Path | None = None
     """Folder for that file if none is named; without either there is a new key each time."""
-    rln: Path | None = None
-    """File with the group whose members may send; None: no proofs are asked for."""
+    rln: NodeRln | None = None
+    """The group whose members may send; None: no proofs are asked for."""
     until_stdin_closes: bool = False
     as_json: bool = False
 
@@ -91,9 +90,18 @@ async def serve(
                 key = _key_in(kept)
             except _NoStateError as error:
                 warn(f"the node has a new key, and with it a new peer id: {error}")
-        gate = _gate_of(settings, warn)
+        gate, rln = None, None
+        network = settings.options.network
+        if settings.rln is not None:
+            files = exits.enter_context(ExitStack())
+            rln = settings.rln.membership(network, files)
+            gate = settings.rln.gate(network, files)
+        elif network is not None and network.rln is not None:
+            warn("this network asks for RLN proofs, and this node verifies none of what it relays: give it --rln")
         with _listening(""):
-            node = await exits.enter_async_context(await ServiceNode.start(settings.options, key=key, gate=gate))
+            node = await exits.enter_async_context(
+                await ServiceNode.start(settings.options, key=key, gate=gate, rln=rln)
+            )
         rest = None
         if settings.rest is not None:
             with _listening(f"REST API at {settings.rest.host}:{settings.rest.port}: "):
@@ -171,23 +179,6 @@ def parse_size(text: str | None) -> int | None:
 def request_rate(per_second: float) -> RequestRate | None:
     """Return what each peer may ask, twice as much at once; None for 0."""
     return RequestRate(per_second=per_second, burst=max(1, round(2 * per_second))) if per_second else None
-
-
-def _gate_of(settings: NodeSettings, warn: Callable[[str], None]) -> ProofGate | None:
-    """Return what judges proofs. Raises `ConfigurationError` for a group whose epochs are not those of the network."""
-    joined = settings.options.network
-    asked = None if joined is None else joined.rln
-    if settings.rln is None:
-        if asked is not None:
-            warn("this network asks for RLN proofs, and this node verifies none of what it relays: give it --rln")
-        return None
-    group = MembershipFile(settings.rln)
-    if asked is not None and asked.epoch_s * 1_000 != group.network.epoch_ms:
-        raise ConfigurationError(
-            f"the network has epochs of {asked.epoch_s} s, the group in {settings.rln} has epochs of "
-            f"{group.network.epoch_ms} ms: give the network's own group"
-        )
-    return ProofGate(group)
 
 
 def _allow_files(count: int, warn: Callable[[str], None]) -> None:

@@ -10,8 +10,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from fairway.apps.node_rln import RPC_VARIABLE, NodeRln
 from fairway.apps.service_node import NodeSettings, parse_duration, parse_size, request_rate, serve
 from fairway.cli._config_file import config_text, read_config
+from fairway.cli._password import PASSWORD_VARIABLE, password_of
 from fairway.errors import ConfigurationError
 from fairway.service.archives import Retention
 from fairway.service.options import (
@@ -212,12 +214,35 @@ def command(
         ),
     ] = None,
     rln: Annotated[
+        str | None,
+        typer.Option(
+            **_RLN,
+            metavar="FILE|contract",
+            help="Group whose members may send: relay and serve only messages with a proof of membership. 'contract' "
+            f"is that of --network, read through the node of its chain at ${RPC_VARIABLE}.",
+            show_default="no proofs are asked for",
+        ),
+    ] = None,
+    rln_slash_log: Annotated[
+        Path | None,
+        typer.Option(
+            **_RLN, metavar="FILE", help="Append the secrets that members give away who send more than they may."
+        ),
+    ] = None,
+    rln_keystore: Annotated[
         Path | None,
         typer.Option(
             **_RLN,
             metavar="FILE",
-            help="Group whose members may send: relay and serve only messages with a proof of membership.",
-            show_default="no proofs are asked for",
+            help="Keystore with a membership of the node's own, for what is published by its REST API (/relay).",
+        ),
+    ] = None,
+    rln_password_file: Annotated[
+        Path | None,
+        typer.Option(
+            **_RLN,
+            metavar="FILE",
+            help=f"File whose first line is the password; without it ${PASSWORD_VARIABLE} is taken, or you are asked.",
         ),
     ] = None,
     requests_per_second: Annotated[
@@ -319,11 +344,22 @@ def command(
         rest=None if no_rest else rest,
         key=key,
         state=kept,
-        rln=rln,
+        rln=_rln_of(rln, rln_slash_log, rln_keystore, rln_password_file),
         until_stdin_closes=until_stdin_closes,
         as_json=as_json,
     )
     asyncio.run(serve(settings, typer.echo, partial(typer.echo, err=True)))
+
+
+def _rln_of(
+    group: str | None, slash_log: Path | None, keystore: Path | None, password_file: Path | None
+) -> NodeRln | None:
+    if group is None:
+        if slash_log or keystore or password_file:
+            raise ConfigurationError("the options --rln-... need --rln, the group whose members may send")
+        return None
+    password = "" if keystore is None else password_of(password_file)
+    return NodeRln(group=group, slash_log=slash_log, keystore=keystore, password=password)
 
 
 def _shards_of(cluster: int, served: Sequence[int]) -> int:

@@ -16,7 +16,9 @@ from fairway.errors import ConfigurationError, RlnError
 from fairway.rln.epochs import NETWORK_EPOCH_MS, NETWORK_IDENTIFIER
 from fairway.rln.identity import Identity
 from fairway.rln.keystore import Keystore, KeystoreMembership
+from fairway.rln.membership import ids_beside
 from fairway.rln.membership_file import MembershipFile
+from fairway.rln.message_ids import MessageIds
 from fairway.visible import visible
 
 _SHOWN_MEMBERS: Final = 20
@@ -79,13 +81,19 @@ def create(
         raise ConfigurationError(f"{keystore} exists: give another path, or --add to put one more identity into it")
     password = password_of(password_file, is_new=not keystore.exists())
     membership = KeystoreMembership(identity=Identity.create())
-    kept = Keystore(keystore) if keystore.exists() else Keystore.create(keystore)
+    is_new = not keystore.exists()
+    kept = Keystore.create(keystore) if is_new else Keystore(keystore)
     name = kept.add(membership, password)
+    ids = ids_beside(keystore)
+    if is_new and not ids.exists():
+        MessageIds.create(ids, first_epoch=0).close()  # nothing was ever sent with it
     commitment = membership.identity.commitment.hex()
     if machine:
-        typer.echo(json.dumps({"keystore": str(keystore), "commitment": commitment, "membership_hash": name}))
+        told = {"keystore": str(keystore), "ids": str(ids), "commitment": commitment, "membership_hash": name}
+        typer.echo(json.dumps(told))
         return
     typer.echo(f"identity {commitment} is in {visible(str(keystore))}")
+    typer.echo(f"what it sends is counted in {visible(str(ids))}: use no copy of that, or the identity is given away")
     typer.echo(f"next: fairway rln register GROUP --commitment {commitment} --limit {_DEFAULT_LIMIT}")
 
 

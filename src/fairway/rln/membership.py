@@ -2,12 +2,12 @@
 
 ::
 
-    membership = RlnMembership.open(identity, "group.json", ids="alice.ids")
+    membership = RlnMembership.load("alice.keystore", password, "group.json")
     node = await fairway.connect(address, rln=membership)
 
 It is an identity, the group that it is a member of, and the file that counts its message ids. All channels of a node
-share it, and so can several nodes and processes, each with a `RlnMembership` of its own for the same file of message
-ids. Two files for one identity would give the identity away: they would count from the same number.
+share it, and so can several nodes and processes of one machine, each with a `RlnMembership` of its own for the same
+file of message ids. Two files for one identity would give the identity away: they would count from the same number.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fairway.protocol.ratelimit import EpochQuota
 from fairway.rln.epochs import RlnNetwork
 from fairway.rln.group import RlnGroup
 from fairway.rln.identity import Identity
+from fairway.rln.keystore import Keystore
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.proving import CircuitProver, Prover
@@ -32,6 +33,12 @@ from fairway.units import NS_PER_MS
 
 _REFRESH_S: Final = 10.0
 """Longest time for which a proof is made with what is known of the group; validators know its last roots."""
+
+
+def ids_beside(keystore: str | os.PathLike[str]) -> Path:
+    """Return the path of the file that counts the message ids of the identities in a keystore."""
+    path = Path(keystore)
+    return path.with_name(f"{path.name}.ids")
 
 
 class RlnMembership:
@@ -85,6 +92,23 @@ class RlnMembership:
             next_epoch = group.network.epoch(time_ns() // NS_PER_MS) + 1
             kept = MessageIds.create(ids, first_epoch=0 if never_used else next_epoch)
         return cls(identity, group, kept, prover)
+
+    @classmethod
+    def load(
+        cls,
+        keystore: str | os.PathLike[str],
+        password: str,
+        group: RlnGroup | str | os.PathLike[str],
+        *,
+        membership_hash: str | None = None,
+    ) -> Self:
+        """Return the membership of an identity in a keystore; its message ids are counted beside that (`ids_beside`).
+
+        If that file is lost, nothing is sent before the next epoch. ``membership_hash`` names one of several
+        memberships that the password opens. Raises as `open` does, and `WrongPasswordError`.
+        """
+        identity = Keystore(keystore).membership(password, membership_hash).identity
+        return cls.open(identity, group, ids_beside(keystore))
 
     def __repr__(self) -> str:
         """Show the member's name in the group, and no secret."""

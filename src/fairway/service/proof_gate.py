@@ -202,12 +202,12 @@ class ProofGate:
 
     async def _keep_fresh(self) -> None:
         while True:
-            await asyncio.sleep(_REFRESH_S)
             await self._refresh()
             oldest = self._group.network.epoch(_now_ms()) - self._group.network.max_epoch_gap
             self._log.keep_from(oldest)
             for epoch in [epoch for epoch in self._bytes_of if epoch < oldest]:
                 del self._bytes_of[epoch]
+            await asyncio.sleep(_REFRESH_S)
 
     async def _refresh_soon(self) -> None:
         """Look at the group now; if that was done a moment ago, do nothing, and if it is being done, wait for it."""

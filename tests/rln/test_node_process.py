@@ -1,0 +1,143 @@
+"""``fairway node --rln`` as an operator runs it: its own membership, the file of double signals, and wrong options."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import stat
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+from typer.testing import CliRunner
+
+from fairway.cli import app
+from fairway.errors import ConfigurationError, WrongPasswordError
+from fairway.rln.keystore import Keystore, KeystoreMembership
+from fairway.rln.membership import ids_beside
+from fairway.rln.message_ids import MessageIds
+from fairway.rln.proof import SignalProof
+from fairway.waku.proving import with_proof
+from fairway.waku.rest.shapes import PushRequest, json_of, relay_shape
+from patience import PATIENCE_S, until
+
+PASSWORD = "correct horse"
+
+
+@pytest.fixture
+def keystore(harbour):
+    """A keystore with the identity 2, as ``fairway rln create`` makes it."""
+    path = harbour.folder / "node.keystore"
+    Keystore.create(path).add(KeystoreMembership(identity=harbour.identities[2]), PASSWORD)
+    MessageIds.create(ids_beside(path), first_epoch=0).close()
+    return path
+
+
+@contextmanager
+def serving(harbour, *options):
+    """A node process; yields what it says first."""
+    command = [sys.executable, "-m", "fairway", "node", "--json", "--until-stdin-closes"]
+    command += [
+        "--cluster",
+        "16",
+        "--shards",
+        "1",
+        "--state",
+        str(harbour.folder / "state"),
+        "--rln",
+        str(harbour.group),
+    ]
+    process = subprocess.Popen(
+        [*command, *map(str, options)],
+        env={**os.environ, "FAIRWAY_RLN_PASSWORD": PASSWORD},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield json.loads(process.stdout.readline())
+    finally:
+        process.communicate(timeout=PATIENCE_S)
+
+
+def ask(url, body=None):
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        return answer.read().decode()
+
+
+def pushed(routed):
+    return json_of(PushRequest(message=relay_shape(routed.message), pubsub_topic=routed.pubsub_topic))
+
+
+def test_a_node_with_a_membership_proves_what_its_rest_api_publishes(harbour, keystore):
+    bare = {"payload": base64.b64encode(b"hello").decode(), "contentTopic": harbour.topic}
+    relay = "/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F0"
+    with serving(harbour, "--rln-keystore", keystore) as told:
+        assert ask(f"{told['rest']}{relay}", json.dumps(bare).encode()) == "OK"
+        [kept] = json.loads(ask(f"{told['rest']}{relay}"))
+    proof = SignalProof.decode(base64.b64decode(kept["proof"]))
+    with MessageIds(ids_beside(keystore)) as ids:
+        assert ids.used(harbour.identities[2].commitment, proof.epoch) == 1
+
+
+def test_a_double_signal_is_a_line_in_the_slash_log(harbour):
+    log = harbour.folder / "slashed.jsonl"
+    doubles = [
+        asyncio.run(with_proof(harbour.membership(1, name), harbour.message(name.encode()))) for name in ("one", "two")
+    ]
+    with serving(harbour, "--rln-slash-log", log) as told:
+        ask(f"{told['rest']}/lightpush/v3/message", pushed(doubles[0]))
+        with pytest.raises(urllib.error.HTTPError, match="420"):
+            ask(f"{told['rest']}/lightpush/v3/message", pushed(doubles[1]))
+        asyncio.run(until(lambda: log.stat().st_size))
+    [line] = log.read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["identity_secret"] == harbour.identities[1].secret.hex()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        (["--rln-slash-log", "x"], ConfigurationError, "need --rln"),
+        (["--rln", "contract"], ConfigurationError, "needs --network"),
+        (["--rln", "contract", "--network", "twn"], ConfigurationError, "FAIRWAY_RLN_RPC"),
+        (["--rln", "{short}", "--network", "twn"], ConfigurationError, "epochs of 600000 ms"),
+        (["--rln", "{group}", "--rln-keystore", "{keystore}"], WrongPasswordError, "password"),
+    ],
+)
+def test_options_that_cannot_work_are_said_before_the_node_starts(harbour, keystore, options, error, says):
+    short = harbour.folder / "short.json"
+    CliRunner().invoke(app, ["rln", "group", str(short), "--create", "--epoch-ms", "60000"])
+    places = {"group": harbour.group, "keystore": keystore, "short": short}
+    words = [word.format(**places) for word in options]
+    result = CliRunner().invoke(
+        app, ["node", "--no-rest", *words], env={"FAIRWAY_RLN_PASSWORD": "wrong", "FAIRWAY_RLN_RPC": None}
+    )
+    assert isinstance(result.exception, error)
+    assert says in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "command", [["node", "--no-rest", "--rln", "group.json"], ["rln", "create", "alice.keystore"]], ids=["node", "rln"]
+)
+def test_without_the_compiled_package_a_command_says_what_to_install(tmp_path, command):
+    group = {"format": "fairway-rln-group", "version": 1, "identifier": "rln/x", "epoch_ms": 600_000, "members": []}
+    (tmp_path / "group.json").write_text(json.dumps(group), encoding="utf-8")
+    without = f"import sys; sys.modules['fairway_rln'] = None; sys.argv = ['fairway', *{command!r}]; "
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{without}from fairway.cli import main; main()"],
+        cwd=tmp_path,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "FAIRWAY_RLN_PASSWORD": PASSWORD},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert "RLN needs fairway_rln, which is not installed: pip install 'fairway[rln]'" in ran.stderr
+    assert "Traceback" not in ran.stderr
