@@ -39,10 +39,11 @@ RANKS = {
     "pipeline": 7,
     "conformance": 7,
     "testing": 8,
-    "apps": 8,
-    "simulation": 9,
-    "cli": 10,
-    "__main__": 11,
+    "files": 8,
+    "apps": 9,
+    "simulation": 10,
+    "cli": 11,
+    "__main__": 12,
 }
 # What may import the packages of which extras; everything else is the core. The longest prefix counts.
 EXTRAS_OF = {

@@ -31,6 +31,7 @@ from fairway.errors import (
     EncryptionError,
     ErasureCodeError,
     FairwayError,
+    FileChangedError,
     LocalError,
     MessageTooLargeError,
     MissingExtraError,
@@ -100,12 +101,29 @@ if TYPE_CHECKING:
         EphemeralReceipt,
         Progress,
         Receipt,
+        Wait,
     )
     from fairway.channel.reliable_channel import (
         ReliableChannel,
     )
     from fairway.channel.statistics import (
         ChannelStatistics,
+    )
+    from fairway.files.outcomes import (
+        FileArriving,
+        FileLimits,
+        FileOutcome,
+        FileReceived,
+        FileRefusalReason,
+        FileRefused,
+    )
+    from fairway.files.receiving import (
+        FileReceiver,
+    )
+    from fairway.files.sending import (
+        FileDelivery,
+        FileProgress,
+        send_file,
     )
     from fairway.options import (
         BloomPolicy,
@@ -196,6 +214,16 @@ __all__ = [
     "Event",
     "EventStream",
     "FairwayError",
+    "FileArriving",
+    "FileChangedError",
+    "FileDelivery",
+    "FileLimits",
+    "FileOutcome",
+    "FileProgress",
+    "FileReceived",
+    "FileReceiver",
+    "FileRefusalReason",
+    "FileRefused",
     "Gap",
     "HandlerFailed",
     "IdRule",
@@ -262,6 +290,7 @@ __all__ = [
     "StoreQueryError",
     "StoreVersionError",
     "SymmetricPayload",
+    "Wait",
     "WakuNode",
     "WrongPasswordError",
     "__version__",
@@ -270,15 +299,26 @@ __all__ = [
     "generate_key",
     "generate_private_key",
     "get_public_key",
+    "send_file",
 ]
 
 _LAZY: Final = {
     "fairway.channel.creation": ("create_reliable_channel",),
     "fairway.channel.inbox": ("MessageStream",),
     "fairway.channel.listeners": ("EventStream",),
-    "fairway.channel.receipt": ("Acknowledgement", "EphemeralReceipt", "Progress", "Receipt"),
+    "fairway.channel.receipt": ("Acknowledgement", "EphemeralReceipt", "Progress", "Receipt", "Wait"),
     "fairway.channel.reliable_channel": ("ReliableChannel",),
     "fairway.channel.statistics": ("ChannelStatistics",),
+    "fairway.files.outcomes": (
+        "FileArriving",
+        "FileLimits",
+        "FileOutcome",
+        "FileReceived",
+        "FileRefusalReason",
+        "FileRefused",
+    ),
+    "fairway.files.receiving": ("FileReceiver",),
+    "fairway.files.sending": ("FileDelivery", "FileProgress", "send_file"),
     "fairway.protocol.statistics": ("Gap",),
     "fairway.options": (
         "BloomPolicy",

@@ -9,6 +9,7 @@
     |   +-- EmptyPayloadError
     |   +-- MessageTooLargeError
     |   +-- ChannelClosedError
+    |   +-- FileChangedError        a file that is sent in parts changed meanwhile
     |   +-- EncryptionError         the encryption hook failed; the message is not sent
     +-- DeliveryFailedError         a send ended without the acknowledgements that it asked for
     +-- NetworkError                the Waku node did not do what the channel asked of it
@@ -78,6 +79,10 @@ class MessageTooLargeError(LocalError):
 
 class ChannelClosedError(LocalError):
     """The channel is closed or was never started."""
+
+
+class FileChangedError(LocalError):
+    """A file that is being sent is no longer what its first message announced; the parts that are left are not sent."""
 
 
 class EncryptionError(LocalError):

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from fairway.apps.sending import SendGoal, SendReport, Wait, Watching, send_message
+from fairway.apps.sending import SendGoal, SendReport, Watching, send_message
 from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, tail
 from fairway.apps.tracing import trace_message
-from fairway.channel.receipt import Progress
+from fairway.channel.receipt import Progress, Wait
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.events import Event, MessageDelivered, MessageReceived

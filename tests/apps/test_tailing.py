@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fairway.apps.sending import SendGoal, Wait, Watching, send_message
+from fairway.apps.sending import SendGoal, Watching, send_message
 from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, as_text, tail
+from fairway.channel.receipt import Wait
 from fairway.errors import ConfigurationError
 from fairway.events import Event, MessageReceived
 from fairway.waku.local.network import process_network

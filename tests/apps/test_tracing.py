@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fairway.apps.sending import SendGoal, SendReport, Wait, Watching, send_message
+from fairway.apps.sending import SendGoal, SendReport, Watching, send_message
 from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, tail
 from fairway.apps.tracing import describe, trace_message
+from fairway.channel.receipt import Wait
 from fairway.errors import ConfigurationError, StorageError
 from fairway.events import MessageDelivered, MessageReceived
 from fairway.storage.channel_store import SendOutcome

@@ -17,10 +17,11 @@ from fairway.apps import settings as settings_module
 from fairway.apps.chat import chat
 from fairway.apps.notes import Notes
 from fairway.apps.screen import Screen
-from fairway.apps.sending import SendGoal, Wait, Watching, send_message
+from fairway.apps.sending import SendGoal, Watching, send_message
 from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, tail
 from fairway.channel.creation import create_reliable_channel
+from fairway.channel.receipt import Wait
 from fairway.errors import NodeUnavailableError
 from fairway.events import (
     Event,

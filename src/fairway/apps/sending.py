@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from fairway.apps.settings import ChannelSettings
-from fairway.channel.receipt import Progress, Receipt
+from fairway.channel.receipt import Progress, Receipt, Wait
 from fairway.errors import ConfigurationError, DeliveryFailedError
 from fairway.events import (
     DeliveryError,
@@ -45,17 +44,6 @@ _OF_SENDS = (
 
 NODE_S: Final = 10.0
 """How long a node is waited for that is not there at the start."""
-
-
-class Wait(Enum):
-    """How far to wait."""
-
-    NONE = "none"
-    """Until the message is durable in the store."""
-    SENT = "sent"
-    """Until the network took all of it."""
-    DELIVERED = "delivered"
-    """Until it is acknowledged as wished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum
 
 from fairway.errors import ConfigurationError, DeliveryFailedError
 from fairway.events import (
@@ -25,6 +26,17 @@ from fairway.events import (
     RequestSent,
 )
 from fairway.storage.channel_store import SendOutcome, StoredRequest
+
+
+class Wait(Enum):
+    """How far to wait for what is sent."""
+
+    NONE = "none"
+    """Until it is durable in the store."""
+    SENT = "sent"
+    """Until the network took all of it."""
+    DELIVERED = "delivered"
+    """Until it is acknowledged as asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +75,8 @@ class EphemeralReceipt:
         """Unique for this send."""
         self.message_id = message_id
         """SHA-256 of the payload, lower-case hex."""
-        self._sent_chunks: dict[int, None] = {}
+        self._sent_chunks: set[int] = set()
+        self._sent_parity: set[int] = set()
         self._was_sent = False
         self._failure: BaseException | None = None
         self._changed = asyncio.Event()
@@ -83,7 +96,7 @@ class EphemeralReceipt:
         """Note an event of this request."""
         match event:
             case MessageSent(chunk_info=chunk):
-                self._sent_chunks[chunk.chunk_index] = None
+                (self._sent_parity if chunk.is_parity else self._sent_chunks).add(chunk.chunk_index)
                 self._was_sent = self._was_sent or self._is_whole()
             case EphemeralMessageDropped(reason=reason, rate_limit_utilization=utilization):
                 self._failure = DeliveryFailedError(
@@ -128,9 +141,14 @@ class Receipt(EphemeralReceipt):
         self._wanted: frozenset[str] = frozenset()
 
     @classmethod
-    def of_stored(cls, stored: StoredRequest) -> Receipt:
-        """Return the receipt of a request that the store holds."""
+    def of_stored(cls, stored: StoredRequest, so_far: Progress | None) -> Receipt:
+        """Return the receipt of a request that the store holds, and how far it is if it is open."""
         receipt = cls(stored.request_id, stored.message_id)
+        if so_far is not None:
+            receipt._total_chunks, receipt._acknowledged = so_far.total_chunks, so_far.chunks_acknowledged
+            receipt._sent_chunks = {index for index in so_far.chunks_sent if index < so_far.total_chunks}
+            receipt._sent_parity = {i - so_far.total_chunks for i in so_far.chunks_sent if i >= so_far.total_chunks}
+            receipt._by.update(so_far.acknowledged_by)
         if stored.outcome is SendOutcome.DELIVERED:
             receipt._was_sent = True
             receipt._holders = frozenset(stored.delivered_to)
@@ -145,7 +163,10 @@ class Receipt(EphemeralReceipt):
         """Which segments were sent and acknowledged so far."""
         return Progress(
             total_chunks=self._total_chunks,
-            chunks_sent=tuple(sorted(self._sent_chunks)),
+            chunks_sent=(
+                *sorted(self._sent_chunks),
+                *(self._total_chunks + index for index in sorted(self._sent_parity)),
+            ),
             chunks_acknowledged=self._acknowledged,
             acknowledged_by=tuple(sorted(self._by)),
             possible_ack_count=self._possible,
@@ -217,7 +238,8 @@ class Receipt(EphemeralReceipt):
         """Note an event of this request."""
         match event:
             case MessageSending(chunk_info=chunk) | MessageSent(chunk_info=chunk) | MessageQueued(chunk_info=chunk):
-                self._total_chunks = chunk.total_chunks
+                if not chunk.is_parity:
+                    self._total_chunks = chunk.total_chunks
             case RequestSent():
                 self._was_sent = True
             case MessagePossiblyAcknowledged(possible_ack_count=count):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from weakref import WeakValueDictionary
 
-from fairway.channel.receipt import EphemeralReceipt, Receipt
+from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt
 from fairway.errors import ConfigurationError
 from fairway.events import Event, MessageEvent
 from fairway.storage.channel_store import ChannelStore
@@ -13,8 +14,10 @@ from fairway.storage.channel_store import ChannelStore
 class ReceiptBook:
     """The receipts that the application holds, by request id."""
 
-    def __init__(self, store: ChannelStore) -> None:
+    def __init__(self, store: ChannelStore, so_far: Callable[[str], Progress | None]) -> None:
+        """``so_far`` returns how far an open request is, also one of an earlier run."""
         self._store = store
+        self._so_far = so_far
         self._receipts: WeakValueDictionary[str, EphemeralReceipt] = WeakValueDictionary()
 
     def new(self, request_id: str, message_id: str) -> Receipt:
@@ -54,7 +57,7 @@ class ReceiptBook:
         stored = self._store.request(request_id)
         if stored is None:
             raise ConfigurationError(f"request {request_id!r} is unknown here; give an id that send returned")
-        receipt = Receipt.of_stored(stored)
+        receipt = Receipt.of_stored(stored, self._so_far(request_id))
         self._receipts[request_id] = receipt
         return receipt
 

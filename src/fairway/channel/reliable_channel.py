@@ -18,7 +18,7 @@ from fairway.channel.clock import Clock, steady_clock
 from fairway.channel.engine import Engine
 from fairway.channel.inbox import Delivered, HandOver, Inbox, MessageStream
 from fairway.channel.listeners import EventStream, Handler, Listeners
-from fairway.channel.receipt import EphemeralReceipt, Receipt
+from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt
 from fairway.channel.receipt_book import ReceiptBook
 from fairway.channel.statistics import ChannelStatistics
 from fairway.environment import environment
@@ -89,7 +89,7 @@ class ReliableChannel:
         self._rln = node.rln if rln is None else rln
         self._clock = clock or steady_clock()
         self._listeners = Listeners(self._unclaimed)
-        self._receipts = ReceiptBook(store)
+        self._receipts = ReceiptBook(store, self._so_far)
         self._engine: Engine | None = None
         self._inbox = Inbox(self._finished)
         self._attempts = Attempts(self._inbox, options, self._keep)
@@ -415,6 +415,22 @@ class ReliableChannel:
         durable = engine.carry_out(effects, wait=True)
         if durable is not None:
             await asyncio.shield(durable)
+
+    def _so_far(self, request_id: str) -> Progress | None:
+        """Return how far an open request is; None if it has ended."""
+        requests = self._started().stack.requests
+        request = requests.open.get(request_id)
+        if request is None:
+            return None
+        segments = [requests.segments[sds_id] for sds_id in request.segments]
+        known = [segment for segment in segments if segment.acknowledged_by]
+        return Progress(
+            total_chunks=request.data_count,
+            chunks_sent=tuple(sorted(segment.order for segment in segments if segment.accepted)),
+            chunks_acknowledged=tuple(sorted(segment.order for segment in known if not segment.is_parity)),
+            acknowledged_by=tuple(sorted({name for segment in known for name in segment.acknowledged_by})),
+            possible_ack_count=0,
+        )
 
     def _refuse(self, payload: bytes, error: LocalError, request_id: str | None = None) -> None:
         """Emit the event of a refused send, as RELIABLE-CHANNEL-API, "Event handling", requires.

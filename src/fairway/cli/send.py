@@ -16,9 +16,9 @@ from rich.text import Text
 
 from fairway.apps.event_json import as_json, as_line, event_as_json
 from fairway.apps.files import read_payload, read_stream
-from fairway.apps.sending import SendGoal, SendReport, Wait, Watching, send_message
+from fairway.apps.sending import SendGoal, SendReport, Watching, send_message
 from fairway.apps.settings import ChannelSettings
-from fairway.channel.receipt import Progress
+from fairway.channel.receipt import Progress, Wait
 from fairway.cli._channel_options import with_settings
 from fairway.cli._console import PlainConsole
 from fairway.errors import ConfigurationError

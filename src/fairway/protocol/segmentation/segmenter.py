@@ -91,17 +91,18 @@ class Segmenter:
         )
         self.segment_payload_bytes = _lip_243_size(config) if segment_format.self_describing else _waku_size(config)
         """Longest piece of a payload in one segment."""
-        self._limit_bytes = min(config.max_message_size_bytes, self.segment_payload_bytes * self._max_data_count())
+        self.limit_bytes = min(config.max_message_size_bytes, self.segment_payload_bytes * self._max_data_count())
+        """Longest payload that one message takes."""
 
     def split(self, payload: bytes) -> Segmentation:
         """Return the payload in segments, in the order in which they should be sent.
 
         Raises `MessageTooLargeError`, and `EmptyPayloadError` where the format cannot carry an empty payload.
         """
-        if len(payload) > self._limit_bytes:
+        if len(payload) > self.limit_bytes:
             raise MessageTooLargeError(
                 len(payload),
-                self._limit_bytes,
+                self.limit_bytes,
                 "raise max_message_size_bytes or segment_size_bytes, or send parts",
             )
         if self._format.self_describing:

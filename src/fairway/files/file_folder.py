@@ -1,0 +1,300 @@
+"""`FileFolder`: files on their way into a folder, which survive a crash at any moment.
+
+Everything that is not complete is in the subfolder ``.fairway``: the content of a file at its place, and an entry
+(JSON) with the manifest. Which parts are there is not written down: after a restart the content is compared with the
+hashes. So a part counts when its bytes are on the disk, and nothing contradicts that after a crash between two writes.
+
+A complete file gets its name by a hard link, which fails if the name is taken, so that no file is ever replaced. The
+content keeps its first name until the entry says that the file was saved, so that a crash in between is recognised by
+both names being one file. Entries of saved files are kept for a while, for messages that come again after a crash.
+
+Invariant: a file that is seen in the folder under its name is whole, checked and durable.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from fairway.environment import time_ns
+from fairway.errors import ConfigurationError, DecodeError, StorageError, StoreFullError
+from fairway.units import NS_PER_MS
+from fairway.wire.file_message import MAX_NAME_BYTES, FileManifest, decode_file_message, encode_file_message
+
+_SUBFOLDER: Final = ".fairway"
+_ENTRY: Final = ".json"
+_CONTENT: Final = ".content"
+_NEW: Final = ".new"
+_KEPT_ENTRIES: Final = 1_000
+"""Entries of saved files; what comes again after a crash is among the newest."""
+_READ_AT_ONCE_BYTES: Final = 1_048_576
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_LINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+"""How file systems say that they have no hard links."""
+
+
+@dataclass(slots=True, kw_only=True)
+class IncompleteFile:
+    """A file in parts that is not whole yet."""
+
+    key: str
+    sender_id: str
+    message_id: str
+    """Of the manifest."""
+    manifest: FileManifest
+    received: set[int] = field(default_factory=set)
+    """The parts that are on the disk."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all parts are there."""
+        return len(self.received) == len(self.manifest.part_hashes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedFile:
+    """A file that was saved lately."""
+
+    name: str
+    """The name that it got in the folder."""
+    manifest: FileManifest | None
+    """None if it came in one message."""
+
+
+class FileFolder:
+    """The files in one folder; every call reads or writes the disk.
+
+    Calls raise `StoreFullError` if the disk is full, and `StorageError` for anything else that the disk does not do.
+    What was kept before stays, so that the same call can be made again when there is room.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Use a folder, which is made if it is not there; raise `ConfigurationError` if that cannot be."""
+        self.path = folder
+        self._inner = folder / _SUBFOLDER
+        try:
+            self._inner.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{folder} cannot be used to save into ({error.strerror}); name a folder that may be written"
+            ) from error
+        self.incomplete: dict[str, IncompleteFile] = {}
+        self.saved: dict[str, SavedFile] = {}
+        """Files that were saved lately, by key, the oldest first."""
+        self._restore()
+
+    def free_bytes(self) -> int:
+        """Return how much the disk has room for."""
+        return shutil.disk_usage(self._inner).free
+
+    def begin(self, key: str, sender_id: str, message_id: str, manifest: FileManifest) -> IncompleteFile:
+        """Begin to collect a file."""
+        file = IncompleteFile(key=key, sender_id=sender_id, message_id=message_id, manifest=manifest)
+        with _telling(self._content(key)):
+            self._content(key).touch()
+        self._write_entry(key, _as_entry(file))
+        self.incomplete[key] = file
+        return file
+
+    def write_part(self, file: IncompleteFile, index: int, content: bytes) -> None:
+        """Put a checked part in its place, durably."""
+        path = self._content(file.key)
+        with _telling(path), path.open("r+b") as opened:
+            opened.seek(index * file.manifest.part_size_bytes)
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        file.received.add(index)
+
+    def is_as_announced(self, file: IncompleteFile) -> bool:
+        """Return whether a complete file has the hash that its manifest says."""
+        whole = sha256()
+        with _telling(self._content(file.key)), self._content(file.key).open("rb") as opened:
+            while piece := opened.read(_READ_AT_ONCE_BYTES):
+                whole.update(piece)
+        return whole.digest() == file.manifest.content_hash
+
+    def save(self, file: IncompleteFile) -> Path:
+        """Give a complete file its name, or one like it if that is taken; return where it is."""
+        path = self._name(file.key, file.manifest.name, file)
+        del self.incomplete[file.key]
+        return path
+
+    def save_whole(self, key: str, name: str, content: bytes) -> Path:
+        """Save a file that came in one message; return where it is."""
+        path = self._content(key)
+        with _telling(path), path.open("wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        return self._name(key, name, None)
+
+    def drop(self, file: IncompleteFile) -> None:
+        """Forget a file, and remove what came of it."""
+        self.incomplete.pop(file.key, None)
+        self._remove(file.key)
+
+    def drop_older_than(self, age_ms: int) -> None:
+        """Drop incomplete files that no part was written of for so long."""
+        oldest_ns = time_ns() - age_ms * NS_PER_MS
+        for file in list(self.incomplete.values()):
+            if self._content(file.key).stat().st_mtime_ns < oldest_ns:
+                self.drop(file)
+
+    def _content(self, key: str) -> Path:
+        return self._inner / f"{key}{_CONTENT}"
+
+    def _entry(self, key: str) -> Path:
+        return self._inner / f"{key}{_ENTRY}"
+
+    def _name(self, key: str, name: str, file: IncompleteFile | None) -> Path:
+        """Give content its name, and write down that it has it."""
+        content = self._content(key)
+        with _telling(self.path / name):
+            for candidate in _names_like(name):
+                path = self.path / candidate
+                if _claim(content, path):
+                    break
+            _sync_folder(self.path)
+        self._write_entry(key, (_as_entry(file) if file is not None else {}) | {"saved": candidate})
+        self.saved[key] = SavedFile(name=candidate, manifest=None if file is None else file.manifest)
+        with _telling(content):
+            content.unlink(missing_ok=True)
+        while len(self.saved) > _KEPT_ENTRIES:
+            oldest = next(iter(self.saved))
+            del self.saved[oldest]
+            self._remove(oldest)
+        return path
+
+    def _write_entry(self, key: str, entry: dict[str, Any]) -> None:
+        path = self._entry(key)
+        new = path.with_suffix(_NEW)
+        with _telling(path):
+            with new.open("w", encoding="utf-8") as opened:
+                json.dump(entry, opened)
+                opened.flush()
+                os.fsync(opened.fileno())
+            new.replace(path)
+            _sync_folder(self._inner)
+
+    def _remove(self, key: str) -> None:
+        with _telling(self._entry(key)):
+            # The content last: without an entry it is removed at the next start.
+            self._entry(key).unlink(missing_ok=True)
+            self._content(key).unlink(missing_ok=True)
+
+    def _restore(self) -> None:
+        """Find what an earlier run left."""
+        with _telling(self._inner):
+            for path in sorted(self._inner.glob(f"*{_ENTRY}"), key=lambda each: each.stat().st_mtime_ns):
+                self._restore_entry(path.stem, path)
+            for path in self._inner.iterdir():
+                if path.suffix == _NEW or (path.suffix == _CONTENT and path.stem not in self.incomplete):
+                    path.unlink(missing_ok=True)
+
+    def _restore_entry(self, key: str, path: Path) -> None:
+        file = _read_entry(key, path)
+        if isinstance(file, SavedFile):
+            self.saved[key] = file
+        elif file is None or not self._content(key).exists():
+            # An entry is written whole or not at all, so that this one was changed by somebody else.
+            self._remove(key)
+        else:
+            self.incomplete[key] = file
+            with self._content(key).open("rb") as opened:
+                for index, expected in enumerate(file.manifest.part_hashes):
+                    if sha256(opened.read(file.manifest.part_bytes(index))).digest() == expected:
+                        file.received.add(index)
+
+
+def _as_entry(file: IncompleteFile) -> dict[str, str]:
+    payload = b64encode(encode_file_message(file.manifest)).decode()
+    return {"sender_id": file.sender_id, "message_id": file.message_id, "manifest": payload}
+
+
+def _read_entry(key: str, path: Path) -> IncompleteFile | SavedFile | None:
+    """Return what an entry is of, or None if it cannot be read."""
+    try:
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        encoded = entry.get("manifest")
+        manifest = None if encoded is None else decode_file_message(b64decode(encoded))
+        match entry, manifest:
+            case {"saved": str(name)}, FileManifest() | None:
+                return SavedFile(name=name, manifest=manifest)
+            case {"sender_id": str(sender_id), "message_id": str(message_id)}, FileManifest():
+                return IncompleteFile(key=key, sender_id=sender_id, message_id=message_id, manifest=manifest)
+    except (AttributeError, TypeError, ValueError, DecodeError):
+        return None
+    return None
+
+
+def _names_like(name: str) -> Iterator[str]:
+    """Yield a name, and names like it with a number, none longer than names may be."""
+    yield name
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122 - a name, not a path
+    number = 2
+    while True:
+        end = f" ({number}){suffix}"
+        room = MAX_NAME_BYTES - len(end.encode())
+        # A suffix that fills the name is cut with the rest.
+        yield f"{stem.encode()[:room].decode(errors='ignore')}{end}" if room > 0 else f"{number}-{name[:64]}"
+        number += 1
+
+
+def _claim(content: Path, path: Path) -> bool:
+    """Give content a further name; return False if something else has that name."""
+    try:
+        path.hardlink_to(content)
+    except FileExistsError:
+        # Before a crash it may have got the name already.
+        return os.path.samestat(path.lstat(), content.stat())
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        try:
+            path.open("xb").close()
+        except FileExistsError:
+            return False
+        content.replace(path)
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _telling:  # noqa: N801 - read as a function
+    """Turns what the disk says into a `StorageError` with the path."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            _raise(self._path, error)
+
+
+def _raise(path: Path, error: OSError) -> NoReturn:
+    if error.errno in _FULL:
+        raise StoreFullError(
+            f"{path} cannot be written ({error.strerror}); make room and start again: the parts that came stay, and "
+            "the message is kept until then"
+        ) from error
+    raise StorageError(
+        f"{path} cannot be used ({error.strerror}); mend that and start again, the message is kept until then"
+    ) from error

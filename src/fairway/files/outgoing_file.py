@@ -1,0 +1,168 @@
+"""`OutgoingFile`: a file on disk as the payloads that are sent for it.
+
+The file is read once for its hashes, and each part again when it is sent, so that no more than a part is in memory. The
+payloads follow from the file's name, media type and content alone: a process that begins anew makes the same ones.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, Self
+
+from fairway.errors import ConfigurationError, FileChangedError, MessageTooLargeError
+from fairway.wire.file_message import (
+    DEFAULT_MEDIA_TYPE,
+    FileManifest,
+    FilePart,
+    WholeFile,
+    encode_file_message,
+    largest_part_bytes,
+    manifest_id,
+)
+
+_HASHED_AT_ONCE_BYTES: Final = 1_048_576
+_TYPES: Final = mimetypes.MimeTypes(filenames=())
+"""The table of Python itself, so that a file has the same type on all machines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingFile:
+    """A file that is to be sent, and what its messages are."""
+
+    path: Path
+    size_bytes: int
+    announcement: WholeFile | FileManifest
+    """The first message; of a file that is sent whole without its content, which is read when it is sent."""
+    content_hash: bytes
+    """SHA-256 of the file."""
+
+    @classmethod
+    def read(cls, path: Path, *, name: str | None, media_type: str | None, payload_bytes: int) -> Self:
+        """Read a file for its size and hashes; ``payload_bytes`` is how long the payload of a message may be.
+
+        Raises `ConfigurationError` if the file cannot be read, or its name or media type is none that receivers take,
+        and `MessageTooLargeError` if the hashes of all its parts do not fit one message.
+        """
+        name = path.name if name is None else name
+        if media_type is None:
+            media_type = _TYPES.guess_type(name)[0] or DEFAULT_MEDIA_TYPE
+        part_bytes = largest_part_bytes(payload_bytes)
+        empty = WholeFile(name=name, media_type=media_type, content=b"")
+        try:
+            header_bytes = len(encode_file_message(empty))
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{error}; give another with name= (--name) or media_type= (--media-type)"
+            ) from error
+        if part_bytes < 1 or header_bytes > payload_bytes:
+            raise ConfigurationError(
+                f"messages of {payload_bytes} bytes have no room for the header of a file; raise "
+                "max_message_size_bytes (--max-message-bytes)"
+            )
+        size_bytes, content_hash, part_hashes = _hashes_of(path, part_bytes)
+        whole_bytes = header_bytes + size_bytes + _LENGTHS_BYTES
+        if whole_bytes <= payload_bytes:
+            return cls(path=path, size_bytes=size_bytes, announcement=empty, content_hash=content_hash)
+        manifest = FileManifest(
+            name=name,
+            media_type=media_type,
+            size_bytes=size_bytes,
+            part_size_bytes=part_bytes,
+            content_hash=content_hash,
+            part_hashes=part_hashes,
+        )
+        encoded_bytes = len(encode_file_message(manifest)) + _LENGTHS_BYTES
+        if encoded_bytes > payload_bytes:
+            each = encoded_bytes / len(part_hashes)
+            raise MessageTooLargeError(
+                size_bytes,
+                int(payload_bytes / each) * part_bytes,
+                "the hashes of all parts of a file must fit one message: raise max_message_size_bytes "
+                "(--max-message-bytes)",
+            )
+        return cls(path=path, size_bytes=size_bytes, announcement=manifest, content_hash=content_hash)
+
+    def repeated(self, repetition: int) -> OutgoingFile:
+        """Return the same file, sent once more after so many times."""
+        return replace(self, announcement=replace(self.announcement, repetition=repetition))
+
+    @property
+    def name(self) -> str:
+        """The name that receivers see."""
+        return self.announcement.name
+
+    @property
+    def messages(self) -> int:
+        """How many messages are sent: 1, or the manifest and every part."""
+        return 1 + (len(self.announcement.part_hashes) if isinstance(self.announcement, FileManifest) else 0)
+
+    def payload(self, number: int) -> bytes:
+        """Return the payload of a message; number 0 is the whole file or the manifest, the parts follow.
+
+        Raises `FileChangedError` if the content is not what was read first, `ConfigurationError` if it cannot be read.
+        """
+        announced = self.announcement
+        if isinstance(announced, WholeFile):
+            content = self._content(0, self.size_bytes, self.content_hash)
+            return encode_file_message(replace(announced, content=content))
+        manifest = encode_file_message(announced)
+        if number == 0:
+            return manifest
+        index = number - 1
+        content = self._content(
+            index * announced.part_size_bytes, announced.part_bytes(index), announced.part_hashes[index]
+        )
+        return encode_file_message(FilePart(manifest_id=manifest_id(manifest), index=index, content=content))
+
+    def payload_bytes(self, number: int) -> int:
+        """Return how long the payload of a message is, within some bytes, without reading the file."""
+        announced = self.announcement
+        if isinstance(announced, WholeFile):
+            return self.size_bytes + len(encode_file_message(announced)) + _LENGTHS_BYTES
+        return len(encode_file_message(announced)) if number == 0 else announced.part_bytes(number - 1)
+
+    def _content(self, offset: int, size_bytes: int, expected: bytes) -> bytes:
+        try:
+            with self.path.open("rb") as opened:
+                opened.seek(offset)
+                content = opened.read(size_bytes + 1 if offset + size_bytes == self.size_bytes else size_bytes)
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        if sha256(content).digest() != expected:
+            raise FileChangedError(
+                f"{self.path} changed while it was being sent; send it again when it is complete, as a new file"
+            )
+        return content
+
+
+_LENGTHS_BYTES: Final = 16
+"""More bytes than the lengths and numbers take of which an empty file, or one that is sent first, has none."""
+
+
+def _hashes_of(path: Path, part_bytes: int) -> tuple[int, bytes, tuple[bytes, ...]]:
+    """Return size, hash and the hashes of all parts of a file, of which little is in memory at a time."""
+    whole, parts, size_bytes = sha256(), [], 0
+    try:
+        with path.open("rb") as opened:
+            part, left = sha256(), part_bytes
+            while piece := opened.read(min(_HASHED_AT_ONCE_BYTES, left)):
+                whole.update(piece)
+                part.update(piece)
+                size_bytes += len(piece)
+                left -= len(piece)
+                if not left:
+                    parts.append(part.digest())
+                    part, left = sha256(), part_bytes
+            if left < part_bytes:
+                parts.append(part.digest())
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    return size_bytes, whole.digest(), tuple(parts)
+
+
+def _unreadable(path: Path, error: OSError | ValueError) -> ConfigurationError:
+    reason = error.strerror if isinstance(error, OSError) else error
+    return ConfigurationError(f"{path} cannot be read ({reason}); give the path of a readable file")

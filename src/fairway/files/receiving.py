@@ -1,0 +1,261 @@
+"""`FileReceiver` turns received messages into files in a folder.
+
+Nothing from the network is trusted: sizes and counts are bounded before anything is written, each part is checked
+against the manifest before it counts, and the whole before it gets its name. `FileReceiver.take` returns when what a
+message brought is on the disk, so that a program that finishes the message then loses nothing in a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+from fairway.channel.reliable_channel import ReliableChannel
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.events import MessageReceived
+from fairway.files.file_folder import FileFolder, IncompleteFile, SavedFile
+from fairway.files.outcomes import (
+    FileArriving,
+    FileLimits,
+    FileOutcome,
+    FileReceived,
+    FileRefusalReason,
+    FileRefused,
+)
+from fairway.options import Delivery
+from fairway.wire.file_message import FileManifest, FilePart, WholeFile, decode_file_message, is_file_message
+
+_KEPT_REFUSALS: Final = 1_000
+_KEY_DIGITS: Final = 40
+
+
+class FileReceiver:
+    """Saves the files that come over one channel; made by `FileReceiver.open`."""
+
+    def __init__(self, channel: ReliableChannel, folder: FileFolder, limits: FileLimits) -> None:
+        """Use `FileReceiver.open`."""
+        self._limits = limits
+        self._owner = (channel.channel_id, channel.sender_id)
+        self._folder = folder
+        self._refused: OrderedDict[str, None] = OrderedDict()
+        self._reported: set[str] = set()
+        """Files in parts that this run has reported as saved."""
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    async def open(
+        cls, channel: ReliableChannel, folder: str | PathLike[str], limits: FileLimits | None = None
+    ) -> FileReceiver:
+        """Save into a folder, which is made if it is not there, and go on with what an earlier run left in it.
+
+        Raises `ConfigurationError` if the folder cannot be made, or the channel delivers parts before their manifest
+        (`Delivery.ARRIVAL`), and a `StorageError` if what is in the folder cannot be read.
+        """
+        if channel.options.delivery is Delivery.ARRIVAL:
+            raise ConfigurationError(
+                "files need delivery='causal': with 'arrival' the parts of a file come before what tells of them"
+            )
+        return cls(channel, await asyncio.to_thread(FileFolder, Path(folder)), limits or FileLimits())
+
+    @property
+    def incomplete(self) -> tuple[FileArriving, ...]:
+        """The files that parts are missing of, also from earlier runs."""
+        return tuple(map(_arriving, self._folder.incomplete.values()))
+
+    async def take(self, message: MessageReceived) -> FileOutcome | None:
+        """Save what a received message brings of a file; return what came of it, or None for a raw payload.
+
+        When this returns, the message may be finished. Raises `StoreFullError` if the disk is full, and `StorageError`
+        if it fails otherwise: then do not finish the message, and it comes again after the next start of the channel.
+        """
+        if not is_file_message(message.payload):
+            return None
+        async with self._turn:
+            return await asyncio.to_thread(self._take, message)
+
+    def _take(self, message: MessageReceived) -> FileOutcome:
+        try:
+            content = decode_file_message(message.payload)
+        except DecodeError as error:
+            return self._refuse(message, message.message_id, FileRefusalReason.MALFORMED, str(error))
+        match content:
+            case WholeFile():
+                return self._take_whole(message, content)
+            case FileManifest():
+                return self._take_manifest(message, content)
+            case FilePart():
+                return self._take_part(message, content)
+        raise AssertionError("take looked whether it is one of these")
+
+    def _key(self, message: MessageReceived, file_id: str) -> str:
+        """Return the name of a file before it has one, different for each receiver, sender and sending."""
+        told = "\0".join((*self._owner, message.sender_id, file_id))
+        return sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:_KEY_DIGITS]
+
+    def _take_whole(self, message: MessageReceived, file: WholeFile) -> FileOutcome:
+        key, size_bytes = self._key(message, message.message_id), len(file.content)
+        saved = self._folder.saved.get(key) if message.redelivered else None
+        if saved is not None:
+            path = self._folder.path / saved.name
+        elif size_bytes > self._limits.max_file_bytes:
+            return self._refuse_size(message, file.name, size_bytes)
+        else:
+            path = self._folder.save_whole(key, file.name, file.content)
+        return FileReceived(
+            sender_id=message.sender_id,
+            message_id=message.message_id,
+            name=file.name,
+            media_type=file.media_type,
+            size_bytes=size_bytes,
+            path=path,
+            redelivered=saved is not None,
+        )
+
+    def _take_manifest(self, message: MessageReceived, manifest: FileManifest) -> FileOutcome:
+        key = self._key(message, message.message_id)
+        saved = self._folder.saved.get(key)
+        if saved is not None:
+            return self._known(message, message.message_id, key, saved)
+        file = self._folder.incomplete.get(key)
+        if file is None:
+            refusal = self._refusal(message, manifest)
+            if refusal is not None:
+                return refusal
+            file = self._folder.begin(key, message.sender_id, message.message_id, manifest)
+        return _arriving(file)
+
+    def _take_part(self, message: MessageReceived, part: FilePart) -> FileOutcome:
+        file_id = part.manifest_id.hex()
+        key = self._key(message, file_id)
+        saved = self._folder.saved.get(key)
+        if saved is not None:
+            return self._known(message, file_id, key, saved)
+        file = self._folder.incomplete.get(key)
+        if file is None:
+            why = "a part of a file whose manifest did not come or was refused"
+            return self._refuse(message, file_id, FileRefusalReason.NO_MANIFEST, why)
+        hashes = file.manifest.part_hashes
+        if part.index >= len(hashes) or sha256(part.content).digest() != hashes[part.index]:
+            why = f"part {part.index} of {file.manifest.name} is not what its manifest says"
+            return self._refuse(message, file_id, FileRefusalReason.WRONG_CONTENT, why)
+        if part.index not in file.received:
+            self._folder.write_part(file, part.index, part.content)
+        return self._saved(file) if file.is_complete else _arriving(file)
+
+    def _saved(self, file: IncompleteFile) -> FileOutcome:
+        """Save a file of which all parts are there, if the whole is what its manifest says."""
+        if not self._folder.is_as_announced(file):
+            self._folder.drop(file)
+            self._note_refused(file.key)
+            return FileRefused(
+                sender_id=file.sender_id,
+                message_id=file.message_id,
+                reason=FileRefusalReason.WRONG_CONTENT,
+                detail=f"{file.manifest.name} does not have the hash that its manifest says, and each of its parts has",
+            )
+        path = self._folder.save(file)
+        self._reported.add(file.key)
+        return _received(file.sender_id, file.message_id, file.manifest, path, redelivered=False)
+
+    def _known(self, message: MessageReceived, file_id: str, key: str, saved: SavedFile) -> FileOutcome:
+        """Return what to tell of a message of a file in parts that is saved already.
+
+        If the process ended between saving and finishing, nobody may have been told.
+        """
+        manifest = saved.manifest
+        if manifest is None:
+            why = "it has the id of a file that came in one message"
+            return self._refuse(message, file_id, FileRefusalReason.MALFORMED, why)
+        if message.redelivered and key not in self._reported:
+            self._reported.add(key)
+            path = self._folder.path / saved.name
+            return _received(message.sender_id, file_id, manifest, path, redelivered=True)
+        file = IncompleteFile(key=key, sender_id=message.sender_id, message_id=file_id, manifest=manifest)
+        file.received.update(range(len(manifest.part_hashes)))
+        return _arriving(file)
+
+    def _refusal(self, message: MessageReceived, manifest: FileManifest) -> FileRefused | None:
+        """Return why a new file in parts is not begun, or None."""
+        limits, name, size_bytes = self._limits, manifest.name, manifest.size_bytes
+        if size_bytes > limits.max_file_bytes:
+            return self._refuse_size(message, name, size_bytes)
+        if len(manifest.part_hashes) > limits.max_parts:
+            why = (
+                f"{name} has {len(manifest.part_hashes):,} parts, at most {limits.max_parts:,} are accepted (max_parts)"
+            )
+            return self._refuse(message, message.message_id, FileRefusalReason.TOO_MANY_PARTS, why)
+        self._folder.drop_older_than(limits.max_age_ms)
+        incomplete = self._folder.incomplete.values()
+        announced_bytes = sum(file.manifest.size_bytes for file in incomplete)
+        if len(incomplete) >= limits.max_incomplete_files or announced_bytes + size_bytes > limits.max_incomplete_bytes:
+            why = (
+                f"{name} of {size_bytes:,} bytes would come beside {len(incomplete)} incomplete files of "
+                f"{announced_bytes:,} bytes (max_incomplete_files, max_incomplete_bytes)"
+            )
+            return self._refuse(message, message.message_id, FileRefusalReason.TOO_MANY_FILES, why)
+        missing_bytes = sum(_missing_bytes(file) for file in incomplete)
+        free_bytes = self._folder.free_bytes()
+        if missing_bytes + size_bytes > free_bytes:
+            why = (
+                f"{name} has {size_bytes:,} bytes, incomplete files lack {missing_bytes:,}, and the disk has room for "
+                f"{free_bytes:,}"
+            )
+            return self._refuse(message, message.message_id, FileRefusalReason.NO_ROOM, why)
+        return None
+
+    def _refuse_size(self, message: MessageReceived, name: str, size_bytes: int) -> FileRefused:
+        limit = self._limits.max_file_bytes
+        why = f"{name} has {size_bytes:,} bytes, at most {limit:,} are accepted (max_file_bytes, --max-file-bytes)"
+        return self._refuse(message, message.message_id, FileRefusalReason.TOO_LARGE, why)
+
+    def _refuse(self, message: MessageReceived, file_id: str, reason: FileRefusalReason, detail: str) -> FileRefused:
+        return FileRefused(
+            sender_id=message.sender_id,
+            message_id=file_id,
+            reason=reason,
+            detail=detail,
+            is_repeated=self._note_refused(self._key(message, file_id)),
+        )
+
+    def _note_refused(self, key: str) -> bool:
+        """Note that something of a file was refused; return whether that was so before."""
+        before = key in self._refused
+        self._refused[key] = None
+        self._refused.move_to_end(key)
+        if len(self._refused) > _KEPT_REFUSALS:
+            self._refused.popitem(last=False)
+        return before
+
+
+def _arriving(file: IncompleteFile) -> FileArriving:
+    return FileArriving(
+        sender_id=file.sender_id,
+        message_id=file.message_id,
+        name=file.manifest.name,
+        media_type=file.manifest.media_type,
+        size_bytes=file.manifest.size_bytes,
+        parts_received=len(file.received),
+        total_parts=len(file.manifest.part_hashes),
+    )
+
+
+def _received(
+    sender_id: str, message_id: str, manifest: FileManifest, path: Path, *, redelivered: bool
+) -> FileReceived:
+    return FileReceived(
+        sender_id=sender_id,
+        message_id=message_id,
+        name=manifest.name,
+        media_type=manifest.media_type,
+        size_bytes=manifest.size_bytes,
+        path=path,
+        redelivered=redelivered,
+    )
+
+
+def _missing_bytes(file: IncompleteFile) -> int:
+    return file.manifest.size_bytes - sum(map(file.manifest.part_bytes, file.received))

@@ -1,0 +1,249 @@
+"""`send_file` sends a file of any size, and goes on with it after a crash.
+
+Each message of a file has a request id that follows from the file and the message's number. By it the channel knows
+what it has accepted and what was acknowledged, in this run or an earlier one. So a file that is sent again continues,
+and what was acknowledged does not leave again. A file that was sent to its end is a new one when it is sent again
+(`repetition`), and a message whose send failed gets a further attempt.
+
+Only some parts are under way at a time, whatever the size of the file: the next one is read when one was acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+from fairway.channel.receipt import Acknowledgement, Progress, Receipt, Wait
+from fairway.channel.reliable_channel import ReliableChannel
+from fairway.errors import ConfigurationError, DeliveryFailedError
+from fairway.files.outgoing_file import OutgoingFile
+from fairway.protocol.segmentation.segmenter import Segmenter
+
+PARTS_UNDER_WAY: Final = 8
+"""Messages of a file that are sent and not acknowledged: a default part has 1 MB, and is held some times over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileProgress:
+    """How far a file is, in data segments and in messages."""
+
+    size_bytes: int
+    """Of the file."""
+    total_messages: int
+    """1, or the manifest and every part."""
+    messages_acknowledged: int
+    """Messages acknowledged as asked, in this run and earlier ones."""
+    total_segments: int
+    """Data segments of all messages."""
+    segments_sent: int
+    """Those that the network took, or that were acknowledged."""
+    segments_acknowledged: int
+    """Those that were acknowledged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDelivery:
+    """The result of `send_file`."""
+
+    request_id: str
+    """Of the first message: the whole file or its manifest."""
+    message_id: str
+    """Of the first message."""
+    name: str
+    """The name that receivers see."""
+    size_bytes: int
+    """Of the file."""
+    total_messages: int
+    """1, or the manifest and every part."""
+    resumed_messages: int
+    """Messages that were acknowledged before this call, and did not leave again."""
+    delivered_to: tuple[str, ...]
+    """Participants that acknowledged every message; empty if it was not waited for."""
+
+
+async def send_file(
+    channel: ReliableChannel,
+    path: str | PathLike[str],
+    *,
+    name: str | None = None,
+    media_type: str | None = None,
+    count: int = 1,
+    by: Iterable[str] = (),
+    wait: Wait = Wait.DELIVERED,
+    progress: Callable[[FileProgress], None] | None = None,
+) -> FileDelivery:
+    """Send a file with its name and media type, and wait until its messages are acknowledged.
+
+    ``name`` is by default that of the file, ``media_type`` what the name tells. ``count`` and ``by`` are those of
+    `ReliableChannel.send`, for every message. ``progress`` is called on the event loop whenever it changes.
+
+    A file that does not fit one message goes in parts. After a crash, call it again with the same file and the same
+    store: what was acknowledged does not leave again. An acknowledgement says that a participant has the messages, not
+    that it has saved the file.
+
+    Raises `ConfigurationError` for a file that cannot be read or a name that receivers refuse, and for parts that are
+    not to be waited for; `MessageTooLargeError` beyond some 30 GB with the default options; `FileChangedError` if the
+    file changes meanwhile; `DeliveryFailedError` if a message was not acknowledged as asked. Otherwise as `send`.
+    """
+    options = channel.options
+    segmenter = Segmenter(options.segmentation, options.profile.segments)
+    # Parts end where a segment ends, so that none is nearly empty.
+    full = segmenter.limit_bytes // segmenter.segment_payload_bytes * segmenter.segment_payload_bytes
+    file = await asyncio.to_thread(
+        OutgoingFile.read, Path(path), name=name, media_type=media_type, payload_bytes=full or segmenter.limit_bytes
+    )
+    if file.messages > 1 and wait is not Wait.DELIVERED:
+        raise ConfigurationError(
+            f"{path} goes in {file.messages - 1} parts, each when an earlier one is acknowledged: wait until it is "
+            f"delivered (--wait delivered), or raise max_message_size_bytes (--max-message-bytes) above its "
+            f"{file.size_bytes} bytes"
+        )
+    return await _FileSending(channel, file, count, tuple(by), segmenter, progress).run(wait)
+
+
+class _FileSending:
+    """One call of `send_file`."""
+
+    def __init__(
+        self,
+        channel: ReliableChannel,
+        file: OutgoingFile,
+        count: int,
+        by: tuple[str, ...],
+        segmenter: Segmenter,
+        tell: Callable[[FileProgress], None] | None,
+    ) -> None:
+        self._channel = channel
+        self._file = file
+        self._count = count
+        self._by = by
+        self._tell = tell
+        self._segments = [-(-file.payload_bytes(n) // segmenter.segment_payload_bytes) for n in range(file.messages)]
+        self._sent = [0] * file.messages
+        self._acknowledged = [0] * file.messages
+        self._delivered: dict[int, Acknowledgement] = {}
+        self._message_id = ""
+        self._shown: FileProgress | None = None
+
+    async def run(self, wait: Wait) -> FileDelivery:
+        """Send what was not acknowledged yet, and wait."""
+        await self._resume()
+        resumed = len(self._delivered)
+        self._show()
+        if wait is Wait.DELIVERED:
+            await self._send_all()
+        else:
+            receipt = await self._accept(0)
+            if wait is Wait.SENT:
+                await receipt.sent()
+        holders = [set(one.delivered_to) for one in self._delivered.values()]
+        return FileDelivery(
+            request_id=self._request_id(0, 0),
+            message_id=self._message_id,
+            name=self._file.name,
+            size_bytes=self._file.size_bytes,
+            total_messages=self._file.messages,
+            resumed_messages=resumed,
+            delivered_to=tuple(sorted(set.intersection(*holders))) if holders else (),
+        )
+
+    async def _resume(self) -> None:
+        """Find the sending of this file that is not at its end, and its messages that are acknowledged as asked."""
+        file, repetition = self._file, 0
+        while True:
+            self._file = file.repeated(repetition)
+            self._message_id = self._channel.get_message_id(await asyncio.to_thread(self._file.payload, 0))
+            self._delivered = {}
+            for number in range(file.messages):
+                _, known = await self._latest(number)
+                if isinstance(known, Acknowledgement):
+                    self._note_delivered(number, known)
+                elif known is not None:
+                    self._note(number, known.progress)
+            if len(self._delivered) < file.messages:
+                return
+            repetition += 1
+            self._sent, self._acknowledged = [0] * file.messages, [0] * file.messages
+
+    async def _latest(self, number: int) -> tuple[int, Receipt | Acknowledgement | None]:
+        """Return the number of a message's last attempt, and how far it is: open, acknowledged as asked, not made.
+
+        An attempt that ended without what is asked for now is followed by another.
+        """
+        attempt = 0
+        while True:
+            try:
+                receipt = self._channel.receipt(self._request_id(number, attempt))
+            except ConfigurationError:
+                return attempt, None
+            if not receipt.has_ended:
+                return attempt, receipt
+            try:
+                return attempt, await receipt.delivered(by=self._by, count=self._count)
+            except DeliveryFailedError:
+                attempt += 1
+
+    def _request_id(self, number: int, attempt: int) -> str:
+        return f"file/{self._message_id}/{number}/{attempt}"
+
+    async def _send_all(self) -> None:
+        slots = asyncio.Semaphore(PARTS_UNDER_WAY)
+        numbers = [number for number in range(self._file.messages) if number not in self._delivered]
+        try:
+            async with asyncio.TaskGroup() as following:
+                for number in numbers:
+                    await slots.acquire()
+                    receipt = await self._accept(number)
+                    task = following.create_task(self._follow(number, receipt))
+                    task.add_done_callback(lambda _: slots.release())
+        except BaseExceptionGroup as failures:
+            # All others were cancelled for the first.
+            raise failures.exceptions[0] from None
+
+    async def _accept(self, number: int) -> Receipt:
+        """Give a message to the channel, unless the channel has it."""
+        attempt, _ = await self._latest(number)
+        payload = await asyncio.to_thread(self._file.payload, number)
+        return await self._channel.send(
+            payload, count=self._count, by=self._by, request_id=self._request_id(number, attempt)
+        )
+
+    async def _follow(self, number: int, receipt: Receipt) -> None:
+        async for progress in receipt.updates():
+            self._note(number, progress)
+            self._show()
+        try:
+            acknowledgement = await receipt.delivered(by=self._by, count=self._count)
+        except DeliveryFailedError as error:
+            raise DeliveryFailedError(
+                f"message {number + 1} of {self._file.messages} of {self._file.name}: {error}; send the file again to "
+                "go on with what is missing"
+            ) from error
+        self._note_delivered(number, acknowledgement)
+        self._show()
+
+    def _note(self, number: int, progress: Progress) -> None:
+        sent = {index for index in progress.chunks_sent if index < progress.total_chunks}
+        self._sent[number] = len(sent.union(progress.chunks_acknowledged))
+        self._acknowledged[number] = len(progress.chunks_acknowledged)
+
+    def _note_delivered(self, number: int, acknowledgement: Acknowledgement) -> None:
+        self._delivered[number] = acknowledgement
+        self._sent[number] = self._acknowledged[number] = self._segments[number]
+
+    def _show(self) -> None:
+        progress = FileProgress(
+            size_bytes=self._file.size_bytes,
+            total_messages=self._file.messages,
+            messages_acknowledged=len(self._delivered),
+            total_segments=sum(self._segments),
+            segments_sent=sum(self._sent),
+            segments_acknowledged=sum(self._acknowledged),
+        )
+        if self._tell is not None and progress != self._shown:
+            self._shown = progress
+            self._tell(progress)

@@ -1,0 +1,391 @@
+"""What a sender may do to a receiver: nothing is written outside the folder, and nothing beyond the limits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from fairway.errors import ConfigurationError, StorageError, StoreFullError
+from fairway.events import MessageReceived
+from fairway.files.outcomes import FileArriving, FileLimits, FileReceived, FileRefusalReason, FileRefused
+from fairway.files.receiving import FileReceiver
+from fairway.testing import run
+from fairway.waku.local import LocalNetwork
+from fairway.wire.file_message import (
+    FILE_PREFIX,
+    FileManifest,
+    FilePart,
+    WholeFile,
+    encode_file_message,
+    manifest_id,
+    name_problem,
+)
+from fairway.wire.proto import file_pb2 as pb
+
+PARTS = (b"a" * 100, b"b" * 100, b"c" * 40)
+
+
+def announced(parts=PARTS, **changed):
+    fields = {
+        "name": "chart.pdf",
+        "size_bytes": sum(map(len, parts)),
+        "part_size_bytes": len(parts[0]),
+        "content_hash": sha256(b"".join(parts)).digest(),
+        "part_hashes": tuple(sha256(part).digest() for part in parts),
+    }
+    return FileManifest(**(fields | changed))
+
+
+def part_of(manifest, index, content=None):
+    named = manifest_id(encode_file_message(manifest))
+    return FilePart(manifest_id=named, index=index, content=PARTS[index] if content is None else content)
+
+
+def received(content, sender_id="mallory", *, redelivered=False):
+    payload = content if isinstance(content, bytes) else encode_file_message(content)
+    return MessageReceived(
+        message_id=sha256(payload).hexdigest(),
+        sender_id=sender_id,
+        channel_id="harbour",
+        content_topic="/fairway/1/harbour/proto",
+        payload=payload,
+        timestamp_ns=1,
+        message_hashes=(),
+        sds_ids=(),
+        redelivered=redelivered,
+    )
+
+
+class Taking:
+    """A receiver that gets messages as a channel would hand them over."""
+
+    def __init__(self, receiver):
+        self.receiver = receiver
+
+    async def __call__(self, content, sender_id="mallory", *, redelivered=False):
+        return await self.receiver.take(received(content, sender_id, redelivered=redelivered))
+
+
+@pytest.fixture
+def taking(join, tmp_path):
+    """Run ``work(take)`` with a new receiver into ``tmp_path / "in"``."""
+
+    def run_with(work, limits=None, name="bob"):
+        async def begin():
+            with LocalNetwork() as network:
+                async with join(network, name) as channel:
+                    return await work(Taking(await FileReceiver.open(channel, tmp_path / "in", limits)))
+
+        return run(begin())
+
+    return run_with
+
+
+def visible_files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def hidden_files(folder: Path) -> list[Path]:
+    return list((folder / ".fairway").iterdir())
+
+
+def test_a_raw_payload_is_no_file(taking, tmp_path):
+    async def work(take):
+        return [await take(b"hello"), await take(b"\xff")]
+
+    assert taking(work) == [None, None]
+    assert visible_files(tmp_path / "in") == {}
+
+
+@pytest.mark.parametrize("name", ["../../x", "/tmp/x", "a/../../x", "..", ".ssh", "x\0y"], ids=ascii)
+def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_written(taking, tmp_path, name):
+    assert name_problem(name)
+    whole = pb.FileMessage(whole=pb.WholeFile(name=name, media_type="text/plain", content=b"x"))
+    manifest = pb.FileMessage(
+        manifest=pb.FileManifest(
+            name=name,
+            media_type="text/plain",
+            size_bytes=1,
+            part_size_bytes=1,
+            content_hash=bytes(32),
+            part_hashes=[bytes(32)],
+        )
+    )
+
+    async def work(take):
+        return [await take(FILE_PREFIX + each.SerializeToString()) for each in (whole, manifest)]
+
+    before = set(tmp_path.rglob("*"))
+    for outcome in taking(work):
+        assert isinstance(outcome, FileRefused)
+        assert outcome.reason is FileRefusalReason.MALFORMED
+        assert "cannot be one" in outcome.detail
+    assert set(tmp_path.rglob("*")) - before == {tmp_path / "in", tmp_path / "in" / ".fairway"}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [FILE_PREFIX, FILE_PREFIX + b"\xff" * 40, FILE_PREFIX + b"\x12\x02\x20\x01"],
+    ids=["empty", "garbage", "manifest"],
+)
+def test_what_cannot_be_read_is_refused(taking, payload):
+    async def work(take):
+        return await take(payload)
+
+    assert taking(work).reason is FileRefusalReason.MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason", "told"),
+    [
+        (FileLimits(max_file_bytes=239), FileRefusalReason.TOO_LARGE, "240 bytes, at most 239 .*--max-file-bytes"),
+        (FileLimits(max_parts=2), FileRefusalReason.TOO_MANY_PARTS, "3 parts, at most 2"),
+        (FileLimits(max_incomplete_bytes=239), FileRefusalReason.TOO_MANY_FILES, "max_incomplete_bytes"),
+    ],
+    ids=lambda each: each.value if isinstance(each, FileRefusalReason) else "",
+)
+def test_a_manifest_beyond_a_limit_is_refused_and_so_are_its_parts_which_are_not_kept(
+    taking, tmp_path, limits, reason, told
+):
+    manifest = announced()
+
+    async def work(take):
+        return [await take(manifest), *[await take(part_of(manifest, index)) for index in range(3)]]
+
+    first, *parts = taking(work, limits)
+    assert isinstance(first, FileRefused)
+    assert first.reason is reason
+    assert re.search(told, first.detail)
+    assert not first.is_repeated
+    assert [part.reason for part in parts] == [FileRefusalReason.NO_MANIFEST] * 3
+    assert all(part.is_repeated for part in parts)
+    assert hidden_files(tmp_path / "in") == []
+
+
+def test_a_whole_file_beyond_the_limit_is_refused(taking, tmp_path):
+    async def work(take):
+        return await take(WholeFile(name="a", content=bytes(11)))
+
+    assert taking(work, FileLimits(max_file_bytes=10)).reason is FileRefusalReason.TOO_LARGE
+    assert visible_files(tmp_path / "in") == {}
+
+
+def test_a_file_for_which_the_disk_has_no_room_is_refused_before_a_byte_of_it_came(taking, tmp_path):
+    size = 1 << 46
+    manifest = announced(size_bytes=size, part_size_bytes=1 << 31, part_hashes=(bytes(32),) * (1 << 15))
+    limits = FileLimits(max_file_bytes=size, max_parts=1 << 15, max_incomplete_bytes=size)
+
+    async def work(take):
+        return await take(manifest)
+
+    outcome = taking(work, limits)
+    assert outcome.reason is FileRefusalReason.NO_ROOM
+    assert "the disk has room for" in outcome.detail
+    assert hidden_files(tmp_path / "in") == []
+
+
+def test_incomplete_files_are_counted_and_old_ones_make_room(taking, tmp_path):
+    limits = FileLimits(max_incomplete_files=2, max_age_ms=60_000)
+    one, two, three = (announced(name=name) for name in "abc")
+
+    async def work(take):
+        outcomes = [await take(one), await take(two), await take(three)]
+        return outcomes, take.receiver.incomplete
+
+    outcomes, incomplete = taking(work, limits)
+    assert [type(each) for each in outcomes] == [FileArriving, FileArriving, FileRefused]
+    assert outcomes[2].reason is FileRefusalReason.TOO_MANY_FILES
+    assert sorted(each.name for each in incomplete) == ["a", "b"]
+
+    async def later(take):
+        await asyncio.sleep(3_600)
+        return await take(three), take.receiver.incomplete
+
+    for path in hidden_files(tmp_path / "in"):
+        os.utime(path, (0, 0))
+    outcome, incomplete = taking(later, limits)
+    assert isinstance(outcome, FileArriving)
+    assert [each.name for each in incomplete] == ["c"]
+
+
+def test_a_part_without_a_manifest_of_its_sender_is_refused(taking):
+    manifest = announced()
+
+    async def work(take):
+        first = await take(part_of(manifest, 0))
+        await take(manifest, "alice")
+        return [first, await take(part_of(manifest, 0)), await take(part_of(manifest, 0), "alice")]
+
+    unknown, of_another, good = taking(work)
+    assert unknown.reason is of_another.reason is FileRefusalReason.NO_MANIFEST
+    assert good.parts_received == 1
+
+
+@pytest.mark.parametrize(
+    ("index", "content"),
+    [(0, b"x" * 100), (0, b"a" * 99), (0, b"a" * 101), (3, b"a" * 100), (2**32 - 1, b"a"), (2, b"c" * 100)],
+)
+def test_a_part_that_is_not_what_the_manifest_says_is_refused_and_the_right_one_still_taken(
+    taking, tmp_path, index, content
+):
+    manifest = announced()
+
+    async def work(take):
+        await take(manifest)
+        wrong = await take(part_of(manifest, index, content))
+        return wrong, [await take(part_of(manifest, index)) for index in (2, 0, 0, 1)]
+
+    wrong, rest = taking(work)
+    assert wrong.reason is FileRefusalReason.WRONG_CONTENT
+    assert [each.parts_received for each in rest[:-1]] == [1, 2, 2]
+    assert isinstance(rest[-1], FileReceived)
+    assert visible_files(tmp_path / "in") == {"chart.pdf": b"".join(PARTS)}
+
+
+def test_a_whole_that_does_not_have_the_hash_of_its_manifest_is_refused_and_removed(taking, tmp_path):
+    manifest = announced(content_hash=bytes(32))
+
+    async def work(take):
+        await take(manifest)
+        return [await take(part_of(manifest, index)) for index in range(3)]
+
+    last = taking(work)[-1]
+    assert isinstance(last, FileRefused)
+    assert last.reason is FileRefusalReason.WRONG_CONTENT
+    assert visible_files(tmp_path / "in") == {}
+    assert hidden_files(tmp_path / "in") == []
+
+
+def test_a_part_that_names_a_whole_file_as_its_manifest_is_refused(taking):
+    whole = WholeFile(name="a", content=b"x")
+
+    async def work(take):
+        assert isinstance(await take(whole), FileReceived)
+        return await take(part_of(whole, 0))
+
+    assert taking(work).reason is FileRefusalReason.MALFORMED
+
+
+@pytest.mark.parametrize("name", ["chart.pdf", "README", "x" * 255, "é" * 127, "a." + "x" * 253], ids=len)
+def test_a_second_file_of_the_same_name_is_saved_beside_the_first(taking, tmp_path, name):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_bytes(b"mine")
+
+    async def work(take):
+        return [await take(WholeFile(name=name, content=b"%d" % number)) for number in range(3)]
+
+    outcomes = taking(work)
+    assert len({each.path for each in outcomes}) == 3
+    assert [each.path.read_bytes() for each in outcomes] == [b"0", b"1", b"2"]
+    assert (tmp_path / "in" / name).read_bytes() == b"mine"
+    assert all(len(each.path.name.encode()) <= 255 for each in outcomes)
+
+
+def test_a_link_at_the_place_of_a_file_is_not_followed(taking, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "target").write_bytes(b"mine")
+    (tmp_path / "in" / "chart.pdf").symlink_to(tmp_path / "target")
+    (tmp_path / "in" / "dangling").symlink_to(tmp_path / "nowhere")
+
+    async def work(take):
+        return [await take(WholeFile(name=name, content=b"x")) for name in ("chart.pdf", "dangling")]
+
+    assert [each.path.name for each in taking(work)] == ["chart (2).pdf", "dangling (2)"]
+    assert (tmp_path / "target").read_bytes() == b"mine"
+    assert not (tmp_path / "nowhere").exists()
+
+
+@contextmanager
+def files_of_at_most(size_bytes: int) -> Iterator[None]:
+    """Let the system refuse to write beyond a size, as it does when a disk or a quota is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_an_error_that_says_so_and_the_part_is_taken_when_there_is_room(taking, tmp_path):
+    size = 1 << 20
+    parts = (b"a" * size, b"b" * size)
+    manifest = announced(parts)
+
+    async def work(take):
+        await take(manifest)
+        await take(part_of(manifest, 0, parts[0]))
+        with files_of_at_most(size), pytest.raises(StoreFullError, match="make room and start again"):
+            await take(part_of(manifest, 1, parts[1]))
+        assert take.receiver.incomplete[0].parts_received == 1
+        return await take(part_of(manifest, 1, parts[1]))
+
+    assert taking(work).path.read_bytes() == b"".join(parts)
+
+
+def test_a_whole_file_on_a_full_disk_is_taken_when_there_is_room(taking):
+    file = WholeFile(name="a", content=bytes(1 << 20))
+
+    async def work(take):
+        with files_of_at_most(1 << 19), pytest.raises(StoreFullError):
+            await take(file)
+        return await take(file)
+
+    assert taking(work).size_bytes == 1 << 20
+
+
+def test_a_folder_that_went_away_is_a_storage_error_and_one_that_cannot_be_is_a_mistake(taking, tmp_path):
+    async def work(take):
+        (tmp_path / "in" / ".fairway").rmdir()
+        (tmp_path / "in").rmdir()
+        with pytest.raises(StorageError, match="the message is kept until then"):
+            await take(WholeFile(name="a", content=b"x"))
+
+    taking(work)
+    (tmp_path / "in").write_bytes(b"")
+    with pytest.raises(ConfigurationError, match="name a folder that may be written"):
+        taking(work)
+
+
+def test_limits_below_one_are_a_mistake():
+    for name in FileLimits.__slots__:
+        with pytest.raises(ConfigurationError, match=name):
+            replace(FileLimits(), **{name: 0})
+
+
+def test_two_participants_may_save_into_one_folder(taking, tmp_path):
+    manifest = announced()
+
+    async def half(take):
+        await take(manifest)
+        return await take(part_of(manifest, 0))
+
+    async def rest(take):
+        return [await take(part_of(manifest, index)) for index in (1, 2)][-1]
+
+    for name in ("bob", "carol"):
+        taking(half, name=name)
+    assert [taking(rest, name=name).path.name for name in ("bob", "carol")] == ["chart.pdf", "chart (2).pdf"]
+
+
+def test_what_others_left_in_the_hidden_folder_does_not_stop_a_receiver(taking, tmp_path):
+    inner = tmp_path / "in" / ".fairway"
+    inner.mkdir(parents=True)
+    for name, content in (("a.json", "[]"), ("b.json", "{"), ("c.json", '{"manifest": "x"}'), ("d.json", "{}")):
+        (inner / name).write_text(content)
+    (inner / "e.content").write_bytes(b"x")
+    (inner / "f.new").write_bytes(b"x")
+
+    async def work(take):
+        return take.receiver.incomplete
+
+    assert taking(work) == ()
+    assert hidden_files(tmp_path / "in") == []

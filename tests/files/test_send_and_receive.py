@@ -1,0 +1,239 @@
+"""A file that is sent is saved by others, under its name, whole, whatever its size and whatever the network loses."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+import fairway
+from fairway.channel.receipt import Wait
+from fairway.errors import ConfigurationError, DeliveryFailedError, FileChangedError, MessageTooLargeError
+from fairway.events import MessageSending
+from fairway.files.outcomes import FileArriving, FileReceived
+from fairway.files.receiving import FileReceiver
+from fairway.files.sending import PARTS_UNDER_WAY, send_file
+from fairway.options import Delivery, Profile, SegmentationConfig
+from fairway.testing import run
+from fairway.waku.local import LocalNetwork, NetworkFaults
+
+FULL = 30 * 1_024
+SMALL_SEGMENTS = SegmentationConfig(segment_size_bytes=1_024, max_message_size_bytes=10_240)
+
+
+async def receive(channel, folder, outcomes, until=FileReceived):
+    """Take what comes into a folder until a file of a kind of outcome."""
+    receiver = await FileReceiver.open(channel, folder)
+    async with channel.messages() as messages:
+        async for message in messages:
+            outcomes.append(await receiver.take(message))
+            if isinstance(outcomes[-1], until):
+                return
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+@pytest.mark.parametrize("profile", list(Profile), ids=lambda profile: profile.value)
+def test_a_file_in_parts_arrives_as_it_was(join, make_file, tmp_path, seed, profile, loss):
+    path = make_file(100_000)
+    options = replace(profile.options(), max_retry_attempts=100, segmentation=SMALL_SEGMENTS)
+
+    async def work():
+        steps, outcomes = [], []
+        with LocalNetwork(NetworkFaults(loss=loss), seed=seed) as network:
+            async with join(network, "alice", options=options) as alice, join(network, "bob", options=options) as bob:
+                receiving = asyncio.ensure_future(receive(bob, tmp_path / "in", outcomes))
+                delivery = await send_file(alice, path, by={"bob"}, progress=steps.append)
+                await receiving
+        return delivery, steps, outcomes
+
+    delivery, steps, outcomes = run(work(), seed=seed)
+    assert delivery.delivered_to == ("bob",)
+    assert (delivery.size_bytes, delivery.name, delivery.resumed_messages) == (100_000, "chart.pdf", 0)
+    assert delivery.total_messages > 10
+    last = outcomes[-1]
+    assert (last.sender_id, last.name, last.media_type, last.size_bytes, last.message_id, last.redelivered) == (
+        "alice", "chart.pdf", "application/pdf", 100_000, delivery.message_id, False,
+    )  # fmt: skip
+    assert last.path == tmp_path / "in" / "chart.pdf"
+    assert last.path.read_bytes() == path.read_bytes()
+    arriving = [each for each in outcomes if isinstance(each, FileArriving)]
+    assert [each.parts_received for each in arriving] == list(range(len(arriving)))
+    assert {each.total_parts for each in arriving} == {delivery.total_messages - 1}
+    assert steps[0].segments_sent == 0
+    assert steps[-1].segments_acknowledged == steps[-1].segments_sent == steps[-1].total_segments >= 98
+    assert steps[-1].messages_acknowledged == steps[-1].total_messages
+    acknowledged = [step.segments_acknowledged for step in steps]
+    assert acknowledged == sorted(acknowledged)
+    assert len(set(acknowledged)) > delivery.total_messages, "it is shown by segment, not by part"
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 1_000, 9_000])
+def test_a_small_file_is_one_message(join, make_file, tmp_path, seed, size_bytes):
+    path = make_file(size_bytes, "note")
+
+    async def work():
+        outcomes = []
+        with LocalNetwork(seed=seed) as network:
+            async with join(network, "alice") as alice, join(network, "bob") as bob:
+                delivery = await send_file(alice, path, name="log.txt", media_type="text/x-log")
+                await receive(bob, tmp_path / "in", outcomes)
+        return delivery, outcomes
+
+    delivery, (received,) = run(work(), seed=seed)
+    assert delivery.total_messages == 1
+    assert (received.name, received.media_type, received.size_bytes) == ("log.txt", "text/x-log", size_bytes)
+    assert (tmp_path / "in" / "log.txt").read_bytes() == path.read_bytes()
+
+
+def test_only_some_parts_are_under_way_and_none_is_nearly_empty(join, make_file, tmp_path, seed):
+    path = make_file(200_000)
+
+    async def work():
+        open_requests, sizes, outcomes = set(), {}, []
+        with LocalNetwork(seed=seed) as network:
+            async with join(network, "alice") as alice, join(network, "bob") as bob:
+
+                def note(event):
+                    open_requests.add(alice.statistics().protocol.open_requests)
+                    if not event.chunk_info.is_parity:
+                        sizes[event.request_id] = event.chunk_info.total_chunks
+
+                alice.on(MessageSending, note)
+                receiving = asyncio.ensure_future(receive(bob, tmp_path / "in", outcomes))
+                await send_file(alice, path)
+                await receiving
+        return open_requests, list(sizes.values())
+
+    open_requests, sizes = run(work(), seed=seed)
+    assert max(open_requests) == PARTS_UNDER_WAY
+    assert set(sizes[1:-1]) == {10}
+
+
+def test_the_parts_wait_for_who_was_named(join, make_file, tmp_path, seed):
+    path = make_file(50_000)
+
+    async def work():
+        with LocalNetwork(seed=seed) as network:
+            async with join(network, "alice") as alice, join(network, "bob") as bob:
+                receiving = asyncio.ensure_future(receive(bob, tmp_path / "bob", []))
+                sending = asyncio.ensure_future(send_file(alice, path, by={"bob", "carol"}))
+                await asyncio.sleep(60)
+                assert not sending.done()
+                async with join(network, "carol") as carol:
+                    also = asyncio.ensure_future(receive(carol, tmp_path / "carol", []))
+                    delivery = await sending
+                    await asyncio.gather(receiving, also)
+        return delivery
+
+    assert run(work(), seed=seed).delivered_to == ("bob", "carol")
+    for name in ("bob", "carol"):
+        assert (tmp_path / name / "chart.pdf").read_bytes() == path.read_bytes()
+
+
+def test_a_message_that_nobody_acknowledges_fails_the_file_and_sending_it_again_goes_on(
+    join, make_file, tmp_path, seed
+):
+    path = make_file(50_000)
+
+    async def work():
+        outcomes = []
+        with LocalNetwork(seed=seed) as network:
+            options = fairway.ReliableChannelOptions(
+                retry_interval_ms=1_000, max_retry_attempts=2, segmentation=SMALL_SEGMENTS
+            )
+            async with join(network, "alice", options=options) as alice:
+                with pytest.raises(DeliveryFailedError, match=r"of 6 of chart\.pdf: .* send the file again"):
+                    await send_file(alice, path)
+                async with join(network, "bob") as bob:
+                    receiving = asyncio.ensure_future(receive(bob, tmp_path / "in", outcomes))
+                    delivery = await send_file(alice, path)
+                    await receiving
+        return delivery
+
+    assert run(work(), seed=seed).delivered_to == ("bob",)
+    assert (tmp_path / "in" / "chart.pdf").read_bytes() == path.read_bytes()
+
+
+def test_a_file_that_was_sent_to_its_end_is_sent_once_more_and_saved_beside_the_first(join, make_file, tmp_path, seed):
+    path = make_file(30_000)
+
+    async def work():
+        deliveries = []
+        with LocalNetwork(seed=seed) as network:
+            async with join(network, "alice") as alice, join(network, "bob") as bob:
+                for _ in range(3):
+                    receiving = asyncio.ensure_future(receive(bob, tmp_path / "in", []))
+                    deliveries.append(await send_file(alice, path))
+                    await receiving
+        return deliveries
+
+    deliveries = run(work(), seed=seed)
+    assert [each.resumed_messages for each in deliveries] == [0, 0, 0]
+    assert len({each.message_id for each in deliveries}) == 3
+    saved = sorted(each.name for each in (tmp_path / "in").iterdir() if each.is_file())
+    assert saved == ["chart (2).pdf", "chart (3).pdf", "chart.pdf"]
+    assert {(tmp_path / "in" / name).read_bytes() for name in saved} == {path.read_bytes()}
+
+
+def test_a_file_that_changes_while_it_is_sent_is_not_sent_on(join, make_file, tmp_path, seed):
+    path = make_file(200_000)
+
+    async def work():
+        with LocalNetwork(seed=seed) as network:
+            async with join(network, "alice") as alice, join(network, "bob"):
+                sending = asyncio.ensure_future(send_file(alice, path))
+                await asyncio.sleep(0.001)
+                path.write_bytes(bytes(200_000))
+                with pytest.raises(FileChangedError, match="changed while it was being sent"):
+                    await sending
+
+    run(work(), seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("chart.pdf", {"name": "../../x"}, "one component of a path.*--name"),
+        (".hidden", {}, "begins with a dot.*--name"),
+        ("chart.pdf", {"media_type": "pdf"}, "such as image/jpeg.*--media-type"),
+        ("chart.pdf", {"wait": Wait.SENT}, "--wait delivered"),
+        ("missing/chart.pdf", {}, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_sent_says_what_to_do(join, make_file, tmp_path, seed, name, given, told):
+    path = make_file(50_000, name) if "/" not in name else tmp_path / name
+
+    async def work():
+        with LocalNetwork(seed=seed) as network:
+            async with join(network, "alice") as alice:
+                with pytest.raises(ConfigurationError, match=told):
+                    await send_file(alice, path, **given)
+
+    run(work(), seed=seed)
+
+
+def test_a_file_of_too_many_parts_is_too_large_and_the_error_names_the_flag(join, make_file, seed):
+    path = make_file(60_000)
+    tiny = SegmentationConfig(segment_size_bytes=64, max_message_size_bytes=640)
+
+    async def work():
+        with LocalNetwork(seed=seed) as network:
+            async with join(network, "alice", options=fairway.ReliableChannelOptions(segmentation=tiny)) as alice:
+                with pytest.raises(MessageTooLargeError, match=r"60000 bytes, .*--max-message-bytes") as raised:
+                    await send_file(alice, path)
+        return raised.value
+
+    error = run(work(), seed=seed)
+    assert 0 < error.limit_bytes < error.size_bytes == 60_000
+
+
+def test_files_need_causal_delivery(join, tmp_path, seed):
+    async def work():
+        with LocalNetwork(seed=seed) as network:
+            options = fairway.ReliableChannelOptions(delivery=Delivery.ARRIVAL)
+            async with join(network, "bob", options=options) as bob:
+                with pytest.raises(ConfigurationError, match="delivery='causal'"):
+                    await FileReceiver.open(bob, tmp_path)
+
+    run(work(), seed=seed)
