@@ -110,9 +110,9 @@ def test_a_file_is_sent_and_saved(make_settings: MakeSettings, tmp_path: Path):
         async with Conversation(make_settings, save=tmp_path / "in") as talk:
             talk.alice.type(f"/file {tmp_path / 'picture'}")
             await talk.alice.see("picture (200,000 bytes)")
-            await talk.bob.see("a file of 200,000 bytes")
-        (saved,) = (tmp_path / "in").iterdir()
-        assert saved.read_bytes() == b"\x00" * 200_000
+            await talk.bob.see("picture (application/octet-stream) saved as")
+            await talk.alice.see('✓ "picture (200,000 bytes)": bob')
+        assert (tmp_path / "in" / "picture").read_bytes() == b"\x00" * 200_000
 
     run(work())
 

@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
-from fairway.apps.sending import SendGoal, SendReport, Watching, send_message
+from fairway.apps.file_words import words_for
+from fairway.apps.sending import FileToSend, SendGoal, SendReport, Watching, send_message, send_one_file
 from fairway.apps.settings import ChannelSettings
-from fairway.apps.tailing import Until, tail
+from fairway.apps.tailing import Brought, Until, tail
 from fairway.apps.tracing import trace_message
 from fairway.channel.receipt import Progress, Wait
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.events import Event, MessageDelivered, MessageReceived
+from fairway.files.sending import FileProgress
+from fairway.options import SegmentationConfig
 from fairway.waku.local.network import process_network
 from patience import PATIENCE_S, run, until
 
@@ -128,5 +131,62 @@ def test_a_sender_leaves_received_messages_to_whoever_reads(make_settings: MakeS
 
         await tail(bob, Until(count=1, quiet_s=PATIENCE_S), show)
         assert shown == [b"for bob"]
+
+    run(work())
+
+
+def test_a_file_in_parts_arrives_whole_and_both_sides_show_how_far_it_is(make_settings: MakeSettings, tmp_path: Path):
+    path = tmp_path / "chart.png"
+    path.write_bytes(bytes(range(256)) * 200)
+    small = SegmentationConfig(segment_size_bytes=1_024, max_message_size_bytes=10_240)
+
+    async def work() -> None:
+        lines: list[str | None] = []
+        steps: list[FileProgress] = []
+
+        def show(event: Event, brought: Brought | None) -> None:
+            if isinstance(event, MessageReceived):
+                assert brought is not None
+                assert not isinstance(brought, Path)
+                lines.append(words_for(brought))
+
+        until_whole = Until(count=1, quiet_s=PATIENCE_S, linger_s=0)
+        bob = make_settings("bob", segmentation=small)
+        receiving = asyncio.ensure_future(tail(bob, until_whole, show, save=tmp_path / "in"))
+        alice = make_settings("alice", segmentation=small)
+        watching = Watching(file_progress=steps.append)
+        sending = asyncio.ensure_future(
+            send_one_file(alice, FileToSend(path=path), SendGoal(timeout_s=PATIENCE_S), watching)
+        )
+        assert await receiving == 1
+        async with listening(bob):
+            report = await sending
+        assert (report.reached, report.failed, report.detail, report.delivered_to) == (True, False, "", ("bob",))
+        assert report.file == steps[-1]
+        assert (steps[-1].messages_acknowledged, steps[-1].total_messages) == (7, 7)
+        assert lines[0] == "chart.png (image/png) of 51,200 bytes: 0 of 6 parts are here"
+        assert lines[-1] == f"chart.png (image/png) saved as {tmp_path / 'in' / 'chart.png'}"
+        assert (tmp_path / "in" / "chart.png").read_bytes() == path.read_bytes()
+
+    run(work())
+
+
+def test_a_file_that_cannot_be_sent_is_raised(make_settings: MakeSettings, tmp_path: Path):
+    async def work() -> None:
+        with pytest.raises(ConfigurationError, match="cannot be read"):
+            await send_one_file(make_settings("alice"), FileToSend(path=tmp_path / "x"), SendGoal(), Watching())
+
+    run(work())
+
+
+def test_a_file_that_nobody_acknowledges_is_a_failed_send(make_settings: MakeSettings, tmp_path: Path):
+    path = tmp_path / "chart.png"
+    path.write_bytes(b"x")
+
+    async def work() -> None:
+        alice = make_settings("alice", max_retry_attempts=1, retry_interval_ms=50)
+        report = await send_one_file(alice, FileToSend(path=path), SendGoal(timeout_s=None), Watching())
+        assert (report.reached, report.failed) == (False, True)
+        assert "send the file again" in report.detail
 
     run(work())

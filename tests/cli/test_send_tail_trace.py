@@ -59,8 +59,58 @@ def test_a_file_and_stdin_are_sent_too(fairway: Run, tmp_path: Path):
         "tail", "--sender", "bob", "--count", "2", "--json", "--save", str(tmp_path / "in"), "--linger", "0"
     )
     received = {line["sender_id"]: line for line in lines_of(result)}
-    assert Path(received["carol"]["saved"]).read_bytes() == b"\x00\x01\x02"
+    assert Path(received["carol"]["saved"]) == tmp_path / "in" / "file"
+    assert (tmp_path / "in" / "file").read_bytes() == b"\x00\x01\x02"
+    assert received["carol"]["file"] | {"path": ""} == {
+        "type": "FileReceived",
+        "sender_id": "carol",
+        "message_id": received["carol"]["message_id"],
+        "name": "file",
+        "media_type": "application/octet-stream",
+        "size_bytes": 3,
+        "path": "",
+        "redelivered": False,
+    }
     assert Path(received["dave"]["saved"]).read_bytes() == b"from a pipe"
+
+
+def test_a_raw_file_is_its_content_and_nothing_else(fairway: Run, tmp_path: Path):
+    (tmp_path / "note.txt").write_bytes(b"low water at noon")
+    sent(fairway, "--file", str(tmp_path / "note.txt"), "--raw")
+    output = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0").output
+    assert "alice 17 bytes  low water at noon" in output
+
+
+def test_a_file_is_shown_by_name_and_type_where_it_is_not_saved(fairway: Run, tmp_path: Path):
+    (tmp_path / "note").write_bytes(b"low water at noon")
+    sent(fairway, "--file", str(tmp_path / "note"), "--name", "tide.txt", "--media-type", "text/x-tide")
+    output = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0").output
+    assert "tide.txt (text/x-tide) of 17 bytes; --save FOLDER saves files" in output
+
+
+def test_a_file_that_is_too_large_for_the_receiver_is_refused_by_the_name_of_the_flag(fairway: Run, tmp_path: Path):
+    (tmp_path / "note").write_bytes(b"low water at noon")
+    sent(fairway, "--file", str(tmp_path / "note"))
+    words = ["--save", str(tmp_path / "in"), "--max-file-bytes", "16", "--timeout", "0.5", "--linger", "0"]
+    result = fairway("tail", "--sender", "bob", *words)
+    assert "17 bytes, at most 16 are accepted (max_file_bytes, --max-file-bytes)" in result.stderr
+    assert [path.name for path in (tmp_path / "in").iterdir()] == [".fairway"]
+
+
+def test_a_file_that_nobody_acknowledges_in_time_says_how_to_go_on(fairway: Run, tmp_path: Path):
+    small = {"segmentation": {"segment_size_bytes": 1_024, "max_message_size_bytes": 10_240}}
+    (tmp_path / "options.json").write_text(json.dumps(small))
+    (tmp_path / "chart.png").write_bytes(bytes(50_000))
+    words = ["--file", str(tmp_path / "chart.png"), "--timeout", "0.3", "--options", str(tmp_path / "options.json")]
+    result = fairway("send", *words)
+    assert result.exit_code == 1
+    assert "no progress within 0.3 s chart.png (50,000 bytes in 6 messages, " in result.output
+    assert "0 of 6 messages are acknowledged; without --store its sending ends here" in result.output
+    store = str(tmp_path / "alice.db")
+    assert f"the same command with {store} goes on" in fairway("send", *words, "--store", store).output
+    told = lines_of(fairway("send", *words, "--store", store, "--json"))[-1]
+    assert (told["reached"], told["failed"], told["earlier_open"]) == (False, False, 0)
+    assert told["file"]["total_messages"] == 6
 
 
 def test_what_is_no_text_is_shown_by_its_hash(fairway: Run):
@@ -144,6 +194,15 @@ def test_a_profile_is_another_wire(fairway: Run):
         (["send", "--file", "nowhere", "x"], ConfigurationError, "not both"),
         (["send", "--file", "nowhere"], ConfigurationError, "nowhere cannot be read"),
         (["send", "--max-message-bytes", "2", "xyz"], MessageTooLargeError, "at most 2"),
+        (["send", "--max-message-bytes", "2", "xyz"], MessageTooLargeError, "--max-message-bytes"),
+        (["send", "--raw", "x"], ConfigurationError, "--file PATH"),
+        (["send", "--file", "x", "--raw", "--name", "y"], ConfigurationError, "leave it out"),
+        (["send", "--file", __file__, "--name", "../x"], ConfigurationError, "--name"),
+        (
+            ["send", "--file", __file__, "--raw", "--max-message-bytes", "9"],
+            MessageTooLargeError,
+            "--max-message-bytes",
+        ),
         (["send", "--wait", "none", "x"], ConfigurationError, "--store"),
         (["send", "--by", "alice", "x"], ConfigurationError, "alice"),
         (["send"], EmptyPayloadError, "at least one byte"),

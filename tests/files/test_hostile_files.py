@@ -106,7 +106,7 @@ def test_a_raw_payload_is_no_file(taking, tmp_path):
     assert visible_files(tmp_path / "in") == {}
 
 
-@pytest.mark.parametrize("name", ["../../x", "/tmp/x", "a/../../x", "..", ".ssh", "x\0y"], ids=ascii)
+@pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/../../x", "..", ".ssh", "x\0y"], ids=ascii)
 def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_written(taking, tmp_path, name):
     assert name_problem(name)
     whole = pb.FileMessage(whole=pb.WholeFile(name=name, media_type="text/plain", content=b"x"))

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from rich.text import Text
 
-from fairway.apps.files import make_folder, read_payload, save_payload
+from fairway.apps.file_words import words_for
+from fairway.apps.files import make_folder, save_payload
 from fairway.apps.notes import Notes
 from fairway.apps.screen import Screen
 from fairway.apps.settings import ChannelSettings
-from fairway.apps.tailing import as_text, indented
+from fairway.apps.tailing import as_text, file_in, indented
 from fairway.channel.listeners import EventStream
 from fairway.channel.receipt import Receipt
 from fairway.channel.reliable_channel import ReliableChannel
@@ -30,6 +31,8 @@ from fairway.events import (
     MessageReceived,
     StatusChanged,
 )
+from fairway.files.receiving import FileReceiver
+from fairway.files.sending import FileProgress, is_file_request, send_file
 from fairway.protocol.statistics import Gap
 from fairway.units import MS_PER_S, NS_PER_S
 from fairway.visible import visible
@@ -52,16 +55,22 @@ async def chat(settings: ChannelSettings, screen: Screen, *, save: Path | None =
     if save is not None:
         make_folder(save)
     async with settings.open(needs_node=False) as (_, channel):
-        await Conversation(channel, screen, save).run()
+        receiver = None if save is None else await FileReceiver.open(channel, save)
+        await Conversation(channel, screen, save, receiver).run()
 
 
 class Conversation:
     """One conversation."""
 
-    def __init__(self, channel: ReliableChannel, screen: Screen, save: Path | None) -> None:
+    def __init__(
+        self, channel: ReliableChannel, screen: Screen, save: Path | None, receiver: FileReceiver | None = None
+    ) -> None:
         self._channel = channel
         self._screen = screen
         self._save = save
+        self._receiver = receiver
+        self._files: set[asyncio.Task[None]] = set()
+        """Files that are being sent."""
         self._notes = Notes(channel.sender_id)
         self._sent: dict[str, tuple[Receipt, str]] = {}
         """By request id, newest last: the receipt, and what was sent."""
@@ -82,9 +91,9 @@ class Conversation:
                     task.result()
             await self._finish_sending()
         finally:
-            for task in (reading, listening):
+            for task in (reading, listening, *self._files):
                 task.cancel()
-            await asyncio.gather(reading, listening, return_exceptions=True)
+            await asyncio.gather(reading, listening, *self._files, return_exceptions=True)
 
     async def _read(self) -> None:
         async for line in self._screen.lines():
@@ -100,9 +109,9 @@ class Conversation:
     async def _obey(self, words: str) -> None:
         command, _, rest = words.partition(" ")
         if command == "/file":
-            limit_bytes = self._channel.options.segmentation.max_message_size_bytes
-            name, payload = await asyncio.to_thread(_read_file, rest.strip(), limit_bytes)
-            await self._send(payload, f"{name} ({len(payload):,} bytes)")
+            task = asyncio.ensure_future(self._send_file(rest.strip()))
+            self._files.add(task)
+            task.add_done_callback(self._files.discard)
         elif command == "/who":
             self._who()
         elif command == "/waiting":
@@ -122,6 +131,24 @@ class Conversation:
         if len(self._sent) > _KEPT_RECEIPTS:
             del self._sent[next(iter(self._sent))]
         self._screen.show(_line(time.time(), self._channel.sender_id, shown, "green"))
+
+    async def _send_file(self, given: str) -> None:
+        """Send a file, which goes on while one talks."""
+        shown = ""
+
+        def show(progress: FileProgress) -> None:
+            nonlocal shown
+            if not shown:
+                shown = f"{progress.name} ({progress.size_bytes:,} bytes)"
+                self._screen.show(_line(time.time(), self._channel.sender_id, shown, "green"))
+
+        try:
+            path = await asyncio.to_thread(Path(given).expanduser)
+            delivery = await send_file(self._channel, path, progress=show)
+        except FairwayError as error:
+            self._note(f"✗ {_quoted(shown) + ': ' if shown else ''}{error}", "red")
+        else:
+            self._note(f"✓ {_quoted(shown)}: {', '.join(delivery.delivered_to) or 'several together'}", "green")
 
     def _who(self) -> None:
         if not self._sent:
@@ -156,8 +183,15 @@ class Conversation:
                 self.mark(event)
 
     async def _show(self, message: MessageReceived) -> None:
+        brought = file_in(message.payload) if self._receiver is None else await self._receiver.take(message)
         text = as_text(message.payload)
-        if text is None:
+        if brought is not None:
+            words = words_for(brought)
+            if words is None:
+                self._finish(message)
+                return
+            text = words
+        elif text is None:
             text = f"a file of {len(message.payload):,} bytes, SHA-256 {message.message_id[:16]}"
             if self._save is not None:
                 path = await asyncio.to_thread(save_payload, self._save, message.message_id, message.payload)
@@ -166,12 +200,17 @@ class Conversation:
         if not message.dependencies_met:
             text += "  [something before it is missing]"
         self._screen.show(_line(at_s, message.sender_id, text, "bold cyan"))
+        self._finish(message)
+
+    def _finish(self, message: MessageReceived) -> None:
         if not message.ephemeral:
             self._channel.finish(message)
 
     def mark(self, event: Event) -> None:
         """Show what became of a message, of the channel or of the node."""
         match event:
+            case MessageDelivered(request_id=request) | DeliveryError(request_id=request) if is_file_request(request):
+                return
             case MessageDelivered(delivered_to=names):
                 self._note(f"✓ {self._name(event.request_id)}: {', '.join(names) or 'several together'}", "green")
             case DeliveryError(detail=detail):
@@ -190,7 +229,10 @@ class Conversation:
 
     async def _finish_sending(self) -> None:
         """Let the network take what was sent last, if it does so soon."""
-        waiting = [asyncio.ensure_future(receipt.sent()) for receipt, _ in self._sent.values() if not receipt.has_ended]
+        waiting: list[asyncio.Future[None]] = [
+            asyncio.ensure_future(receipt.sent()) for receipt, _ in self._sent.values() if not receipt.has_ended
+        ]
+        waiting += self._files
         if waiting:
             _, late = await asyncio.wait(waiting, timeout=_LAST_WORDS_S)
             for task in late:
@@ -199,11 +241,6 @@ class Conversation:
 
     def _note(self, text: str, style: str = "dim") -> None:
         self._screen.show(Text(f"  {visible(text)}", style))
-
-
-def _read_file(given: str, limit_bytes: int) -> tuple[str, bytes]:
-    file = Path(given).expanduser()
-    return file.name, read_payload(file, limit_bytes)
 
 
 def _line(at_s: float, sender: str, text: str, style: str) -> Text:

@@ -16,9 +16,12 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from fairway.events import EVENT_NAMES, Event, MessageReceived
+from fairway.files.outcomes import FileOutcome, FileReceived
+from fairway.wire.file_message import FileMessage
 
 _NOT_SEEN: Final = re.compile("[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 """Invisible characters that JSON does not escape: controls beyond ASCII, bidirectional marks and separators."""
@@ -37,6 +40,17 @@ def event_as_json(event: Event, *, with_payload: bool = False) -> dict[str, Any]
     return told
 
 
+def brought_as_json(brought: Path | FileOutcome | FileMessage) -> dict[str, Any]:
+    """Return what a message brought: ``saved`` as a path, and ``file`` as what became of it or how it is announced."""
+    if isinstance(brought, Path):
+        return {"saved": str(brought)}
+    told: dict[str, Any] = {"type": type(brought).__name__}
+    for field in fields(brought):
+        if field.name not in {"content", "part_hashes"}:
+            told[field.name] = as_json(getattr(brought, field.name))
+    return {"file": told} | ({"saved": str(brought.path)} if isinstance(brought, FileReceived) else {})
+
+
 def payload_as_json(payload: bytes) -> dict[str, Any]:
     """Return what identifies a payload: ``size`` in bytes, and ``sha256`` in lower-case hex."""
     return {"size": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
@@ -47,6 +61,8 @@ def as_json(value: Any) -> Any:
     match value:
         case bytes():
             return value.hex()
+        case PurePath():
+            return str(value)
         case Enum():
             return as_json(value.value)
         case Mapping():

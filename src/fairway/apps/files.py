@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from fairway.errors import ConfigurationError, MessageTooLargeError, StorageError
+
+_HINT: Final = "raise --max-message-bytes, or use 'fairway send --file' without --raw, which sends in parts"
 
 
 def read_payload(file: Path, limit_bytes: int) -> bytes:
@@ -24,7 +26,7 @@ def read_payload(file: Path, limit_bytes: int) -> bytes:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigurationError(f"{file} cannot be read ({reason}); give the path of a readable file") from error
     if len(content) > limit_bytes:
-        raise MessageTooLargeError(size_bytes, limit_bytes, "raise max_message_size_bytes or send it in parts")
+        raise MessageTooLargeError(size_bytes, limit_bytes, _HINT)
     return content
 
 
@@ -66,7 +68,5 @@ def read_stream(stream: BinaryIO, limit_bytes: int) -> bytes:
     """Return what a stream brings up to its end; raise `MessageTooLargeError` beyond ``limit_bytes``."""
     content = stream.read(limit_bytes + 1)
     if len(content) > limit_bytes:
-        raise MessageTooLargeError(
-            len(content), limit_bytes, "the rest was not read; raise the limit or send it in parts"
-        )
+        raise MessageTooLargeError(len(content), limit_bytes, f"the rest was not read; {_HINT}")
     return content

@@ -1,4 +1,4 @@
-"""Sends one message, and waits until it is sent or acknowledged.
+"""Sends one message or one file, and waits until it is sent or acknowledged.
 
 Received messages are not read: with a store they wait for a program that reads them. A message that is not acknowledged
 at the end stays in the store, and the next program that opens the channel with it continues the send.
@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from fairway.apps.settings import ChannelSettings
 from fairway.channel.receipt import Progress, Receipt, Wait
@@ -27,6 +28,7 @@ from fairway.events import (
     MessageSent,
     RequestSent,
 )
+from fairway.files.sending import FileDelivery, FileProgress, is_file_request, send_file
 from fairway.waku.node import WakuNode
 
 _OF_SENDS = (
@@ -76,6 +78,8 @@ class SendReport:
     """Participants that are known to hold the whole message."""
     earlier_open: int
     """Earlier messages of the store whose sending went on meanwhile."""
+    file: FileProgress | None = None
+    """How far the file is; None for a payload that is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +90,13 @@ class Watching:
     """Every event of a send."""
     progress: Callable[[Progress], None] = lambda _: None
     """Every progress of the message."""
+    file_progress: Callable[[FileProgress], None] = lambda _: None
+    """Every progress of the file."""
 
 
 async def send_message(settings: ChannelSettings, payload: bytes, wish: SendGoal, watching: Watching) -> SendReport:
     """Send a payload; raise a `FairwayError` if it was not accepted."""
-    if wish.wait is Wait.NONE and settings.store is None:
-        raise ConfigurationError(
-            "not to wait needs a store, in which the message stays until it is sent: give --store, or --wait sent"
-        )
+    _check_store(settings, wish)
     async with settings.open(needs_node=False) as (node, channel):
         for kind in _OF_SENDS:
             channel.on(kind, watching.event)
@@ -116,6 +119,111 @@ async def send_message(settings: ChannelSettings, payload: bytes, wish: SendGoal
             detail=detail,
             delivered_to=delivered_to,
             earlier_open=earlier_open if node.status.connected else 0,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileToSend:
+    """A file that is sent with its name and media type."""
+
+    path: Path
+    name: str | None = None
+    """What receivers see; that of the file if None."""
+    media_type: str | None = None
+    """What the name tells if None."""
+
+
+async def send_one_file(settings: ChannelSettings, file: FileToSend, wish: SendGoal, watching: Watching) -> SendReport:
+    """Send a file, in parts if it is large; raise a `FairwayError` if it was not accepted.
+
+    ``timeout_s`` is how long to wait without any progress.
+    """
+    _check_store(settings, wish)
+    async with settings.open(needs_node=False) as (node, channel):
+        for kind in _OF_SENDS:
+            channel.on(kind, watching.event)
+        await channel.start()
+        earlier_open = sum(not is_file_request(each) for each in channel.protocol.requests.open)
+        steps = _Steps(watching.file_progress)
+        sending = asyncio.ensure_future(
+            send_file(
+                channel,
+                file.path,
+                name=file.name,
+                media_type=file.media_type,
+                count=wish.count,
+                by=wish.by,
+                wait=wish.wait,
+                progress=steps.note,
+            )
+        )
+        try:
+            detail = await _reach_file(sending, steps, wish, node)
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+        failure = sending.exception() if not sending.cancelled() else None
+        if failure is not None and not isinstance(failure, DeliveryFailedError):
+            raise failure
+        last = steps.last
+        assert last is not None, "what ends before its first progress raises"
+        return SendReport(
+            request_id=last.request_id,
+            message_id=last.message_id,
+            size_bytes=last.size_bytes,
+            reached=not detail,
+            failed=failure is not None,
+            detail=detail,
+            delivered_to=() if detail else sending.result().delivered_to,
+            earlier_open=earlier_open if node.status.connected else 0,
+            file=last,
+        )
+
+
+class _Steps:
+    """The progress of a file, and waiting for the next."""
+
+    def __init__(self, tell: Callable[[FileProgress], None]) -> None:
+        self.last: FileProgress | None = None
+        self.changed = asyncio.Event()
+        self._tell = tell
+
+    def note(self, progress: FileProgress) -> None:
+        self.last = progress
+        self.changed.set()
+        self._tell(progress)
+
+
+async def _reach_file(sending: asyncio.Future[FileDelivery], steps: _Steps, wish: SendGoal, node: WakuNode) -> str:
+    """Wait while there is progress; return why the file is not where it was to be, or nothing if it is."""
+    # What cannot be sent at all raises before the first progress.
+    await _first((sending, asyncio.ensure_future(steps.changed.wait())), None)
+    if not sending.done() and wish.wait is not Wait.NONE:
+        there = asyncio.ensure_future(_is_there(node, wish))
+        await _first((sending, there), None)
+        if not sending.done() and not there.result():
+            why = f" ({node.status.detail})" if node.status.detail else ""
+            return f"accepted as far as it can be, but the node cannot be reached{why}:"
+    while not sending.done():
+        steps.changed.clear()
+        await _first((sending, asyncio.ensure_future(steps.changed.wait())), wish.timeout_s)
+        if not sending.done() and not steps.changed.is_set():
+            return f"no progress within {wish.timeout_s:g} s"
+    error = sending.exception()
+    return "" if error is None else str(error)
+
+
+async def _first(tasks: tuple[asyncio.Future[Any], asyncio.Future[Any]], timeout_s: float | None) -> None:
+    """Wait until one of two is done, and end the second."""
+    await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    tasks[1].cancel()
+    await asyncio.gather(tasks[1], return_exceptions=True)
+
+
+def _check_store(settings: ChannelSettings, wish: SendGoal) -> None:
+    if wish.wait is Wait.NONE and settings.store is None:
+        raise ConfigurationError(
+            "not to wait needs a store, in which the message stays until it is sent: give --store, or --wait sent"
         )
 
 

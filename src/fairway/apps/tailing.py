@@ -17,8 +17,12 @@ from fairway.apps.files import make_folder, save_payload
 from fairway.apps.settings import ChannelSettings
 from fairway.channel.listeners import EventStream
 from fairway.channel.reliable_channel import ReliableChannel
+from fairway.errors import DecodeError
 from fairway.events import ChannelStatus, Event, MessageReceived
+from fairway.files.outcomes import FileArriving, FileLimits, FileOutcome, FileRefused
+from fairway.files.receiving import FileReceiver
 from fairway.visible import visible
+from fairway.wire.file_message import FileMessage, FilePart, decode_file_message
 
 _POLL_S: Final = 0.05
 _MARKS: Final = "\n\t\ufeff\u200b\u200e\u200f\u00ad\u2060"
@@ -42,16 +46,26 @@ class Until:
     """How long to stay at most until the last message is acknowledged."""
 
 
-Show = Callable[[Event, Path | None], None]
-"""Called with an event, and with where its payload was saved if it was."""
+Brought = Path | FileOutcome | FileMessage
+"""Where a payload was saved, or what became of a file, or the file that nothing is saved of."""
+
+Show = Callable[[Event, Brought | None], None]
+"""Called with an event, and for a message with what it brought."""
 
 
-async def tail(settings: ChannelSettings, until: Until, show: Show, *, save: Path | None = None) -> int:
-    """Show every event of a channel, messages that earlier runs did not finish first; return how many messages came."""
+async def tail(
+    settings: ChannelSettings, until: Until, show: Show, *, save: Path | None = None, limits: FileLimits | None = None
+) -> int:
+    """Show every event of a channel, messages that earlier runs did not finish first; return how many messages came.
+
+    A file in parts counts as one message, when all of it is there. With ``save`` files are saved there by their names
+    (`fairway.files`), and other payloads by their message ids.
+    """
     if save is not None:
         make_folder(save)
     seen, before = 0, None
     async with settings.open(needs_node=until.needs_node) as (_, channel):
+        receiver = None if save is None else await FileReceiver.open(channel, save, limits)
         stream = channel.events()
         await channel.start()
         while until.count is None or seen < until.count:
@@ -64,11 +78,12 @@ async def tail(settings: ChannelSettings, until: Until, show: Show, *, save: Pat
                 continue
             if event is None:
                 break
-            path = None
-            if save is not None:
-                path = await asyncio.to_thread(save_payload, save, event.message_id, event.payload)
-            show(event, path)
-            seen += 1
+            brought: Brought | None
+            brought = file_in(event.payload) if receiver is None else await receiver.take(event)
+            if save is not None and brought is None:
+                brought = await asyncio.to_thread(save_payload, save, event.message_id, event.payload)
+            show(event, brought)
+            seen += not isinstance(brought, FileArriving | FileRefused | FilePart)
             if not event.ephemeral:
                 channel.finish(event)
                 # Acknowledgements ride on whatever is transmitted from now on.
@@ -76,6 +91,14 @@ async def tail(settings: ChannelSettings, until: Until, show: Show, *, save: Pat
         if before is not None:
             await _acknowledge(channel, before, until.linger_s)
     return seen
+
+
+def file_in(payload: bytes) -> FileMessage | None:
+    """Return the file, manifest or part in a payload; None for one that is no file, or not a right one."""
+    try:
+        return decode_file_message(payload)
+    except DecodeError:
+        return None
 
 
 async def _acknowledge(channel: ReliableChannel, before: int, at_most_s: float) -> None:

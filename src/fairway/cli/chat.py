@@ -21,7 +21,8 @@ def command(
     settings: ChannelSettings,
     *,
     save: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write what is no text to FOLDER/MESSAGE_ID.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Save files there by their names, what is no text as FOLDER/MESSAGE_ID."),
     ] = None,
 ) -> None:
     """Chat in a channel: each line that you type is sent, and received messages are shown.

@@ -1,4 +1,4 @@
-"""``fairway send``: sends one message by way of `fairway.apps.sending`, and shows how far it came."""
+"""``fairway send``: sends one message or file by way of `fairway.apps.sending`, and shows how far it came."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console, Group
@@ -16,13 +16,16 @@ from rich.text import Text
 
 from fairway.apps.event_json import as_json, as_line, event_as_json
 from fairway.apps.files import read_payload, read_stream
-from fairway.apps.sending import SendGoal, SendReport, Watching, send_message
+from fairway.apps.sending import FileToSend, SendGoal, SendReport, Watching, send_message, send_one_file
 from fairway.apps.settings import ChannelSettings
 from fairway.channel.receipt import Progress, Wait
 from fairway.cli._channel_options import with_settings
 from fairway.cli._console import PlainConsole
 from fairway.errors import ConfigurationError
+from fairway.files.sending import FileProgress
 from fairway.visible import visible
+
+_BAR_CELLS: Final = 60
 
 
 @with_settings
@@ -30,13 +33,30 @@ def command(
     settings: ChannelSettings,
     text: Annotated[list[str] | None, typer.Argument(help="The message; words are joined. Without it, stdin.")] = None,
     *,
-    file: Annotated[Path | None, typer.Option(metavar="PATH", help="Send the content of a file.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Send a file with its name and media type, in parts if it is large."),
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Send only the content of the file, as one message, for js-waku and others.")
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What receivers call the file.", show_default="its own name")
+    ] = None,
+    media_type: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Such as image/jpeg.", show_default="what the name tells")
+    ] = None,
     wait: Annotated[Wait, typer.Option(help="What to wait for; with none, a later run sends.")] = (Wait.DELIVERED),
     count: Annotated[int, typer.Option(min=1, help="How many participants must acknowledge it.")] = 1,
     by: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A participant that must acknowledge it; repeatable.")
     ] = None,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait; 0 = to the end.")] = 120.0,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", help="How long to wait; for a file, how long without any progress. 0 = to the end."
+        ),
+    ] = 120.0,
     machine: Annotated[bool, typer.Option("--json", help="Print every event as a JSON line, for programs.")] = False,
 ) -> None:
     """Send a text, a file or stdin to a channel, and wait until it is acknowledged.
@@ -45,21 +65,39 @@ def command(
     not acknowledged yet stays there, and its sending goes on whenever a command runs with that store; so it is accepted
     also while the node cannot be reached (exit code 1, or 0 with --wait none).
 
+    A file of more than a megabyte goes in parts, each when an earlier one is acknowledged. If the command ends before,
+    give it again with the same --store: it goes on, and what was acknowledged is not sent again. Others save files with
+    'fairway tail --save FOLDER'.
+
     Examples: [bold]fairway send --channel team --sender alice "see you at eight"[/bold]
 
     [bold]fairway send --channel team --sender alice --store alice.db --file holiday.jpg --by bob --by carol[/bold]
     """
-    payload = _payload(text or [], file, settings.options.segmentation.max_message_size_bytes)
+    if file is None and (raw or name is not None or media_type is not None):
+        raise ConfigurationError("--raw, --name and --media-type are about a file; give --file PATH, too")
+    if raw and (name is not None or media_type is not None):
+        raise ConfigurationError("--raw sends no name and no media type; leave it out, or leave those out")
+    sent: bytes | FileToSend
+    if file is not None and not raw and not text:
+        sent = FileToSend(path=file, name=name, media_type=media_type)
+    else:
+        sent = _payload(text or [], file, settings.options.segmentation.max_message_size_bytes)
     wish = SendGoal(wait=wait, count=max(count, len(set(by or []))), by=tuple(by or []), timeout_s=timeout or None)
     if machine:
-        report = asyncio.run(send_message(settings, payload, wish, Watching(event=_print_event)))
+        report = asyncio.run(_send(settings, sent, wish, Watching(event=_print_event)))
         _print_line({"event": "send-report", **as_json(report)})
     else:
         console = PlainConsole(highlight=False)
         with _picture(console) as watching:
-            report = asyncio.run(send_message(settings, payload, wish, watching))
+            report = asyncio.run(_send(settings, sent, wish, watching))
         _print_report(console, report, settings)
     raise typer.Exit(0 if report.reached else 1)
+
+
+async def _send(settings: ChannelSettings, sent: bytes | FileToSend, wish: SendGoal, watching: Watching) -> SendReport:
+    if isinstance(sent, FileToSend):
+        return await send_one_file(settings, sent, wish, watching)
+    return await send_message(settings, sent, wish, watching)
 
 
 def _payload(words: list[str], file: Path | None, limit_bytes: int) -> bytes:
@@ -81,7 +119,10 @@ def _picture(console: Console) -> Iterator[Watching]:
         yield Watching()
         return
     with Live(Text("accepted"), console=console, refresh_per_second=10, transient=True) as live:
-        yield Watching(progress=lambda progress: live.update(_drawn(progress)))
+        yield Watching(
+            progress=lambda progress: live.update(_drawn(progress)),
+            file_progress=lambda progress: live.update(_drawn_file(progress)),
+        )
 
 
 def _drawn(progress: Progress) -> Group:
@@ -101,8 +142,26 @@ def _drawn(progress: Progress) -> Group:
     return Group(cells, Text(line, "dim"))
 
 
+def _drawn_file(progress: FileProgress) -> Group:
+    """Draw a bar of all data segments of the file: dots wait, half-tone is sent, full is acknowledged."""
+    total = progress.total_segments
+    width = min(total, _BAR_CELLS)
+    full, sent = (width * count // total for count in (progress.segments_acknowledged, progress.segments_sent))
+    bar = Text.assemble(("█" * full, "green"), ("▒" * (sent - full), "yellow"), ("·" * (width - sent), "dim"))
+    line = (
+        f"{progress.segments_sent:,}/{total:,} segments sent, {progress.segments_acknowledged:,} acknowledged; "
+        f"{progress.messages_acknowledged:,}/{progress.total_messages:,} messages"
+    )
+    if progress.resumed_messages:
+        line += f", {progress.resumed_messages:,} of them earlier"
+    return Group(bar, Text(line, "dim"))
+
+
 def _print_report(console: Console, report: SendReport, settings: ChannelSettings) -> None:
     what = f"{report.message_id[:12]} ({report.size_bytes:,} bytes)"
+    if report.file is not None:
+        parts = f" in {report.file.total_messages:,} messages" if report.file.total_messages > 1 else ""
+        what = f"{visible(report.file.name)} ({report.size_bytes:,} bytes{parts}, {report.message_id[:12]})"
     if report.reached and report.delivered_to:
         line = Text.assemble(("delivered ", "green"), f"{what} to {visible(', '.join(report.delivered_to))}")
     elif report.reached:
@@ -113,7 +172,10 @@ def _print_report(console: Console, report: SendReport, settings: ChannelSetting
     if report.earlier_open:
         earlier = "an earlier send" if report.earlier_open == 1 else f"{report.earlier_open} earlier sends"
         console.print(f"{earlier} of {settings.store} went on meanwhile", soft_wrap=True)
-    if settings.store is not None and not report.failed and not report.delivered_to:
+    if report.file is not None and report.file.total_messages > 1:
+        if not report.reached:
+            _print_how_to_go_on(console, report.file, settings)
+    elif settings.store is not None and not report.failed and not report.delivered_to:
         console.print(
             f"it stays in {settings.store}, and is sent whenever a command runs with that store and reaches a node; "
             f"'fairway trace {report.message_id[:12]} --store {settings.store}' tells how far it came",
@@ -121,6 +183,15 @@ def _print_report(console: Console, report: SendReport, settings: ChannelSetting
         )
     elif not report.reached and not report.failed:
         console.print("without --store its sending ends here; say --store PATH to let it go on later", soft_wrap=True)
+
+
+def _print_how_to_go_on(console: Console, file: FileProgress, settings: ChannelSettings) -> None:
+    done = f"{file.messages_acknowledged:,} of {file.total_messages:,} messages are acknowledged"
+    if settings.store is None:
+        how = "without --store its sending ends here, and begins anew"
+    else:
+        how = f"the same command with {settings.store} goes on with the rest"
+    console.print(f"{done}; {how}", soft_wrap=True)
 
 
 def _print_event(event: Any) -> None:

@@ -11,15 +11,18 @@ from typing import Annotated, Final
 import typer
 from rich.text import Text
 
-from fairway.apps.event_json import as_line, event_as_json
+from fairway.apps.event_json import as_line, brought_as_json, event_as_json
+from fairway.apps.file_words import words_for
 from fairway.apps.notes import Notes
 from fairway.apps.settings import ChannelSettings
-from fairway.apps.tailing import Until, as_text, indented, tail
+from fairway.apps.tailing import Brought, Until, as_text, indented, tail
 from fairway.cli._channel_options import with_settings
 from fairway.cli._console import PlainConsole
 from fairway.events import EVENT_NAMES, Event, MessageReceived
+from fairway.files.outcomes import FileArriving, FileLimits, FileRefused
 from fairway.units import NS_PER_S
 from fairway.visible import visible
+from fairway.wire.file_message import FilePart
 
 _QUIET_S: Final = 10.0
 
@@ -47,13 +50,20 @@ def command(
     ] = 20.0,
     events: Annotated[bool, typer.Option("--events", help="Show every event, not only messages.")] = False,
     save: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write each payload to FOLDER/MESSAGE_ID.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Save files there by their names, other payloads as FOLDER/MESSAGE_ID."),
     ] = None,
+    max_file_bytes: Annotated[
+        int,
+        typer.Option("--max-file-bytes", metavar="BYTES", min=1, help="Larger files are refused."),
+    ] = FileLimits().max_file_bytes,
     machine: Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")] = False,
 ) -> None:
     """Print the messages of a channel: unfinished ones of an earlier run, stored ones, and new ones.
 
     Shows time, sender and text, or the hash if it is no text. With --store, what was shown is not shown again.
+    A file in parts counts as one message, when it is whole; if the command ends before, the next one with the same
+    folder and the same --store goes on. A file never replaces another: it is saved as "NAME (2)".
     Exit code 1 if --count messages did not come. On stderr it says when the node disconnects and reconnects, and what
     could not be opened.
 
@@ -64,18 +74,23 @@ def command(
     console, asides = PlainConsole(highlight=False), PlainConsole(highlight=False, stderr=True)
     notes = Notes(settings.sender_id)
 
-    def show(event: Event, saved: Path | None) -> None:
+    def show(event: Event, brought: Brought | None) -> None:
         if not events and not isinstance(event, MessageReceived):
             note = notes.of(event)
             if note is not None:
                 asides.print(Text(*note), soft_wrap=True)
             return
         if machine:
-            told = event_as_json(event) | ({"saved": str(saved)} if saved is not None else {})
+            told = event_as_json(event) | (brought_as_json(brought) if brought is not None else {})
             sys.stdout.buffer.write(as_line(told))
             sys.stdout.buffer.flush()
         elif isinstance(event, MessageReceived):
-            console.print(message_text(event, saved), soft_wrap=True)
+            if events or not isinstance(brought, FileArriving | FileRefused | FilePart):
+                console.print(message_text(event, brought), soft_wrap=True)
+            else:
+                words = words_for(brought)
+                if words is not None:
+                    asides.print(Text(f"{visible(event.sender_id)}: {words}", "dim"), soft_wrap=True)
         else:
             console.print(_other(event), soft_wrap=True)
 
@@ -86,11 +101,12 @@ def command(
         needs_node=not follow,
         linger_s=linger,
     )
-    seen = asyncio.run(tail(settings, until, show, save=save))
+    limits = FileLimits(max_file_bytes=max_file_bytes, max_incomplete_bytes=4 * max_file_bytes)
+    seen = asyncio.run(tail(settings, until, show, save=save, limits=limits))
     raise typer.Exit(1 if count is not None and seen < count else 0)
 
 
-def message_text(message: MessageReceived, saved: Path | None) -> Text:
+def message_text(message: MessageReceived, brought: Brought | None) -> Text:
     """Return a received message as a line for people."""
     at_s = message.timestamp_ns / NS_PER_S if message.timestamp_ns else time.time()
     marks = [
@@ -100,15 +116,19 @@ def message_text(message: MessageReceived, saved: Path | None) -> Text:
             ("redelivered", message.redelivered),
             ("recovered by Reed-Solomon", message.recovered),
             ("something before it is missing", not message.dependencies_met),
-            (f"saved as {saved}", saved is not None),
+            (f"saved as {brought}", isinstance(brought, Path)),
         )
         if holds
     ]
     text = as_text(message.payload)
+    size_bytes = len(message.payload)
+    if brought is not None and not isinstance(brought, Path):
+        text = words_for(brought) or "a part of a file"
+        size_bytes = getattr(brought, "size_bytes", size_bytes)
     return Text.assemble(
         (time.strftime("%H:%M:%S ", time.localtime(at_s)), "dim"),
         (f"{visible(message.sender_id)} ", "bold cyan"),
-        (f"{len(message.payload):,} bytes  ", "dim"),
+        (f"{size_bytes:,} bytes  ", "dim"),
         indented(text) if text is not None else (f"SHA-256 {message.message_id}", "magenta"),
         (f"  [{', '.join(marks)}]" if marks else "", "dim"),
     )

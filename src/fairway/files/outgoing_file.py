@@ -46,6 +46,8 @@ class OutgoingFile:
         Raises `ConfigurationError` if the file cannot be read, or its name or media type is none that receivers take,
         and `MessageTooLargeError` if the hashes of all its parts do not fit one message.
         """
+        if not path.name:
+            raise ConfigurationError(f"{path} cannot be read (it is a folder); give the path of a readable file")
         name = path.name if name is None else name
         if media_type is None:
             media_type = _TYPES.guess_type(name)[0] or DEFAULT_MEDIA_TYPE

@@ -27,14 +27,30 @@ PARTS_UNDER_WAY: Final = 8
 """Messages of a file that are sent and not acknowledged: a default part has 1 MB, and is held some times over."""
 
 
+_OF_FILES: Final = "file/"
+
+
+def is_file_request(request_id: str) -> bool:
+    """Return whether a request is one that `send_file` made."""
+    return request_id.startswith(_OF_FILES)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileProgress:
     """How far a file is, in data segments and in messages."""
 
+    request_id: str
+    """Of the first message: the whole file or its manifest."""
+    message_id: str
+    """Of the first message."""
+    name: str
+    """The name that receivers see."""
     size_bytes: int
     """Of the file."""
     total_messages: int
     """1, or the manifest and every part."""
+    resumed_messages: int
+    """Messages that were acknowledged before this call, and did not leave again."""
     messages_acknowledged: int
     """Messages acknowledged as asked, in this run and earlier ones."""
     total_segments: int
@@ -127,12 +143,13 @@ class _FileSending:
         self._acknowledged = [0] * file.messages
         self._delivered: dict[int, Acknowledgement] = {}
         self._message_id = ""
+        self._resumed = 0
         self._shown: FileProgress | None = None
 
     async def run(self, wait: Wait) -> FileDelivery:
         """Send what was not acknowledged yet, and wait."""
         await self._resume()
-        resumed = len(self._delivered)
+        self._resumed = len(self._delivered)
         self._show()
         if wait is Wait.DELIVERED:
             await self._send_all()
@@ -147,7 +164,7 @@ class _FileSending:
             name=self._file.name,
             size_bytes=self._file.size_bytes,
             total_messages=self._file.messages,
-            resumed_messages=resumed,
+            resumed_messages=self._resumed,
             delivered_to=tuple(sorted(set.intersection(*holders))) if holders else (),
         )
 
@@ -188,7 +205,7 @@ class _FileSending:
                 attempt += 1
 
     def _request_id(self, number: int, attempt: int) -> str:
-        return f"file/{self._message_id}/{number}/{attempt}"
+        return f"{_OF_FILES}{self._message_id}/{number}/{attempt}"
 
     async def _send_all(self) -> None:
         slots = asyncio.Semaphore(PARTS_UNDER_WAY)
@@ -237,8 +254,12 @@ class _FileSending:
 
     def _show(self) -> None:
         progress = FileProgress(
+            request_id=self._request_id(0, 0),
+            message_id=self._message_id,
+            name=self._file.name,
             size_bytes=self._file.size_bytes,
             total_messages=self._file.messages,
+            resumed_messages=self._resumed,
             messages_acknowledged=len(self._delivered),
             total_segments=sum(self._segments),
             segments_sent=sum(self._sent),

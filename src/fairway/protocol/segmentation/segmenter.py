@@ -103,7 +103,8 @@ class Segmenter:
             raise MessageTooLargeError(
                 len(payload),
                 self.limit_bytes,
-                "raise max_message_size_bytes or segment_size_bytes, or send parts",
+                "raise max_message_size_bytes (--max-message-bytes) or segment_size_bytes, or send it "
+                "as a file, in parts (fairway.send_file, --file)",
             )
         if self._format.self_describing:
             return self._segmented(payload, self._plan(payload))
