@@ -48,6 +48,8 @@ MESSAGES = rows_of(
     sender_id=NAMES,
     kind=st.sampled_from(["content", "sync", "ephemeral"]),
     timestamp_ns=TIMES,
+    nullifier=st.sampled_from([None, b"1", b"2", b"3"]),
+    share_x=st.sampled_from([b"4", b"5"]),
     sighting=st.integers(1, 3),
     sightings=st.integers(1, 3),
     payload_bytes=st.integers(0, 2**31 - 1),
@@ -129,18 +131,26 @@ def test_every_byte_goes_to_one_part(messages):
 @given(MESSAGES, st.integers(1, 10**7), st.one_of(st.none(), st.integers(1, 40)))
 def test_transmissions_count_in_the_epoch_of_their_timestamp(messages, epoch_ms, limit):
     found = in_parts(lambda part: transmissions(part, epoch_ms), lambda table: utilisation(table, limit), messages)
-    counted, channels = Counter(), defaultdict(set)
+    counted, channels, signals = Counter(), defaultdict(set), defaultdict(set)
+    unproven = Counter()
     for row in messages.to_pylist():
         stamp = row["timestamp_ns"]
         timestamp_ms = stamp // 10**6 if stamp >= 0 else -(-stamp // 10**6)
         key = (row["sender_id"], timestamp_ms // epoch_ms * epoch_ms)
         counted[key] += 1
         channels[key].add(row["channel_id"])
+        unproven[key] += row["nullifier"] is None
+        if row["nullifier"] is not None:
+            signals[key].add((row["nullifier"], row["share_x"]))
     assert {(row["sender_id"], row["epoch_start_ms"]): row["messages"] for row in found.to_pylist()} == counted
     for row in found.to_pylist():
-        assert row["channels"] == len(channels[row["sender_id"], row["epoch_start_ms"]])
+        key = (row["sender_id"], row["epoch_start_ms"])
+        assert row["channels"] == len(channels[key])
         assert row["limit"] == limit
-        expected = None if limit is None else pytest.approx(100 * row["messages"] / limit, abs=0.0051)
+        assert row["message_ids"] == len({nullifier for nullifier, _ in signals[key]})
+        assert row["double_signals"] == len(signals[key]) - row["message_ids"]  # of each there are two at most here
+        charged = unproven[key] + row["message_ids"]
+        expected = None if limit is None else pytest.approx(100 * charged / limit, abs=0.0051)
         assert row["pct"] == expected
 
 

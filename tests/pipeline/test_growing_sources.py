@@ -26,6 +26,7 @@ from fairway.pipeline.run import RunOptions, RunTables, run, run_with
 from fairway.pipeline.run.growth.growing import grow
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.sources.options import selection_of
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
 from fairway.protocol.encryption import AesGcm
 from fairway.storage.archive import ArchivedMessage
 from fairway.storage.nwaku_archive import NwakuArchive
@@ -51,9 +52,9 @@ def archived(row: dict[str, Any]) -> ArchivedMessage:
 
 @pytest.fixture(scope="module")
 def rows():
-    """An archive in the order in which its messages come: many of them late. No hash comes twice."""
+    """An archive in the order in which its messages come: many of them late. No hash comes twice, no proof is kept."""
     made = generated(replace(PLAN, messages=300, seed=21, duplication=0.0, stores=1, store_loss=0.0)).to_pylist()
-    once = list({row["message_hash"]: row for row in made}.values())
+    once = list({row["message_hash"]: row | {"rate_limit_proof": None} for row in made}.values())
     random.Random(4).shuffle(once)
     return once
 
@@ -131,7 +132,7 @@ def growing(request, tmp_path):
 
 def table_of(rows, source="store"):
     """Return rows as a Parquet source has them, under another name."""
-    return pa.Table.from_pylist([row | {"source": source} for row in rows])
+    return pa.Table.from_pylist([row | {"source": source} for row in rows], ARROW_SCHEMA)
 
 
 def test_an_archive_without_files_grows_by_what_the_tables_lack(growing, rows, tmp_path):

@@ -118,6 +118,7 @@ def batch_of(pairs):
         "version": [0] * len(pairs),
         "timestamp_ns": [START_NS + number for number in range(len(pairs))],
         "meta": metas,
+        "rate_limit_proof": payloads,
         "source": ["store"] * len(pairs),
     }
     return pa.RecordBatch.from_pydict(rows, schema=ARROW_SCHEMA)

@@ -80,6 +80,7 @@ class Poison:
             "version": 0,
             "timestamp_ns": START_NS + number * 1_000_000,
             "meta": None,
+            "rate_limit_proof": None,
             "source": "store",
         } | columns
         if "message_hash" not in row:

@@ -47,6 +47,7 @@ def table(numbers, source="a") -> pa.Table:
     columns = {name: [getattr(row, name) for row in rows] for name in ("message_hash", "pubsub_topic", "content_topic")}
     columns |= {name: [getattr(row, name) for row in rows] for name in ("payload", "version", "meta")}
     columns |= {"timestamp_ns": [row.timestamp_ns for row in rows], "source": [source] * len(rows)}
+    columns |= {"rate_limit_proof": [None] * len(rows)}
     return pa.table({name: columns[name] for name in ARROW_SCHEMA.names}, schema=ARROW_SCHEMA)
 
 

@@ -7,6 +7,7 @@ import json
 import pickle
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -187,6 +188,7 @@ def test_every_message_is_read_once_whatever_the_partitions(uri, partitions):
         "version": 0,
         "timestamp_ns": message.timestamp_ns,
         "meta": None,
+        "rate_limit_proof": None,
         "source": source,
     }
 
@@ -372,6 +374,11 @@ def test_messages_of_one_timestamp_are_read_once_whatever_the_order_of_the_node(
     rest = ArchiveSlice(places[8], ArchiveCursor(1_000, LARGEST_HASH))
     found = [sorted(row.cursor for page in archive.pages(part) for row in page) for part in (first, rest)]
     assert found == [places[:9], places[9:]]
+
+
+def test_a_node_that_answers_with_proofs_gives_them():
+    archive = StoreNodeArchive("", client=FakeClient([replace(waku(1), rate_limit_proof=b"proof"), waku(2)]))
+    assert [row.rate_limit_proof for page in archive.pages() for row in page] == [b"proof", None]
 
 
 def test_what_is_no_message_comes_as_it_is():

@@ -56,7 +56,7 @@ def cites(*message_ids: str) -> list[tuple]:
 
 def test_a_message_is_kept_once_with_every_store_that_had_it(spark):
     def row(digest, source, *, timestamp=1, payload=b"x"):
-        return (digest, "/shard", "/topic", payload, 0, timestamp, None, source)
+        return (digest, "/shard", "/topic", payload, 0, timestamp, None, None, source)
 
     table = spark.createDataFrame(
         [

@@ -37,12 +37,13 @@ waku_rows = st.lists(
             "version": st.none() | st.integers(-1, 1),
             "timestamp_ns": st.none() | st.integers(-1, 1),
             "meta": few_bytes,
+            "rate_limit_proof": few_bytes,
             "source": few_texts,
         }
     ),
     max_size=20,
 )
-ORDER = ("timestamp_ns", "source", "content_topic", "pubsub_topic", "version", "payload", "meta")
+ORDER = ("timestamp_ns", "source", "content_topic", "pubsub_topic", "version", "payload", "meta", "rate_limit_proof")
 
 
 def in_chunks(rows, schema, chunks):
@@ -71,6 +72,9 @@ def test_the_first_of_the_copies_stays_and_every_store_is_named(rows, chunks, pi
         first = dict(min(same, key=lambda row: place_in(ORDER, row)))
         del first["source"]
         sources = sorted({row["source"] for row in same} - {None}, key=str.encode)
+        first["rate_limit_proof"] = min(
+            (row["rate_limit_proof"] for row in same if row["rate_limit_proof"] is not None), default=None
+        )
         expected[digest] = first | {"sources": sources, "copies": len(same)}
     assert found.num_rows == len(expected)
     assert {row["message_hash"]: row for row in found.to_pylist()} == expected

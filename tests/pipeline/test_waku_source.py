@@ -61,6 +61,7 @@ def test_a_row_holds_the_message_and_where_it_came_from(path):
         "timestamp": datetime(1970, 1, 1, microsecond=1, tzinfo=UTC),
         "timestamp_ns": 1_005,
         "meta": None,
+        "rate_limit_proof": None,
         "source": path,
     }
 

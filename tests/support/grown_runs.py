@@ -28,6 +28,9 @@ from fairway.pipeline.run.table_files import TableFiles, schema_of
 from fairway.pipeline.run.topics import CountedTopics
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
 from fairway.pipeline.tables import TABLES
+from fairway.rln.epochs import RlnNetwork
+from fairway.rln.field import element
+from fairway.rln.proof import SignalProof
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
 PLAN = GeneratorPlan(
@@ -63,7 +66,29 @@ def generated(plan: GeneratorPlan) -> pa.Table:
         added.append(
             row | {"payload": said, "message_hash": rng.randbytes(32), "timestamp_ns": row["timestamp_ns"] + late(rng)}
         )
-    return pa.Table.from_pylist(found + added, schema=ARROW_SCHEMA).sort_by("timestamp_ns")
+    rows_with_proofs = [row | {"rate_limit_proof": proof_for(row)} for row in found + added]
+    return pa.Table.from_pylist(rows_with_proofs, schema=ARROW_SCHEMA).sort_by("timestamp_ns")
+
+
+def proof_for(row: dict[str, Any]) -> bytes | None:
+    """Return the proof of a message, the same for each of its copies: some under nullifiers of others, some garbage."""
+    digest = row["message_hash"]
+    if digest[0] % 2:
+        return None if digest[0] % 4 == 1 else digest[:9]
+    return proof(epoch=digest[1] % 3, nullifier=digest[2] % 40, share_x=digest[3] % 3).encode()
+
+
+def proof(*, epoch: int, nullifier: int, share_x: int) -> SignalProof:
+    """Return a proof that can be read, and does not hold."""
+    return SignalProof(
+        proof=bytes(128),
+        root=element(1),
+        epoch=epoch,
+        share_x=element(share_x),
+        share_y=element(2),
+        nullifier=element(nullifier),
+        identifier=RlnNetwork().padded_identifier,
+    )
 
 
 def decoded(row: dict[str, Any]) -> SdsMessage | None:

@@ -83,6 +83,7 @@ def _encoded(message: ArchivedMessage) -> bytes:
             version=message.version or None,
             timestamp_ns=message.timestamp_ns,
             meta=message.meta,
+            rate_limit_proof=message.rate_limit_proof,
         )
     )
 

@@ -69,6 +69,8 @@ class ArchivedMessage:
     timestamp_ns: int
     """Timestamp of the message in Unix nanoseconds; if it has none, the time at which it was received."""
     meta: bytes | None
+    rate_limit_proof: bytes | None = None
+    """The RLN proof, where the archive keeps it."""
 
     @property
     def cursor(self) -> ArchiveCursor:

@@ -166,6 +166,7 @@ class Lip76Archive:
             version=message.version or 0,
             timestamp_ns=message.timestamp_ns or 0,
             meta=message.meta or None,
+            rate_limit_proof=message.rate_limit_proof or None,
         )
 
 

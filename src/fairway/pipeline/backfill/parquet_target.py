@@ -158,4 +158,5 @@ def _row(each: Offered) -> ArchivedMessage:
         version=message.version or 0,
         timestamp_ns=each.timestamp_ns,
         meta=message.meta,
+        rate_limit_proof=message.rate_limit_proof or None,
     )

@@ -45,6 +45,7 @@ class GeneratedRow(NamedTuple):
     version: int
     timestamp_ns: int
     meta: bytes | None
+    rate_limit_proof: None
     source: str
 
 
@@ -96,6 +97,7 @@ class MadeBlock:
                     0,
                     carrier.fate.timestamp_ns,
                     maker.profile.marker,
+                    None,
                     store_name(store),
                 )
 

@@ -136,6 +136,8 @@ def _rate_utilisation(facts: DataFrame, epoch_ms: int, limit: int | None) -> Dat
             (F.col("epoch") * epoch_ms).alias("epoch_start_ms"),
             "messages",
             "channels",
+            F.lit(0).cast("bigint").alias("message_ids"),
+            F.lit(0).cast("bigint").alias("double_signals"),
             F.lit(limit).cast("bigint").alias("limit"),
             F.round(F.col("messages") * 100 / F.lit(limit).cast("bigint"), 2).alias("pct"),
         )

@@ -75,7 +75,7 @@ _FEW_VALUES_INSIDE: Final = {
     "causal_history": "causal_history.list.element.sender_id",
     "repair_request": "repair_request.list.element.sender_id",
 }
-_WITHOUT_STATISTICS: Final = frozenset({"payload", "content", "meta"})
+_WITHOUT_STATISTICS: Final = frozenset({"payload", "content", "meta", "rate_limit_proof"})
 """Columns whose least and greatest values tell nothing, and may be as large as a message."""
 
 

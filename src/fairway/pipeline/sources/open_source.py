@@ -51,6 +51,7 @@ _KINDS = {
     "message_hash": ("binary", "void"),
     "payload": ("binary", "void"),
     "meta": ("binary", "void"),
+    "rate_limit_proof": ("binary", "void"),
     "timestamp_ns": _INTEGERS,
     "version": _INTEGERS,
 }

@@ -53,6 +53,7 @@ _KINDS: Final = {
     "message_hash": _BYTES,
     "payload": _BYTES,
     "meta": _BYTES,
+    "rate_limit_proof": _BYTES,
     "timestamp_ns": _INTEGERS,
     "version": _INTEGERS,
 }

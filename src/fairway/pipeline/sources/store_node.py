@@ -164,4 +164,5 @@ def _message(entry: StoreEntry) -> ArchivedMessage:
         version=message.version or 0,
         timestamp_ns=message.timestamp_ns or 0,
         meta=message.meta,
+        rate_limit_proof=message.rate_limit_proof or None,
     )

@@ -30,10 +30,10 @@ from fairway.wire.varint import length_prefixed
 
 WAKU_MESSAGES: Final = (
     "message_hash binary, pubsub_topic string, content_topic string, payload binary, version int,"
-    " timestamp timestamp, timestamp_ns bigint, meta binary, source string"
+    " timestamp timestamp, timestamp_ns bigint, meta binary, rate_limit_proof binary, source string"
 )
 """The table of messages as the network carried them, one row for each message hash. ``source`` names the
-archive."""
+archive; ``rate_limit_proof`` is null where that does not keep proofs."""
 
 ARROW_SCHEMA: Final = exact_schema(WAKU_MESSAGES)
 """`WAKU_MESSAGES` as Arrow has it, without the instant: what a scan reads."""
@@ -207,6 +207,7 @@ def arrow_batch(page: list[ArchivedMessage], source: str) -> pa.RecordBatch:
         "version": [max(-_MAX_VERSION, min(row.version, _MAX_VERSION)) for row in page],
         "timestamp_ns": [row.timestamp_ns for row in page],
         "meta": [row.meta for row in page],
+        "rate_limit_proof": [row.rate_limit_proof for row in page],
         "source": [source] * len(page),
     }
     return pa.RecordBatch.from_pydict(columns, schema=ARROW_SCHEMA)

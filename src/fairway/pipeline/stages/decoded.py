@@ -24,12 +24,17 @@ from fairway.pipeline.exchange import BatchMapper
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.stages.decoding import INPUT, BatchDecoder, joined
+from fairway.pipeline.stages.proof_columns import PROOF
 from fairway.protocol.encryption.hook import Encryption
 from fairway.wire.segment import MAX_SEGMENTS
 
 _ENTRIES: Final = "array<struct<message_id: string, retrieval_hint: binary, sender_id: string>>"
-CARRIER: Final = "message_hash binary, timestamp timestamp, timestamp_ns bigint, content_topic string"
-"""What tells of the WakuMessage that carried an SDS message."""
+CARRIER: Final = (
+    "message_hash binary, timestamp timestamp, timestamp_ns bigint, content_topic string,"
+    " rln_epoch bigint, nullifier binary, share_x binary"
+)
+"""What tells of the WakuMessage that carried an SDS message; the last three are of its RLN proof, which is not
+verified here."""
 READ: Final = (
     "payload_bytes int, profile string, kind string, sender_id string, message_id string, channel_id string,"
     f" lamport bigint, causal_history {_ENTRIES}, repair_request {_ENTRIES}, history_bytes int, repair_bytes int,"
@@ -70,7 +75,10 @@ def decoded(
     if "sources" not in waku_messages.columns and "source" in waku_messages.columns:
         sources = F.array("source")
     names = [name for name in INPUT if name != "meta" or profile is None]
-    messages = waku_messages.select(*names, sources.alias("sources"))
+    columns = [F.col(name) for name in names]
+    if PROOF in waku_messages.columns:
+        columns.append(F.col(PROOF))
+    messages = waku_messages.select(*columns, sources.alias("sources"))
     return messages.mapInArrow(lambda batches: batches_with_instants(decode(batches), DECODED), DECODED)
 
 

@@ -26,13 +26,14 @@ from fairway.pipeline.keys import ChannelKeys, Opened
 from fairway.pipeline.packing import packed, packed_bytes
 from fairway.pipeline.stages.canonical_columns import canonical_columns
 from fairway.pipeline.stages.decoded_columns import message_columns, segment_columns
+from fairway.pipeline.stages.proof_columns import proof_columns
 from fairway.protocol.encryption.hook import Encryption, decrypt_at_once
 from fairway.wire.columnar.cursor import Packed, rows_of
 from fairway.wire.sds import SdsMessage
 from fairway.wire.segment import Segment, SegmentFormat
 
 INPUT: Final = ("message_hash", "timestamp_ns", "content_topic", "payload", "meta")
-"""The columns of ``waku_messages`` that are read."""
+"""The columns of ``waku_messages`` that are read, beside that of proofs if it is there."""
 
 _FEW_ROWS: Final = 256
 """Fewer rows of one wire do not repay reading them at once."""
@@ -346,6 +347,7 @@ def _carriers(batch: pa.RecordBatch, profiles: NDArray[np.int8]) -> pa.RecordBat
         name for name in ("message_hash", "timestamp_ns", "content_topic", "sources") if name in batch.schema.names
     ]
     columns = {name: batch.column(name) for name in names}
+    columns |= proof_columns(batch)
     columns["payload_bytes"] = pc.binary_length(_bytes_column(batch, "payload")).fill_null(0).cast(pa.int32())
     columns["profile"] = pa.DictionaryArray.from_arrays(profiles, _PROFILE_NAMES).dictionary_decode()
     return pa.RecordBatch.from_pydict(columns)

@@ -1,8 +1,9 @@
 """From ``waku_messages`` to the same table with each message once, and the stores that had it.
 
 A message may be in several stores, and a store node may give it on two pages. Rows with the same message hash
-(14/WAKU2-MESSAGE, "Deterministic message hashing") are the same message; the hash covers everything except ``version``.
-If rows under one hash differ, the first in the order of all columns is kept, whatever the order of the input.
+(14/WAKU2-MESSAGE, "Deterministic message hashing") are the same message; the hash covers everything except ``version``
+and the RLN proof. If rows under one hash differ, the first in the order of all columns is kept, whatever the order of
+the input; its proof is the least that any of them has.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from fairway.pipeline.codes import Codes, codes_of, dense, ranked
+from fairway.pipeline.codes import Codes, codes_of, dense, ranked, starts_of_runs
 from fairway.pipeline.exchange import PIECE_BYTES, Cut, bucketed, pieces
 from fairway.pipeline.instants import frame_with_instants
 from fairway.pipeline.schema import columns_of, exact_ddl, exact_schema
 
 DEDUPLICATED: Final = (
     "message_hash binary, pubsub_topic string, content_topic string, payload binary, version int,"
-    " timestamp timestamp, timestamp_ns bigint, meta binary, sources array<string>, copies bigint"
+    " timestamp timestamp, timestamp_ns bigint, meta binary, rate_limit_proof binary, sources array<string>,"
+    " copies bigint"
 )
 """The table of messages, each once."""
 
@@ -31,7 +33,16 @@ _NAMES: Final = columns_of(exact_ddl(DEDUPLICATED))
 _COLUMNS: Final = _NAMES[:-2]
 _INPUT: Final = (*_COLUMNS, "source")
 _SOURCES: Final = exact_schema(DEDUPLICATED).field("sources").type
-_ORDER: Final = ("timestamp_ns", "source", "content_topic", "pubsub_topic", "version", "payload", "meta")
+_ORDER: Final = (
+    "timestamp_ns",
+    "source",
+    "content_topic",
+    "pubsub_topic",
+    "version",
+    "payload",
+    "meta",
+    "rate_limit_proof",
+)
 
 
 def deduplicated(waku_messages: DataFrame, *, unique: bool = False) -> DataFrame:
@@ -92,10 +103,27 @@ def merged_copies(rows: pa.Table) -> pa.Table:
     copies = np.zeros(count, np.int64)
     np.add.at(copies, hashes, rows["copies"].to_numpy())
     merged = rows.filter(pa.array(kept)).drop_columns(["sources", "copies"])
+    if rows["rate_limit_proof"].null_count < rows.num_rows:
+        proofs = _least(rows["rate_limit_proof"], hashes, count).take(pa.array(hashes[kept]))
+        merged = merged.set_column(merged.schema.get_field_index("rate_limit_proof"), "rate_limit_proof", proofs)
     sources = _together(rows["sources"].combine_chunks(), hashes, count)
     return merged.append_column("sources", sources.take(pa.array(hashes[kept]))).append_column(
         "copies", pa.array(copies[hashes[kept]])
     )
+
+
+def _least(values: pa.ChunkedArray, hashes: Codes, count: int) -> pa.Array:
+    """Return the least value of each message that is not null, so that archives without proofs hide none."""
+    known = np.flatnonzero(values.is_valid().to_numpy())
+    found = values.take(pa.array(known)).combine_chunks()
+    order = pc.sort_indices(
+        pa.table({"hash": hashes[known], "value": found}), [("hash", "ascending"), ("value", "ascending")]
+    ).to_numpy()
+    owners = hashes[known][order]
+    firsts = starts_of_runs(owners)
+    place = np.full(count, -1, np.int64)
+    place[owners[firsts]] = order[firsts]
+    return found.take(pa.array(place, mask=place < 0))
 
 
 def _together(sources: pa.ListArray, hashes: Codes, count: int) -> pa.ListArray:

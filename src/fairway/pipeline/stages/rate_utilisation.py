@@ -4,6 +4,10 @@ Every transmission, also of a retry or a sync message, counts in the epoch of it
 epochs are aligned to the Unix epoch. The limit is that of a membership, which an archive does not show: several senders
 may share a node, and another participant than the author transmits a repair. Here the author is charged, and equal
 sender ids in several channels count as one sender.
+
+Where messages have RLN proofs, the nullifiers say how many message ids they took: copies of a signal count once, and
+two signals under one nullifier are a violation of its membership, which gives its secret away. A message without a
+proof counts as one. Proofs are not verified (`fairway.pipeline.stages.proof_columns`).
 """
 
 from __future__ import annotations
@@ -19,27 +23,36 @@ from pyspark.sql import DataFrame
 from fairway.errors import ConfigurationError
 from fairway.options import RateLimitConfig
 from fairway.pipeline.exchange import Cut, bucketed
-from fairway.pipeline.stages.sums import grouped, ones
+from fairway.pipeline.stages.sums import as_numbers, grouped, ones
 from fairway.units import NS_PER_MS
 
 RATE_UTILISATION: Final = (
-    "sender_id string, epoch_start timestamp, epoch_start_ms bigint, messages bigint, channels bigint, limit bigint,"
-    " pct double"
+    "sender_id string, epoch_start timestamp, epoch_start_ms bigint, messages bigint, channels bigint,"
+    " message_ids bigint, double_signals bigint, limit bigint, pct double"
 )
 """The table of the rate limit; ``limit`` and ``pct`` (per cent of the limit) are null when no limit is known."""
 
-RATE_INPUT: Final = ("channel_id", "sender_id", "timestamp_ns")
+RATE_INPUT: Final = ("channel_id", "sender_id", "timestamp_ns", "nullifier", "share_x")
 """The columns of ``sds_messages`` that are read."""
 TRANSMISSIONS: Final = pa.schema(
-    [("sender_id", pa.string()), ("epoch_start_ms", pa.int64()), ("channel_id", pa.string()), ("messages", pa.int64())]
+    [
+        ("sender_id", pa.string()),
+        ("epoch_start_ms", pa.int64()),
+        ("channel_id", pa.string()),
+        ("nullifier", pa.binary()),
+        ("share_x", pa.binary()),
+        ("messages", pa.int64()),
+    ]
 )
-"""Transmissions of a sender in an epoch in one channel."""
+"""Transmissions of a sender in an epoch in one channel; those with a proof apart for each signal."""
 _EPOCH: Final = ("sender_id", "epoch_start_ms")
+_FIGURES: Final = ("messages", "channels", "message_ids", "double_signals", "charged")
+"""What is added up for a sender and epoch; ``charged`` is what counts towards the limit."""
 
 
 def transmissions(sds_messages: pa.Table, epoch_ms: int) -> pa.Table:
     """Return the transmissions (`TRANSMISSIONS`) among some rows of ``sds_messages``."""
-    table = sds_messages.select(["sender_id", "channel_id"])
+    table = sds_messages.select(["sender_id", "channel_id", "nullifier", "share_x"])
     table = table.append_column("epoch_start_ms", epoch_starts(sds_messages.column("timestamp_ns"), epoch_ms))
     return added_transmissions(table.append_column("messages", ones(table)))
 
@@ -54,22 +67,52 @@ def epoch_starts(timestamp: pa.ChunkedArray, epoch_ms: int) -> pa.ChunkedArray:
 
 
 def added_transmissions(counted: pa.Table) -> pa.Table:
-    """Return one row for each sender, epoch and channel."""
-    return grouped(counted, TRANSMISSIONS.names[:3], {"messages": ("messages", "sum")}).cast(TRANSMISSIONS)
+    """Return one row for each sender, epoch, channel and signal with a proof."""
+    return grouped(counted, TRANSMISSIONS.names[:-1], {"messages": ("messages", "sum")}).cast(TRANSMISSIONS)
 
 
 def utilisation(counted: pa.Table, limit: int | None) -> pa.Table:
     """Return ``rate_utilisation`` of transmissions (`TRANSMISSIONS`), all that there are of each sender."""
-    channels = added_transmissions(counted)
-    channels = channels.append_column("channels", ones(channels))
-    found = grouped(channels, _EPOCH, {"messages": ("messages", "sum"), "channels": ("channels", "sum")})
-    found = found.append_column("limit", pa.array(np.full(found.num_rows, limit or 0), pa.int64()))
+    sent = added_transmissions(counted)
+    proven = pc.is_valid(sent.column("nullifier"))
+    channels = grouped(sent, (*_EPOCH, "channel_id"), {})
+    signals = grouped(sent.filter(proven), (*_EPOCH, "nullifier", "share_x"), {})
+    ids = grouped(
+        signals.append_column("signals", ones(signals)), (*_EPOCH, "nullifier"), {"signals": ("signals", "sum")}
+    )
+    figures = pa.concat_tables(
+        (
+            _figures(
+                sent,
+                messages=sent.column("messages"),
+                charged=pc.if_else(proven, pa.scalar(0, pa.int64()), sent.column("messages")),
+            ),
+            _figures(channels, channels=ones(channels)),
+            _figures(
+                ids,
+                message_ids=ones(ids),
+                double_signals=as_numbers(pc.greater(ids.column("signals"), 1)),
+                charged=ones(ids),
+            ),
+        )
+    )
+    found = grouped(figures, _EPOCH, {name: (name, "sum") for name in _FIGURES})
+    charged = found.column("charged")
+    found = found.drop_columns(["charged"])
     if limit is None:
-        found = found.set_column(4, "limit", pa.nulls(found.num_rows, pa.int64()))
-        return found.append_column("pct", pa.nulls(found.num_rows, pa.float64()))
-    counts = found.column("messages").unique()
+        nothing = pa.nulls(found.num_rows, pa.int64())
+        return found.append_column("limit", nothing).append_column("pct", nothing.cast(pa.float64()))
+    found = found.append_column("limit", pa.array(np.full(found.num_rows, limit), pa.int64()))
+    counts = charged.unique()
     shares = pa.array([_per_cent(count, limit) for count in counts.to_pylist()], pa.float64())
-    return found.append_column("pct", shares.take(pc.index_in(found.column("messages"), counts)))
+    return found.append_column("pct", shares.take(pc.index_in(charged, counts)))
+
+
+def _figures(rows: pa.Table, **known: pa.ChunkedArray | pa.Array) -> pa.Table:
+    """Return rows of senders and epochs with all figures (`_FIGURES`), 0 where nothing is known."""
+    columns = {name: rows.column(name) for name in _EPOCH}
+    nothing = pa.array(np.zeros(rows.num_rows, np.int64))
+    return pa.table(columns | {name: known.get(name, nothing) for name in _FIGURES})
 
 
 def _per_cent(messages: int, limit: int) -> float:

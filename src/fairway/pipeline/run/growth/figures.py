@@ -18,7 +18,7 @@ from fairway.pipeline.run.growth.held_rows import HeldRows, Span, TableChange, a
 from fairway.pipeline.run.summing import balance_terms_of
 from fairway.pipeline.run.table_files import exact_schema_of
 from fairway.pipeline.stages.bandwidth import added_bytes, bytes_by_part, occurring
-from fairway.pipeline.stages.rate_utilisation import epoch_starts, transmissions, utilisation
+from fairway.pipeline.stages.rate_utilisation import RATE_INPUT, epoch_starts, transmissions, utilisation
 from fairway.pipeline.stages.statistics import (
     CHANNEL_SUMS,
     FIGURES,
@@ -147,7 +147,7 @@ def _bandwidth(held: HeldRows, sds: TableChange) -> TableChange:
 def _rate_utilisation(
     held: HeldRows, sds_change: TableChange, sds: HeldRows, epoch_ms: int, limit: int | None
 ) -> TableChange:
-    columns = (*_WHO, "timestamp_ns")
+    columns = RATE_INPUT
     moved = pa.concat_tables(part.select(list(columns)) for part in (sds_change.added, sds_change.removed))
     epoch = ("sender_id", "epoch_start_ms")
     touched = transmissions(moved, epoch_ms).select(list(epoch))
