@@ -124,12 +124,12 @@ class _Load:
         run, began_s = self._run, time.monotonic()
         run.start_bytes = (await self._node.metrics())["process_resident_memory_bytes"]
         async with AsyncExitStack() as exits:
+            exits.push_async_callback(self._leave)
             door = asyncio.Semaphore(_AT_ONCE)
 
             async def join(number: int) -> None:
                 async with door:
                     client = self._clients[number] = await _light(self._node.address)
-                    exits.push_async_callback(client.close)
                     subscription = await client.subscribe(*_place(self._topic(number)))
                     exits.callback(subscription.close)
                     hearing.append(asyncio.create_task(self._hear(number, subscription)))
@@ -137,6 +137,7 @@ class _Load:
             hearing: list[asyncio.Task[None]] = []
             await asyncio.gather(*map(join, range(run.clients)))
             run.connected_s = time.monotonic() - began_s
+            print(f"{run.clients} clients are connected after {run.connected_s:.1f} s", file=sys.stderr)
             before = await self._node.metrics()
             began_s = time.monotonic()
             with suppress(TimeoutError):
@@ -154,6 +155,9 @@ class _Load:
             for task in hearing:
                 task.cancel()
             await asyncio.gather(*hearing, return_exceptions=True)
+
+    async def _leave(self) -> None:
+        await asyncio.gather(*(client.close() for client in self._clients.values()))
 
     def _topic(self, number: int) -> str:
         return f"/fairway-bench/1/group-{number // _ON_A_TOPIC}/proto"
