@@ -72,6 +72,8 @@ def command(
     Examples: [bold]fairway send --channel team --sender alice "see you at eight"[/bold]
 
     [bold]fairway send --channel team --sender alice --store alice.db --file holiday.jpg --by bob --by carol[/bold]
+
+    [bold]fairway send --channel team --sender alice --store alice.db --file backup.tar --timeout 0[/bold]
     """
     if file is None and (raw or name is not None or media_type is not None):
         raise ConfigurationError("--raw, --name and --media-type are about a file; give --file PATH, too")

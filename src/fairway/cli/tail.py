@@ -69,6 +69,8 @@ def command(
 
     Examples: [bold]fairway tail --channel team --sender bob --store bob.db --follow[/bold]
 
+    [bold]fairway tail --channel team --sender bob --store bob.db --follow --save received[/bold]
+
     [bold]fairway tail --channel team --sender bob --count 1 --save received --json[/bold]
     """
     console, asides = PlainConsole(highlight=False), PlainConsole(highlight=False, stderr=True)
