@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
 
 import pytest
@@ -209,6 +210,19 @@ def test_what_cannot_be_sent_says_what_to_do(join, make_file, tmp_path, seed, na
             async with join(network, "alice") as alice:
                 with pytest.raises(ConfigurationError, match=told):
                     await send_file(alice, path, **given)
+
+    run(work(), seed=seed)
+
+
+def test_what_has_no_end_or_can_be_read_only_once_is_no_file(join, tmp_path, seed):
+    os.mkfifo(tmp_path / "pipe")
+
+    async def work():
+        with LocalNetwork(seed=seed) as network:
+            async with join(network, "alice") as alice:
+                for path in ("/dev/zero", tmp_path / "pipe", tmp_path):
+                    with pytest.raises(ConfigurationError, match=r"not a regular file; .* --raw"):
+                        await send_file(alice, path, name="a")
 
     run(work(), seed=seed)
 

@@ -146,7 +146,9 @@ class FileFolder:
         """Drop incomplete files that no part was written of for so long."""
         oldest_ns = time_ns() - age_ms * NS_PER_MS
         for file in list(self.incomplete.values()):
-            if self._content(file.key).stat().st_mtime_ns < oldest_ns:
+            with _telling(self._content(file.key)):
+                is_old = self._content(file.key).stat().st_mtime_ns < oldest_ns
+            if is_old:
                 self.drop(file)
 
     def _content(self, key: str) -> Path:

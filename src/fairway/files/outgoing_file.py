@@ -46,9 +46,7 @@ class OutgoingFile:
         Raises `ConfigurationError` if the file cannot be read, or its name or media type is none that receivers take,
         and `MessageTooLargeError` if the hashes of all its parts do not fit one message.
         """
-        if not path.name:
-            raise ConfigurationError(f"{path} cannot be read (it is a folder); give the path of a readable file")
-        name = path.name if name is None else name
+        name = path.resolve().name if name is None else name
         if media_type is None:
             media_type = _TYPES.guess_type(name)[0] or DEFAULT_MEDIA_TYPE
         part_bytes = largest_part_bytes(payload_bytes)
@@ -148,6 +146,9 @@ def _hashes_of(path: Path, part_bytes: int) -> tuple[int, bytes, tuple[bytes, ..
     """Return size, hash and the hashes of all parts of a file, of which little is in memory at a time."""
     whole, parts, size_bytes = sha256(), [], 0
     try:
+        if path.exists() and not path.is_file():
+            # A pipe cannot be read twice, and a device may have no end.
+            raise ConfigurationError(f"{path} is not a regular file; send what it brings with --raw, or as a message")
         with path.open("rb") as opened:
             part, left = sha256(), part_bytes
             while piece := opened.read(min(_HASHED_AT_ONCE_BYTES, left)):
