@@ -144,11 +144,14 @@ _LENGTHS_BYTES: Final = 16
 
 def _hashes_of(path: Path, part_bytes: int) -> tuple[int, bytes, tuple[bytes, ...]]:
     """Return size, hash and the hashes of all parts of a file, of which little is in memory at a time."""
+    if path.exists() and not path.is_file():
+        # A pipe cannot be read twice, and a device may have no end.
+        raise ConfigurationError(
+            f"{path} cannot be read as a file (it is a folder, a pipe or a device); give the path of a file, or "
+            "send what it brings with --raw"
+        )
     whole, parts, size_bytes = sha256(), [], 0
     try:
-        if path.exists() and not path.is_file():
-            # A pipe cannot be read twice, and a device may have no end.
-            raise ConfigurationError(f"{path} is not a regular file; send what it brings with --raw, or as a message")
         with path.open("rb") as opened:
             part, left = sha256(), part_bytes
             while piece := opened.read(min(_HASHED_AT_ONCE_BYTES, left)):
