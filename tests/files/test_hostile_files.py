@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import resource
@@ -374,6 +375,54 @@ def test_two_participants_may_save_into_one_folder(taking, tmp_path):
     for name in ("bob", "carol"):
         taking(half, name=name)
     assert [taking(rest, name=name).path.name for name in ("bob", "carol")] == ["chart.pdf", "chart (2).pdf"]
+
+
+@pytest.mark.parametrize("in_parts", [False, True], ids=["whole", "parts"])
+def test_a_crash_after_a_file_got_its_name_does_not_make_a_second_one(taking, tmp_path, in_parts):
+    manifest = announced()
+    last = part_of(manifest, 2) if in_parts else WholeFile(name="chart.pdf", content=b"x" * 100)
+    folder = tmp_path / "in"
+
+    async def work(take):
+        for before in (manifest, part_of(manifest, 0), part_of(manifest, 1)) if in_parts else ():
+            await take(before)
+        return await take(last)
+
+    async def again(take):
+        return [await take(last, redelivered=True) for _ in range(2)]
+
+    assert taking(work).path == folder / "chart.pdf"
+    # As it is on the disk before the entry says that the file was saved.
+    (entry,) = (folder / ".fairway").glob("*.json")
+    told = json.loads(entry.read_text())
+    del told["saved"]
+    entry.write_text(json.dumps(told if in_parts else {"state": "whole"}))
+    entry.with_suffix(".content").hardlink_to(folder / "chart.pdf")
+
+    first, second = taking(again)
+    assert first.path == folder / "chart.pdf"
+    assert isinstance(second, FileArriving if in_parts else FileReceived)
+    assert list(visible_files(folder)) == ["chart.pdf"]
+
+
+@pytest.mark.parametrize("in_parts", [False, True], ids=["whole", "parts"])
+def test_a_crash_before_a_saved_file_was_reported_reports_it_again(taking, tmp_path, in_parts):
+    manifest = announced()
+    messages = [manifest, *[part_of(manifest, index) for index in range(3)]]
+    if not in_parts:
+        messages = [WholeFile(name="chart.pdf", content=b"x" * 100)]
+
+    async def work(take):
+        return [await take(message) for message in messages]
+
+    async def again(take):
+        return [await take(message, redelivered=True) for message in messages]
+
+    saved = taking(work)[-1]
+    outcomes = taking(again)
+    assert outcomes[0] == replace(saved, redelivered=True)
+    assert all(isinstance(each, FileArriving) for each in outcomes[1:])
+    assert list(visible_files(tmp_path / "in")) == ["chart.pdf"]
 
 
 def test_what_others_left_in_the_hidden_folder_does_not_stop_a_receiver(taking, tmp_path):

@@ -26,7 +26,7 @@ from typing import Any, Final, NoReturn
 
 from fairway.environment import time_ns
 from fairway.errors import ConfigurationError, DecodeError, StorageError, StoreFullError
-from fairway.units import NS_PER_MS
+from fairway.units import NS_PER_MS, NS_PER_S
 from fairway.wire.file_message import MAX_NAME_BYTES, FileManifest, decode_file_message, encode_file_message
 
 _SUBFOLDER: Final = ".fairway"
@@ -35,6 +35,10 @@ _CONTENT: Final = ".content"
 _NEW: Final = ".new"
 _KEPT_ENTRIES: Final = 1_000
 """Entries of saved files; what comes again after a crash is among the newest."""
+_WHOLE: Final = {"state": "whole"}
+"""The entry of a file in one message until it is saved."""
+_REDELIVERED_WITHIN_NS: Final = 30 * 86_400 * NS_PER_S
+"""A message that was not finished comes again at the next start; after so long it is not waited for any more."""
 _READ_AT_ONCE_BYTES: Final = 1_048_576
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_LINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -129,12 +133,19 @@ class FileFolder:
         return path
 
     def save_whole(self, key: str, name: str, content: bytes) -> Path:
-        """Save a file that came in one message; return where it is."""
+        """Save a file that came in one message; return where it is.
+
+        A crash may have come after the file got its name: then its content is here still, and is not written again.
+        """
         path = self._content(key)
-        with _telling(path), path.open("wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
+        self._write_entry(key, _WHOLE)
+        with _telling(path):
+            if not path.exists() or path.read_bytes() != content:
+                path.unlink(missing_ok=True)
+                with path.open("xb") as opened:
+                    opened.write(content)
+                    opened.flush()
+                    os.fsync(opened.fileno())
         return self._name(key, name, None)
 
     def drop(self, file: IncompleteFile) -> None:
@@ -199,14 +210,17 @@ class FileFolder:
             for path in sorted(self._inner.glob(f"*{_ENTRY}"), key=lambda each: each.stat().st_mtime_ns):
                 self._restore_entry(path.stem, path)
             for path in self._inner.iterdir():
-                if path.suffix == _NEW or (path.suffix == _CONTENT and path.stem not in self.incomplete):
+                is_left = path.suffix == _CONTENT and (path.stem in self.saved or not self._entry(path.stem).exists())
+                if path.suffix == _NEW or is_left:
                     path.unlink(missing_ok=True)
 
     def _restore_entry(self, key: str, path: Path) -> None:
         file = _read_entry(key, path)
         if isinstance(file, SavedFile):
             self.saved[key] = file
-        elif file is None or not self._content(key).exists():
+        elif file == _WHOLE and time_ns() - path.stat().st_mtime_ns < _REDELIVERED_WITHIN_NS:
+            return  # its message comes again
+        elif not isinstance(file, IncompleteFile) or not self._content(key).exists():
             # An entry is written whole or not at all, so that this one was changed by somebody else.
             self._remove(key)
         else:
@@ -222,8 +236,8 @@ def _as_entry(file: IncompleteFile) -> dict[str, str]:
     return {"sender_id": file.sender_id, "message_id": file.message_id, "manifest": payload}
 
 
-def _read_entry(key: str, path: Path) -> IncompleteFile | SavedFile | None:
-    """Return what an entry is of, or None if it cannot be read."""
+def _read_entry(key: str, path: Path) -> IncompleteFile | SavedFile | dict[str, str] | None:
+    """Return what an entry is of, `_WHOLE` for a file in one message, or None if it cannot be read."""
     try:
         entry = json.loads(path.read_text(encoding="utf-8"))
         encoded = entry.get("manifest")
@@ -233,6 +247,8 @@ def _read_entry(key: str, path: Path) -> IncompleteFile | SavedFile | None:
                 return SavedFile(name=name, manifest=manifest)
             case {"sender_id": str(sender_id), "message_id": str(message_id)}, FileManifest():
                 return IncompleteFile(key=key, sender_id=sender_id, message_id=message_id, manifest=manifest)
+            case _ if entry == _WHOLE:
+                return _WHOLE
     except (AttributeError, TypeError, ValueError, DecodeError):
         return None
     return None
