@@ -215,8 +215,11 @@ def test_the_unit_is_closed_against_all_that_a_node_needs_not():
 
 def test_the_file_of_options_has_only_options_of_the_node():
     known = {name.removeprefix("--") for parameter in parser().params for name in parameter.opts}
-    given = tomllib.loads((DEPLOY / "node.toml").read_text(encoding="utf-8"))
-    assert set(given) <= known
+    text = (DEPLOY / "node.toml").read_text(encoding="utf-8")
+    assert set(tomllib.loads(text)) <= known
+    suggested = re.findall(r"^# ([\w-]+) = ", text, re.MULTILINE)
+    assert set(suggested) <= known
+    assert "rln" in suggested
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
