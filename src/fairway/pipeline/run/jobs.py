@@ -203,7 +203,8 @@ def _order(run: Materials) -> DataFrame:
 
 
 def _bounds(run: Materials) -> list[Place]:
-    return [(channel, clock, least_id) for channel, clock, least_id in run.told(_READ)["bounds"]]
+    # A run that an older fairway began has bounds without ids.
+    return [(channel, clock, *rest, "")[:3] for channel, clock, *rest in run.told(_READ)["bounds"]]
 
 
 def _statistics(run: Materials) -> DataFrame:
