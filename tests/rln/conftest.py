@@ -89,9 +89,9 @@ class Harbour:
             made.register(identity.commitment, self.limit)
         self.exits = AsyncExitStack()
 
-    async def node(self, *peers, record=None, rln=None, **changes):
+    async def node(self, *peers, record=None, rln=None, gate=None, **changes):
         """A service node that asks for proofs."""
-        gate = ProofGate(MembershipFile(self.group), record=record)
+        gate = gate or ProofGate(MembershipFile(self.group), record=record)
         options = self._options(*peers, **changes)
         return await self.exits.enter_async_context(await ServiceNode.start(options, gate=gate, rln=rln))
 
