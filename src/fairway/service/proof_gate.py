@@ -100,6 +100,8 @@ class ProofGate:
         self._closed = False
         self._refreshed_s = monotonic_s()
         self._refreshing: asyncio.Task[None] | None = None
+        self._looking: Final = asyncio.Lock()
+        """One look at the group at a time, for groups do not expect threads."""
         self._bytes_of: dict[int, dict[bytes, bytes]] = {}
         """SHA-256 of each admitted message, by epoch and nullifier."""
         self._admitted = self._repeated = self._refreshes_failed = 0
@@ -218,12 +220,13 @@ class ProofGate:
             self._refreshing = None
 
     async def _refresh(self) -> None:
-        try:
-            await asyncio.to_thread(self._group.refresh)
-        except FairwayError as error:
-            self._refreshes_failed += 1
-            _LOG.warning("the RLN group stays as it was known: %s", error)
-        self._refreshed_s = monotonic_s()
+        async with self._looking:
+            try:
+                await asyncio.to_thread(self._group.refresh)
+            except FairwayError as error:
+                self._refreshes_failed += 1
+                _LOG.warning("the RLN group stays as it was known: %s", error)
+            self._refreshed_s = monotonic_s()
 
 
 def _settle(waiting: _Waiting, refusal: ProofRefusal | None) -> None:
