@@ -36,7 +36,7 @@ _BURST: Final = 20_000
 _BURST_PAYLOAD_BYTES: Final = 32
 _BURST_GAP_MS: Final = 10
 _SETTLED_MS: Final = 600_000
-_TRIALS: Final = 600
+_TRIALS: Final = 1_200
 WORLDS: Final = {
     "12 participants, 1 h, 50 % loss": SimulationPlan(participants=12, duration_ms=HOUR_MS, loss=0.5),
     "20 participants, 2 h, 30 % loss": SimulationPlan(participants=20, duration_ms=2 * HOUR_MS, loss=0.3),

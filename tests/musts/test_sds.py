@@ -13,13 +13,15 @@ from fairway.events import (
     MessagePossiblyAcknowledged,
     MessageReceived,
 )
-from fairway.options import ReliableChannelOptions, RepairConfig, SdsConfig
+from fairway.options import BloomPolicy, ReliableChannelOptions, RepairConfig, SdsConfig
 from fairway.protocol.effects import Purpose
 from fairway.wire.bloom import BloomFilter, BloomParameters
 from fairway.wire.sds import WAKU_SDS, HistoryEntry, Kind
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
+FILTERED = ReliableChannelOptions(sds=SdsConfig(bloom_policy=BloomPolicy.ALWAYS))
+"""As SDS has it; by default most messages have no filter (docs/decisions/specifications.md)."""
 
 
 PARAMETERS = BloomParameters.of(SdsConfig().bloom_capacity, SdsConfig().bloom_error_rate)
@@ -84,7 +86,7 @@ def test_a_message_cites_the_newest_of_the_log_in_order(room):
 
 
 def test_a_message_has_the_bloom_filter_of_what_its_sender_has(room):
-    alice = room.member("alice")
+    alice = room.member("alice", FILTERED)
     alice.hear(room.said("theirs"))
     alice.send(b"reply")
     (message,) = alice.said(Purpose.CONTENT)
@@ -125,7 +127,7 @@ def test_every_kind_of_message_that_cites_one_acknowledges_it(room, content):
 
 
 def test_what_has_content_enters_the_bloom_filter_although_it_waits(room):
-    alice = room.member("alice")
+    alice = room.member("alice", FILTERED)
     alice.hear(room.said("waits", causal_history=(HistoryEntry("not here"),)))
     assert alice.heard == []
     alice.send(b"hello")
@@ -242,7 +244,7 @@ def test_what_is_possibly_acknowledged_waits_longer_before_it_is_sent_again(room
 
 
 def test_a_sync_message_has_clock_history_and_filter_and_no_content(room):
-    alice = room.member("alice")
+    alice = room.member("alice", FILTERED)
     alice.hear(room.said("theirs"))
     room.wait(2 * MINUTE_MS)
     sync = alice.said(Purpose.SYNC)[0]
@@ -296,7 +298,7 @@ def test_an_ephemeral_message_has_neither_clock_nor_history_nor_filter(room):
 
 
 def test_an_ephemeral_message_is_delivered_at_once_and_leaves_no_trace(room):
-    alice, bob = room.member("alice"), room.member("bob")
+    alice, bob = room.member("alice"), room.member("bob", FILTERED)
     bob.hear(room.said("waits", sender_id="carol", causal_history=(HistoryEntry("not here"),)))
     alice.send_ephemeral(b"typing")
     room.settle()

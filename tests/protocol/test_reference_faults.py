@@ -16,6 +16,7 @@ from fairway.events import (
     RequestSent,
 )
 from fairway.options import (
+    BloomPolicy,
     IdRule,
     Profile,
     RateLimitConfig,
@@ -168,7 +169,8 @@ def test_nim_giving_up_is_not_told_as_sent_or_acknowledged(peer):
 
 
 def test_nim_one_bloom_hit_is_not_an_acknowledgement(peer):
-    alice, bob, carol = (peer(name, LOGOS) for name in ("alice", "bob", "carol"))
+    filtered = dataclasses.replace(LOGOS, sds=dataclasses.replace(LOGOS.sds, bloom_policy=BloomPolicy.ALWAYS))
+    alice, bob, carol = (peer(name, filtered) for name in ("alice", "bob", "carol"))
     alice.send(b"hello")
     # Carol cites it, so that bob cites only what is newer; and alice hears nothing of carol.
     carol.receive(*alice.content())

@@ -13,7 +13,7 @@ from fairway.events import (
     MessagePossiblyAcknowledged,
     MessageQueued,
 )
-from fairway.options import RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import BloomPolicy, RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
 
 SMALL = ReliableChannelOptions(
@@ -148,7 +148,8 @@ def test_a_delivery_error_says_who_acknowledged_something_all_the_same(peer):
 
 
 def test_possible_acknowledgements_say_who_and_how_many_and_two_of_them_acknowledge(peer):
-    alice, bob, carol, dave = (peer(name) for name in ("alice", "bob", "carol", "dave"))
+    filtered = ReliableChannelOptions(sds=SdsConfig(bloom_policy=BloomPolicy.ALWAYS))
+    alice, bob, carol, dave = (peer(name, filtered) for name in ("alice", "bob", "carol", "dave"))
     accepted = alice.send(b"hello")
     # Dave cites it, so that the others cite only what is newer; and alice hears nothing of dave.
     dave.receive(*alice.content())

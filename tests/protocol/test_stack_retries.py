@@ -14,12 +14,20 @@ from fairway.events import (
     MessageSending,
     RequestSent,
 )
-from fairway.options import RateLimitConfig, ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
+from fairway.options import (
+    BloomPolicy,
+    RateLimitConfig,
+    ReliableChannelOptions,
+    RepairConfig,
+    SdsConfig,
+    SegmentationConfig,
+)
 from fairway.protocol.effects import Purpose
 
 FILE = bytes(range(256)) * 2
 SMALL_SEGMENTS = ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=64))
 QUIET = ReliableChannelOptions(sync_min_interval_ms=0)
+FILTERED = ReliableChannelOptions(sds=SdsConfig(bloom_policy=BloomPolicy.ALWAYS))
 
 
 def test_a_retry_is_newly_stamped_and_carries_the_same_sds_message(peer):
@@ -75,7 +83,7 @@ def test_after_an_acknowledgement_nothing_is_repeated(peer):
 
 
 def test_what_is_possibly_acknowledged_waits_twice_as_long(peer):
-    alice, bob, carol = peer("alice", QUIET), peer("bob"), peer("carol")
+    alice, bob, carol = peer("alice", QUIET), peer("bob", FILTERED), peer("carol")
     alice.send(b"hello")
     carol.receive(*alice.content())
     for payload in (b"one", b"two", b"three"):
@@ -92,7 +100,7 @@ def test_what_is_possibly_acknowledged_waits_twice_as_long(peer):
 
 
 def test_a_possible_acknowledgement_says_nothing_of_somebody_else_who_was_asked_for(peer):
-    alice, bob, carol = peer("alice", QUIET), peer("bob"), peer("carol")
+    alice, bob, carol = peer("alice", QUIET), peer("bob", FILTERED), peer("carol")
     alice.send(b"hello", required_from=["dave"])
     carol.receive(*alice.content())
     for payload in (b"one", b"two", b"three"):

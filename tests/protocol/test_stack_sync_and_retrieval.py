@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.options import ReliableChannelOptions, RepairConfig, SdsConfig
+from fairway.options import BloomPolicy, ReliableChannelOptions, RepairConfig, SdsConfig
 from fairway.protocol.effects import Purpose, QueryStore
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.outgoing.sync_timer import SyncTimer
@@ -38,7 +38,8 @@ def test_nobody_syncs_without_a_history(peer):
 
 
 def test_a_sync_message_carries_history_and_filter_and_no_content_and_leaves_no_trace(peer):
-    _, bob = acquainted(peer, "alice", "bob")
+    filtered = ReliableChannelOptions(sds=SdsConfig(bloom_policy=BloomPolicy.ALWAYS))
+    _, bob = acquainted(peer, "alice", "bob", options=filtered)
     bob.pass_time(15_001)
     [sync] = syncs(bob)
     message = bob.sds(sync)

@@ -1,11 +1,13 @@
 """Channels over a medium that loses, delays, duplicates and reorders; and what holds all the same."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from examples import examples
-from fairway.options import IdRule, Profile, RepairConfig, SdsConfig
+from fairway.options import BloomPolicy, IdRule, Profile, RepairConfig, SdsConfig
 from fairway.protocol.sds.acknowledgements import Evidence
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import DependenciesLost, MessageArrived, MessageReady, MessageReviewed
@@ -33,8 +35,9 @@ class Medium(RuleBasedStateMachine):
         participants=st.integers(2, 4),
         profile=st.sampled_from([Profile.WAKU, Profile.LOGOS]),
         cited=st.sampled_from([1, 2, 5]),
+        policies=st.lists(st.sampled_from(BloomPolicy), min_size=4, max_size=4),
     )
-    def begin(self, participants, profile, cited):
+    def begin(self, participants, profile, cited, policies):
         rule = IdRule.UNIQUE if profile is Profile.WAKU else IdRule.KECCAK_TIMESTAMP
         config = SdsConfig(
             causal_history_size=cited,
@@ -44,7 +47,8 @@ class Medium(RuleBasedStateMachine):
             repair=RepairConfig(t_min_ms=1_000, t_max_ms=5_000),
         )
         self.channels = {
-            name: MessageChannel("ch", name, config, now_ms=START, profile=profile) for name in NAMES[:participants]
+            name: MessageChannel("ch", name, replace(config, bloom_policy=policy), now_ms=START, profile=profile)
+            for name, policy in zip(NAMES[:participants], policies, strict=False)
         }
         self.codec = profile.codec
         self.delivered = {name: [] for name in self.channels}

@@ -3,7 +3,7 @@ from hashlib import sha256
 import pytest
 
 from fairway.errors import ConfigurationError, EmptyPayloadError
-from fairway.options import IdRule, Profile
+from fairway.options import BloomPolicy, IdRule, Profile
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import Ignored, MessageArrived, MessageIgnored, MessageReady
 from fairway.wire.bloom import BloomFilter
@@ -44,7 +44,7 @@ def test_a_message_that_was_not_broadcast_is_not_cited(new_channel, send, start)
 
 
 def test_each_message_carries_the_bloom_filter_as_it_was_before_it(new_channel, send, start):
-    alice = new_channel("alice")
+    alice = new_channel("alice", bloom_policy=BloomPolicy.ALWAYS)
     expected = BloomFilter(alice.bloom_parameters)
     for number in range(20):
         message = send(alice, b"%d" % number, start)
@@ -148,7 +148,8 @@ def test_with_ids_of_js_waku_the_same_payload_is_the_same_message_while_it_waits
 
 
 def test_with_ids_of_js_waku_a_payload_can_be_sent_and_acknowledged_again(new_channel, send, start, found):
-    alice, bob = (new_channel(name, id_rule=IdRule.PAYLOAD, possible_acks_threshold=1) for name in ("alice", "bob"))
+    options = {"id_rule": IdRule.PAYLOAD, "possible_acks_threshold": 1, "bloom_policy": BloomPolicy.ALWAYS}
+    alice, bob = (new_channel(name, **options) for name in ("alice", "bob"))
     first = send(alice, b"hello", start)
     bob.receive(first, None, start)
     alice.receive(send(bob, b"hi", start), None, start)
@@ -179,7 +180,7 @@ def test_there_is_nothing_to_sync_before_the_first_message(new_channel, start):
 
 
 def test_a_sync_message_tells_history_and_filter_and_leaves_no_trace(new_channel, send, start):
-    alice = new_channel("alice")
+    alice = new_channel("alice", bloom_policy=BloomPolicy.ALWAYS)
     message = send(alice, b"hello", start)
     filter_before = alice.bloom.words()
     sync = alice.send_sync(start)

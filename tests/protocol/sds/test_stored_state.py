@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from examples import examples
 from fairway.errors import SnapshotError
-from fairway.options import Profile, RepairConfig, SdsConfig
+from fairway.options import BloomPolicy, Profile, RepairConfig, SdsConfig
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing
 from fairway.protocol.sds.state import TABLES, SdsState
@@ -293,7 +293,7 @@ def test_what_was_kept_longest_still_goes_first_after_a_restart_whatever_the_ord
 def test_as_much_is_kept_whole_after_a_restart_as_before(new_channel, send, start):
     """What an own message takes is what its bytes take, which are all that is stored of it."""
     for most in range(8_000, 18_000, 250):
-        bob = new_channel("bob", repair={"retained_bytes": most})
+        bob = new_channel("bob", repair={"retained_bytes": most}, bloom_policy=BloomPolicy.ALWAYS)
         for number in range(40):
             send(bob, b"a few words, %d" % number, start)
         assert 1 < len(bob.retained) < 40

@@ -619,12 +619,12 @@ class MessageChannel:
         )
 
     def _bloom_beside(self, cited: tuple[HistoryEntry, ...], now_ms: int) -> bytes | None:
-        """Return the bloom filter for a message that cites this; None if it need not have one."""
+        """Return the bloom field of a message that cites this, which need not hold a filter."""
         is_incomplete = any(entry.message_id not in self.history for entry in cited)
         if self.config.bloom_policy is not BloomPolicy.ALWAYS and not cited:
-            return None
+            return self.profile.codec.no_bloom
         if not self.vouching.attaches(now_ms, is_incomplete=is_incomplete):
-            return None
+            return self.profile.codec.no_bloom
         return self.profile.codec.write_bloom(self.bloom.words(), self.bloom_parameters)
 
     def _already_received(self, message_id: str) -> bool:
