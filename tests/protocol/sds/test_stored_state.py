@@ -203,6 +203,7 @@ class Rows(RuleBasedStateMachine):
             # What tells retries from answers is not stored: whoever misses an acknowledgement sends a copy again. Nor
             # is what was answered a moment ago.
             twin.owed = deepcopy(self.channel.owed)
+            twin.vouching.remember_news_of(self.channel.vouching)
             twin.dependencies.clock = deepcopy(self.channel.dependencies.clock)
             twin.repair.answers_awaited = deepcopy(self.channel.repair.answers_awaited)
             twin.repair.rests_until = deepcopy(self.channel.repair.rests_until)

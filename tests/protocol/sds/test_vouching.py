@@ -167,6 +167,20 @@ def test_who_cites_a_message_that_still_waits_attaches_the_filter(thrifty, a_mes
     assert message.bloom_filter
 
 
+def test_all_that_follows_such_a_message_has_the_filter_until_what_waits_is_delivered(thrifty, a_message, start):
+    bob = thrifty("bob")
+    bob.receive(a_message("parked", "missing", lamport=start + 1), None, start)
+    bob.handed_over(["parked"])
+    bob.broadcast(bob.send(b"cites what is parked", start + 2), None)
+    later = bob.send(b"cites that", start + 3)
+    assert "parked" not in {entry.message_id for entry in later.causal_history}
+    assert later.bloom_filter, "it descends from what is missing here"
+    bob = restarted(bob, thrifty)
+    assert bob.send_sync(start + 4).bloom_filter
+    bob.receive(a_message("missing", lamport=start), None, start + 5)
+    assert bob.send_sync(start + 6).bloom_filter is None
+
+
 # What one without the filter acknowledges
 
 

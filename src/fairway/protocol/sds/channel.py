@@ -621,6 +621,7 @@ class MessageChannel:
     def _bloom_beside(self, cited: tuple[HistoryEntry, ...], now_ms: int) -> bytes | None:
         """Return the bloom field of a message that cites this, which need not hold a filter."""
         is_incomplete = any(entry.message_id not in self.history for entry in cited)
+        self.vouching.review_lacking(self.history.__contains__, self.dependencies.incoming.__contains__, now_ms)
         if self.config.bloom_policy is not BloomPolicy.ALWAYS and not cited:
             return self.profile.codec.no_bloom
         if not self.vouching.attaches(now_ms, is_incomplete=is_incomplete):
@@ -835,6 +836,9 @@ class MessageChannel:
         self.owed.cited(self.dependencies.cited(message), sender_id, message.content or b"")
         self.outgoing.ancestry.record(message_id, message.causal_history, self.outgoing.messages)
         self.retained.keep(message, encoded)
+        if sender_id == self.sender_id:
+            parked = self.dependencies.incoming.parked
+            self.vouching.cited_parked(e.message_id for e in message.causal_history if e.message_id in parked)
         if message.bloom_filter and sender_id != self.sender_id and self.config.bloom_policy is not BloomPolicy.ALWAYS:
             self.owed.is_read_one_by_one(message_id)
 

@@ -70,7 +70,9 @@ class SdsState:
         channel = self._channel
         match table:
             case "sds":
-                return (channel.lamport, channel.sequence, channel.born_at, channel.vouching.doubtful_since_ms)
+                vouching = channel.vouching
+                doubts = (vouching.doubtful_since_ms, vouching.lacking)
+                return (channel.lamport, channel.sequence, channel.born_at, *doubts)
             case "history":
                 record = channel.history.get(key)
                 if record is None:
@@ -157,9 +159,8 @@ class SdsState:
         for _, (lamport, sequence, *later) in tables[META]:
             channel.lamport, channel.sequence = lamport, sequence
             # Earlier versions stored less.
-            channel.born_at, channel.vouching.doubtful_since_ms = {0: (lamport, None), 1: (*later, None)}.get(
-                len(later), later
-            )
+            channel.born_at, since_ms, lacking = later if len(later) > 1 else (*(later or [lamport]), None, ())
+            channel.vouching.doubtful_since_ms, channel.vouching.lacking = since_ms, tuple(lacking)
         for _, (lamport, message_id) in tables[FORGOTTEN]:
             channel.history.window = (operator.index(lamport), message_id)
         for key, (lamport, hint, sender, *prints) in sorted(tables[HISTORY], key=lambda item: (item[1][0], item[0])):

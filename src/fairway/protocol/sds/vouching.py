@@ -7,10 +7,11 @@ from, so that who cites a message has all of that. This participant says so by w
     A message with a causal history and without a bloom filter acknowledges what it cites, and all that this descends
     from.
 
-It says otherwise by attaching the filter. It went without a message if it gave that up, delivered around it, passed
-over it, rebuilt it without its citations, or forgot what it had. For `DOUBTFUL_MS` after that each of its messages has
-the filter. A receiver believes the rule only of own messages made in the last `BELIEVED_MS`, which is much less: what a
-participant went without was sent before it went without it. Clocks need not agree for that: both times are spans.
+It says otherwise by attaching the filter. That it does while an own message cites one that still waits for others
+(`OwedCitations`), since each later message descends from that. And it does so for `DOUBTFUL_MS` after it went without a
+message: it gave that up, delivered around it, passed over it, rebuilt it without its citations, or forgot what it had.
+A receiver believes the rule only of own messages made in the last `BELIEVED_MS`, which is much less: what a participant
+went without was sent before it went without it. Clocks need not agree for that: both times are spans.
 
 The filter is news where something was received that citations cannot tell of, and somebody waits to hear of it: a copy
 came of a message that is parked, or more messages came whose authors read citations one by one than one message cites.
@@ -20,6 +21,7 @@ docs/decisions/specifications.md, "When a bloom filter is attached".
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from fairway.options import BloomPolicy
@@ -45,8 +47,28 @@ class Vouching:
         self._table = table
         self.doubtful_since_ms: int | None = None
         """When this participant last went without a message, in Unix milliseconds; None if it never did."""
+        self.lacking: tuple[str, ...] = ()
+        """Parked messages that own messages cite: what these descend from may be missing here."""
         self._has_news = False
         self._attached_ms: int | None = None
+
+    def cited_parked(self, message_ids: Iterable[str]) -> None:
+        """Note parked messages that an own message of the history cites, and so each later one descends from."""
+        new = tuple(message_id for message_id in message_ids if message_id not in self.lacking)
+        if new:
+            self.lacking += new
+            self._journal.touch(self._table, "")
+
+    def review_lacking(self, is_here: Callable[[str], bool], is_parked: Callable[[str], bool], now_ms: int) -> None:
+        """Forget those that entered the history. One that is neither there nor parked is gone for good."""
+        if not self.lacking:
+            return
+        left = tuple(message_id for message_id in self.lacking if not is_here(message_id))
+        self.lacking, before = tuple(message_id for message_id in left if is_parked(message_id)), self.lacking
+        if self.lacking != before:
+            self._journal.touch(self._table, "")
+        if self.lacking != left:
+            self.went_without(now_ms)
 
     def went_without(self, now_ms: int) -> None:
         """Note that this participant goes on without a message, or without what that descends from."""
@@ -57,12 +79,16 @@ class Vouching:
         """Note that somebody waits to hear of something received that no citation tells of."""
         self._has_news = True
 
+    def remember_news_of(self, other: Vouching) -> None:
+        """Take over who waits to hear of what, which is not stored: who misses an acknowledgement asks again."""
+        self._has_news, self._attached_ms = other._has_news, other._attached_ms
+
     def attaches(self, now_ms: int, *, is_incomplete: bool) -> bool:
         """Return whether the message that is made now has a bloom filter, and note it if so.
 
         ``is_incomplete``: it cites something of which this participant may lack what it descends from.
         """
-        if self._policy is BloomPolicy.ALWAYS or is_incomplete or self._is_doubtful(now_ms):
+        if self._policy is BloomPolicy.ALWAYS or is_incomplete or self.lacking or self._is_doubtful(now_ms):
             return self._attach(now_ms)
         if self._policy is BloomPolicy.NEVER or not self._has_news:
             return False
