@@ -1,18 +1,17 @@
-"""What a channel costs by default, as ``python -m benchmarks.channel_bytes`` measures it, on a small scale."""
+"""What a channel costs without most filters, as ``python -m benchmarks.channel_bytes`` measures it, but smaller."""
 
 from __future__ import annotations
 
 import pytest
 from benchmarks.channel_bytes import Group, burst, idle_day, last_of_a_burst
 
-from fairway.options import BloomPolicy, SdsConfig
+from fairway.options import BloomPolicy
 
-DEFAULT = SdsConfig().bloom_policy
 HOUR_MS = 3_600_000
 
 
 def test_an_idle_day_of_three_costs_less_than_200_kb() -> None:
-    found = idle_day(DEFAULT)
+    found = idle_day(BloomPolicy.NEWS)
     assert 0 < found["bytes a day"] < 200_000
     assert found["bytes an hour and participant"] < 2_000
 
@@ -26,14 +25,14 @@ def test_a_burst_is_acknowledged_whatever_the_policy(policy: BloomPolicy) -> Non
 
 @pytest.mark.parametrize("participants", [3, 8])
 def test_nine_of_ten_that_missed_the_last_of_a_burst_notice_it_within_15_seconds(participants: int) -> None:
-    found = last_of_a_burst(participants, 240 // participants, DEFAULT)
+    found = last_of_a_burst(participants, 240 // participants, BloomPolicy.NEWS)
     assert found["missed it"] > 20
     assert found["noticed within 3 S"] >= 0.9
 
 
 @pytest.mark.parametrize("participants", [3, 12])
 def test_an_idle_group_of_any_size_speaks_as_often_as_one_participant(participants: int) -> None:
-    group = Group(participants, DEFAULT)
+    group = Group(participants, BloomPolicy.NEWS)
     for name in group.stacks:
         group.send(name, b"good night")
         group.pass_time(20_000)
@@ -45,7 +44,7 @@ def test_an_idle_group_of_any_size_speaks_as_often_as_one_participant(participan
 
 
 def test_news_end_the_silence_at_once() -> None:
-    group = Group(3, DEFAULT)
+    group = Group(3, BloomPolicy.NEWS)
     group.send("p0", b"good night")
     group.pass_time(10 * HOUR_MS)
     before = group.transmissions

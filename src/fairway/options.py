@@ -213,7 +213,7 @@ class SdsConfig:
     same value."""
     bloom_error_rate: float = 0.001
     """Rate of false positives of the bloom filter when it holds bloom_capacity messages."""
-    bloom_policy: BloomPolicy = BloomPolicy.NEWS
+    bloom_policy: BloomPolicy = BloomPolicy.ALWAYS
     """Which messages have the filter."""
     possible_acks_threshold: int = 2
     """Participants whose bloom filters must contain a message to acknowledge it without a citation."""

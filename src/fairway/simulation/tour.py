@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from fairway.options import Delivery, Profile
+from fairway.options import BloomPolicy, Delivery, Profile
 from fairway.simulation.plan import SimulationPlan, StoreKind
 from fairway.units import HOUR_MS
 
@@ -414,6 +414,17 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "refusals": 0.4,
         "duration_ms": 4 * _MINUTE_MS,
         "messages_per_hour": 150.0,
+    },
+    {
+        "bloom_policy": BloomPolicy.NEWS,
+        "refusals": 0.5,
+        "store_gaps": 1.0,
+        "repairs": False,
+        "loss": 0.2,
+        "messages_per_hour": 200.0,
+        "long_share": 0.2,
+        "repeat_share": 0.2,
+        "ask_all_share": 1.0,
     },
 )
 """What is otherwise in each."""

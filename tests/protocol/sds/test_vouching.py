@@ -37,7 +37,7 @@ def thrifty(request, new_channel):
 # What is attached
 
 
-def test_by_default_of_sds_every_message_has_the_filter(new_channel, send, start):
+def test_as_sds_has_it_every_message_has_the_filter(new_channel, send, start):
     alice = new_channel("alice", bloom_policy=BloomPolicy.ALWAYS)
     assert all(send(alice, b"%d" % number, start).bloom_filter for number in range(3))
     assert alice.send_sync(start).bloom_filter
