@@ -51,6 +51,7 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
     },
     {
         "profile": Profile.LOGOS,
+        "bloom_policy": BloomPolicy.NEWS,
         "loss": 0.3,
         "crashes_per_hour": 20.0,
         "long_share": 0.3,
@@ -151,6 +152,7 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
     },
     {
         "delivery": Delivery.ARRIVAL,
+        "bloom_policy": BloomPolicy.NEVER,
         "lost_timeout_ms": 10 * _MINUTE_MS,
         "loss": 0.3,
         "crashes_per_hour": 20.0,
