@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -66,6 +67,12 @@ def test_a_world_that_never_ends_is_broken_and_says_where_it_was(worlds):
     (outcome,) = run_worlds(drawn(1), jobs=1, limit_s=0.2, wall_s=600.0, world=worlds.never_ends)
     assert outcome.violations[0][0] == ENDS
     assert "in never_ends" in outcome.violations[0][1]
+
+
+def test_a_world_of_many_may_take_longer_before_it_counts_as_one_that_never_ends(worlds):
+    plan = replace(drawn(1)[0], participants=100)
+    (outcome,) = run_worlds([plan], jobs=1, limit_s=0.1, wall_s=600.0, world=worlds.never_ends)
+    assert outcome.violations[0][1].startswith("the world was ended after 0.25 s of CPU time")
 
 
 def test_a_world_whose_process_dies_is_broken_and_others_go_on(worlds):

@@ -87,7 +87,12 @@ def command(
         float, typer.Option(help="How many seconds to look for it.", rich_help_panel=_MANY)
     ] = _CAMPAIGN.shrink_s,
     world_s: Annotated[
-        float, typer.Option(help="A world that takes more seconds of CPU time counts as broken.", rich_help_panel=_MANY)
+        float,
+        typer.Option(
+            help="A world that takes more seconds of CPU time counts as broken; one of 80 participants may take twice "
+            "as many, and so on.",
+            rich_help_panel=_MANY,
+        ),
     ] = _CAMPAIGN.world_s,
     record: Annotated[
         Path | None,

@@ -40,7 +40,7 @@ class Campaign:
     jobs: int = 1
     """Processes side by side."""
     world_s: float = 300.0
-    """A world that takes more CPU time counts as broken, as it hangs."""
+    """A world that takes more CPU time counts as broken, as it hangs; more than 40 participants may take longer."""
     shrink_s: float = 120.0
     """How long a smaller plan is looked for."""
     draw: Callable[..., SimulationPlan] = draw_plan

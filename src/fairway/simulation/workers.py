@@ -35,6 +35,8 @@ _CONTEXT.set_forkserver_preload(["__main__", simulate.__module__])
 World = Callable[[SimulationPlan], SimulationReport]
 PATIENCE: Final = 10
 """How many times its CPU time a world may well take by the clock on the wall, which other programs slow down."""
+_MANY: Final = 40
+"""Participants of a world that may take longer than others, twice as long for twice as many."""
 _MEMORY_BYTES: Final = 6 * 1024**3
 """What a process may take, lest a world that leaks takes the machine with it."""
 
@@ -64,7 +66,8 @@ def run_worlds(
 
     A plan is asked for when there is a process for it and the outcome before it has been looked at, so that the
     caller can stop, or choose the next one. A world is ended that takes more CPU time than ``limit_s``, or more
-    than ``wall_s`` without. To close the iterator ends what still runs.
+    than ``wall_s`` without; one of more than 40 participants may take longer (`times_as_long`). To close the iterator
+    ends what still runs.
     """
     rest = iter(plans)
     busy: dict[Connection[Any, Any], _Worker] = {}
@@ -93,6 +96,11 @@ def run_worlds(
             worker.end()
 
 
+def times_as_long(plan: SimulationPlan) -> float:
+    """Return how many times as long as others a world may take because of its size."""
+    return max(1.0, plan.participants / _MANY)
+
+
 class _Worker:
     """A process that runs one world after another."""
 
@@ -107,7 +115,7 @@ class _Worker:
 
     def give(self, plan: SimulationPlan) -> None:
         self._plan = plan
-        self.until = time.monotonic() + self._wall_s
+        self.until = time.monotonic() + self._wall_s * times_as_long(plan)
         self.connection.send(plan)
 
     def outcome(self) -> WorldOutcome:
@@ -117,7 +125,8 @@ class _Worker:
                 outcome: WorldOutcome = self.connection.recv()
                 return outcome
             self.end()
-            return _broken(self._plan, ENDS, f"the world was ended after {self._wall_s:g} s in which it did little")
+            ended_after_s = self._wall_s * times_as_long(self._plan)
+            return _broken(self._plan, ENDS, f"the world was ended after {ended_after_s:g} s in which it did little")
         except (EOFError, ConnectionError):
             self.process.join()
             code = self.process.exitcode
@@ -155,6 +164,7 @@ def _end_with_parent() -> None:
 
 def _run(plan: SimulationPlan, world: World, limit_s: float) -> WorldOutcome:
     began_s = time.process_time()
+    limit_s *= times_as_long(plan)
     try:
         with _no_longer_than(limit_s):
             report = world(plan)
