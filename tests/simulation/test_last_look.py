@@ -12,6 +12,7 @@ from fairway.channel.receipt import Receipt
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
 from fairway.events import DeliveryError, MessageDelivered
+from fairway.options import Profile
 from fairway.protocol.effects import Change
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
@@ -176,6 +177,14 @@ def test_a_message_told_as_sent_with_its_first_segment_is_seen(monkeypatch):
 def test_a_clock_that_does_not_follow_what_it_hears_is_seen(monkeypatch):
     monkeypatch.setattr(MessageChannel, "_follow_clock", lambda *_: None)
     assert Invariant.STAMPS in broken(replace(PLAN, clock_skew_ms=300_000))
+
+
+@pytest.mark.full
+def test_a_clock_that_forgers_led_far_ahead_message_by_message_has_not_gone_wrong():
+    """Where a unit of the clock is a second, each message may lead it by a thousand."""
+    plan = replace(PLAN, participants=2, profile=Profile.LOGOS, hostile=2, haste=True, tight_quotas=True)
+    plan = replace(plan, duration_ms=600_000, messages_per_hour=60, lost_timeout_ms=120_000, settle_ms=600_000)
+    assert Invariant.STAMPS not in broken(plan)
 
 
 class Answers(Observer):

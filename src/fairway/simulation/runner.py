@@ -179,6 +179,7 @@ class Run:
         self.ledger.wall_ms = self._clocks.wall_ms
         self.ledger.hop_ms = plan.max_delay_ms
         self.ledger.lamport_unit_ms = plan.profile.lamport_unit_ms
+        self.ledger.lamport_lead_ms = plan.profile.lamport_lead * plan.profile.lamport_unit_ms
         self.ledger.hints_are_checked = not (plan.store_lies or plan.restamped)
         self.ledger.all_cut_alike = not (plan.mixed_options or plan.option_changes)
         self.ledger.tries_are_counted = not plan.cipher_failures
