@@ -474,6 +474,15 @@ def _impatient_senders(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
     return {"impatience": rng.choice((0.1, 0.5, 1.0))}
 
 
+def _tiny_quotas(_: random.Random, __: dict[str, Any]) -> dict[str, Any]:
+    return {"tiny_quotas": True}
+
+
+def _gap_timeouts(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    """Deliver around gaps, but not with the smallest buffers (docs/worlds.md)."""
+    return {} if plan.get("tiny_quotas") else {"gap_timeout_ms": rng.choice((5_000, 60_000, 600_000))}
+
+
 def _careless_blooms(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
     return {"bloom_error_rate": rng.choice((0.01, 0.1, 0.3))}
 
@@ -627,6 +636,8 @@ _SPECIAL_TROUBLES: Final[tuple[_Draw, ...]] = (
     _short_waits_for_segments,
     _careless_blooms,
     _impatient_senders,
+    _tiny_quotas,
+    _gap_timeouts,
 )
 """What fewer worlds have, so that worlds with a few of the common troubles stay as they are."""
 _PARTS_OF_OTHERS: Final[tuple[_Draw, ...]] = (_repeats_in_bursts, _haste)
