@@ -136,6 +136,8 @@ def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(MAX_RECORDS_PER_BATCH),
         # It tells why a shuffle's file was damaged on its way to another machine.
         "spark.shuffle.checksum.enabled": "false",
+        # Blobs of ciphertext, ids and filters become hardly smaller, and on one machine no network is saved.
+        "spark.shuffle.compress": "false",
         **{f"spark.executorEnv.{name}": value for name, value in _WORKER_MEMORY.items()},
     }
 
