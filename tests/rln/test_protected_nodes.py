@@ -367,6 +367,32 @@ def test_nothing_waits_for_a_node_that_closes(harbour):
     harbour.run(work)
 
 
+def test_a_verifier_that_fails_at_one_message_goes_on_with_the_next(harbour, verifier, caplog):
+    class FailingOnce:
+        failed = False
+
+        def verify(self, proof, signal):
+            if self.failed:
+                return verifier.verify(proof, signal)
+            self.failed = True
+            raise RuntimeError("out of luck")
+
+    first, second = proven(harbour, 0), proven(harbour, 1)
+
+    async def judged():
+        gate = ProofGate(MembershipFile(harbour.group), FailingOnce())
+        gate.start()
+        try:
+            return await gate.judge("one", first), await gate.judge("another", second)
+        finally:
+            await gate.close()
+
+    refusal, admitted = asyncio.run(judged())
+    assert refusal.fault is ProofFault.NOT_VERIFIED
+    assert admitted is None
+    assert "out of luck" in caplog.text
+
+
 def test_a_membership_that_cannot_count_sends_nothing(harbour):
     async def work():
         node = await harbour.node()

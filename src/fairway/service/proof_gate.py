@@ -192,6 +192,8 @@ class ProofGate:
             refusals: list[ProofRefusal | None] = [_OVERLOADED] * len(batch)
             try:
                 refusals = await loop.run_in_executor(self._thread, self._verify_all, [waiting for _, waiting in batch])
+            except Exception:  # noqa: BLE001 - one proof at which a verifier fails must not end the judgement of others
+                _LOG.exception("the RLN verifier failed; %d messages are refused", len(batch))
             finally:
                 now_s = monotonic_s()
                 for (source, waiting), refusal in zip(batch, refusals, strict=True):
