@@ -409,6 +409,7 @@ def test_what_a_store_does_not_keep_is_counted(tmp_path):
         assert 0 < count < 40
 
 
+@pytest.mark.full
 def test_a_node_that_is_not_there_is_named(tmp_path):
     with pytest.raises(NodeUnavailableError, match=r"127\.0\.0\.1 port 9"):
         backfill(fill(tmp_path / "a.db", range(3)), "local://127.0.0.1:9")

@@ -142,6 +142,7 @@ def counted(tables):
     return {row["channel_id"]: row["content"] for row in tables.all("channel_stats")}
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_runs_and_streams_leave_out_what_is_on_another_topic(log, spark, tmp_path, monkeypatch):
     monkeypatch.setitem(grow.__kwdefaults__, "most_grown", inf)
@@ -171,6 +172,7 @@ def test_runs_and_streams_leave_out_what_is_on_another_topic(log, spark, tmp_pat
     assert counted(RunTables(tmp_path / "run")) == {"team": len(lies)}
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_stream_delivers_what_is_on_the_topic_of_its_channel(log, spark, tmp_path):
     own, lies = sent(log)
@@ -237,6 +239,7 @@ def rows_of(*counts):
     ]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_by_default_a_hundredth_is_on_the_wrong_topic(spark, tmp_path, monkeypatch):
     monkeypatch.setitem(grow.__kwdefaults__, "most_grown", inf)

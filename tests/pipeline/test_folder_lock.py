@@ -131,6 +131,7 @@ def test_a_process_that_lost_the_folder_puts_no_new_claim(bucket):
     lock.release()
 
 
+@pytest.mark.full
 def test_a_lock_in_a_store_that_answers_no_more_is_released_without_an_error():
     with s3_server() as server:
         lock = ClaimLock(claims_of(server.new_bucket()))

@@ -65,6 +65,7 @@ def test_any_steps_give_the_tables_of_one(tmp_path_factory, archive, other_store
     assert_same(folder / "again", folder / "run")
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_run_that_grew_has_the_tables_of_a_run_over_everything(spark, tmp_path, monkeypatch):
     monkeypatch.setitem(grow.__kwdefaults__, "most_grown", inf)

@@ -90,6 +90,7 @@ def out(request, tmp_path):
     return str(tmp_path / "run") if request.param == "disk" else request.getfixturevalue("bucket").uri("run")
 
 
+@pytest.mark.full
 def test_a_growth_that_is_killed_again_and_again_ends_in_the_same_tables(archive, out, tmp_path, seed):
     first, rest = archive
     source = f"parquet:{tmp_path / 'source'}"

@@ -65,6 +65,7 @@ def test_the_manifest_names_the_files_and_nothing_else_is_there(made):
         assert len(there) == told["files"] > 0
 
 
+@pytest.mark.full
 def test_tables_are_copied_into_another_format_when_all_are_there(made, spark, tmp_path, monkeypatch):
     monkeypatch.setattr(options, "FORMATS", (*options.FORMATS, "orc"))
     out = tmp_path / "run"

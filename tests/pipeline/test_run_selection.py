@@ -84,7 +84,10 @@ def counted(tables):
     return {row["channel_id"]: row["content"] for row in tables.all("channel_stats")}
 
 
-@pytest.mark.parametrize("scheme", ["sqlite", "parquet", "pattern"])
+@pytest.mark.parametrize(
+    "scheme",
+    [pytest.param("sqlite", marks=pytest.mark.full), "parquet", pytest.param("pattern", marks=pytest.mark.full)],
+)
 def test_a_run_takes_the_messages_of_a_time_a_channel_and_a_topic(archive, tmp_path, spark, scheme):
     source = f"a=sqlite:{archive.path}"
     if scheme != "sqlite":

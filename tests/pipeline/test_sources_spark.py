@@ -190,6 +190,7 @@ def test_a_stream_goes_on_where_its_checkpoint_ended(spark, tmp_path):
     assert numbers(spark.read.parquet(str(tmp_path / "out"))) == list(range(13))
 
 
+@pytest.mark.full
 def test_a_stream_of_files_goes_on_within_the_file_where_its_checkpoint_ended(spark, tmp_path):
     pipeline.register(spark)
     rows = open_source(spark, fill(tmp_path / "a.db", range(10)), partitions=1)
@@ -249,6 +250,7 @@ def test_tables_and_streams_are_sent_once_with_a_receipt_for_each_row(spark, tmp
     assert receipts.join(table, "message_hash").count() == receipts.count() == 12
 
 
+@pytest.mark.full
 def test_a_stream_has_the_event_time_of_watermarks(spark, tmp_path):
     pipeline.register(spark)
     minute_ns = 60_000_000_000

@@ -52,6 +52,7 @@ def ended(process: subprocess.Popen[str]) -> str:
     return out + err
 
 
+@pytest.mark.full
 def test_the_page_of_rln_is_true(tmp_path, shell):
     [commands], [program] = blocks("sh"), blocks("python")
     *preparing, serving = commands.splitlines()
