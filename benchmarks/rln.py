@@ -187,26 +187,29 @@ async def _push(host: Host, peer: Multiaddr, encoded: bytes) -> int:
 async def _flood(address: str, template: bytes, per_s: float, for_s: float) -> None:
     """Push forged messages; print how many got which status code."""
     honest = RoutedMessage.of(_SHARD, decode_waku_message(template))
+    forged = [_forged(honest, number).encoded for number in range(1, round(per_s * for_s) + 1)]
     codes: Counter[int] = Counter()
+    numbers = iter(range(len(forged)))
+    hosts = [await Host.start() for _ in range(_FLOODING_CLIENTS)]
+    peer = Multiaddr.parse(address)
+    for host in hosts:
+        await host.connect(peer)
+    print("connected", flush=True)
     began_s = time.perf_counter()
-    numbers = iter(range(1, 1 << 40))
 
-    async def work(host: Host, peer: Multiaddr) -> None:
-        while (passed_s := time.perf_counter() - began_s) < for_s:
-            if sum(codes.values()) >= passed_s * per_s:
-                await asyncio.sleep(0.005)
-                continue
-            codes[await _push(host, peer, _forged(honest, next(numbers)).encoded)] += 1
+    async def work(host: Host) -> None:
+        for number in numbers:
+            if (ahead_s := began_s + number / per_s - time.perf_counter()) > 0:
+                await asyncio.sleep(ahead_s)
+            if time.perf_counter() - began_s > for_s:
+                return
+            codes[await _push(host, peer, forged[number])] += 1
 
-    async def client() -> None:
-        peer = Multiaddr.parse(address)
-        async with await Host.start() as host:
-            await host.connect(peer)
-            await asyncio.gather(*(work(host, peer) for _ in range(_UNDER_WAY)))
-
-    await asyncio.gather(*(client() for _ in range(_FLOODING_CLIENTS)))
+    await asyncio.gather(*(work(host) for host in hosts for _ in range(_UNDER_WAY)))
     taken_s = time.perf_counter() - began_s
     print(json.dumps({"per_s": sum(codes.values()) / taken_s, "codes": dict(codes)}))
+    for host in hosts:
+        await host.close()
 
 
 async def _honest(address: str, messages: list[RoutedMessage]) -> list[float]:
@@ -295,7 +298,9 @@ def _measure_flood(bench: _Bench, folder: Path, per_s: float, for_s: float) -> N
         flooding = subprocess.Popen(
             [*command, str(per_s), str(for_s + 2)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
         )
-        time.sleep(2)  # the flood has begun
+        assert flooding.stdout is not None
+        flooding.stdout.readline()  # the flood begins
+        time.sleep(1)
         amid = asyncio.run(_honest(address, messages[count:]))
         told, _ = flooding.communicate(timeout=_PATIENCE_S)
     flood = json.loads(told)

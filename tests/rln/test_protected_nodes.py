@@ -15,10 +15,11 @@ import pytest
 import fairway
 from chain_node import ADDRESS, ChainNode, serving
 from fairway.channel.creation import create_reliable_channel
+from fairway.environment import monotonic_s
 from fairway.errors import ConfigurationError, RlnError
 from fairway.options import ReliableChannelOptions
 from fairway.rln.contract import ContractMembership
-from fairway.rln.field import ELEMENT_BYTES
+from fairway.rln.field import ELEMENT_BYTES, element
 from fairway.rln.identity import Identity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.membership_file import MembershipFile
@@ -352,7 +353,7 @@ def test_a_relay_peer_that_passes_on_forged_proofs_gets_nothing_through(harbour)
 
 
 def test_nothing_waits_for_a_node_that_closes(harbour):
-    good = [proven(harbour, number) for number in range(3)]
+    *good, late = [proven(harbour, number) for number in range(4)]
 
     async def work():
         node = await harbour.node()
@@ -361,7 +362,7 @@ def test_nothing_waits_for_a_node_that_closes(harbour):
         await node.close()
         answers = await asyncio.wait_for(asyncio.gather(*judging), PATIENCE_S)
         assert all(answer is None or answer.fault is ProofFault.NOT_VERIFIED for answer in answers)
-        refusal = await node.gate.judge("somebody", changed(good[0], payload=b"x"))
+        refusal = await node.gate.judge("somebody", late)
         assert refusal.fault is ProofFault.NOT_VERIFIED
 
     harbour.run(work)
@@ -391,6 +392,66 @@ def test_a_verifier_that_fails_at_one_message_goes_on_with_the_next(harbour, ver
     assert refusal.fault is ProofFault.NOT_VERIFIED
     assert admitted is None
     assert "out of luck" in caplog.text
+
+
+def test_what_can_be_seen_without_mathematics_is_refused_without_it(harbour, verifier):
+    class Counting:
+        verified = 0
+
+        def verify(self, proof, signal):
+            self.verified += 1
+            return verifier.verify(proof, signal)
+
+    counting = Counting()
+    good = proven(harbour)
+    of_another_message = changed(good, payload=b"x")
+    same_signal = with_changed_proof(good, share_y=element(7))
+
+    async def judged():
+        gate = ProofGate(MembershipFile(harbour.group), counting)
+        gate.start()
+        try:
+            return [
+                await gate.judge(f"source {at}", one) for at, one in enumerate((good, of_another_message, same_signal))
+            ]
+        finally:
+            await gate.close()
+
+    admitted, wrong, again = asyncio.run(judged())
+    assert admitted is None
+    assert (wrong.fault, again.fault) == (ProofFault.INVALID, ProofFault.DUPLICATE)
+    assert counting.verified == 1
+
+
+def test_a_forger_costs_a_few_verifications_and_others_at_its_address_are_served(harbour, verifier):
+    class Counting:
+        refused = 0
+
+        def verify(self, proof, signal):
+            holds = verifier.verify(proof, signal)
+            self.refused += not holds
+            return holds
+
+    counting = Counting()
+    good = [proven(harbour, number) for number in range(3)]
+
+    async def judged():
+        gate = ProofGate(MembershipFile(harbour.group), counting)
+        gate.start()
+        try:
+            began_s = monotonic_s()
+            for number in range(200):
+                refusal = await gate.judge("proxy", with_changed_proof(good[0], nullifier=element(number + 1)))
+                assert refusal.fault in {ProofFault.INVALID, ProofFault.NOT_VERIFIED}
+            assert counting.refused <= 1 + 4 + (monotonic_s() - began_s) + 1
+            for one in good:
+                while (refusal := await gate.judge("proxy", one)) is not None:
+                    assert refusal.fault is ProofFault.NOT_VERIFIED
+                    await asyncio.sleep(0.1)
+        finally:
+            await gate.close()
+
+    asyncio.run(judged())
 
 
 def test_a_membership_that_cannot_count_sends_nothing(harbour):

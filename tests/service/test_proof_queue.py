@@ -80,12 +80,45 @@ def test_a_flood_of_any_number_of_sources_leaves_room_for_one_that_sends_little(
             waiting.put(f"flood {(5 * turn + number) % sources}", "forged", turn / 100)
         if turn % 10 == 0:
             assert waiting.put("honest", "good", turn / 100) != "good"
-        source, _ = waiting.take()
+        source, _ = waiting.take() or ("nobody", None)
         if source == "honest":
             served += 1
-        else:
+        elif source != "nobody":
             waiting.blame(source, turn / 100)
     assert served >= 95
+
+
+def test_forged_proofs_of_a_source_cost_a_few_verifications_and_one_a_second():
+    waiting = queue(max_items=10_000, max_items_of_source=5_000)
+    verified = refused = 0
+    for millisecond in range(10_000):
+        now_s = millisecond / 1_000
+        refused += waiting.put("bad", millisecond, now_s) is not None
+        if waiting.take() is not None:
+            verified += 1
+            refused += len(waiting.blame("bad", now_s))
+    assert verified + refused == 10_000
+    assert verified <= 1 + 4 + 10
+
+
+def test_what_a_source_put_before_it_was_blamed_is_returned_beyond_what_it_may_put():
+    waiting = queue()
+    for number in range(20):
+        waiting.put("bad", number, 0.0)
+    waiting.put("good", 100, 0.0)
+    assert waiting.take() == ("bad", 0)
+    assert waiting.blame("bad", 0.0) == list(range(5, 20))
+    assert len(waiting) == 5
+    assert drained(waiting) == [("good", 100), *(("bad", number) for number in range(1, 5))]
+
+
+def test_proofs_that_hold_are_not_counted_for_a_source_that_is_blamed():
+    waiting = queue()
+    waiting.blame("a proxy", 0.0)
+    for number in range(100):
+        assert waiting.put("a proxy", number, 0.0) is None
+        assert waiting.take() == ("a proxy", number)
+        waiting.clear_of_blame("a proxy")
 
 
 def test_what_is_cleared_is_returned_whole():

@@ -45,6 +45,11 @@ class NullifierLog:
         secret = recover_secret(earlier, proof)
         return earlier if secret is None else DoubleSignal(first=earlier, second=proof, secret=secret)
 
+    def has(self, proof: SignalProof) -> bool:
+        """Return whether a proof of the same signal under the same message id is on record."""
+        noted = self._epochs.get(proof.epoch, {}).get(proof.nullifier)
+        return noted is not None and noted.share_x == proof.share_x
+
     def used(self, epoch: int) -> int:
         """Return how many nullifiers an epoch has: the messages of all members in it."""
         return len(self._epochs.get(epoch, ()))

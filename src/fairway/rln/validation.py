@@ -1,8 +1,8 @@
 """`ProofValidator`: what a relay, a service node or a REST server thinks of the proof of a message.
 
-17/WAKU2-RLN-RELAY: the epoch is near, the root is a recent one, the proof holds for the message, and the nullifier is
-new. The cheap questions come first, because anybody can send proofs that do not hold. `examine`, `verify` and `admit`
-are the three steps, of which a server does the second in another thread; `judge` is all three.
+17/WAKU2-RLN-RELAY: the epoch is near, the proof is of the message, the root is a recent one, the proof holds, and the
+nullifier is new. The cheap questions come first, because anybody can send proofs that do not hold. `examine`, `verify`
+and `admit` are the three steps, of which a server does the second in another thread; `judge` is all three.
 
 Other nodes take every repeated nullifier for spam. Here another proof of the same signal is a duplicate: a client that
 sends a message again unchanged, because it missed the answer, gives nothing away and is no spammer.
@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from fairway.errors import DecodeError
 from fairway.protocol.ratelimit import rln_signal
 from fairway.rln.epochs import RlnNetwork
+from fairway.rln.field import hash_to_field
 from fairway.rln.nullifiers import DoubleSignal, NullifierLog
 from fairway.rln.proof import SignalProof
 from fairway.rln.proving import Verifier
@@ -57,6 +59,9 @@ class ProofRefusal:
     """What a double signal gives away."""
 
 
+_DUPLICATE: Final = ProofRefusal(fault=ProofFault.DUPLICATE, detail="the message was sent before")
+
+
 class ProofValidator:
     """Judges the proofs of one network, whose group has these roots."""
 
@@ -77,7 +82,7 @@ class ProofValidator:
         proof = self.examine(message, now_ms)
         if isinstance(proof, ProofRefusal):
             return proof
-        return self.verify(message, proof) or self.admit(proof, now_ms) or proof
+        return self.repeated(proof) or self.verify(message, proof) or self.admit(proof, now_ms) or proof
 
     def examine(self, message: WakuMessage, now_ms: int) -> SignalProof | ProofRefusal:
         """Return the proof of a message if all but its mathematics is right."""
@@ -95,14 +100,21 @@ class ProofValidator:
                 fault=ProofFault.EPOCH_GAP,
                 detail=f"the RLN proof is of epoch {proof.epoch}, here it is {own}; {most} apart is allowed",
             )
+        if proof.share_x != hash_to_field(_signal_of(message)):
+            return ProofRefusal(fault=ProofFault.INVALID, detail="the RLN proof is of another message")
         if proof.root not in self._roots:
             return ProofRefusal(fault=ProofFault.UNKNOWN_ROOT, detail="the RLN proof has a root that is not known here")
         return proof
 
+    def repeated(self, proof: SignalProof) -> ProofRefusal | None:
+        """Return a refusal if this signal was admitted before. Whether this proof of it holds makes no difference."""
+        if self._log.has(proof):
+            return _DUPLICATE
+        return None
+
     def verify(self, message: WakuMessage, proof: SignalProof) -> ProofRefusal | None:
         """Return a refusal unless the proof holds for the message. Takes 2 ms, and may run in any thread."""
-        signal = rln_signal(message.payload, message.content_topic, message.timestamp_ns or 0)
-        if self._verifier.verify(proof, signal):
+        if self._verifier.verify(proof, _signal_of(message)):
             return None
         return ProofRefusal(fault=ProofFault.INVALID, detail="the RLN proof does not hold for this message")
 
@@ -119,4 +131,8 @@ class ProofValidator:
                     double_signal=double,
                 )
             case SignalProof():
-                return ProofRefusal(fault=ProofFault.DUPLICATE, detail="the message was sent before")
+                return _DUPLICATE
+
+
+def _signal_of(message: WakuMessage) -> bytes:
+    return rln_signal(message.payload, message.content_topic, message.timestamp_ns or 0)

@@ -1,8 +1,9 @@
 """`ProofGate`: judges the RLN proofs of the messages that come to a node by relay, light push and the REST API.
 
 17/WAKU2-RLN-RELAY. A verification takes 2 ms of a core and runs on a thread of its own. What needs no mathematics is
-judged before, on the event loop. Messages that wait for the thread are in a `ProofQueue`, which keeps a flood of
-invalid proofs from delaying other senders.
+judged before, on the event loop: epoch, hash of the message, root, and whether the same signal was admitted. Messages
+that wait for the thread are in a `ProofQueue`, which keeps a flood of invalid proofs from delaying other senders and
+from taking a core: a sender whose proof did not hold gets one verification a second.
 
 A message that was admitted passes again if it comes with the very same bytes: a light client sends each message through
 two nodes, and both may reach this one. With other bytes around the same signal it is refused, for proofs can be changed
@@ -45,7 +46,9 @@ _HASTY_REFRESH_S: Final = 1.0
 
 _LOG: Final = logging.getLogger(__name__)
 _OVERLOADED: Final = ProofRefusal(
-    fault=ProofFault.NOT_VERIFIED, detail="more RLN proofs came than this node can verify; send it again later"
+    fault=ProofFault.NOT_VERIFIED,
+    detail="more RLN proofs came than this node verifies for a sender, of whom fewer if some did not hold; send it "
+    "again later",
 )
 
 
@@ -145,12 +148,14 @@ class ProofGate:
             await self._refresh_soon()
             proof = self._validator.examine(message.message, _now_ms())
         if isinstance(proof, ProofRefusal):
+            if proof.fault is ProofFault.INVALID:
+                self._blame(source)
             return proof
         digest = hashlib.sha256(message.encoded).digest()
         if self._bytes_of.get(proof.epoch, {}).get(proof.nullifier) == digest:
             self._repeated += 1
             return None
-        refusal = await self._verified(source, message, proof)
+        refusal = self._validator.repeated(proof) or await self._verified(source, message, proof)
         return self._admit(proof, digest) if refusal is None else refusal
 
     async def _verified(self, source: str, message: RoutedMessage, proof: SignalProof) -> ProofRefusal | None:
@@ -158,6 +163,8 @@ class ProofGate:
             return _OVERLOADED
         waiting = _Waiting(message, proof, asyncio.get_running_loop().create_future())
         displaced = self._queue.put(source, waiting, monotonic_s())
+        if displaced is waiting:
+            return _OVERLOADED
         if displaced is not None:
             _settle(displaced, _OVERLOADED)
         self._arrived.set()
@@ -192,17 +199,27 @@ class ProofGate:
             refusals: list[ProofRefusal | None] = [_OVERLOADED] * len(batch)
             try:
                 refusals = await loop.run_in_executor(self._thread, self._verify_all, [waiting for _, waiting in batch])
-            except Exception:  # noqa: BLE001 - one proof at which a verifier fails must not end the judgement of others
-                _LOG.exception("the RLN verifier failed; %d messages are refused", len(batch))
             finally:
-                now_s = monotonic_s()
                 for (source, waiting), refusal in zip(batch, refusals, strict=True):
-                    if refusal is not None:
-                        self._queue.blame(source, now_s)
+                    if refusal is None:
+                        self._queue.clear_of_blame(source)
+                    else:
+                        self._blame(source)
                     _settle(waiting, refusal)
 
     def _verify_all(self, batch: list[_Waiting]) -> list[ProofRefusal | None]:
-        return [self._validator.verify(waiting.message.message, waiting.proof) for waiting in batch]
+        return [self._verify_one(waiting) for waiting in batch]
+
+    def _verify_one(self, waiting: _Waiting) -> ProofRefusal | None:
+        try:
+            return self._validator.verify(waiting.message.message, waiting.proof)
+        except Exception:  # noqa: BLE001 - a proof at which a verifier fails must not end the judgement of others
+            _LOG.exception("the RLN verifier failed at a message, which is refused")
+            return _OVERLOADED
+
+    def _blame(self, source: str) -> None:
+        for waiting in self._queue.blame(source, monotonic_s()):
+            _settle(waiting, _OVERLOADED)
 
     async def _keep_fresh(self) -> None:
         while True:
