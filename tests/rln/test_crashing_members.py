@@ -68,6 +68,9 @@ class StubGroup:
 class StubProver:
     """Makes shares as the circuit does, with another hash, and no proof of them."""
 
+    def prepare(self, member):
+        """Proofs of this kind share nothing."""
+
     def prove(self, member, message_id, signal, epoch):
         secret = member.identity.secret
         slope = hash_to_field(secret + epoch.to_bytes(8, "little") + message_id.to_bytes(8, "little"))

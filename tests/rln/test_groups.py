@@ -126,6 +126,18 @@ def test_a_reader_learns_of_new_and_removed_members_and_still_accepts_the_root_b
     assert told.value.kind is RlnErrorKind.NOT_READY
 
 
+def test_a_member_has_the_place_at_which_it_was_registered_until_it_is_removed(group, identities):
+    assert [group.place(identity.commitment) for identity in identities] == [0, 1, 2, 3, 4]
+    assert group.place(element(77)) is None
+    group.remove(1)
+    group.register(element(77), 3)
+    assert [group.place(one) for one in (identities[1].commitment, identities[2].commitment, element(77))] == [
+        None,
+        2,
+        5,
+    ]
+
+
 def test_after_a_restart_the_roots_before_the_latest_members_are_accepted(group, tmp_path):
     older = group.root
     group.register(element(77), 3)

@@ -94,6 +94,38 @@ def test_what_a_member_sends_is_proven_and_reaches_members_behind_another_node(h
     harbour.run(work)
 
 
+def test_a_node_that_starts_prepares_the_proofs_of_its_membership(harbour, prover):
+    class Recording:
+        def __init__(self):
+            self.done = []
+
+        def prepare(self, member):
+            self.done.append("prepared")
+            prover.prepare(member)
+
+        def prove(self, *arguments):
+            self.done.append("proven")
+            return prover.prove(*arguments)
+
+    def membership(name):
+        recording = Recording()
+        ids = MessageIds.create(harbour.folder / name, first_epoch=0)
+        made = RlnMembership(harbour.identities[0], MembershipFile(harbour.group), ids, recording)
+        harbour.exits.callback(made.close)
+        return made, recording.done
+
+    async def work():
+        of_node, done_by_node = membership("node.ids")
+        of_client, done_by_client = membership("client.ids")
+        node = await harbour.node(rln=of_node)
+        client = await harbour.client(node, of_client)
+        await until(lambda: done_by_node == done_by_client == ["prepared"])
+        assert (await client.send(harbour.message())).accepted
+        assert done_by_client == ["prepared", "proven"]
+
+    harbour.run(work)
+
+
 def test_a_node_proves_what_its_own_program_sends_and_refuses_it_without_a_membership(harbour):
     async def work():
         first = await harbour.node(rln=harbour.membership(0))

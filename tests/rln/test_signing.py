@@ -17,6 +17,9 @@ EPOCH = 2_985_000
 class BrokenProver:
     """Fails as a program that is killed while it proves."""
 
+    def prepare(self, member):
+        """It is killed before that helps."""
+
     def prove(self, *_):
         raise KeyboardInterrupt
 

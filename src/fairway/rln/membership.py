@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -118,6 +119,14 @@ class RlnMembership:
     def network(self) -> RlnNetwork:
         """Epochs and identifier of the network that it is for."""
         return self._group.network
+
+    def prepare(self) -> None:
+        """Compute what all proofs share, so that the first one takes no longer than the others.
+
+        Nodes call it when they start. It does nothing while the identity is not in the group.
+        """
+        with suppress(RlnError):
+            self._signer.prepare()
 
     def epoch_quota(self, now_ms: int) -> EpochQuota:
         """Return what is left of the epoch of ``now_ms``; a limit of 0 while the identity is not in the group.

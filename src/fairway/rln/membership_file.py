@@ -13,6 +13,7 @@ the old or the new one; who changes it holds a lock beside it meanwhile.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -59,6 +60,7 @@ class MembershipFile:
         self._path = Path(path).absolute()
         group = self._read()
         self._members = group.members
+        self._places = _places_of(group.members)
         try:
             self._network = RlnNetwork(identifier=group.identifier.encode(), epoch_ms=group.epoch_ms)
         except ConfigurationError as error:
@@ -136,7 +138,7 @@ class MembershipFile:
         new = GroupMember(commitment.hex(), limit)
         with changing(self._path):
             self.refresh()
-            if any(member is not None and member.commitment == new.commitment for member in self._members):
+            if new.commitment in self._places:
                 raise ConfigurationError(f"{new.commitment} is a member of {self._path} already")
             if len(self._members) == TREE_PLACES:
                 raise ConfigurationError(f"{self._path} is full: a group has {TREE_PLACES} places")
@@ -157,10 +159,15 @@ class MembershipFile:
     def member(self, identity: Identity) -> RlnMember:
         """Return what an identity needs for its proofs. Raises `RlnError` (not ready) if it is not in the group."""
         text = identity.commitment.hex()
-        for index, member in enumerate(self._members):
-            if member is not None and member.commitment == text:
-                return RlnMember(identity=identity, limit=member.limit, path=self._tree.path(index))
-        raise RlnError(RlnErrorKind.NOT_READY, f"{self._path} has no member {text}: register it first")
+        index = self._places.get(text)
+        member = None if index is None else self._members[index]
+        if index is None or member is None:
+            raise RlnError(RlnErrorKind.NOT_READY, f"{self._path} has no member {text}: register it first")
+        return RlnMember(identity=identity, limit=member.limit, path=self._tree.path(index))
+
+    def place(self, commitment: bytes) -> int | None:
+        """Return the place of the member with an identity commitment; None if it is no member."""
+        return self._places.get(commitment.hex())
 
     def _write(self, members: tuple[GroupMember | None, ...]) -> None:
         group = _Group(
@@ -183,6 +190,8 @@ class MembershipFile:
             self._tree.put(index, leaf)
             self._roots.add(self._tree.root)
         self._members = members
+        if changed:
+            self._places = _places_of(members)
         return bool(changed)
 
     def _read(self) -> _Group:
@@ -200,6 +209,15 @@ class MembershipFile:
             return [ZERO if member is None else _leaf(member) for member in members]
         except (ConfigurationError, DecodeError, ValueError) as error:
             raise StoreCorruptError(f"{self._path} has a member that cannot be: {error}") from error
+
+
+def _places_of(members: Sequence[GroupMember | None]) -> dict[str, int]:
+    """Return the place of each commitment; the first one, should a file have it twice."""
+    places: dict[str, int] = {}
+    for place, member in enumerate(members):
+        if member is not None:
+            places.setdefault(member.commitment, place)
+    return places
 
 
 def _leaf(member: GroupMember) -> bytes:

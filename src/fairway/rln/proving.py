@@ -33,6 +33,9 @@ class RlnMember:
 class Prover(Protocol):
     """Makes proofs. The caller sees to it that no message id proves two signals in one epoch."""
 
+    def prepare(self, member: RlnMember) -> None:
+        """Compute what all proofs of a member share, so that the first one takes no longer than the others."""
+
     def prove(self, member: RlnMember, message_id: int, signal: bytes, epoch: int) -> SignalProof:
         """Return the proof for a signal. Raises `RlnError`."""
 
@@ -58,6 +61,10 @@ class CircuitProver:
         self._partial: tuple[RlnMember, PartialProof] | None = None
         self._lock = Lock()
 
+    def prepare(self, member: RlnMember) -> None:
+        """Compute the part of proofs that depends on the member and its path alone; takes 0.25 s of CPU."""
+        self._partial_for(member, self._witness(member, 0, b"", 0))
+
     def prove(self, member: RlnMember, message_id: int, signal: bytes, epoch: int) -> SignalProof:
         """Return the proof for a signal.
 
@@ -66,17 +73,7 @@ class CircuitProver:
         """
         if not 0 <= message_id < member.limit:
             raise RlnError(RlnErrorKind.PERMANENT, f"message id {message_id} of a limit of {member.limit}")
-        witness = b"".join(
-            (
-                member.identity.secret,
-                element(member.limit),
-                element(message_id),
-                hash_to_field(signal),
-                self._network.external_nullifier(epoch),
-                *member.path.siblings,
-                member.path.bits,
-            )
-        )
+        witness = self._witness(member, message_id, signal, epoch)
         try:
             proven = self._circuit.finish(self._partial_for(member, witness), witness)
         except ValueError as error:
@@ -92,6 +89,19 @@ class CircuitProver:
             share_y=y,
             nullifier=nullifier,
             identifier=self._network.padded_identifier,
+        )
+
+    def _witness(self, member: RlnMember, message_id: int, signal: bytes, epoch: int) -> bytes:
+        return b"".join(
+            (
+                member.identity.secret,
+                element(member.limit),
+                element(message_id),
+                hash_to_field(signal),
+                self._network.external_nullifier(epoch),
+                *member.path.siblings,
+                member.path.bits,
+            )
         )
 
     def _partial_for(self, member: RlnMember, witness: bytes) -> PartialProof:

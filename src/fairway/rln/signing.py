@@ -37,6 +37,10 @@ class SignalSigner:
         self._ids = ids
         self._prover = prover
 
+    def prepare(self) -> None:
+        """Compute what all proofs share. Raises `RlnError` (not ready) if the identity is in no group."""
+        self._prover.prepare(self._group.member(self._identity))
+
     def quota(self, now_ms: int) -> EpochQuota:
         """Return what is left of the epoch of ``now_ms``; a limit of 0 if the identity is in no group.
 

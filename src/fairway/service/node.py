@@ -52,7 +52,7 @@ from fairway.waku.protocols.relay import Relay
 from fairway.waku.protocols.request_limiter import RequestLimiter
 from fairway.waku.protocols.rules import Refusal
 from fairway.waku.protocols.store_service import StoreService
-from fairway.waku.proving import with_proof
+from fairway.waku.proving import prepare_soon, with_proof
 from fairway.waku.status_board import WatchedNode
 from fairway.waku.subscription import Subscription
 from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
@@ -167,6 +167,7 @@ class ServiceNode(WatchedNode):
         """
         chosen = options or ServiceOptions()
         rng = random.Random(chosen.seed)  # noqa: S311 - chooses peers and losses, no secrets
+        prepare_soon(rln)
         exits = AsyncExitStack()
         try:
             if archive is None and chosen.archive is not None:

@@ -1,7 +1,7 @@
 """Calls RLN proof providers from asyncio: on a thread of the provider, one call at a time, in the order of the calls.
 
 A proof takes 0.1 s or more and writes to the disk, so it must not run on the event loop. Everything that uses one
-provider, such as the channels of a membership, shares its thread.
+provider, such as the channels of a membership, shares its thread. A provider that can `prepare` does so there first.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from fairway.environment import time_ns
@@ -21,6 +21,20 @@ from fairway.wire.waku_message import encode_waku_message
 
 _THREADS: Final[WeakKeyDictionary[RlnProofProvider, ThreadPoolExecutor]] = WeakKeyDictionary()
 """The thread of each provider in use; it ends when the provider is collected."""
+
+
+@runtime_checkable
+class PreparingProvider(Protocol):
+    """A provider whose first proof takes longer unless it has computed something before."""
+
+    def prepare(self) -> None:
+        """Compute it; called once, in the provider's thread, and not waited for."""
+
+
+def prepare_soon(provider: RlnProofProvider | None) -> None:
+    """Start the thread of a provider, so that what it prepares is ready when the first proof is wanted."""
+    if provider is not None:
+        _thread_of(provider)
 
 
 async def proof_of(provider: RlnProofProvider, signal: bytes, now_ms: int) -> bytes | None:
@@ -90,4 +104,6 @@ def _thread_of(provider: RlnProofProvider) -> ThreadPoolExecutor:
     thread = _THREADS.get(provider)
     if thread is None:
         thread = _THREADS[provider] = ThreadPoolExecutor(1, "rln-prover")
+        if isinstance(provider, PreparingProvider):
+            thread.submit(provider.prepare)
     return thread

@@ -49,7 +49,7 @@ from fairway.waku.node import (
 )
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.introductions import Introductions
-from fairway.waku.proving import with_proof
+from fairway.waku.proving import prepare_soon, with_proof
 from fairway.waku.status_board import WatchedNode
 from fairway.waku.subscription import Subscription
 from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
@@ -169,6 +169,7 @@ class LightNode(WatchedNode):
         if network is not None:
             chosen = chosen.of_cluster(network.cluster)
         remembered = None if network is None or memory is None else PeerMemory(memory, cluster_id=network.cluster)
+        prepare_soon(rln)
         host = await Host.start(key=key, limits=chosen.host_limits, tls_ca_file=chosen.tls_ca_file)
         node = cls(host, addresses, chosen, network=network, memory=remembered, rln=rln)
         try:

@@ -20,7 +20,7 @@ from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.listeners import Criterion, NodeSubscriptions, criteria_of
 from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.owned_tasks import OwnedTasks
-from fairway.waku.proving import with_proof
+from fairway.waku.proving import prepare_soon, with_proof
 from fairway.waku.rest.address import RestAddress
 from fairway.waku.rest.feed import TopicFeed
 from fairway.waku.rest.health import status_of
@@ -85,6 +85,7 @@ class RestNode(WatchedNode):
         """
         chosen = options or RestNodeOptions()
         node = cls(RestAddress.parse(address, token=chosen.token), chosen, rln)
+        prepare_soon(rln)
         node._tasks.spawn(node._watch())
         try:
             if connect_timeout_s is not None:
