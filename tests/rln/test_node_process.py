@@ -15,10 +15,13 @@ from contextlib import contextmanager
 import pytest
 from typer.testing import CliRunner
 
+from chain_node import ADDRESS, CHAIN_ID, ChainNode, status
+from chain_node import serving as chain_serving
 from fairway.cli import app
 from fairway.errors import ConfigurationError, WrongPasswordError
+from fairway.rln.contract import ContractMembership
 from fairway.rln.keystore import Keystore, KeystoreMembership
-from fairway.rln.membership import ids_beside
+from fairway.rln.membership import RlnMembership, ids_beside
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.proof import SignalProof
 from fairway.waku.proving import with_proof
@@ -38,22 +41,12 @@ def keystore(harbour):
 
 
 @contextmanager
-def serving(harbour, *options):
+def node_process(state, *options, **environment):
     """A node process; yields what it says first."""
-    command = [sys.executable, "-m", "fairway", "node", "--json", "--until-stdin-closes"]
-    command += [
-        "--cluster",
-        "16",
-        "--shards",
-        "1",
-        "--state",
-        str(harbour.folder / "state"),
-        "--rln",
-        str(harbour.group),
-    ]
+    command = [sys.executable, "-m", "fairway", "node", "--json", "--until-stdin-closes", "--state", str(state)]
     process = subprocess.Popen(
         [*command, *map(str, options)],
-        env={**os.environ, "FAIRWAY_RLN_PASSWORD": PASSWORD},
+        env={**os.environ, "FAIRWAY_RLN_PASSWORD": PASSWORD, **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -62,6 +55,12 @@ def serving(harbour, *options):
         yield json.loads(process.stdout.readline())
     finally:
         process.communicate(timeout=PATIENCE_S)
+
+
+def serving(harbour, *options):
+    """A node process that asks for proofs of the members of a file."""
+    network = ("--cluster", "16", "--shards", "1", "--rln", harbour.group)
+    return node_process(harbour.folder / "state", *network, *options)
 
 
 def ask(url, body=None):
@@ -98,6 +97,55 @@ def test_a_double_signal_is_a_line_in_the_slash_log(harbour):
     [line] = log.read_text(encoding="utf-8").splitlines()
     assert json.loads(line)["identity_secret"] == harbour.identities[1].secret.hex()
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_a_node_process_knows_the_members_that_a_contract_has(harbour, keystore):
+    def proven(number):
+        group = ContractMembership(chain.url, ADDRESS, timeout_s=PATIENCE_S)
+        ids = harbour.folder / f"contract-{number}.ids"
+        with RlnMembership.open(harbour.identities[number], group, ids, never_used=True) as membership:
+            return asyncio.run(with_proof(membership, harbour.message(b"of %d" % number)))
+
+    def push(routed):
+        ask(f"{told['rest']}/lightpush/v3/message", pushed(routed))
+
+    def passes(routed):
+        try:
+            push(routed)
+        except urllib.error.HTTPError as error:
+            if error.code not in {420, 505}:
+                raise
+            return False
+        return True
+
+    of_a_file = asyncio.run(with_proof(harbour.membership(3), harbour.message(b"of another group")))
+    bare = json.dumps({"payload": base64.b64encode(b"own").decode(), "contentTopic": harbour.topic}).encode()
+    relay = "/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F0"
+    described = harbour.folder / "ours.toml"
+    with (
+        chain_serving(ChainNode()) as chain,
+        node_process(harbour.folder / "other", "--cluster", "16", "--shards", "1", "--no-rest") as other,
+    ):
+        for number in (0, 2):
+            chain.register(harbour.identities[number].commitment, 7)
+        described.write_text(
+            f'source = "a test"\ncluster = 16\nshards = 1\npeers = ["{other["multiaddrs"][0]}"]\n'
+            f'[rln]\nepoch_s = 600\nmessages_per_epoch = 7\nchain_id = {CHAIN_ID}\ncontract = "{ADDRESS}"\n',
+            encoding="utf-8",
+        )
+        of_contract = ("--network", described, "--rln", "contract", "--rln-keystore", keystore)
+        with node_process(harbour.folder / "state", *of_contract, FAIRWAY_RLN_RPC=chain.url) as told:
+            member = proven(0)
+            asyncio.run(until(lambda: passes(member)))  # which needs the other node as a relay peer
+            assert ask(f"{told['rest']}{relay}", bare) == "OK"
+            assert not passes(of_a_file)
+            chain.register(harbour.identities[1].commitment, 7)
+            newcomer, late = proven(1), proven(0)
+            asyncio.run(until(lambda: passes(newcomer)))
+            chain.raw = status(503)
+            assert passes(late)  # the roots that were known stay in force
+            failed = "fairway_rln_group_refreshes_failed_total"
+            asyncio.run(until(lambda: not passes(of_a_file) and f"{failed} 0.0" not in ask(f"{told['rest']}/metrics")))
 
 
 @pytest.mark.parametrize(
