@@ -35,6 +35,8 @@ class ChannelSettings:
     """Address of the node, as `fairway.waku.connect.connect` takes it."""
     channel_id: str
     sender_id: str
+    tls_ca_file: Path | None = None
+    """File with certificate authorities, in PEM form, to trust beside the system's when the node is asked over TLS."""
     content_topic: str | None = None
     """`default_topic` of the channel if None."""
     store: Path | None = None
@@ -56,7 +58,8 @@ class ChannelSettings:
         """
         topic = self.topic
         must_be_there = needs_node or self.store is None
-        node = await (connect(self.node) if must_be_there else connect(self.node, connect_timeout_s=None))
+        timeout = {} if must_be_there else {"connect_timeout_s": None}
+        node = await connect(self.node, tls_ca_file=self.tls_ca_file, **timeout)
         async with node:
             if not must_be_there:
                 await _connected_within(node, MOMENT_S)

@@ -89,6 +89,16 @@ _KeyFile = Annotated[
         rich_help_panel=_TAKING_PART,
     ),
 ]
+_Ca = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        envvar="FAIRWAY_CA",
+        help="Certificate authorities (PEM) to trust beside the system's, for a node at https:// or /tls/ws.",
+        rich_help_panel=_TAKING_PART,
+    ),
+]
 _WireProfile = Annotated[
     Profile | None,
     typer.Option("--profile", help="Wire format of the channel; by default waku.", rich_help_panel=_TUNING),
@@ -133,6 +143,7 @@ _MaxMessage = Annotated[
 
 _OPTIONS: Final[dict[str, Any]] = {
     "node": _Node,
+    "ca": _Ca,
     "channel": _Channel,
     "sender": _Sender,
     "topic": _Topic,
@@ -172,6 +183,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 def _settings_of(
     *,
     node: str | None,
+    ca: Path | None,
     channel: str | None,
     sender: str | None,
     topic: str | None,
@@ -188,6 +200,7 @@ def _settings_of(
     """Return the settings of the options; raise `ConfigurationError` if one is missing or cannot work."""
     return ChannelSettings(
         node=_given(node, "--node", "FAIRWAY_NODE", "run 'fairway node' in another terminal to have one"),
+        tls_ca_file=ca,
         channel_id=_given(channel, "--channel", "FAIRWAY_CHANNEL", "any name that all participants use"),
         sender_id=_given(sender, "--sender", "FAIRWAY_SENDER", "a name that no other participant of the channel has"),
         content_topic=topic,

@@ -144,6 +144,17 @@ def command(
             help="File with the token for /admin, which opens the rest, too; --rest-token-file alone has no /admin.",
         ),
     ] = None,
+    rest_tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            **_LISTENING,
+            metavar="FILE",
+            help="Certificate (PEM, with its chain) for the REST API, which is then at https:// only.",
+        ),
+    ] = None,
+    rest_tls_key: Annotated[
+        Path | None, typer.Option(**_LISTENING, metavar="FILE", help="Key of that certificate (PEM, no password).")
+    ] = None,
     rest_origin: Annotated[
         list[str] | None,
         typer.Option(
@@ -336,6 +347,8 @@ def command(
         port=rest_port,
         token=None if rest_token_file is None else token_in(rest_token_file),
         admin_token=None if rest_admin_token_file is None else token_in(rest_admin_token_file),
+        tls_cert=rest_tls_cert,
+        tls_key=rest_tls_key,
         allowed_origins=tuple(rest_origin or ()),
         cache_messages=rest_cache,
     )

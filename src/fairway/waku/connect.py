@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from fairway.errors import ConfigurationError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fairway.waku.light.options import LightOptions
     from fairway.waku.rest.options import RestNodeOptions
 
+_Options = TypeVar("_Options", "LightOptions", "RestNodeOptions")
 _TIMEOUT_S: Final = 10.0
 
 
@@ -35,6 +37,7 @@ def connect(
     request_timeout_s: float | None = None,
     state: Path | None = None,
     rln: RlnProofProvider | None = None,
+    tls_ca_file: Path | None = None,
 ) -> Opening[WakuNode]:
     """Connect to a Waku network, and return the node: use ``async with``, or ``await`` it and close the node.
 
@@ -57,13 +60,23 @@ def connect(
     and a client of a REST API prove with it what they and their channels send. Networks with a name or a file tell the
     length of their epochs and their limit.
 
+    ``tls_ca_file`` names authorities, in PEM form, to trust beside the system's for a node at ``https://`` or
+    ``/tls/ws``; ``options`` have the same.
+
     ``connect_timeout_s`` is the longest wait for a connection. With None this returns at once, and the node connects in
     the background; its status says when. A channel with such a node keeps messages to send until then.
 
     Raises `ConfigurationError` for an unknown address or option, and `NodeUnavailableError` if no connection is made in
     time.
     """
-    given = {"options": options, "name": name, "request_timeout_s": request_timeout_s, "state": state, "rln": rln}
+    given = {
+        "options": options,
+        "name": name,
+        "request_timeout_s": request_timeout_s,
+        "state": state,
+        "rln": rln,
+        "tls_ca_file": tls_ca_file,
+    }
     return Opening(
         _connected(
             address,
@@ -111,13 +124,15 @@ async def _light_client(
     options: LightOptions | RestNodeOptions | None = None,
     connect_timeout_s: float | None,
     rln: RlnProofProvider | None = None,
+    tls_ca_file: Path | None = None,
 ) -> WakuNode:
     from fairway.waku.light import LightNode, LightOptions  # noqa: PLC0415 - see the module's text
 
     if not isinstance(options, LightOptions | None):
         raise ConfigurationError(f"the options of a light client are LightOptions, not {type(options).__name__}")
     peers = [address.strip() for address in f"/{rest}".split(",")]
-    return await LightNode.start(peers, options, connect_timeout_s=connect_timeout_s, rln=rln)
+    chosen = _trusting(options or LightOptions(), tls_ca_file)
+    return await LightNode.start(peers, chosen, connect_timeout_s=connect_timeout_s, rln=rln)
 
 
 async def _found_nodes(
@@ -127,6 +142,7 @@ async def _found_nodes(
     connect_timeout_s: float | None,
     state: Path | None = None,
     rln: RlnProofProvider | None = None,
+    tls_ca_file: Path | None = None,
 ) -> WakuNode:
     from fairway.waku.discovery.network import DEFAULT_NETWORK, network_of  # noqa: PLC0415 - see the module's text
     from fairway.waku.discovery.state_folder import default_state, peers_file  # noqa: PLC0415 - see the module's text
@@ -138,8 +154,9 @@ async def _found_nodes(
     memory = peers_file(state or default_state(), name)
     joined = network_of(name)
     _check_epochs(name, joined, rln)
+    chosen = _trusting(options or LightOptions(), tls_ca_file)
     return await LightNode.start(
-        [], options, connect_timeout_s=connect_timeout_s, network=joined, memory=memory, rln=rln
+        [], chosen, connect_timeout_s=connect_timeout_s, network=joined, memory=memory, rln=rln
     )
 
 
@@ -163,12 +180,19 @@ async def _rest_client(
     options: LightOptions | RestNodeOptions | None = None,
     connect_timeout_s: float | None,
     rln: RlnProofProvider | None = None,
+    tls_ca_file: Path | None = None,
 ) -> WakuNode:
     from fairway.waku.rest import RestNode, RestNodeOptions  # noqa: PLC0415 - see the module's text
 
     if not isinstance(options, RestNodeOptions | None):
         raise ConfigurationError(f"the options of a REST client are RestNodeOptions, not {type(options).__name__}")
-    return await RestNode.start(f"http{rest}", options, connect_timeout_s=connect_timeout_s, rln=rln)
+    chosen = _trusting(options or RestNodeOptions(), tls_ca_file)
+    return await RestNode.start(f"http{rest}", chosen, connect_timeout_s=connect_timeout_s, rln=rln)
+
+
+def _trusting(options: _Options, tls_ca_file: Path | None) -> _Options:
+    """Return options with the authorities that are to be trusted."""
+    return options if tls_ca_file is None else replace(options, tls_ca_file=tls_ca_file)
 
 
 async def _this_process(network: str, *, name: str | None = None, connect_timeout_s: float | None) -> WakuNode:

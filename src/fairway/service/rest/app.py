@@ -166,7 +166,10 @@ class Gate:
         if origin in options.allowed_origins or "*" in options.allowed_origins:
             return True
         if origin is not None:
-            return urlsplit(origin).netloc == host and _is_address(host)
+            page = urlsplit(origin)
+            # With TLS the certificate shows the browser that the page's name is that of this server.
+            proven = self._context.certificate is not None and page.scheme == "https"
+            return page.netloc == host and (proven or _is_address(host))
         # Browsers send no origin for images and links of other sites; a GET of messages would remove them.
         if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
             return False

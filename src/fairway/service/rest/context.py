@@ -15,6 +15,7 @@ from fairway.service.rest.answers import RefusedError, read_body
 from fairway.service.rest.awaited_bodies import AwaitedBodies
 from fairway.service.rest.message_cache import RestMessageCache
 from fairway.service.rest.options import RestOptions
+from fairway.waku.libp2p.transports.certificate import ServerCertificate
 from fairway.waku.node import RoutedMessage
 from fairway.waku.subscription import Subscription
 
@@ -56,9 +57,11 @@ class FedCache:
 class RestContext:
     """The server makes it and passes it to every handler."""
 
-    def __init__(self, node: ServiceNode, options: RestOptions) -> None:
+    def __init__(self, node: ServiceNode, options: RestOptions, certificate: ServerCertificate | None = None) -> None:
         self.node: Final = node
         self.options: Final = options
+        self.certificate: Final = certificate
+        """The certificate of the API; None without TLS."""
         self.rules: Final = node.options.rules
         cache = partial(RestMessageCache, max_messages=options.cache_messages, max_topics=CACHE_TOPICS)
         # As in nwaku, the cache of relay is subscribed to the node's shards from the start.

@@ -72,9 +72,13 @@ class _Numbers(Collector):
         yield _gauge(
             "healthy", "1 while one of the configured peers is connected, or none is configured", node.status.connected
         )
-        if node.certificate is not None:
-            ends_s = node.certificate.expires_s
-            yield _gauge("tls_certificate_end_timestamp_seconds", "When the certificate ends, in Unix time", ends_s)
+        ends_s = [known.expires_s for known in (node.certificate, self._context.certificate) if known is not None]
+        if ends_s:
+            yield _gauge(
+                "tls_certificate_end_timestamp_seconds",
+                "When the certificate ends, in Unix time; of two the first to end",
+                min(ends_s),
+            )
         yield _gauge("filter_subscribers", "Peers with a filter subscription", len(node.filters))
         shards = GaugeMetricFamily("fairway_relay_shard_peers", "Relay peers of a shard", labels=["pubsub_topic"])
         for topic in node.options.pubsub_topics:

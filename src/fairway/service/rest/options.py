@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.transports.web_origins import checked_origins
@@ -26,6 +27,10 @@ class RestOptions:
     """Bearer token that calls under ``/admin`` need, and that opens all others, too; None: none."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of web pages that may use the API, such as ``https://example.org``, or ``*`` for all."""
+    tls_cert: Path | None = None
+    """Certificate of the server with the chain of its authorities, in PEM form: the API is at ``https://`` then."""
+    tls_key: Path | None = None
+    """Key of that certificate, in PEM form without a password."""
     cache_messages: int = NWAKU_CACHE_MESSAGES
     """Size of each of the two caches (relay and filter); a message beyond it replaces the oldest."""
 
@@ -33,6 +38,10 @@ class RestOptions:
         if self.cache_messages < 1:
             raise ConfigurationError("a message cache holds at least one message")
         checked_origins(self.allowed_origins)
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigurationError(
+                "the certificate of the REST API and its key go together: give tls_cert and tls_key, or neither"
+            )
         for name in ("token", "admin_token"):
             if (token := getattr(self, name)) is not None:
                 checked_token(token, name)

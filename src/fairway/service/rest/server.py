@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Final, Self
@@ -21,8 +23,10 @@ from fairway.service.node import ServiceNode
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.options import RestOptions
-from fairway.service.rest.protocol import BoundedProtocol
+from fairway.service.rest.protocol import REQUEST_TIMEOUT_S, BoundedProtocol
 from fairway.waku.libp2p.reachable import interface_addresses
+from fairway.waku.libp2p.transports.certificate import ServerCertificate
+from fairway.waku.owned_tasks import OwnedTasks
 
 MAX_HEADER_BYTES: Final = 65_536
 """Size of a request's head; longer ones are answered with 400."""
@@ -30,24 +34,34 @@ KEEP_ALIVE_S: Final = 30
 """Time for which a connection may be idle between two requests."""
 _BACKLOG: Final = 512
 _GRACE_S: Final = 2
+_RENEWAL_S: Final = 30.0
 
 
 class RestServer:
     """An async context manager for a running node. Made by `RestServer.start`."""
 
     def __init__(self, context: RestContext, server: _Server, listening: socket.socket) -> None:
+        """Use `start`."""
         self.context: Final = context
         self._server: Final = server
         self._listening: Final = listening
         self._host, self._port, *_ = listening.getsockname()
         self._tasks: list[asyncio.Task[None]] = []
+        self._renewal: Final = OwnedTasks()
 
     @classmethod
     async def start(cls, node: ServiceNode, options: RestOptions | None = None) -> Self:
-        """Listen and serve; raises `OSError` if the address is in use or not of this machine."""
+        """Listen and serve.
+
+        Raises `OSError` if the address is in use or not of this machine, `ConfigurationError` for a certificate that
+        cannot be used.
+        """
         chosen = options or RestOptions()
+        certificate = None
+        if chosen.tls_cert is not None and chosen.tls_key is not None:
+            certificate = ServerCertificate(chosen.tls_cert, chosen.tls_key)
         listening = _listening_at(chosen.host, chosen.port)
-        context = RestContext(node, chosen)
+        context = RestContext(node, chosen, certificate)
         config = uvicorn.Config(
             make_app(context),
             http=BoundedProtocol,
@@ -62,7 +76,7 @@ class RestServer:
             timeout_graceful_shutdown=_GRACE_S,
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         )
-        server = cls(context, _Server(config), listening)
+        server = cls(context, _Server(config, None if certificate is None else certificate.following()), listening)
         await server._run()
         return server
 
@@ -76,7 +90,8 @@ class RestServer:
         """The URL of the API; for 0.0.0.0 and :: one that others can use."""
         address = ip_address(self._host)
         host = interface_addresses(address.version)[0] if address.is_unspecified else self._host
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        scheme = "http" if self.context.certificate is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def connections(self) -> int:
@@ -89,6 +104,7 @@ class RestServer:
         self._server.should_exit = True
         serving, *feeding = self._tasks
         await asyncio.gather(serving, return_exceptions=True)
+        await self._renewal.close()
         for fed in (self.context.relayed, self.context.filtered):
             fed.close()
         await asyncio.gather(*feeding, return_exceptions=True)
@@ -111,6 +127,8 @@ class RestServer:
             loop.create_task(self.context.relayed.run()),
             loop.create_task(self.context.filtered.run()),
         ]
+        if self.context.certificate is not None:
+            self._renewal.spawn(_follow(self.context.certificate))
         listening = loop.create_task(self._server.listening.wait())
         try:
             await asyncio.wait([listening, self._tasks[0]], return_when=asyncio.FIRST_COMPLETED)
@@ -137,15 +155,40 @@ def _listening_at(host: str, port: int) -> socket.socket:
     return listening
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server, without its signal handlers, and with an event that is set once it listens."""
+async def _follow(certificate: ServerCertificate) -> None:
+    """Use a renewed certificate soon after its files have changed."""
+    while True:
+        await asyncio.sleep(_RENEWAL_S)
+        certificate.refresh()
 
-    def __init__(self, config: uvicorn.Config) -> None:
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, without its signal handlers, and with an event that is set once it listens.
+
+    With ``tls`` it speaks TLS only, and ends a connection whose handshake takes longer than a request may.
+    """
+
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
         super().__init__(config)
         self.listening: Final = asyncio.Event()
+        self._tls: Final = tls
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self._tls is None or sockets is None:
+            await super().startup(sockets)
+        else:
+            loop = asyncio.get_running_loop()
+            self.servers = [
+                await loop.create_server(
+                    partial(BoundedProtocol, config=self.config, server_state=self.server_state, app_state={}),
+                    sock=listening,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=REQUEST_TIMEOUT_S,
+                    backlog=_BACKLOG,
+                )
+                for listening in sockets
+            ]
+            self.started = True
         self.listening.set()
 
     @contextmanager

@@ -7,6 +7,7 @@ An answer is whole, or a `NodeUnavailableError`. Heads, bodies, connections and 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -227,4 +228,9 @@ class HttpClient:
 def _unavailable(name: str, error: BaseException, timeout_s: float) -> NodeUnavailableError:
     if isinstance(error, TimeoutError):
         return NodeUnavailableError(f"{name}: no answer within {timeout_s:g} s")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return NodeUnavailableError(
+            f"{name}: its certificate is not trusted: {error.verify_message}; "
+            "name its authority with tls_ca_file (--ca)"
+        )
     return NodeUnavailableError(f"{name}: {type(error).__name__}: {error}")

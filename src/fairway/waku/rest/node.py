@@ -173,7 +173,7 @@ class RestNode(WatchedNode):
         except TimeoutError:
             raise NodeUnavailableError(
                 f"{self.address.name} does not answer within {timeout_s:g} s; is the address right, and is the node's "
-                "REST API switched on?"
+                f"REST API switched on?{f' ({self._fault})' if self._fault else ''}"
             ) from None
         if self._reached is None:
             raise NodeUnavailableError(self._fault)

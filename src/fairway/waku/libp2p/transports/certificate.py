@@ -37,6 +37,16 @@ class ServerCertificate:
         """When the certificate ends, in Unix seconds."""
         return self._expires.timestamp()
 
+    def following(self) -> ssl.SSLContext:
+        """Return a context for a server that keeps one: each handshake has the certificate that is in use then."""
+        first = self.context
+
+        def use_present(connection: ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
+            connection.context = self.context
+
+        first.sni_callback = use_present
+        return first
+
     def refresh(self) -> None:
         """Read the files again if they have changed; a failure is logged, and the certificate in use stays."""
         stamp = self._stamp_now()
