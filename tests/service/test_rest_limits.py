@@ -227,6 +227,25 @@ def test_an_answer_that_is_left_unread_ends_the_connection(rest, monkeypatch):
     rest.run(work())
 
 
+def test_a_client_that_leaves_its_answer_unread_does_not_keep_the_server(rest, monkeypatch):
+    monkeypatch.setattr("fairway.service.rest.server.GRACE_S", 0.1)
+
+    async def work():
+        async with rest.serving() as (_, server):
+            for number in range(40):
+                await rest.publish(server, "A" * 100_000, timestamp=number + 1)
+            request = b"GET /store/v3/messages?includeData=true&pageSize=100 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            with socket.socket() as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                client.connect(("127.0.0.1", server.port))
+                client.sendall(4 * request)  # whose answers are more than the buffers of the system hold
+                await until(lambda: server.context.under_way)
+                await server.close()
+                assert server.connections == 0
+
+    rest.run(work())
+
+
 @pytest.mark.parametrize(
     ("origin", "host", "allowed", "status"),
     [

@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
@@ -23,7 +23,7 @@ from fairway.service.node import ServiceNode
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.options import RestOptions
-from fairway.service.rest.protocol import REQUEST_TIMEOUT_S, BoundedProtocol
+from fairway.service.rest.protocol import REQUEST_TIMEOUT_S, BoundedProtocol, ConnectionsState
 from fairway.waku.libp2p.reachable import interface_addresses
 from fairway.waku.libp2p.transports.certificate import ServerCertificate
 from fairway.waku.owned_tasks import OwnedTasks
@@ -33,7 +33,10 @@ MAX_HEADER_BYTES: Final = 65_536
 KEEP_ALIVE_S: Final = 30
 """Time for which a connection may be idle between two requests."""
 _BACKLOG: Final = 512
-_GRACE_S: Final = 2
+GRACE_S: Final = 2
+"""Time for answers that are under way when the server closes."""
+_DATE_S: Final = 1
+"""Time after which the Date in the head of answers is written anew."""
 _RENEWAL_S: Final = 30.0
 
 
@@ -73,7 +76,6 @@ class RestServer:
             server_header=False,
             backlog=_BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_GRACE_S,
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         )
         server = cls(context, _Server(config, None if certificate is None else certificate.following()), listening)
@@ -101,7 +103,7 @@ class RestServer:
     async def close(self) -> None:
         """Stop serving. Can be called twice."""
         self.context.closing.set()
-        self._server.should_exit = True
+        self._server.end()
         serving, *feeding = self._tasks
         await asyncio.gather(serving, return_exceptions=True)
         await self._renewal.close()
@@ -163,15 +165,23 @@ async def _follow(certificate: ServerCertificate) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, without its signal handlers, and with an event that is set once it listens.
+    """uvicorn's server, without its signal handlers, and with events where uvicorn looks again every tenth of a second.
 
-    With ``tls`` it speaks TLS only, and ends a connection whose handshake takes longer than a request may.
+    So it ends as soon as what is under way has ended; what has not ended after `GRACE_S` is cut off. With ``tls`` it
+    speaks TLS only, and ends a connection whose handshake takes longer than a request may.
     """
 
     def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
         super().__init__(config)
+        self.server_state: ConnectionsState = ConnectionsState()
         self.listening: Final = asyncio.Event()
         self._tls: Final = tls
+        self._ending: Final = asyncio.Event()
+
+    def end(self) -> None:
+        """Stop serving."""
+        self.should_exit = True
+        self._ending.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if self._tls is None or sockets is None:
@@ -190,6 +200,35 @@ class _Server(uvicorn.Server):
             ]
             self.started = True
         self.listening.set()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):  # which writes the Date
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_S):
+                    await self._ending.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002  # as uvicorn has it
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_S):
+                await self._ended()
+        for task in self.server_state.tasks:
+            task.cancel()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await self._ended()
+        with suppress(TimeoutError):  # a handshake of TLS may still be under way, which has a time of its own
+            async with asyncio.timeout(GRACE_S):
+                await asyncio.gather(*(server.wait_closed() for server in self.servers))
+
+    async def _ended(self) -> None:
+        while tasks := self.server_state.tasks:
+            await asyncio.wait(tasks)
+        while self.server_state.connections:
+            await self.server_state.next_lost()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
