@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +19,7 @@ from fairway.wire.hashing import keccak256
 keccak256(b"")
 
 GROUPS = {
+    "browser": "pages",
     "postgres": "postgresql",
     "spark": "spark",
     "js_folder": "interop",
@@ -42,11 +44,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--seed", type=int, default=1, help="what tests that draw at random draw from: 1")
 
 
+def by_folder(arguments: list[str], base: Path) -> list[str]:
+    """Put the arguments that are of one folder beside each other, and keep the order of the first of each.
+
+    pytest 9.1 loses the fixtures of a folder's conftest.py where tests of the folder above stand between two of its own
+    (pytest-dev/pytest#14964).
+    """
+    places: dict[Path, int] = {}
+
+    def place(argument: str) -> list[int]:
+        path = base / argument.partition("::")[0]
+        return [places.setdefault(part, len(places)) for part in (*reversed(path.parents), path)]
+
+    return sorted(arguments, key=place)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Settle what is drawn. Nothing here may depend on how fast the machine is: no deadline, no check of speed."""
     # A shell starts what runs in its background with interrupts ignored, and so would every process of the tests.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.args[:] = by_folder(config.args, config.invocation_params.dir)
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False  # pytest-xdist would begin with the group of the most tests
     steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

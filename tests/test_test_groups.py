@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from patience import PATIENCE_S
 
 TESTS = """
@@ -50,3 +52,23 @@ def test_tests_that_share_a_dear_fixture_run_in_one_process(tmp_path):
     passed = re.findall(r"\[(gw\d)\] .*PASSED \S*::test_(\w+)\[", done.stdout)
     assert len(passed) == 16
     assert len({process for process, test in passed if test == "dear"}) == 1
+
+
+@pytest.mark.full
+def test_tests_of_a_folder_have_its_fixtures_though_others_stand_between_them_on_the_command_line(tmp_path):
+    shutil.copy(Path(__file__).parent / "conftest.py", tmp_path)
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "conftest.py").write_text("import pytest\n\n@pytest.fixture\ndef number():\n    return 1\n")
+    for name in ("one", "two"):
+        (inner / f"test_{name}.py").write_text("def test_it(number):\n    assert number == 1\n")
+    (tmp_path / "test_outer.py").write_text("def test_it():\n    assert True\n")
+    given = ["inner/test_one.py", "test_outer.py::test_it", "inner/test_two.py::test_it"]
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *given]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    ran = re.findall(r"^(\S+)::test_it PASSED", done.stdout, re.MULTILINE)
+    assert ran == ["inner/test_one.py", "inner/test_two.py", "test_outer.py"]

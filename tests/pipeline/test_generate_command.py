@@ -79,8 +79,9 @@ def test_what_fails_in_its_midst_leaves_nothing(spark, tmp_path, stops_at):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["made"]
 
 
+@pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", ["s3", pytest.param("hdfs", marks=pytest.mark.full)])
+@pytest.mark.parametrize("kind", ["s3", "hdfs"])
 def test_an_archive_elsewhere_is_that_of_a_folder_here_and_failures_leave_nothing(request, spark, tmp_path, kind):
     if kind == "s3":
         place = request.getfixturevalue("bucket").uri("archives/big")

@@ -7,13 +7,14 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
+from examples import examples
 from fairway.pipeline.run import RunTables, run
 from fairway.pipeline.run.growth.growing import grow
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
@@ -42,7 +43,7 @@ def archives(draw):
 
 
 @given(archives(), st.booleans())
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@examples(0.1, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_any_steps_give_the_tables_of_one(tmp_path_factory, archive, other_store):
     rows, steps = archive
     folder = tmp_path_factory.mktemp("steps")

@@ -133,7 +133,7 @@ def test_a_run_of_a_time_grows_by_what_came_in_it(archive, tmp_path, spark):
     assert counted(tables) == {"team": 5, "files": 4}
 
 
-def test_a_command_says_that_nothing_is_selected(archive, tmp_path):
+def test_a_command_says_that_nothing_is_selected(archive, tmp_path, spark):
     given = ["pipeline", "run", "--source", f"a=sqlite:{archive.path}", "--since", "2031-01-01"]
     told = CliRunner().invoke(app, [*given, "--out", str(tmp_path / "run"), "--json"])
     assert told.exit_code == 0, told.output

@@ -14,9 +14,7 @@ from browsing import SCREENS, launched, visited
 from fairway.service.rest.openapi import PATHS
 from nodes_in_threads import NodeInThread
 
-# What its tests share, a browser and a node, is made once.
-pytestmark = pytest.mark.xdist_group("pages")
-
+DESK, PHONE = SCREENS
 TOPIC = '/it\'s/1/<b onclick=x>room & "quotes"/proto'
 
 
@@ -43,7 +41,9 @@ def answer(form: Any, status: str) -> Any:
     return form.locator(".answer pre")
 
 
-@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
+@pytest.mark.parametrize(
+    "screen", [pytest.param(DESK, id="desk"), pytest.param(PHONE, id="phone", marks=pytest.mark.full)]
+)
 def test_the_page_fits_its_screen_with_every_call_open(browser, served, screen):
     with visited(browser, f"{served.server.url}/docs", screen) as page:
         page.evaluate("() => document.querySelectorAll('details').forEach((each) => { each.open = true; })")

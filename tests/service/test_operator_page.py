@@ -18,9 +18,6 @@ from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 from nodes_in_threads import NodeInThread
 
-# What its tests share, a browser and a node, is made once.
-pytestmark = pytest.mark.xdist_group("pages")
-
 DESK, PHONE = SCREENS
 SHARD = "/waku/2/rs/16/0"
 TOPICS = 1_000

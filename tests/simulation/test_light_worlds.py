@@ -91,6 +91,7 @@ def traced(plan: SimulationPlan, hash_seed: str) -> str:
     return str(json.loads(told.stdout)["trace_hash"])
 
 
+@pytest.mark.full
 def test_a_world_of_light_clients_is_the_same_in_another_process_whatever_the_order_of_sets(links_run):
     assert traced(LINKS, "1") == links_run.trace_hash
 
