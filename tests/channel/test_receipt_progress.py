@@ -30,5 +30,7 @@ async def test_parity_counts_from_the_number_of_data_segments_and_a_restart_forg
             del receipt
             await asyncio.sleep(1)
             await alice.start()
-            again = (alice.receipt(alice.protocol.requests.open.copy().popitem()[0])).progress
+            known = alice.receipt(alice.protocol.requests.open.copy().popitem()[0])
+            again = known.progress
+            await known.sent()  # it was before the restart
             assert (again.total_chunks, again.chunks_sent, again.chunks_acknowledged) == (10, ALL_AND_PARITY, ())

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from fairway.wire.file_message import WholeFile, encode_file_message
 from patience import PATIENCE_S
 
 QUICK = ("--retry-interval-ms", "300", "--sync-interval-ms", "200")
@@ -142,6 +144,9 @@ def house(tmp_path: Path) -> Iterator[House]:
         yield opened
 
 
+TIDES = WholeFile(name="tides.txt", media_type="text/plain", content=b"low water at noon")
+
+
 def test_two_processes_exchange_a_text_and_a_file_and_end_well(house: House, tmp_path: Path):
     (tmp_path / "file").write_bytes(os.urandom(300_000))
     alice = house.participant("alice")
@@ -155,6 +160,11 @@ def test_two_processes_exchange_a_text_and_a_file_and_end_well(house: House, tmp
     received = bob.until("message-received")
     assert (received["size"], len(received["sds_ids"])) == (300_000, 3)
     assert (tmp_path / "in" / received["message_id"]).read_bytes() == (tmp_path / "file").read_bytes()
+    alice.command("send", base64=b64encode(encode_file_message(TIDES)).decode())
+    received = bob.until("message-received")
+    assert received["saved"] == str(tmp_path / "in" / "tides.txt")
+    assert (received["file"]["type"], received["file"]["media_type"]) == ("FileReceived", "text/plain")
+    assert (tmp_path / "in" / "tides.txt").read_bytes() == TIDES.content
     alice.write("rubbish")
     assert "the commands are" in alice.until("error")["detail"]
     assert alice.end() == (0, "")

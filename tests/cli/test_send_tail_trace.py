@@ -113,6 +113,24 @@ def test_a_file_that_nobody_acknowledges_in_time_says_how_to_go_on(fairway: Run,
     assert told["file"]["total_messages"] == 6
 
 
+def test_a_file_in_parts_that_is_not_waited_for_stays_in_the_store(fairway: Run, tmp_path: Path):
+    small = {"segmentation": {"segment_size_bytes": 1_024, "max_message_size_bytes": 10_240}}
+    (tmp_path / "options.json").write_text(json.dumps(small))
+    (tmp_path / "chart.png").write_bytes(bytes(50_000))
+    words = ["--file", str(tmp_path / "chart.png"), "--options", str(tmp_path / "options.json")]
+    result = fairway("send", *words, "--wait", "none")
+    assert isinstance(result.exception, ConfigurationError)
+    store = str(tmp_path / "alice.db")
+    result = fairway("send", *words, "--wait", "none", "--store", store)
+    assert result.exit_code == 0, result.output
+    assert "accepted chart.png (50,000 bytes in 6 messages, " in result.output
+    assert f"it stays in {store}" in result.output
+    result = fairway("send", *words, "--wait", "sent", "--store", store)
+    assert result.exit_code == 0, result.output
+    result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0", "--save", str(tmp_path / "in"))
+    assert (tmp_path / "in" / "chart.png").read_bytes() == bytes(50_000), result.output
+
+
 def test_what_is_no_text_is_shown_by_its_hash(fairway: Run):
     sent(fairway, typed=b"\x1b[2J")
     result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairway.apps.commands import Command, CommandError, parse_command
-from fairway.apps.event_json import as_json, as_line, event_as_json, payload_as_json
+from fairway.apps.event_json import as_json, as_line, brought_as_json, event_as_json, payload_as_json
 from fairway.apps.files import make_folder, read_payload, save_payload
 from fairway.apps.lines import LineReader, LineWriter, TooLong
 from fairway.apps.settings import ChannelSettings
@@ -27,6 +27,8 @@ from fairway.channel.receipt import Receipt
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import DeliveryFailedError, FairwayError
 from fairway.events import MessageEvent, MessageReceived
+from fairway.files.outcomes import FileOutcome
+from fairway.files.receiving import FileReceiver
 from fairway.waku.node import WakuNode
 from fairway.waku.until_stopped import stop_event
 
@@ -42,7 +44,8 @@ class Reporting:
     """What to print of received messages, and where to save their payloads."""
 
     save: Path | None = None
-    """Folder into which each payload is written, under its message id, before its line."""
+    """Folder into which each file is saved under its name, and each other payload under its message id, before its
+    line. That says where, and what came of a file."""
     payloads: bool = False
     """Whether lines carry ``payload_base64``."""
 
@@ -59,7 +62,8 @@ async def run_participant(settings: ChannelSettings, reporting: Reporting, *, co
                 if reporting.save is not None:
                     make_folder(reporting.save)
                 async with settings.open(needs_node=False) as (node, channel):
-                    await _Participant(node, channel, out, reporting).run(LineReader(commands), stopping)
+                    files = None if reporting.save is None else await FileReceiver.open(channel, reporting.save)
+                    await _Participant(node, channel, out, reporting, files).run(LineReader(commands), stopping)
             except FairwayError as error:
                 _say(out, **_error(error))
                 raise
@@ -75,11 +79,19 @@ async def run_participant(settings: ChannelSettings, reporting: Reporting, *, co
 class _Participant:
     """The life of one participant."""
 
-    def __init__(self, node: WakuNode, channel: ReliableChannel, out: LineWriter, reporting: Reporting) -> None:
+    def __init__(
+        self,
+        node: WakuNode,
+        channel: ReliableChannel,
+        out: LineWriter,
+        reporting: Reporting,
+        files: FileReceiver | None,
+    ) -> None:
         self._node = node
         self._channel = channel
         self._out = out
         self._reporting = reporting
+        self._files = files
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(_MAX_UNDER_WAY)
 
@@ -128,9 +140,15 @@ class _Participant:
             await self._out.room()
 
     async def _report_message(self, message: MessageReceived) -> None:
-        if self._reporting.save is not None:
-            await asyncio.to_thread(save_payload, self._reporting.save, message.message_id, message.payload)
-        await self._out.written(self._out.put(as_line(event_as_json(message, with_payload=self._reporting.payloads))))
+        told = event_as_json(message, with_payload=self._reporting.payloads)
+        if self._reporting.save is not None and self._files is not None:
+            brought: Path | FileOutcome | None = await self._files.take(message)
+            if brought is None:
+                brought = await asyncio.to_thread(
+                    save_payload, self._reporting.save, message.message_id, message.payload
+                )
+            told |= brought_as_json(brought)
+        await self._out.written(self._out.put(as_line(told)))
         if not message.ephemeral:
             self._channel.finish(message)
 

@@ -149,6 +149,9 @@ class Receipt(EphemeralReceipt):
             receipt._sent_chunks = {index for index in so_far.chunks_sent if index < so_far.total_chunks}
             receipt._sent_parity = {i - so_far.total_chunks for i in so_far.chunks_sent if i >= so_far.total_chunks}
             receipt._by.update(so_far.acknowledged_by)
+            # Which parity segments there are is not stored. Without them the message can be read all the same.
+            known = receipt._sent_chunks.union(so_far.chunks_acknowledged)
+            receipt._was_sent = 0 < so_far.total_chunks == len(known)
         if stored.outcome is SendOutcome.DELIVERED:
             receipt._was_sent = True
             receipt._holders = frozenset(stored.delivered_to)

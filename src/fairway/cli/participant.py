@@ -20,7 +20,11 @@ def command(
     *,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write each received payload to FOLDER/MESSAGE_ID, before its line."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Save files into FOLDER under their names, and other payloads as FOLDER/MESSAGE_ID, before their "
+            "lines, which say where.",
+        ),
     ] = None,
     payloads: Annotated[
         bool, typer.Option("--payloads", help="Let the lines of received messages carry payload_base64.")

@@ -65,9 +65,10 @@ def command(
     not acknowledged yet stays there, and its sending goes on whenever a command runs with that store; so it is accepted
     also while the node cannot be reached (exit code 1, or 0 with --wait none).
 
-    A file of more than a megabyte goes in parts, each when an earlier one is acknowledged. If the command ends before,
-    give it again with the same --store: it goes on, and what was acknowledged is not sent again. Others save files with
-    'fairway tail --save FOLDER'.
+    A file of more than a megabyte goes in parts, each when an earlier one is acknowledged; with --wait sent or none
+    they do not wait for that, and take the memory of the whole file. If the command ends before, give it again with the
+    same --store: it goes on, and what was acknowledged is not sent again. Others save files with 'fairway tail --save
+    FOLDER'.
 
     Examples: [bold]fairway send --channel team --sender alice "see you at eight"[/bold]
 
@@ -174,9 +175,8 @@ def _print_report(console: Console, report: SendReport, settings: ChannelSetting
     if report.earlier_open:
         earlier = "an earlier send" if report.earlier_open == 1 else f"{report.earlier_open} earlier sends"
         console.print(f"{earlier} of {settings.store} went on meanwhile", soft_wrap=True)
-    if report.file is not None and report.file.total_messages > 1:
-        if not report.reached:
-            _print_how_to_go_on(console, report.file, settings)
+    if report.file is not None and report.file.total_messages > 1 and not report.reached:
+        _print_how_to_go_on(console, report.file, settings)
     elif settings.store is not None and not report.failed and not report.delivered_to:
         console.print(
             f"it stays in {settings.store}, and is sent whenever a command runs with that store and reaches a node; "

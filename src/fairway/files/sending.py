@@ -6,16 +6,18 @@ and what was acknowledged does not leave again. A file that was sent to its end 
 (`repetition`), and a message whose send failed gets a further attempt.
 
 Only some parts are under way at a time, whatever the size of the file: the next one is read when one was acknowledged.
+If one does not wait for that, the channel holds, in memory and in its store, all messages of the file that are not
+acknowledged.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fairway.channel.receipt import Acknowledgement, Progress, Receipt, Wait
 from fairway.channel.reliable_channel import ReliableChannel
@@ -92,18 +94,19 @@ async def send_file(
     wait: Wait = Wait.DELIVERED,
     progress: Callable[[FileProgress], None] | None = None,
 ) -> FileDelivery:
-    """Send a file with its name and media type, and wait until its messages are acknowledged.
+    """Send a file with its name and media type, and wait until its messages are acknowledged, or as ``wait`` says.
 
     ``name`` is by default that of the file, ``media_type`` what the name tells. ``count`` and ``by`` are those of
     `ReliableChannel.send`, for every message. ``progress`` is called on the event loop whenever it changes.
 
     A file that does not fit one message goes in parts. After a crash, call it again with the same file and the same
     store: what was acknowledged does not leave again. An acknowledgement says that a participant has the messages, not
-    that it has saved the file.
+    that it has saved the file. With `Wait.SENT` and `Wait.NONE` parts do not wait for the acknowledgement of earlier
+    ones, and the channel holds all of them until they are acknowledged.
 
-    Raises `ConfigurationError` for a file that cannot be read or a name that receivers refuse, and for parts that are
-    not to be waited for; `MessageTooLargeError` beyond some 30 GB with the default options; `FileChangedError` if the
-    file changes meanwhile; `DeliveryFailedError` if a message was not acknowledged as asked. Otherwise as `send`.
+    Raises `ConfigurationError` for a file that cannot be read or a name that receivers refuse; `MessageTooLargeError`
+    beyond some 30 GB with the default options; `FileChangedError` if the file changes meanwhile; `DeliveryFailedError`
+    if a message was not acknowledged as asked. Otherwise as `send`.
     """
     options = channel.options
     segmenter = Segmenter(options.segmentation, options.profile.segments)
@@ -112,12 +115,6 @@ async def send_file(
     file = await asyncio.to_thread(
         OutgoingFile.read, Path(path), name=name, media_type=media_type, payload_bytes=full or segmenter.limit_bytes
     )
-    if file.messages > 1 and wait is not Wait.DELIVERED:
-        raise ConfigurationError(
-            f"{path} goes in {file.messages - 1} parts, each when an earlier one is acknowledged: wait until it is "
-            f"delivered (--wait delivered), or raise max_message_size_bytes (--max-message-bytes) above its "
-            f"{file.size_bytes} bytes"
-        )
     return await _FileSending(channel, file, count, tuple(by), segmenter, progress).run(wait)
 
 
@@ -151,12 +148,7 @@ class _FileSending:
         await self._resume()
         self._resumed = len(self._delivered)
         self._show()
-        if wait is Wait.DELIVERED:
-            await self._send_all()
-        else:
-            receipt = await self._accept(0)
-            if wait is Wait.SENT:
-                await receipt.sent()
+        await self._send_all(wait)
         holders = [set(one.delivered_to) for one in self._delivered.values()]
         return FileDelivery(
             request_id=self._request_id(0, 0),
@@ -207,7 +199,7 @@ class _FileSending:
     def _request_id(self, number: int, attempt: int) -> str:
         return f"{_OF_FILES}{self._message_id}/{number}/{attempt}"
 
-    async def _send_all(self) -> None:
+    async def _send_all(self, wait: Wait) -> None:
         slots = asyncio.Semaphore(PARTS_UNDER_WAY)
         numbers = [number for number in range(self._file.messages) if number not in self._delivered]
         try:
@@ -215,7 +207,7 @@ class _FileSending:
                 for number in numbers:
                     await slots.acquire()
                     receipt = await self._accept(number)
-                    task = following.create_task(self._follow(number, receipt))
+                    task = following.create_task(self._follow(number, receipt, wait))
                     task.add_done_callback(lambda _: slots.release())
         except BaseExceptionGroup as failures:
             # All others were cancelled for the first.
@@ -229,19 +221,34 @@ class _FileSending:
             payload, count=self._count, by=self._by, request_id=self._request_id(number, attempt)
         )
 
-    async def _follow(self, number: int, receipt: Receipt) -> None:
-        async for progress in receipt.updates():
-            self._note(number, progress)
-            self._show()
+    async def _follow(self, number: int, receipt: Receipt, wait: Wait) -> None:
+        """Wait until a message is as far as asked, and show its progress meanwhile."""
         try:
-            acknowledgement = await receipt.delivered(by=self._by, count=self._count)
+            if wait is Wait.SENT:
+                await self._shown_until(receipt.sent(), number, receipt)
+            elif wait is Wait.DELIVERED:
+                await self._show_updates(number, receipt)
+                self._note_delivered(number, await receipt.delivered(by=self._by, count=self._count))
         except DeliveryFailedError as error:
             raise DeliveryFailedError(
                 f"message {number + 1} of {self._file.messages} of {self._file.name}: {error}; send the file again to "
                 "go on with what is missing"
             ) from error
-        self._note_delivered(number, acknowledgement)
         self._show()
+
+    async def _shown_until(self, end: Coroutine[Any, Any, None], number: int, receipt: Receipt) -> None:
+        showing = asyncio.ensure_future(self._show_updates(number, receipt))
+        try:
+            await end
+        finally:
+            showing.cancel()
+            await asyncio.gather(showing, return_exceptions=True)
+        self._note(number, receipt.progress)
+
+    async def _show_updates(self, number: int, receipt: Receipt) -> None:
+        async for progress in receipt.updates():
+            self._note(number, progress)
+            self._show()
 
     def _note(self, number: int, progress: Progress) -> None:
         sent = {index for index in progress.chunks_sent if index < progress.total_chunks}
