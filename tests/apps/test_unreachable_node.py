@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.text import Text
@@ -123,8 +124,8 @@ def test_a_send_without_a_store_needs_a_node(
 ) -> None:
     settings = at_place("alice")
 
-    async def at_once(address: str) -> object:
-        return await connect(address, connect_timeout_s=0.2)
+    async def at_once(address: str, **options: Any) -> object:
+        return await connect(address, **{**options, "connect_timeout_s": 0.2})
 
     monkeypatch.setattr("fairway.apps.settings.connect", at_once)
     with pytest.raises(NodeUnavailableError, match="Connection refused"):
