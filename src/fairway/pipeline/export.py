@@ -10,19 +10,22 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from os import PathLike
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow import NativeFile
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.exported_files import FileJoiner, Row, file_name, whole_file_in
 from fairway.pipeline.location import Location
 from fairway.pipeline.run.reading import RunTables
+from fairway.wire.file_message import FileManifest, WholeFile
 
 _COLUMNS: Final = (
     "channel_id",
@@ -62,9 +65,10 @@ def export(
     """Write the messages of all channels, or of one, into a folder on any storage (`Location`), created if missing.
 
     ``files`` writes each payload into a file of its own, in a folder for each channel, and ``messages.jsonl`` that says
-    what each is; ``jsonl`` writes ``messages.jsonl`` alone, with ``payload_base64``; ``parquet`` writes
-    ``messages.parquet``. Raises `ConfigurationError` for another format, a folder with something in it, or a channel
-    that is not there.
+    what each is; files that were sent as such (docs/files.md) get their names back, and those in parts are joined, and
+    count as one message. The other formats have the payloads as they are. ``jsonl`` writes ``messages.jsonl`` alone,
+    with ``payload_base64``; ``parquet`` writes ``messages.parquet``. Raises `ConfigurationError` for another format, a
+    folder with something in it, or a channel that is not there.
     """
     folder = Location.of(to, "--to")
     write = _WRITERS.get(format)
@@ -84,24 +88,59 @@ def export(
 
 
 def _write_files(batches: Iterator[pa.RecordBatch], to: Location) -> Export:
-    folders: set[str] = set()
-    messages = size = 0
-    with (to / _INDEX).opened() as index:
+    with (to / _INDEX).opened() as index, FileJoiner() as joiner:
+        writing = _Files(to, index)
         for row in _rows(batches):
             payload = row.pop("payload")
-            # The same payload may be sent twice: the SDS message ids tell the two apart.
-            carrier = hashlib.sha256("\0".join(row["sds_ids"]).encode()).hexdigest()[:_SHORT]
-            folder = _safe(row["channel_id"])
-            if folder not in folders:
-                (to / folder).make_folder()
-                folders.add(folder)
-            file = f"{folder}/{row['message_id'][:_SHORT]}-{carrier}.bin"
-            with (to / file).opened() as written:
-                written.write(payload)
-            index.write((json.dumps({"file": file, **row}) + "\n").encode())
-            messages += 1
-            size += len(payload)
-    return Export(messages=messages, bytes=size, to=to)
+            if joiner.take(row, payload):
+                continue
+            whole = whole_file_in(payload)
+            if whole is None:
+                writing.write(row, [payload])
+            else:
+                writing.write(row, [whole.content], file=whole)
+        for joined in joiner.joined():
+            writing.write(joined.row, joined.pieces(), file=joined.file, parts=len(joined.parts))
+        for row, payload in joiner.rest():
+            writing.write(row, [payload])
+    return Export(messages=writing.messages, bytes=writing.bytes, to=to)
+
+
+class _Files:
+    """Writes a file for each message, and the lines of the index."""
+
+    def __init__(self, to: Location, index: NativeFile) -> None:
+        self.messages = self.bytes = 0
+        self._to = to
+        self._index = index
+        self._folders: set[str] = set()
+
+    def write(
+        self, row: Row, pieces: Iterable[bytes], *, file: WholeFile | FileManifest | None = None, parts: int = 1
+    ) -> None:
+        """Write a payload, or the content of a file, whose name and media type go into the index."""
+        # The same payload may be sent twice: the SDS message ids tell the two apart.
+        carrier = hashlib.sha256("\0".join(row["sds_ids"]).encode()).hexdigest()[:_SHORT]
+        folder, name = _safe(row["channel_id"]), f"{row['message_id'][:_SHORT]}-{carrier}"
+        told: Row = {}
+        if file is None:
+            name += ".bin"
+        else:
+            folder, name = f"{folder}/{name}", file_name(file.name)
+            told = {"name": file.name, "media_type": file.media_type, "parts": parts}
+        if folder not in self._folders:
+            (self._to / folder).make_folder()
+            self._folders.add(folder)
+        size_bytes = 0
+        with (self._to / f"{folder}/{name}").opened() as written:
+            for piece in pieces:
+                written.write(piece)
+                size_bytes += len(piece)
+        if file is not None:
+            told["file_bytes"] = size_bytes
+        self._index.write((json.dumps({"file": f"{folder}/{name}", **told, **row}) + "\n").encode())
+        self.messages += 1
+        self.bytes += size_bytes
 
 
 def _write_lines(batches: Iterator[pa.RecordBatch], to: Location) -> Export:
@@ -131,7 +170,7 @@ def _write_parquet(batches: Iterator[pa.RecordBatch], to: Location) -> Export:
     return Export(messages=messages, bytes=size, to=to)
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
     for batch in batches:
         for row in batch.to_pylist():
             yield {**row, "timestamp": row["timestamp"].isoformat(timespec="microseconds").replace("+00:00", "Z")}
