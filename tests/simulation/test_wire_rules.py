@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from fairway.options import Profile, RateLimitConfig, SdsConfig, SegmentationConfig
+from fairway.options import BloomPolicy, Profile, RateLimitConfig, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Change
 from fairway.protocol.outgoing.dispatching import RATE_LIMIT
 from fairway.protocol.outgoing.requests import SEGMENTS
@@ -27,8 +27,9 @@ class _Watched:
     """A participant whose messages are looked at."""
 
     def __init__(self) -> None:
-        self.rules = WireRules(Profile.WAKU, SdsConfig())
-        self.sds = MessageChannel("harbour", "alice", now_ms=_NOW_MS)
+        config = SdsConfig(bloom_policy=BloomPolicy.ALWAYS)
+        self.rules = WireRules(Profile.WAKU, config)
+        self.sds = MessageChannel("harbour", "alice", config, now_ms=_NOW_MS)
         self._count = 0
 
     def hand_over(self, message: SdsMessage, at_ms: int = _NOW_MS) -> list[str]:
@@ -90,6 +91,21 @@ def test_a_filter_that_is_full_of_what_waits_need_not_hold_the_log_after_a_resta
     assert len(watched.hand_over(replace(cited, message_id="before"))) == 1
     watched.rules.kept(_NOW_MS, "alice", changes)
     watched.rules.began("alice")
+    assert watched.hand_over(replace(cited, message_id="after")) == []
+
+
+def test_what_came_of_late_and_stands_early_in_the_log_leaves_a_restarted_filter_sooner() -> None:
+    watched = _Watched()
+    late = [Change(table=HISTORY, key="old, and came of late", row=(1,))]
+    early = [watched.make(b"%d" % number) for number in range(60)]
+    watched.rules.kept(_NOW_MS, "alice", late)
+    watched.rules.began("alice")
+    empty = bytes(len(early[-1].bloom_filter or b""))
+    cited = replace(early[-1], causal_history=(HistoryEntry("old, and came of late"),), bloom_filter=empty)
+
+    assert len(watched.hand_over(replace(cited, message_id="before"))) == 1
+    last = [watched.make(b"%d, later" % number) for number in range(40)][-1]
+    cited = replace(cited, lamport_timestamp=last.lamport_timestamp)
     assert watched.hand_over(replace(cited, message_id="after")) == []
 
 

@@ -44,8 +44,6 @@ RATE_EPOCH_MS: Final = 600_000
 """Length of an epoch of the rate limit, as participants count it."""
 _RECENT: Final = 100
 """Any filter holds the messages of so many rows that were written last."""
-_KEPT_SHARE: Final = 0.8
-"""A filter keeps the newest of this share of its capacity when it is full."""
 _ANSWER_MS: Final = 1_000
 """Within this time a program acts on the answer of its node."""
 _READ_MS: Final = 1_000
@@ -83,7 +81,7 @@ class _Received:
     known: set[str] = field(default_factory=set)
     """SDS ids of all that came."""
     since: dict[str, int] = field(default_factory=dict)
-    """How many rows had been written when a message came, by SDS id; without those that a restart may have left out."""
+    """How many rows had been written when a message entered the filter, by SDS id; a restart fills the filter anew."""
     waiting: set[str] = field(default_factory=set)
     """SDS ids of what waits for other messages."""
     log: dict[str, int] = field(default_factory=dict)
@@ -98,12 +96,15 @@ class _Received:
             self.known.add(sds_id)
             self.since[sds_id] = self.rows
 
-    def restarted(self, capacity: int) -> None:
-        """Note that the filter is made anew: of what stands last in the log, whenever that came, and what waits."""
-        held = set(self.waiting)
-        if len(held) + _RECENT <= _KEPT_SHARE * capacity:
-            held.update(nlargest(_RECENT, self.log, key=self.log.__getitem__))
-        self.since = {sds_id: since for sds_id, since in self.since.items() if sds_id in held}
+    def restarted(self) -> None:
+        """Note that the filter is made anew: of the log in its order, whenever each message came, then of what waits.
+
+        A message has as much behind it in the filter as though that had come after it.
+        """
+        last = nlargest(_RECENT, self.log.keys() - self.waiting, key=lambda sds_id: (self.log[sds_id], sds_id))
+        behind = {sds_id: len(self.waiting) + place for place, sds_id in enumerate(last)}
+        behind |= dict.fromkeys(self.waiting, len(self.waiting))
+        self.since = {sds_id: self.rows - number for sds_id, number in behind.items()}
 
     def is_held(self, sds_id: str) -> bool:
         """Return whether the filter holds a message of the log for sure."""
@@ -240,7 +241,7 @@ class WireRules:
         told_until_ms = self._seen_ms.get(name, 0) - _ANSWER_MS - _COMMITS * self.disk_ms
         refused = self._refused.get(name, {})
         self._refused[name] = {carrier: known_ms for carrier, known_ms in refused.items() if known_ms <= told_until_ms}
-        self._received_by(name).restarted(self._parameters.capacity)
+        self._received_by(name).restarted()
 
     def refused(self, at_ms: int, name: str, message_hash: bytes) -> None:
         """Note that a sender knows from a moment on that its node did not take a message."""
