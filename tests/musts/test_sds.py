@@ -79,7 +79,8 @@ def test_a_message_cites_the_newest_of_the_log_in_order(room):
     alice = room.member("alice")
     line = [HistoryEntry(f"m{number}") for number in range(5)]
     for number in range(5):
-        alice.hear(room.said(f"m{number}", lamport_timestamp=room.now_ms + number, causal_history=tuple(line[:number])))
+        before, now_ms = tuple(line[:number]), room.now_ms + number
+        alice.hear(room.said(f"m{number}", lamport_timestamp=now_ms, causal_history=before, vouches=True))
     room.wait(1_000)
     alice.send(b"reply")
     assert cites(alice.said(Purpose.CONTENT)[0]) == ["m3", "m4"]

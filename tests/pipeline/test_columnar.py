@@ -115,6 +115,7 @@ MESSAGES = st.builds(
     bloom_filter=st.none() | st.binary(max_size=40),
     repair_request=ENTRIES,
     content=CONTENTS,
+    vouches=st.booleans(),
 )
 ROWS = st.tuples(MESSAGES, st.sampled_from(Profile)).map(lambda pair: (pair[1].codec.encode(pair[0]), METAS[pair[1]]))
 
@@ -251,6 +252,7 @@ def drawn_payload(rng, profile):
         repair_request=entries(),
         bloom_filter=rng.choice([None, b"", bytes(200)]),
         content=rng.choice([plain, form.encode(piece)]),
+        vouches=rng.random() < 0.5,
     )
 
 
@@ -500,7 +502,7 @@ def test_batches_of_any_size(rows, seed):
     batch = batch_of(pairs)
     found = held_to_the_codecs(batch)
     without = BatchDecoder(None, None, None, MAX_SEGMENTS).batch(batch)
-    assert found.drop_columns(["bloom_filter"]).equals(without)
+    assert found.drop_columns(["bloom_filter", "vouches"]).equals(without)
     assert found.num_rows == rows
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from examples import examples
 from fairway.errors import ConfigurationError, EmptyPayloadError, EncryptionError, MessageTooLargeError
 from fairway.events import MessageReceived
-from fairway.options import IdRule, ReliableChannelOptions, SegmentationConfig
+from fairway.options import BloomPolicy, IdRule, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing import composing
 from fairway.pipeline.outgoing.channel_state import ChannelState, state_of_store, states_of_run
@@ -33,6 +33,7 @@ START_MS = 1_760_000_000_000
 TOPIC = "/fairway/1/team/proto"
 SMALL = SegmentationConfig(segment_size_bytes=128, parity_rate=0.25)
 WAKU = replace(ReliableChannelOptions(), segmentation=SMALL, bloom_filter_size=200)
+FILTERED = replace(WAKU, sds=SdsConfig(bloom_policy=BloomPolicy.ALWAYS))
 LOGOS = replace(
     ReliableChannelOptions.logos(),
     segmentation=replace(SMALL, segment_size_bytes=320),
@@ -117,7 +118,7 @@ def test_forgetting_the_older_log_changes_no_byte(payloads):
 @given(payloads=payload_lists, place=st.integers(0, 5))
 def test_a_payload_that_cannot_be_sent_leaves_no_trace(payloads, place):
     place = min(place, len(payloads))
-    options = replace(WAKU, segmentation=replace(SMALL, segment_size_bytes=2_496), max_wire_message_bytes=3_000)
+    options = replace(FILTERED, segmentation=replace(SMALL, segment_size_bytes=2_496), max_wire_message_bytes=3_000)
     composer = Composer("team", "alice", options, start_ms=START_MS)
     found = []
     for seq, data in enumerate([*payloads[:place], bytes(9_000), *payloads[place:]]):
@@ -287,7 +288,7 @@ def test_what_nobody_has_cited_yet_is_cited_by_the_first_message_of_a_batch():
 def test_a_payload_that_cannot_be_sent_takes_no_citation_from_the_next_one():
     records = tuple(HistoryRecord(START_MS + number, f"id-{number}", b"hint", "bob") for number in range(5))
     state = ChannelState(lamport=START_MS + 4, records=records, uncited=("id-0", "id-4"))
-    options = replace(WAKU, segmentation=replace(SMALL, segment_size_bytes=2_496), max_wire_message_bytes=3_000)
+    options = replace(FILTERED, segmentation=replace(SMALL, segment_size_bytes=2_496), max_wire_message_bytes=3_000)
     composer = Composer("team", "alice", options, start_ms=START_MS, state=state)
     with pytest.raises(MessageTooLargeError):
         composer.compose(Payload(seq=0, data=bytes(9_000)))

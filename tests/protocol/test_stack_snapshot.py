@@ -293,7 +293,7 @@ def test_a_deleted_row_is_no_row(peer):
     ("table", "smaller"),
     [
         ("retained", {"retained_messages": 1}),
-        ("retained", {"retained_bytes": 25_000}),
+        ("retained", {"retained_bytes": 500}),
         ("repair_requests", {"max_tracked": 1}),
     ],
 )

@@ -41,6 +41,7 @@ content_messages = st.builds(
     bloom_filter=st.none() | st.binary(max_size=100),
     repair_request=history_of(entries),
     content=st.none() | st.binary(max_size=100),
+    vouches=st.booleans(),
 )
 ephemeral_messages = st.builds(
     SdsMessage, message_id=names, sender_id=names, channel_id=names, content=st.binary(min_size=1, max_size=100)
@@ -55,6 +56,7 @@ nim_messages = st.builds(
     bloom_filter=st.binary(max_size=100),
     repair_request=history_of(nim_entries),
     content=st.binary(max_size=100),
+    vouches=st.booleans(),
 )
 
 

@@ -31,6 +31,7 @@ messages = st.builds(
     bloom_filter=st.binary(max_size=50),
     repair_request=st.lists(entries, max_size=3).map(tuple),
     content=st.binary(max_size=50),
+    vouches=st.booleans(),
 )
 
 

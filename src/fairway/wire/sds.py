@@ -77,6 +77,10 @@ class SdsMessage:
     """The filter's words in the order of the wire; `SdsCodec.read_bloom` takes them apart."""
     repair_request: tuple[HistoryEntry, ...] = ()
     content: bytes | None = None
+    vouches: bool = False
+    """Whether its sender says that it has all that its citations descend from (`fairway.protocol.sds.vouching`).
+
+    A field of fairway's own, of four bytes where it is true; js-waku and nim-sds skip what they do not know."""
 
     @property
     def kind(self) -> Kind:
@@ -208,6 +212,7 @@ class _WakuSds:
                 bloom_filter=message.bloom_filter,
                 repair_request=map(_encode_entry, message.repair_request),
                 content=message.content,
+                vouches=message.vouches,
             ).SerializeToString()
         except ENCODE_FAULTS as error:
             raise not_encodable("SDS message", error) from error
@@ -230,6 +235,7 @@ class _WakuSds:
             bloom_filter=raw.bloom_filter if raw.HasField("bloom_filter") else None,
             repair_request=_decode_entries(requests),
             content=content,
+            vouches=raw.vouches,
         )
 
     def write_bloom(self, words: bytes, parameters: BloomParameters) -> bytes:  # noqa: ARG002 - not on this wire
@@ -292,6 +298,7 @@ class _NimSds:
                 bloom_filter=message.bloom_filter or b"",
                 sender_id=message.sender_id,
                 repair_request=_encode_nim_entries(message.repair_request),
+                vouches=message.vouches,
             ).SerializeToString()
         except ENCODE_FAULTS as error:
             raise not_encodable("nim-sds message", error) from error
@@ -313,6 +320,7 @@ class _NimSds:
             bloom_filter=raw.bloom_filter if raw.HasField("bloom_filter") else None,
             repair_request=_decode_nim_entries(requests),
             content=raw.content,
+            vouches=raw.vouches,
         )
 
     def write_bloom(self, words: bytes, parameters: BloomParameters) -> bytes:

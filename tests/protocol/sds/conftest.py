@@ -24,9 +24,10 @@ def _send(channel, content, now_ms=START, hint=None):
 
 
 def _a_message(message_id, *cited, sender="zoe", lamport=START, **fields):
-    """Make a message of somebody who needs no channel; it cites ids or whole entries."""
+    """Make a message of somebody who needs no channel, which cites ids or whole entries, and vouches without filter."""
     history = tuple(HistoryEntry(c) if isinstance(c, str) else c for c in cited)
-    fields = {"content": f"content of {message_id}".encode(), "causal_history": history} | fields
+    defaults = {"content": f"content of {message_id}".encode(), "vouches": not fields.get("bloom_filter")}
+    fields = {**defaults, "causal_history": history, **fields}
     return SdsMessage(message_id=message_id, sender_id=sender, channel_id="ch", lamport_timestamp=lamport, **fields)
 
 

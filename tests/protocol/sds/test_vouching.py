@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.options import BloomPolicy, Profile
+from fairway.options import BloomPolicy, Profile, SdsConfig
 from fairway.protocol.sds.acknowledgements import Evidence
+from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import MessageReviewed
 from fairway.protocol.sds.state import SdsState
 from fairway.wire.sds import HistoryEntry
@@ -205,6 +206,43 @@ def test_who_went_without_one_of_them_does_not_acknowledge_that(thrifty, send, s
     assert alice.unacknowledged(first.message_id) is not None
 
 
+@pytest.mark.parametrize("profile", Profile)
+@pytest.mark.parametrize("bloom", ["absent", "empty"])
+def test_who_leaves_the_filter_out_and_does_not_vouch_acknowledges_only_what_it_cites(
+    thrifty, send, start, profile, bloom
+):
+    """Such an implementation may have given up what comes before."""
+    alice, zoe = thrifty("alice", profile=profile), thrifty("zoe", profile=profile)
+    lost, *others = [send(alice, b"%d" % number, start) for number in range(5)]
+    for message in others:
+        zoe.receive(message, None, start)
+    zoe.deliver_around_gaps(start)
+    foreign = replace(zoe.send_sync(start), bloom_filter=None if bloom == "absent" else b"", vouches=False)
+    foreign = profile.codec.decode(profile.codec.encode(foreign))
+    found = reviews(alice.receive(foreign, None, start))
+    assert {review.message_id for review in found} == {message.message_id for message in others[-2:]}
+    assert {review.evidence for review in found} == {Evidence.CITED}
+    assert alice.unacknowledged(lost.message_id).acknowledged_by == {}
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_who_vouches_says_so_in_four_bytes_that_others_skip(thrifty, new_channel, send, start, profile):
+    alice = thrifty("alice", profile=profile)
+    message = send(alice, b"hello", start)
+    assert message.vouches
+    encoded = profile.codec.encode(message)
+    assert profile.codec.decode(encoded) == message
+    assert encoded.removesuffix(b"\x80\xb5\x18\x01") == profile.codec.encode(replace(message, vouches=False))
+
+
+@pytest.mark.parametrize("policy", BloomPolicy)
+def test_who_only_sends_after_a_past_of_others_neither_vouches_nor_attaches_what_nobody_asked_for(send, start, policy):
+    sender = MessageChannel("ch", "a batch", SdsConfig(bloom_policy=policy), now_ms=start, vouches=False)
+    messages = [send(sender, b"%d" % number, start) for number in range(3)]
+    assert not any(message.vouches for message in messages)
+    assert {bool(message.bloom_filter) for message in messages} == {policy is BloomPolicy.ALWAYS}
+
+
 def test_an_old_message_needs_a_citation_of_its_own(thrifty, send, start):
     alice, bob = thrifty("alice"), thrifty("bob")
     old, young, newest = (send(alice, b"%d" % number, start + number) for number in (0, 1, 2))
@@ -233,12 +271,15 @@ def test_after_a_restart_the_age_of_a_message_is_known(thrifty, send, start):
 # Authors that read citations one by one
 
 
-def test_each_message_with_a_filter_is_cited_twice(thrifty, a_message, start):
+@pytest.mark.parametrize("bloom", [b"\0" * 8, None], ids=["with a filter", "without"])
+def test_each_message_that_does_not_vouch_is_cited_twice(thrifty, a_message, start, bloom):
     bob = thrifty("bob")
     ids = [f"js {number}" for number in range(6)]
     before = []
     for number, message_id in enumerate(ids):
-        bob.receive(a_message(message_id, *before, lamport=start + number, bloom_filter=b"\0" * 8), None, start)
+        bob.receive(
+            a_message(message_id, *before, lamport=start + number, bloom_filter=bloom, vouches=False), None, start
+        )
         before = [message_id]
     for _ in range(2):
         sync = bob.send_sync(start)
@@ -252,7 +293,7 @@ def test_more_of_them_than_a_message_cites_make_a_filter_due(new_channel, a_mess
     before = []
     for number in range(150):
         cited = tuple(HistoryEntry(message_id) for message_id in before)
-        message = a_message(f"js {number}", lamport=start + number, bloom_filter=b"\0" * 8, causal_history=cited)
+        message = a_message(f"js {number}", lamport=start + number, vouches=False, causal_history=cited)
         bob.receive(message, None, start)
         before = [message.message_id]
     first, second = bob.send_sync(start), bob.send_sync(start + 1)
@@ -266,6 +307,10 @@ def test_where_every_message_has_the_filter_nothing_is_cited_for_that(new_channe
     bob = new_channel("bob", bloom_policy=BloomPolicy.ALWAYS)
     before = []
     for number in range(6):
-        bob.receive(a_message(f"js {number}", *before, lamport=start + number, bloom_filter=b"\0" * 8), None, start)
+        bob.receive(
+            a_message(f"js {number}", *before, lamport=start + number, bloom_filter=b"\0" * 8, vouches=False),
+            None,
+            start,
+        )
         before = [f"js {number}"]
     assert [entry.message_id for entry in bob.send_sync(start).causal_history] == ["js 4", "js 5"]

@@ -67,7 +67,7 @@ class JsRepair(Repair):
         max_heard: int,
         notice: Notice,
     ) -> None:
-        super().__init__(participant_id, config, hashes, journal, max_heard=max_heard)
+        super().__init__(participant_id, config, hashes, journal, max_heard=max_heard, bloom_bytes=0)
         self.requests = self._requests = JsRepairBuffer(config.max_tracked, notice)
         self.responses = JsRepairBuffer(config.max_tracked, notice)
         self._notice = notice

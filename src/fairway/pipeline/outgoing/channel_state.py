@@ -45,17 +45,24 @@ class ChannelState:
 def sending_config(options: ReliableChannelOptions) -> SdsConfig:
     """Return the SDS options of a sender that does not receive.
 
-    It keeps no messages for repair, and does not know whether it lacks what its citations descend from.
+    It keeps no messages for repair. It hears of no reason to attach a bloom filter unless every message has one.
     """
     repair = replace(options.sds.repair, enabled=False)
-    return replace(options.sds, repair=repair, bloom_policy=BloomPolicy.ALWAYS)
+    is_thrifty = options.sds.bloom_policy is not BloomPolicy.ALWAYS
+    return replace(options.sds, repair=repair, bloom_policy=BloomPolicy.NEVER if is_thrifty else BloomPolicy.ALWAYS)
 
 
 def open_channel(
     channel_id: str, sender_id: str, options: ReliableChannelOptions, state: ChannelState | None, start_ms: int
 ) -> MessageChannel:
-    """Return the SDS channel of a sender at the start of a batch; raise `ConfigurationError` for invalid names."""
-    channel = MessageChannel(channel_id, sender_id, sending_config(options), now_ms=start_ms, profile=options.profile)
+    """Return the SDS channel of a sender at the start of a batch; raise `ConfigurationError` for invalid names.
+
+    After a ``state`` it does not vouch for what its citations descend from: the state does not say what its past lacks.
+    """
+    config = sending_config(options)
+    channel = MessageChannel(
+        channel_id, sender_id, config, now_ms=start_ms, profile=options.profile, vouches=state is None
+    )
     if state is not None:
         channel.lamport = max(channel.lamport, state.lamport)
         channel.sequence = state.sequence
@@ -74,7 +81,14 @@ def shortened(channel: MessageChannel, keep: int, *, without: Collection[str] = 
     The messages of ``without`` are removed: they are not cited, and the bloom filter is computed without them.
     """
     newest = islice(channel.history, max(0, len(channel.history) - keep), None)
-    other = MessageChannel(channel.channel_id, channel.sender_id, channel.config, now_ms=0, profile=channel.profile)
+    other = MessageChannel(
+        channel.channel_id,
+        channel.sender_id,
+        channel.config,
+        now_ms=0,
+        profile=channel.profile,
+        vouches=channel.vouches,
+    )
     other.lamport, other.sequence, other.ephemeral_count = channel.lamport, channel.sequence, channel.ephemeral_count
     other.owed = channel.owed
     for record in newest:

@@ -26,8 +26,9 @@ _ASCII_END: Final = 0x80
 def canonical_columns(
     messages: Packed, profile: Profile, max_total_segments: int, *, with_filters: bool = False
 ) -> tuple[Mask, dict[str, pa.Array]]:
-    """Return which messages are canonical, and the columns of these, ``bloom_filter`` only ``with_filters``.
+    """Return which messages are canonical, and the columns of these.
 
+    ``bloom_filter`` and ``vouches`` are among them only ``with_filters``.
     A canonical message is one that `BatchDecoder` decodes with status ok.
     """
     found = read_sds(profile.codec, messages, MAX_CAUSAL_HISTORY)
@@ -38,6 +39,7 @@ def canonical_columns(
         columns = _message_columns(cutter, found)
         if with_filters:
             columns["bloom_filter"] = cutter.content(found.bloom)
+            columns["vouches"] = pa.array(found.vouches[cutter.rows])
         columns |= _segment_columns(cutter, found, segments)
         if not cutter.doubtful.any():
             return canonical, columns

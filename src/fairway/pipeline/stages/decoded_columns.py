@@ -42,8 +42,8 @@ _NO_SEGMENT: Final = Segment(
 def message_columns(messages: Sequence[SdsMessage | None], *, with_filters: bool = False) -> dict[str, pa.Array]:
     """Return the columns of SDS messages; for None, lists are empty and all other columns null.
 
-    They have the order of the table, because Spark identifies columns by their position. The column ``bloom_filter``,
-    which no table has, is there only ``with_filters``.
+    They have the order of the table, because Spark identifies columns by their position. The columns ``bloom_filter``
+    and ``vouches``, which no table has, are there only ``with_filters``.
     """
     absent = _absent(messages)
     present = [message or _NO_MESSAGE for message in messages]
@@ -67,7 +67,10 @@ def message_columns(messages: Sequence[SdsMessage | None], *, with_filters: bool
         "content_bytes": pa.array([len(content or b"") for content in contents], pa.int32(), mask=absent),
         "content": pa.array(contents, pa.binary()),
     }
-    return columns | ({"bloom_filter": pa.array(filters, pa.binary())} if with_filters else {})
+    if with_filters:
+        columns["bloom_filter"] = pa.array(filters, pa.binary())
+        columns["vouches"] = pa.array(_values(present, "vouches"), pa.bool_(), mask=absent)
+    return columns
 
 
 def segment_columns(segments: Sequence[Segment | None]) -> dict[str, pa.Array]:

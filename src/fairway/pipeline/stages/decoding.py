@@ -124,7 +124,8 @@ class BatchDecoder:
     ) -> None:
         """Take what the stage is given. Fewer rows of one wire than ``few_rows`` are decoded one by one.
 
-        ``with_filters`` adds the column ``bloom_filter``, most of the bytes of an archive, which few need.
+        ``with_filters`` adds the columns ``bloom_filter``, most of the bytes of an archive, which few need, and
+        ``vouches``.
         """
         self._topics = dict(channel_topics or {})
         self._few_rows = few_rows

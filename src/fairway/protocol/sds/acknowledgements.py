@@ -5,7 +5,7 @@ docs/decisions/specifications.md, "What acknowledges", gives the reasons.
 A message of another participant acknowledges an own message in one of four ways:
 
 * It cites the own message in its causal history.
-* It cites a causal descendant of the own message, and has no bloom filter: its sender vouches for all that comes before
+* It cites a causal descendant of the own message, and says that it vouches for all that comes before
   (`fairway.protocol.sds.vouching`). This counts for own messages that are not old.
 * It cites a causal descendant of the own message, and its bloom filter holds the own message. Neither alone would do: a
   participant delivers a message only after its ancestors, but may have given one of them up; and a filter may err.
@@ -188,8 +188,8 @@ class OutgoingBuffer:
         reviews = self._review_citations(cited, message.sender_id)
         if not self.messages:
             return reviews
-        if message.bloom_filter is None or message.bloom_filter == self._codec.no_bloom:
-            return reviews + self._review_ancestors(cited, message.sender_id, now_ms)
+        if not message.bloom_filter:
+            return reviews + (self._review_ancestors(cited, message.sender_id, now_ms) if message.vouches else [])
         bloom = self._codec.read_bloom(message.bloom_filter, self._parameters)
         return reviews if bloom is None else reviews + self._review_bloom(bloom, cited, message.sender_id)
 
@@ -204,7 +204,7 @@ class OutgoingBuffer:
         return reviews
 
     def _review_ancestors(self, cited: tuple[HistoryEntry, ...], participant: str, now_ms: int) -> list[Review]:
-        """Review the own messages that the cited ones descend from: without a filter they are vouched for."""
+        """Review the own messages that the cited ones descend from, which the citing message vouches for."""
         vouched_for = self.ancestry.of(entry[0] for entry in cited if not self._is_anothers(entry))
         reviews: list[Review] = []
         for outgoing in list(self.messages.values()) if vouched_for else ():

@@ -120,10 +120,12 @@ class MessageChannel:
         profile: Profile = Profile.WAKU,
         journal: Journal | None = None,
         max_missing: int = 10_000,
+        vouches: bool = True,
     ) -> None:
         """Make an empty channel whose Lamport clock starts at ``now_ms`` (SDS, "Participant state").
 
-        ``max_missing`` bounds what is missing (see `fairway.options.ReliableChannelOptions`).
+        ``max_missing`` bounds what is missing (see `fairway.options.ReliableChannelOptions`). A participant that only
+        sends, after messages that it did not receive itself, is not one that ``vouches`` for what they descend from.
         Every message MUST name both (SDS, "Message"): `ConfigurationError` if one is empty or too long.
         """
         self.channel_id = checked_name("channel_id", channel_id, "give the name that all participants agreed on")
@@ -142,8 +144,14 @@ class MessageChannel:
             profile.codec, self.bloom_parameters, config.possible_acks_threshold, self.journal
         )
         self.retained = RetainedMessages(config.repair, self.journal, profile.codec)
+        every_message_has_one = config.bloom_policy is BloomPolicy.ALWAYS
         self.repair = Repair(
-            sender_id, config.repair, profile.repair, self.journal, max_heard=config.max_repair_requests
+            sender_id,
+            config.repair,
+            profile.repair,
+            self.journal,
+            max_heard=config.max_repair_requests,
+            bloom_bytes=self.bloom_parameters.byte_length if every_message_has_one else 0,
         )
         self.vouching = Vouching(config.bloom_policy, self.journal, META)
         self.dependencies = Dependencies(
@@ -152,6 +160,8 @@ class MessageChannel:
         self.dependencies.went_without = self.vouching.went_without
         self.owed = OwedCitations(sender_id, profile.segments, None if config.repair.enabled else self.journal)
         self.participants: set[str] = set()
+        self.vouches = vouches and config.bloom_policy is not BloomPolicy.ALWAYS
+        """Whether its messages without a bloom filter say that it has all that their citations descend from."""
         self.ephemeral_count = 0
 
     @property
@@ -607,15 +617,17 @@ class MessageChannel:
         cited = fitting_beside(content, cited)
         if self.owed.cites_too_few:
             self.vouching.is_asked()
+        bloom = self._bloom_beside(cited, now_ms)
         return SdsMessage(
             message_id=message_id,
             sender_id=self.sender_id,
             channel_id=self.channel_id,
             lamport_timestamp=self.lamport,
             causal_history=cited,
-            bloom_filter=self._bloom_beside(cited, now_ms),
+            bloom_filter=bloom,
             repair_request=self.repair.take_requests(now_ms),
             content=content,
+            vouches=self.vouches and bloom == self.profile.codec.no_bloom,
         )
 
     def _bloom_beside(self, cited: tuple[HistoryEntry, ...], now_ms: int) -> bytes | None:
@@ -839,7 +851,7 @@ class MessageChannel:
         if sender_id == self.sender_id:
             parked = self.dependencies.incoming.parked
             self.vouching.cited_parked(e.message_id for e in message.causal_history if e.message_id in parked)
-        if message.bloom_filter and sender_id != self.sender_id and self.config.bloom_policy is not BloomPolicy.ALWAYS:
+        elif not message.vouches and self.config.bloom_policy is not BloomPolicy.ALWAYS:
             self.owed.is_read_one_by_one(message_id)
 
     def _entered_history(self, message_id: str, author: str) -> None:

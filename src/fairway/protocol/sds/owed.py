@@ -13,8 +13,8 @@
   the dependencies of its first segment are met (`fairway.protocol.incoming.delivering`); its other segments may still
   wait for theirs. If a reply did not cite them, a participant that has only the first segment could deliver the reply
   before the message. The last such segment suffices, because it cites those before it.
-* A message with a bloom filter, twice, unless all of ours have a filter. Its author seems not to know that a citation
-  vouches for what comes before (`fairway.protocol.sds.vouching`), as js-waku does not: to it each message has to be
+* A message that does not vouch, twice, unless all of ours have a filter. Its author seems not to know that a citation
+  may vouch for what comes before (`fairway.protocol.sds.vouching`), as js-waku does not: to it each message has to be
   cited. The first such citation may get lost, and js-waku repeats its message only half a minute later.
 * A message that arrived again. Its sender does not know that this participant has it, and the bloom filter of this
   participant is no proof. Copies from a store do not count: they are old, and a sender that still waits for an

@@ -36,10 +36,13 @@ from fairway.wire.sds import HistoryEntry, SdsMessage
 _MAX_REST_DOUBLINGS: Final = 3
 _MAX_ANSWERED: Final = 20_000
 """Messages remembered as answered."""
-_FIRST_CREDIT_BYTES: Final = 262_144
-_MILLISECONDS_PER_BYTE: Final = 2
-"""The allowance grows by a byte in so many milliseconds; sync messages, one in half a minute with a filter of 18,752
-bytes, take about as much."""
+_FIRST_MESSAGES: Final = 14
+_MESSAGE_INTERVAL_MS: Final = 37_500
+"""The allowance is for so many messages at first, and grows by one in this time, as sync messages come."""
+_FEWEST_MESSAGE_BYTES: Final = 512
+"""A message without content has about so many bytes, or those of its filter if each message has one."""
+_ENTRY_BYTES: Final = 128
+"""About so many has a history entry with its hint and author."""
 _MAX_CREDIT_BYTES: Final = 8_388_608
 """The allowance does not grow beyond this."""
 _OVERDUE_SHARE: Final = 3
@@ -138,9 +141,20 @@ class Repair:
     """The outgoing and the incoming repair buffer."""
 
     def __init__(
-        self, participant_id: str, config: RepairConfig, hashes: RepairHash, journal: Journal, *, max_heard: int
+        self,
+        participant_id: str,
+        config: RepairConfig,
+        hashes: RepairHash,
+        journal: Journal,
+        *,
+        max_heard: int,
+        bloom_bytes: int,
     ) -> None:
-        """Make empty buffers; ``max_heard`` requests of one received message are looked at."""
+        """Make empty buffers; ``max_heard`` requests of one received message are looked at.
+
+        ``bloom_bytes``: of the filter that each own message has, or 0. Sync messages cost little without it, and so
+        shall answers.
+        """
         self.requests = RepairBuffer(config.max_tracked)
         self.responses = RepairBuffer(config.max_tracked)
         self.config = config
@@ -153,7 +167,8 @@ class Repair:
         self.rests_until: OrderedDict[str, tuple[int, int]] = OrderedDict()
         """For each id that was answered, until when it rests, and how often it was answered; the oldest answer
         first."""
-        self._credit_bytes = _FIRST_CREDIT_BYTES
+        self._message_bytes = max(bloom_bytes, _FEWEST_MESSAGE_BYTES)
+        self._credit_bytes = _FIRST_MESSAGES * self._message_bytes
         self._credited_ms: int | None = None
 
     def schedule_request(self, entry: HistoryEntry, now_ms: int, *, at_once: bool = False) -> None:
@@ -248,13 +263,15 @@ class Repair:
     def earned(self, message: SdsMessage) -> None:
         """Note that a message was sent or received: answers may have as many bytes more."""
         size_bytes = len(message.content or b"") + len(message.bloom_filter or b"")
+        size_bytes += _ENTRY_BYTES * (1 + len(message.causal_history))
         self._credit_bytes = min(_MAX_CREDIT_BYTES, self._credit_bytes + size_bytes)
 
     def may_answer(self, message_id: str, size_bytes: int, now_ms: int) -> bool:
         """Return whether a message of that size may be broadcast again now, and note it if so."""
         passed_ms = 0 if self._credited_ms is None else max(0, now_ms - self._credited_ms)
         self._credited_ms = now_ms
-        self._credit_bytes = min(_MAX_CREDIT_BYTES, self._credit_bytes + passed_ms // _MILLISECONDS_PER_BYTE)
+        grown_bytes = passed_ms * self._message_bytes // _MESSAGE_INTERVAL_MS
+        self._credit_bytes = min(_MAX_CREDIT_BYTES, self._credit_bytes + grown_bytes)
         until_ms, times = self.rests_until.pop(message_id, (0, 0))
         is_paid = not times or size_bytes <= self._credit_bytes
         if times and is_paid:

@@ -2,14 +2,15 @@
 
 SDS attaches the bloom filter to every message. That is 18,752 bytes beside a citation of a hundred, and nearly always
 it tells nothing that the citation does not: a participant delivers a message only after all that the message descends
-from, so that who cites a message has all of that. This participant says so by what it leaves out:
+from, so that who cites a message has all of that. In place of the filter this participant says so:
 
-    A message with a causal history and without a bloom filter acknowledges what it cites, and all that this descends
-    from.
+    A message that vouches (`SdsMessage.vouches`) acknowledges what it cites, and all that this descends from.
 
-It says otherwise by attaching the filter. That it does while an own message cites one that still waits for others
-(`OwedCitations`), since each later message descends from that. And it does so for `DOUBTFUL_MS` after it went without a
-message: it gave that up, delivered around it, passed over it, rebuilt it without its citations, or forgot what it had.
+That the filter is missing does not say it: another implementation may leave the filter out and cite what follows a
+message that it gave up. This participant does not vouch, and attaches the filter, while an own message cites one that
+still waits for others (`OwedCitations`), since each later message descends from that. And it does so for `DOUBTFUL_MS`
+after it went without a message: it gave that up, delivered around it, passed over it, rebuilt it without its citations,
+or forgot what it had.
 A receiver believes the rule only of own messages made in the last `BELIEVED_MS`, which is much less: what a participant
 went without was sent before it went without it. Clocks need not agree for that: both times are spans.
 
@@ -30,7 +31,7 @@ from fairway.protocol.journal import Journal
 DOUBTFUL_MS: Final = 7_200_000
 """How long after it went without a message a participant attaches the filter to all that it sends."""
 BELIEVED_MS: Final = 1_800_000
-"""How old an own message may be that a citation of a descendant without a filter acknowledges.
+"""How old an own message may be that is acknowledged by a message which cites a descendant and vouches.
 
 The difference leaves room for clocks that are set by an hour meanwhile. Older ones are acknowledged one by one."""
 _NEWS_SPACING_MS: Final = 30_000

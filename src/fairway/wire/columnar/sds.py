@@ -27,6 +27,7 @@ from fairway.wire.sds import MAX_ENTRIES, MAX_NAME_LENGTH, MAX_SDS_BYTES, NIM_SD
 IDS: Final = ("sender_id", "message_id", "channel_id")
 LISTS: Final = ("causal_history", "repair_request")
 _LAMPORT: Final = "lamport_timestamp"
+_VOUCHES: Final = "vouches"
 
 
 class _Wire:
@@ -64,6 +65,7 @@ class SdsColumns(NamedTuple):
     lamport: NumberColumn
     bloom: BytesColumn
     content: BytesColumn
+    vouches: Mask
 
 
 def read_sds(codec: SdsCodec, messages: Packed, most_entries: int) -> SdsColumns:
@@ -78,11 +80,13 @@ def read_sds(codec: SdsCodec, messages: Packed, most_entries: int) -> SdsColumns
     for name, tag in wire.message.items():
         if name == _LAMPORT:
             lamport = cursor.varint(tag)
+        elif name == _VOUCHES:
+            vouches = cursor.varint(tag).values
         elif name in LISTS:
             listed[name] = cursor.repeated(tag, most_entries)
         else:
             found[name] = cursor.length_delimited(tag)
-    canonical = cursor.finish()
+    canonical = cursor.finish() & (vouches <= 1)
     ids = {name: found[name] for name in IDS}
     content = found["content"]
     canonical &= (ids["message_id"].lengths > 0) & (ids["channel_id"].lengths > 0)
@@ -92,7 +96,7 @@ def read_sds(codec: SdsCodec, messages: Packed, most_entries: int) -> SdsColumns
     for name in wire.required:
         canonical &= (lamport if name == _LAMPORT else found[name]).present
     lists = {name: _entries(wire, messages.data, elements, canonical) for name, elements in listed.items()}
-    return SdsColumns(canonical, ids, lists, lamport, found["bloom_filter"], content)
+    return SdsColumns(canonical, ids, lists, lamport, found["bloom_filter"], content, vouches > 0)
 
 
 def _entries(wire: _Wire, data: Bytes, elements: RepeatedColumn, canonical: Mask) -> EntryColumns:
