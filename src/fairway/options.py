@@ -117,7 +117,8 @@ class BloomPolicy(Enum):
     """All with a causal history, as SDS has it: 18,752 bytes a message by default."""
     NEWS = "news"
     """Those that tell somebody who waits for it of something received that citations cannot tell of; and those of a
-    participant that went without a message, since its citations do not vouch for all that came before."""
+    participant that went without a message, since it cannot vouch for all that its citations descend from. All others
+    vouch for that, in four bytes."""
     NEVER = "never"
     """Only the latter."""
 
@@ -213,7 +214,7 @@ class SdsConfig:
     same value."""
     bloom_error_rate: float = 0.001
     """Rate of false positives of the bloom filter when it holds bloom_capacity messages."""
-    bloom_policy: BloomPolicy = BloomPolicy.ALWAYS
+    bloom_policy: BloomPolicy = BloomPolicy.NEWS
     """Which messages have the filter."""
     possible_acks_threshold: int = 2
     """Participants whose bloom filters must contain a message to acknowledge it without a citation."""

@@ -10,7 +10,7 @@ import pytest
 
 from fairway.apps.settings import ChannelSettings, load_options, shared_key
 from fairway.errors import ConfigurationError
-from fairway.options import Profile, ReliableChannelOptions
+from fairway.options import BloomPolicy, Profile, ReliableChannelOptions
 from fairway.wire.topics import ContentTopic, default_topic
 
 
@@ -82,6 +82,9 @@ def test_single_knobs_win_over_the_file(tmp_path: Path):
     assert options.segmentation.max_message_size_bytes == 20
     assert load_options(sync_interval_ms=30).sync_min_interval_ms == 30
     assert load_options(file=file, gap_timeout_ms=40).sds.gap_timeout_ms == 40
+    file = written(tmp_path, {"sds": {"bloom_policy": "never"}})
+    assert load_options(file=file).sds.bloom_policy is BloomPolicy.NEVER
+    assert load_options(file=file, bloom_policy=BloomPolicy.ALWAYS).sds.bloom_policy is BloomPolicy.ALWAYS
 
 
 @pytest.mark.parametrize(

@@ -435,7 +435,7 @@ def test_a_delivery_report_that_comes_before_the_message_is_found(story):
     event = a_message_that_carol_lacks(story)
     story.tell("alice", replace(event, delivered_to=("bob", "carol")))
     story.world.go_online("carol")
-    story.world.run(3 * MINUTE_MS)
+    story.world.run(6 * MINUTE_MS)
     assert story.told("carol", MessageReceived).payload == b"bye"
     assert (Invariant.ACKNOWLEDGED, "alice") in story.found()
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
-from fairway.options import Profile, ReliableChannelOptions
+from fairway.options import BloomPolicy, Profile, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption, SymmetricPayload
 from fairway.waku.connect import connect
 from fairway.waku.node import WakuNode
@@ -140,6 +140,7 @@ def load_options(
     sync_interval_ms: int | None = None,
     max_message_bytes: int | None = None,
     gap_timeout_ms: int | None = None,
+    bloom_policy: BloomPolicy | None = None,
     node: str | None = None,
 ) -> ReliableChannelOptions:
     """Return a profile's defaults, overlaid with a JSON file of options and then with the single knobs.
@@ -170,6 +171,8 @@ def load_options(
         options = replace(options, segmentation=replace(options.segmentation, max_message_size_bytes=max_message_bytes))
     if gap_timeout_ms is not None:
         options = replace(options, sds=replace(options.sds, gap_timeout_ms=gap_timeout_ms))
+    if bloom_policy is not None:
+        options = replace(options, sds=replace(options.sds, bloom_policy=bloom_policy))
     return options
 
 

@@ -13,7 +13,7 @@ import typer
 
 from fairway.apps.settings import ChannelSettings, key_in, load_options, shared_key
 from fairway.errors import ConfigurationError
-from fairway.options import Profile
+from fairway.options import BloomPolicy, Profile
 from fairway.protocol.encryption import Encryption
 
 _TAKING_PART = "Taking part"
@@ -135,6 +135,15 @@ _GapTimeout = Annotated[
         rich_help_panel=_TUNING,
     ),
 ]
+_BloomPolicy = Annotated[
+    BloomPolicy | None,
+    typer.Option(
+        "--bloom-policy",
+        help="Which messages have a bloom filter of 18 kB: always, as SDS has it; news, by default: those in which it "
+        "tells something; never: those that follow a lost message.",
+        rich_help_panel=_TUNING,
+    ),
+]
 _MaxMessage = Annotated[
     int | None,
     typer.Option("--max-message-bytes", metavar="BYTES", help="Larger messages are refused.", rich_help_panel=_TUNING),
@@ -156,6 +165,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     "sync_interval_ms": _SyncInterval,
     "max_message_bytes": _MaxMessage,
     "gap_timeout_ms": _GapTimeout,
+    "bloom_policy": _BloomPolicy,
 }
 
 
@@ -196,6 +206,7 @@ def _settings_of(
     sync_interval_ms: int | None,
     max_message_bytes: int | None,
     gap_timeout_ms: int | None,
+    bloom_policy: BloomPolicy | None,
 ) -> ChannelSettings:
     """Return the settings of the options; raise `ConfigurationError` if one is missing or cannot work."""
     return ChannelSettings(
@@ -213,6 +224,7 @@ def _settings_of(
             sync_interval_ms=sync_interval_ms,
             max_message_bytes=max_message_bytes,
             gap_timeout_ms=gap_timeout_ms,
+            bloom_policy=bloom_policy,
         ),
         encryption=_cipher(key, key_file),
     )

@@ -51,7 +51,7 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
     },
     {
         "profile": Profile.LOGOS,
-        "bloom_policy": BloomPolicy.NEWS,
+        "bloom_policy": BloomPolicy.ALWAYS,
         "loss": 0.3,
         "crashes_per_hour": 20.0,
         "long_share": 0.3,
@@ -418,7 +418,6 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "messages_per_hour": 150.0,
     },
     {
-        "bloom_policy": BloomPolicy.NEWS,
         "refusals": 0.5,
         "store_gaps": 1.0,
         "repairs": False,
