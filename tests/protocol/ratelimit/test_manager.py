@@ -246,7 +246,7 @@ def test_the_expected_time_of_a_queued_item_counts_what_is_ahead_of_it():
 
 def test_the_state_is_handed_over_before_the_item():
     log = []
-    manager = limited_to(5, on_change=lambda state: log.append(("saved", state)))
+    manager: RateLimitManager[Any] = limited_to(5, on_change=lambda: log.append(("saved", manager.state())))
     manager.enqueue("a", Priority.CONTENT)
     assert log == []
     log.append(("left", manager.admit(0).item))
@@ -256,7 +256,7 @@ def test_the_state_is_handed_over_before_the_item():
 def test_an_item_whose_charge_cannot_be_saved_stays_and_the_charge_stands():
     disk_is_full = True
 
-    def save(state) -> None:
+    def save() -> None:
         if disk_is_full:
             raise OSError("disk full")
 
@@ -272,7 +272,7 @@ def test_an_item_whose_charge_cannot_be_saved_stays_and_the_charge_stands():
 
 def test_a_crash_refills_nothing_and_keeps_what_the_node_told():
     saved = []
-    manager = limited_to(None, on_change=saved.append)
+    manager: RateLimitManager[Any] = limited_to(None, on_change=lambda: saved.append(manager.state()))
     manager.set_node_quota(3, None, None, 0)
     enqueue_all(manager, Priority.CONTENT, "abcd")
     assert drain(manager) == ["a", "b", "c"]
@@ -286,7 +286,7 @@ def test_a_crash_refills_nothing_and_keeps_what_the_node_told():
 
 def test_every_change_of_state_is_reported_and_nothing_else():
     saved = []
-    manager = limited_to(5, on_change=saved.append)
+    manager: RateLimitManager[Any] = limited_to(5, on_change=lambda: saved.append(manager.state()))
     manager.enqueue("a", Priority.CONTENT)
     admission = manager.admit(0)
     manager.put_back(admission)

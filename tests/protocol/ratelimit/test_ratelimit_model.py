@@ -76,10 +76,11 @@ class LimiterMachine(RuleBasedStateMachine):
         self.next_sequence = 0
 
     def new_manager(self) -> RateLimitManager[int]:
-        def save(state) -> None:
-            self.saved = json.dumps(state)
+        def save() -> None:
+            self.saved = json.dumps(manager.state())
 
-        return RateLimitManager(self.config, on_change=save)
+        manager: RateLimitManager[int] = RateLimitManager(self.config, on_change=save)
+        return manager
 
     def limits(self) -> list[tuple[int, int]]:
         """(limit, epoch length) of every limit in force."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from fairway.errors import FairwayError, RlnError, RlnErrorKind
@@ -138,7 +139,7 @@ class Outbound:
         """
         self.limiter: RateLimitManager[Transmission] = RateLimitManager(
             options.rate_limit,
-            on_change=lambda _: journal.touch(RATE_LIMIT, ""),
+            on_change=partial(journal.touch, RATE_LIMIT, ""),
             membership=membership,
             upstream=upstream,
         )

@@ -19,7 +19,7 @@ Segments that are no messages yet may wait above this queue (``upstream``). They
 the next one when `has_room_for_content` returns true. After every few content messages a transmission of another class
 goes first, so that a long burst of content does not delay acknowledgements and repairs for as long as it lasts.
 
-Invariant: a charge is part of `state`, and handed to ``on_change``, before the item that it pays for is handed out. A
+Invariant: a charge is part of `state`, and ``on_change`` was called, before the item that it pays for is handed out. A
 crash between the two may count a transmission that was not sent, and never fails to count one that was. Items are
 opaque; the caller stores them.
 """
@@ -114,10 +114,10 @@ class Admission(Generic[T]):
 class RateLimitManager(Generic[T]):
     """Decides which transmission leaves when.
 
-    ``on_change`` is called with the new `state` whenever that changed, and returns only when it is as durable as the
-    caller wants it. If it raises during `admit`, the item stays in the queue and its charge stands. It is called
-    without a limit, too, because a limit may become known in the middle of an epoch; a caller for which that cannot
-    happen need not write while `limiting` is false.
+    ``on_change`` is called whenever `state` changed, and returns only when that is as durable as the caller wants it.
+    If it raises during `admit`, the item stays in the queue and its charge stands. It is called without a limit, too,
+    because a limit may become known in the middle of an epoch; a caller for which that cannot happen need not write
+    while `limiting` is false.
     """
 
     __slots__ = (
@@ -136,7 +136,7 @@ class RateLimitManager(Generic[T]):
         self,
         config: RateLimitConfig,
         *,
-        on_change: Callable[[QuotaState], None] | None = None,
+        on_change: Callable[[], None] | None = None,
         membership: Membership | None = None,
         upstream: Callable[[], Upstream] = Upstream,
     ) -> None:
@@ -300,7 +300,7 @@ class RateLimitManager(Generic[T]):
         LIP-173, "Rate Limit Manager": "further segment dispatch MUST be delayed until the next epoch".
         """
         upstream = self._upstream()
-        if not (upstream.waiting or self._queue):
+        if not (upstream.waiting or len(self._queue)):
             return None
         fronts = [(entry.priority, entry.free) for priority in Priority if (entry := self._queue.front(priority))]
         if upstream.waiting:
@@ -392,7 +392,9 @@ class RateLimitManager(Generic[T]):
 
     def _others_turn(self, now_ms: int) -> Waiting[T] | None:
         """Return what goes before a more urgent class for once: of what waits beside it, what has waited longest."""
-        if self._run < _IN_A_ROW or (self.limiting and not self.pace.limiting):
+        if self._run < _IN_A_ROW or len(self._queue) == self._queue.count(self._run_of):
+            return None
+        if self.limiting and not self.pace.limiting:
             return None
         fronts = [self._queue.front(priority) for priority in Priority if priority > self._run_of]
         ready = [entry for entry in fronts if entry is not None and self._may_leave(entry.priority, now_ms)]
@@ -427,4 +429,4 @@ class RateLimitManager(Generic[T]):
 
     def _changed(self) -> None:
         if self._on_change is not None:
-            self._on_change(self._quota.state())
+            self._on_change()

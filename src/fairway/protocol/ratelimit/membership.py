@@ -11,9 +11,8 @@ back takes the highest count that any of them has on record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from fairway.protocol.ratelimit.pace import Pace
 
@@ -87,11 +86,11 @@ class Membership:
 
     def __init__(self) -> None:
         self.pace = Pace()
-        self._numbers = count()
-        self._members: WeakValueDictionary[int, Member] = WeakValueDictionary()
+        self._members: list[ref[Member]] = []
 
     def __iter__(self) -> Iterator[Member]:
-        return iter(list(self._members.values()))
+        # A member may be collected meanwhile, and leave the list.
+        return iter([member for known in tuple(self._members) if (member := known()) is not None])
 
     def __len__(self) -> int:
         return len(self._members)
@@ -100,7 +99,7 @@ class Membership:
         """Add a channel, which counts from now on what all of them send."""
         served = min((member.served for member in self), default=0)
         member = Member(self, quota, changed, served)
-        self._members[next(self._numbers)] = member
+        self._members.append(ref(member, self._members.remove))
         if len(self._members) > 1:
             member.learn()
         return member

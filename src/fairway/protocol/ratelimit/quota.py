@@ -135,7 +135,9 @@ class Quota:
     @property
     def limiting(self) -> bool:
         """Whether any limit is in force: configured and enabled, or named by a node or provider."""
-        return self._config.enabled or any(
+        if self._config.enabled or len(self._allowances) == 1:
+            return self._config.enabled
+        return any(
             allowance.limit is not None
             for source, allowance in self._allowances.items()
             if source is not QuotaSource.CONFIGURED
@@ -197,7 +199,7 @@ class Quota:
         """
         self.observe(now_ms)
         limiting = self.limiting
-        return max(self._judge(a, share, waiting, limiting) for a in self._allowances.values())
+        return max([self._judge(a, share, waiting, limiting) for a in self._allowances.values()])
 
     def charge(self, now_ms: int) -> None:
         """Count one transmission against every source, in force or not."""
