@@ -511,11 +511,13 @@ class Sending:
         sds_id, message_hash = in_flight.sds_id, in_flight.message_hash
         if self._unsent_sync is not None and sds_id == self._unsent_sync.message_id:
             self._unsent_sync = None
-        segment = self.requests.segments.get(sds_id)
-        if segment is not None and not segment.accepted:
-            # A hint that was not confirmed is replaced by one that was.
-            self._withdraw_hint(sds_id)
-        self._sds.add_hint(sds_id, message_hash)
+        record = self._sds.record(sds_id)
+        if record is None or record.retrieval_hint != message_hash:
+            segment = self.requests.segments.get(sds_id)
+            if segment is not None and not segment.accepted:
+                # A hint that was not confirmed is replaced by one that was.
+                self._withdraw_hint(sds_id)
+            self._sds.add_hint(sds_id, message_hash)
         carried = self._carried(in_flight.transmission, SegmentState.IN_FLIGHT)
         if carried is None:
             return []

@@ -152,11 +152,15 @@ class LocalHistory:
         old = self._records.get(message_id)
         if old is None or old.retrieval_hint != old_hint:
             return False
-        new = old._replace(retrieval_hint=new_hint)
-        block = self._blocks[self._block_of(old)]
-        block[bisect_left(block, old)] = new
+        new = HistoryRecord(old.lamport, message_id, new_hint, old.sender_id, old.fingerprints)
+        block = self._blocks[-1]
+        if block[-1] is old:
+            block[-1] = new
+        else:
+            block = self._blocks[self._block_of(old)]
+            block[bisect_left(block, old)] = new
         self._records[message_id] = new
-        self._change_tail(old.entry, new.entry)
+        self._change_tail(new.entry)
         return True
 
     def last(self, not_after: int | None = None) -> tuple[HistoryEntry, ...]:
@@ -193,10 +197,10 @@ class LocalHistory:
         if len(self._blocks[-1]) >= 2 * _BLOCK_RECORDS:
             self._split(len(self._blocks) - 1)
 
-    def _change_tail(self, old: HistoryEntry, new: HistoryEntry) -> None:
+    def _change_tail(self, new: HistoryEntry) -> None:
         tail = self._tail or []
-        for index in reversed(range(len(tail))):
-            if tail[index] == old:
+        for index in range(len(tail) - 1, -1, -1):
+            if tail[index].message_id == new.message_id:
                 tail[index] = new
                 return
 
