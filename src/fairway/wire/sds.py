@@ -37,7 +37,7 @@ _REMEMBERED_LENGTH: Final = 512
 """Bytes of the longest entry that is remembered."""
 _RECENT_MESSAGES: Final = 31
 _RECENT_BYTES: Final = 65_536
-"""Bytes of the longest message that is remembered as decoded."""
+"""Bytes of the longest message that is remembered as decoded or encoded."""
 _ALIGNMENT: Final = 16
 """Objects lie at multiples of so many bytes."""
 
@@ -194,6 +194,24 @@ def _once(decode: Callable[[Codec, bytes], SdsMessage]) -> Callable[[Codec, byte
     return decoded
 
 
+def _written_once(encode: Callable[[Codec, SdsMessage], bytes]) -> Callable[[Codec, SdsMessage], bytes]:
+    """Encode, and cache the result as `_once` does: what is sent is also kept for repairs, and stored."""
+    places: list[tuple[SdsMessage, bytes] | None] = [None] * _RECENT_MESSAGES
+
+    @wraps(encode)
+    def encoded(codec: Codec, message: SdsMessage) -> bytes:
+        place = id(message) // _ALIGNMENT % _RECENT_MESSAGES
+        known = places[place]
+        if known is not None and known[0] is message:
+            return known[1]
+        data = encode(codec, message)
+        if len(data) <= _RECENT_BYTES:
+            places[place] = message, data
+        return data
+
+    return encoded
+
+
 class _WakuSds:
     """The wire of the SDS specification and js-waku."""
 
@@ -201,6 +219,7 @@ class _WakuSds:
     bloom = WAKU_BLOOM
     no_bloom: bytes | None = None
 
+    @_written_once
     def encode(self, message: SdsMessage) -> bytes:
         try:
             return sds_pb2.SdsMessage(
@@ -286,6 +305,7 @@ class _NimSds:
     bloom = NIM_BLOOM
     no_bloom: bytes | None = b""
 
+    @_written_once
     def encode(self, message: SdsMessage) -> bytes:
         try:
             return sds_pb2.NimSdsMessage(
