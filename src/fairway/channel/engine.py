@@ -200,6 +200,7 @@ class Engine:
         if accepted is not None and accepted.outcome is SendOutcome.OPEN:
             self._requests[accepted.request_id] = accepted
         trace: list[TracePoint] = []
+        now_ms = self._clock()
         for effect in effects:
             match effect:
                 case Persist():
@@ -207,13 +208,13 @@ class Engine:
                 case Emit(event=MessageReceived() as message):
                     number = None if message.ephemeral else self._take_number()
                     outward.append(Delivered(number, message))
-                    trace.append(TracePoint(at_ms=self._clock(), event=message, size_bytes=len(message.payload)))
+                    trace.append(TracePoint(at_ms=now_ms, event=message, size_bytes=len(message.payload)))
                     if number is not None:
                         delivered.append((number, message))
                 case Emit(event=event):
                     outward.append(event)
                     if isinstance(event, MessageEvent):
-                        trace.append(TracePoint(at_ms=self._clock(), event=event))
+                        trace.append(TracePoint(at_ms=now_ms, event=event))
                         requests |= self._ended(event)
                 case _:
                     outward.append(effect)
@@ -231,9 +232,9 @@ class Engine:
         if self._has_stopped or self.commits.error is not None:
             return False
         trace = tuple(
-            TracePoint(at_ms=self._clock(), event=event) for event in events if isinstance(event, MessageSetAside)
+            [TracePoint(at_ms=self._clock(), event=event) for event in events if isinstance(event, MessageSetAside)]
         )
-        self.commits.add(replace(write, trace=trace), list(events))
+        self.commits.add(replace(write, trace=trace) if trace else write, list(events))
         return True
 
     async def room(self) -> None:

@@ -217,8 +217,9 @@ class Inbox:
         self._wake()
 
     def _wake(self) -> None:
+        # Who waits now is woken, and who waits later is not.
         self._changed.set()
-        self._changed = asyncio.Event()
+        self._changed.clear()
 
 
 def _first_time(message: MessageReceived) -> MessageReceived:

@@ -115,8 +115,9 @@ class EphemeralReceipt:
         return True
 
     def _wake(self) -> None:
+        # Who waits now is woken, and who waits later is not.
         self._changed.set()
-        self._changed = asyncio.Event()
+        self._changed.clear()
 
     async def _until(self, reached: Callable[[], bool]) -> None:
         while not reached():

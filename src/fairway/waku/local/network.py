@@ -214,7 +214,8 @@ class LocalNetwork:
         self, publisher: LocalNode, message: RoutedMessage, *, is_answered: bool = True
     ) -> tuple[SendResult, int]:
         """Deliver a message to subscribers and the store; return the answer and its delay in milliseconds."""
-        refusal = self._refusal(publisher, message)
+        now_ns = self._now_ns()
+        refusal = self._refusal(publisher, message, now_ns // NS_PER_MS)
         if refusal is not None:
             self._counts["refused"] += 1
             for told in self.refusal_observers if is_answered else ():
@@ -227,7 +228,7 @@ class LocalNetwork:
         if self._dice.is_restamped():
             stamped = replace(message.message, timestamp_ns=(message.message.timestamp_ns or 0) + 1)
             message = RoutedMessage.of(message.pubsub_topic, stamped)
-        self._keep(publisher, message)
+        self._keep(publisher, message, now_ns)
         for receiver in list(self._nodes.values()):
             echoed = receiver is not publisher or self.echo
             if echoed and self._connects(publisher, receiver) and receiver.hears and receiver.wants(message):
@@ -262,10 +263,13 @@ class LocalNetwork:
 
     def quota_of(self, node: LocalNode) -> NodeQuota | None:
         """Return the rate limit of a node."""
-        remaining = node.allowance.remaining(self.faults, self._now_ms())
-        if remaining is None or self.faults.messages_per_epoch is None:
+        faults = self.faults
+        if faults.messages_per_epoch is None:
             return None
-        return NodeQuota(limit=self.faults.messages_per_epoch, epoch_ms=self.faults.epoch_ms, remaining=remaining)
+        remaining = node.allowance.remaining(faults, self._now_ms())
+        if remaining is None:
+            return None
+        return NodeQuota(limit=faults.messages_per_epoch, epoch_ms=faults.epoch_ms, remaining=remaining)
 
     def is_silent(self) -> bool:
         """Return whether the request in hand is never answered."""
@@ -297,7 +301,7 @@ class LocalNetwork:
         if self._nodes.get(node.name) is node:
             del self._nodes[node.name]
 
-    def _refusal(self, publisher: LocalNode, message: RoutedMessage) -> tuple[SendResult, int] | None:
+    def _refusal(self, publisher: LocalNode, message: RoutedMessage, now_ms: int) -> tuple[SendResult, int] | None:
         size, limit = len(message.encoded), self.faults.max_message_bytes
         if publisher.closed:
             return SendResult(accepted=False, detail=f"node {publisher.name!r} is closed"), 0
@@ -308,10 +312,10 @@ class LocalNetwork:
             return SendResult(accepted=False, permanent=True, detail=detail), 0
         if not publisher.online:
             return SendResult(accepted=False, detail=f"node {publisher.name!r} is offline"), 0
-        if not publisher.allowance.take(self.faults, self._now_ms()):
+        if not publisher.allowance.take(self.faults, now_ms):
             detail = f"the rate limit of {self.faults.messages_per_epoch} messages is reached"
             return SendResult(accepted=False, detail=detail), 0
-        in_time = publisher.pace.take(self.faults, self._now_ms())
+        in_time = publisher.pace.take(self.faults, now_ms)
         if not self._dice.is_taken():
             return SendResult(accepted=False, detail="no other node took the message"), 0
         code = self._dice.refusal() if in_time else StatusCode.TOO_MANY_REQUESTS
@@ -320,13 +324,13 @@ class LocalNetwork:
             return SendResult.refused(code, detail), self.hop_ms()
         return None
 
-    def _keep(self, publisher: LocalNode, message: RoutedMessage) -> None:
+    def _keep(self, publisher: LocalNode, message: RoutedMessage, received_ns: int) -> None:
         if message.message.ephemeral:
             return
         if not self._dice.is_stored():
             self._counts["store_missed"] += 1
             return
-        partition, received_ns = self._partition, self._now_ns()
+        partition = self._partition
         self.later(self.faults.store_lag_ms, lambda: self._store_now(publisher.name, message, received_ns, partition))
 
     def _store_now(self, publisher: str, message: RoutedMessage, received_ns: int, partition: Partition | None) -> None:
