@@ -31,8 +31,7 @@ class Purpose(Enum):
     EPHEMERAL = "ephemeral"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(NamedTuple):
     """One row to put, or to delete if ``row`` is None."""
 
     table: str

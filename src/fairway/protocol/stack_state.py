@@ -6,7 +6,8 @@ LIP-173, "Scalable Data Sync (SDS)": the state MUST be persisted. The shell does
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from fairway.errors import SnapshotError
@@ -67,29 +68,22 @@ class StackState:
         self._jitter = jitter
         self._journal = journal
         self._persisted_jitter = 0
+        self._readers: dict[str, Callable[[str], Row | None]] = {
+            SCHEMA: lambda _: (SCHEMA_VERSION,),
+            **self._sds.readers,
+            REQUESTS: partial(requests.row, REQUESTS),
+            SEGMENTS: partial(requests.row, SEGMENTS),
+            ARRIVALS: partial(undelivered.row, ARRIVALS),
+            AWAITING: partial(undelivered.row, AWAITING),
+            REASSEMBLY: reassembler.row,
+            RATE_LIMIT: lambda _: outbound.row(RATE_LIMIT),
+            STAMP: lambda _: outbound.row(STAMP),
+            OUTBOX: outbox.row,
+            JITTER: lambda _: (jitter.counter,),
+            CAUGHT_UP: lambda _: query_on_connect.row(),
+        }
+        """What returns the present row of a key, or None if it is gone, for each table."""
         journal.touch(SCHEMA, "")
-
-    def row(self, table: str, key: str) -> Row | None:
-        """Return the present row of a key, or None if it is gone."""
-        if table in TABLES:
-            return self._sds.row(table, key)
-        if table in {REQUESTS, SEGMENTS}:
-            return self._requests.row(table, key)
-        if table in {ARRIVALS, AWAITING}:
-            return self._arrivals.row(table, key)
-        if table == REASSEMBLY:
-            return self._reassembler.row(key)
-        if table in {RATE_LIMIT, STAMP}:
-            return self._outbound.row(table)
-        if table == OUTBOX:
-            return self._outbox.row(key)
-        if table == CAUGHT_UP:
-            return self._query_on_connect.row()
-        if table == JITTER:
-            return (self._jitter.counter,)
-        if table == SCHEMA:
-            return (SCHEMA_VERSION,)
-        raise SnapshotError(f"there is no table {table!r}")
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield the whole state."""
@@ -114,7 +108,8 @@ class StackState:
             # Timers alone are not worth a write; the counter goes along with the next one.
             self._persisted_jitter = self._jitter.counter
             dirty.append((JITTER, ""))
-        return tuple(Change(table=table, key=key, row=self.row(table, key)) for table, key in dirty)
+        readers = self._readers
+        return tuple([Change(table, key, readers[table](key)) for table, key in dirty])
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill the layers of a new stack with rows of `rows`, in any order.
@@ -138,7 +133,7 @@ class StackState:
         except (ValueError, TypeError, LookupError) as error:
             raise SnapshotError(f"a stored row is not what this version writes: {error}") from error
         # What was loaded stands in the store as it is, but for what found no room: bounds may be smaller now.
-        gone = [(table, key) for table, key in self._journal.drain() if self.row(table, key) is None]
+        gone = [(table, key) for table, key in self._journal.drain() if self._readers[table](key) is None]
         for table, key in ((SCHEMA, ""), *gone):
             self._journal.touch(table, key)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from fairway.options import RepairConfig
-from fairway.protocol.journal import Journal
+from fairway.protocol.journal import Journal, Row
 from fairway.wire.sds import SdsCodec, SdsMessage
 
 RETAINED: Final = "retained"
@@ -74,6 +74,10 @@ class RetainedMessages:
         """Return the bytes of a message, if it is kept."""
         kept = self._messages.get(message_id)
         return None if kept is None else kept.encoded
+
+    def row(self, message_id: str) -> Row | None:
+        """Return a kept message as a row: its number and its bytes."""
+        return self._messages.get(message_id)
 
     def order(self, message_id: str) -> int:
         """Return the number of a kept message among all that were ever kept."""

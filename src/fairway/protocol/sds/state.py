@@ -9,7 +9,7 @@ its citation may at first count as a possible one only.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from sys import intern
 from typing import Final
@@ -64,56 +64,29 @@ class SdsState:
 
     def __init__(self, channel: MessageChannel) -> None:
         self._channel = channel
+        self.readers: dict[str, Callable[[str], Row | None]] = {
+            META: self._meta_row,
+            FORGOTTEN: lambda _: channel.history.window,
+            HISTORY: self._history_row,
+            SETTLED: self._settled_row,
+            OUTGOING: self._outgoing_row,
+            ACKNOWLEDGEMENTS: self._acknowledgement_row,
+            WAITED: self._waited_row,
+            PARKED: self._parked_row,
+            MISSING: self._missing_row,
+            REPAIR_REQUESTS: lambda key: self._repair_row(channel.repair.requests, key),
+            REPAIR_RESPONSES: lambda key: self._repair_row(channel.repair.responses, key),
+            RETAINED: channel.retained.row,
+            PARTICIPANTS: lambda key: () if key in channel.participants else None,
+            UNCITED: lambda key: () if channel.owed.has_rows and key in channel.owed.uncited else None,
+        }
+        """What returns the present row of a key, or None if it is gone, for each table."""
 
     def row(self, table: str, key: str) -> Row | None:
         """Return the present row of a key, or None if it is gone."""
-        channel = self._channel
-        match table:
-            case "sds":
-                vouching = channel.vouching
-                doubts = (vouching.doubtful_since_ms, vouching.lacking)
-                return (channel.lamport, channel.sequence, channel.born_at, *doubts)
-            case "history":
-                record = channel.history.get(key)
-                if record is None:
-                    return None
-                return (record.lamport, record.retrieval_hint, record.sender_id, record.fingerprints)
-            case "forgotten":
-                return channel.history.window
-            case "settled":
-                return (channel.dependencies.settled[key],) if key in channel.dependencies.settled else None
-            case "outgoing":
-                waiting = channel.outgoing.messages.get(key)
-                return None if waiting is None else self._outgoing_row(waiting)
-            case "acknowledgements":
-                return self._acknowledgement_row(key)
-            case "parked":
-                parked = channel.dependencies.incoming.parked.get(key)
-                if parked is None:
-                    return None
-                return (parked.order, parked.encoded, parked.retrieval_hint, parked.since_waited_ms)
-            case "missing":
-                missing = channel.dependencies.incoming.missing.get(key)
-                if missing is None:
-                    return None
-                _, hint, sender = missing.entry
-                is_to_come_later = missing.lacks is not None or missing.is_resumed
-                return (hint, sender, missing.since_ms, _NOT_YET_MS if is_to_come_later else missing.since_waited_ms)
-            case "waited":
-                stored_ms = channel.dependencies.clock.stored_ms
-                return (stored_ms,) if stored_ms else None
-            case "repair_requests":
-                return self._repair_row(channel.repair.requests, key)
-            case "repair_responses":
-                return self._repair_row(channel.repair.responses, key)
-            case "retained":
-                encoded = channel.retained.encoded(key)
-                return None if encoded is None else (channel.retained.order(key), encoded)
-            case "participants":
-                return () if key in channel.participants else None
-            case "uncited":
-                return () if channel.owed.has_rows and key in channel.owed.uncited else None
-        raise SnapshotError(f"SDS has no table {table!r}; it has {', '.join(TABLES)}")
+        if table not in self.readers:
+            raise SnapshotError(f"SDS has no table {table!r}; it has {', '.join(TABLES)}")
+        return self.readers[table](key)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield the whole state."""
@@ -240,7 +213,43 @@ class SdsState:
         if not channel.owed.has_rows:
             channel.owed.rebuild(entered, channel.dependencies.cited)
 
-    def _outgoing_row(self, waiting: OutgoingMessage) -> Row:
+    def _meta_row(self, _key: str) -> Row:
+        channel, vouching = self._channel, self._channel.vouching
+        doubts = (vouching.doubtful_since_ms, vouching.lacking)
+        return (channel.lamport, channel.sequence, channel.born_at, *doubts)
+
+    def _history_row(self, key: str) -> Row | None:
+        record = self._channel.history.get(key)
+        if record is None:
+            return None
+        return (record.lamport, record.retrieval_hint, record.sender_id, record.fingerprints)
+
+    def _settled_row(self, key: str) -> Row | None:
+        settled = self._channel.dependencies.settled
+        return (settled[key],) if key in settled else None
+
+    def _waited_row(self, _key: str) -> Row | None:
+        stored_ms = self._channel.dependencies.clock.stored_ms
+        return (stored_ms,) if stored_ms else None
+
+    def _parked_row(self, key: str) -> Row | None:
+        parked = self._channel.dependencies.incoming.parked.get(key)
+        if parked is None:
+            return None
+        return (parked.order, parked.encoded, parked.retrieval_hint, parked.since_waited_ms)
+
+    def _missing_row(self, key: str) -> Row | None:
+        missing = self._channel.dependencies.incoming.missing.get(key)
+        if missing is None:
+            return None
+        _, hint, sender = missing.entry
+        is_to_come_later = missing.lacks is not None or missing.is_resumed
+        return (hint, sender, missing.since_ms, _NOT_YET_MS if is_to_come_later else missing.since_waited_ms)
+
+    def _outgoing_row(self, key: str) -> Row | None:
+        waiting = self._channel.outgoing.messages.get(key)
+        if waiting is None:
+            return None
         encoded = self._channel.profile.codec.encode(waiting.message)
         return (waiting.sequence, encoded, *_NEVER_ENOUGH, waiting.made_ms)
 
