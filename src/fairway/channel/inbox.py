@@ -144,9 +144,13 @@ class Inbox:
             self._held[key] = delivered
             self.unread_bytes += len(delivered.message.payload)
             self._unclaimed[key] = delivered
-        if all(stream.in_hand is None or stream.in_hand.number != key for stream in self._streams):
+        # Only a message of an earlier start may be in hand already.
+        if not (delivered.message.redelivered and self._is_in_hand(key)):
             self._unread[key] = delivered
             self._wake()
+
+    def _is_in_hand(self, key: int) -> bool:
+        return any(stream.in_hand is not None and stream.in_hand.number == key for stream in self._streams)
 
     def held(self, number: int | None) -> Delivered | None:
         """Return the held message with a number."""

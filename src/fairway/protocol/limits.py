@@ -6,6 +6,8 @@ queries. While a bound stays reached there is one event; the next one comes when
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fairway.events import Limit, LimitReached
 
 
@@ -23,3 +25,8 @@ class LimitWatch:
             self._biting.add(limit)
             return (LimitReached(limit=limit, bound=bound),)
         return ()
+
+    def relieved(self, limits: Iterable[Limit]) -> None:
+        """Note that none of these bounds bites."""
+        if self._biting:
+            self._biting.difference_update(limits)

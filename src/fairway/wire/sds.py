@@ -165,7 +165,8 @@ def _encode_entry(entry: HistoryEntry) -> bytes:
 @_EntryReader
 def _decode_entries(data: bytes) -> HistoryEntry:
     raw = parse(sds_pb2.HistoryEntry, data, max_bytes=MAX_SDS_BYTES)
-    _check_entry(raw.message_id, raw.retrieval_hint, raw.sender_id)
+    if len(data) > MAX_NAME_LENGTH:
+        _check_entry(raw.message_id, raw.retrieval_hint, raw.sender_id)
     return HistoryEntry(
         raw.message_id,
         raw.retrieval_hint if raw.HasField("retrieval_hint") else None,

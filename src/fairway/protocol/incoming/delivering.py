@@ -134,8 +134,7 @@ class Delivering:
                 return outcome, events + self._disputed(outcome.set_key, disputed=outcome.disputed)
             case SegmentStored():
                 events += self._disputed(outcome.set_key, disputed=outcome.disputed)
-        for limit, bound in self._bounds.items():
-            self._limits.note(limit, bound, bites=False)
+        self._limits.relieved(self._bounds)
         return outcome, events
 
     def keep(self, message: SdsMessage, kept: Kept, transmission: ReceivedWakuMessage) -> list[Event]:

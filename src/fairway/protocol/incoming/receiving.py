@@ -69,6 +69,9 @@ _LATEST_NS: Final = (1 << 63) - 1
 """Timestamps beyond 64 bits have no hash, and no network carries them (14/WAKU2-MESSAGE: an int64)."""
 
 
+_CHANGE_NOTHING_AGAIN: Final = frozenset({Ignored.DUPLICATE, Ignored.ANSWER})
+"""Reasons to ignore a message for which the same transmission need not be processed again."""
+
 _DOUBTFUL_SHARE: Final = 8
 """Of all bytes that segments may take, one part in so many may be what `_Doubtful` keeps; the oldest give way."""
 
@@ -251,11 +254,11 @@ class Receiving:
         outcomes = self._sds.receive(message, hint, now_ms, plaintext, from_store=transmission.from_store)
         for outcome in outcomes:
             self._plan_sync(outcome, now_ms, from_store=transmission.from_store)
-        if message.causal_history and all(_would_change_nothing_again(outcome) for outcome in outcomes):
+        ignored = [outcome.why for outcome in outcomes if isinstance(outcome, MessageIgnored)]
+        if message.causal_history and _CHANGE_NOTHING_AGAIN.issuperset(ignored):
             self._processed.add(transmission.message_hash)
         if hint is not None:
-            had_room = not any(isinstance(o, MessageIgnored) and o.why is Ignored.NO_ROOM for o in outcomes)
-            if had_room:
+            if Ignored.NO_ROOM not in ignored:
                 self._query_on_connect.found_room(hint)
             else:
                 self._query_on_connect.turn_away(hint, now_ms)
@@ -323,11 +326,6 @@ class Receiving:
             case MessageIgnored(why=why):
                 self._tally.add(why.value)
         return []
-
-
-def _would_change_nothing_again(outcome: SdsOutcome) -> bool:
-    """Return whether an outcome means that to receive the same transmission again would change nothing."""
-    return not isinstance(outcome, MessageIgnored) or outcome.why in {Ignored.DUPLICATE, Ignored.ANSWER}
 
 
 def _has_no_place(message: SdsMessage) -> bool:

@@ -163,6 +163,8 @@ class MessageChannel:
         self.vouches = vouches and config.bloom_policy is not BloomPolicy.ALWAYS
         """Whether its messages without a bloom filter say that it has all that their citations descend from."""
         self.ephemeral_count = 0
+        self._checked: tuple[SdsMessage | None, bool] = (None, False)
+        """The message whose id was checked last, and whether it follows a rule."""
 
     @property
     def missing(self) -> Mapping[str, MissingDependency]:
@@ -664,7 +666,7 @@ class MessageChannel:
         if parked is not None:
             if _says_the_same(parked.message, message):
                 return Novelty.KNOWN
-            superseded = follows_a_rule(message) and not follows_a_rule(parked.message)
+            superseded = self._follows_a_rule(message) and not follows_a_rule(parked.message)
             return Novelty.ANOTHER if superseded else Novelty.FORGED
         record = self.history.get(message.message_id)
         if record is None:
@@ -674,11 +676,19 @@ class MessageChannel:
         if record.fingerprints is None:
             return Novelty.KNOWN
         if not record.fingerprints:
-            return Novelty.KNOWN if follows_a_rule(message) else Novelty.FORGED
+            return Novelty.KNOWN if self._follows_a_rule(message) else Novelty.FORGED
         if fingerprint(message) in _parts(record.fingerprints):
             return Novelty.KNOWN
         room = len(record.fingerprints) < _MAX_SAME_ID * FINGERPRINT_BYTES
-        return Novelty.ANOTHER if room or follows_a_rule(message) else Novelty.FORGED
+        return Novelty.ANOTHER if room or self._follows_a_rule(message) else Novelty.FORGED
+
+    def _follows_a_rule(self, message: SdsMessage) -> bool:
+        """Return whether the id of a content message is a digest of it; several steps ask that of one message."""
+        checked, follows = self._checked
+        if checked is not message:
+            follows = follows_a_rule(message)
+            self._checked = message, follows
+        return follows
 
     def _contradicts_gap(self, message: SdsMessage) -> bool:
         """Return whether a message seems to be forged: its id is cited as that of another sender's message."""
@@ -694,14 +704,14 @@ class MessageChannel:
         another message.
         """
         checkable = self.config.id_rule is not IdRule.KECCAK_TIMESTAMP and looks_like_a_digest(message.message_id)
-        return not checkable or follows_a_rule(message)
+        return not checkable or self._follows_a_rule(message)
 
     def _receive_another(
         self, message: SdsMessage, hint: bytes | None, now_ms: int, encoded: bytes | None
     ) -> list[SdsOutcome]:
         """Deliver a message although another one has its id; it replaces that if its id proves to be its own."""
         message_id = message.message_id
-        is_true = follows_a_rule(message)
+        is_true = self._follows_a_rule(message)
         parked = self.dependencies.incoming.parked.get(message_id)
         if parked is not None:
             # The parked one is forged, and so may be its citations. Messages that wait for the id go on waiting.
@@ -790,7 +800,7 @@ class MessageChannel:
         cited_as = None if missing is None else missing.entry.sender_id
         if cited_as and cited_as != self.sender_id:
             return False
-        if follows_a_rule(message):
+        if self._follows_a_rule(message):
             return True
         # By this rule an id cannot be checked, since it depends on more than the message.
         return self.config.id_rule is IdRule.KECCAK_TIMESTAMP and (missing is None or cited_as == self.sender_id)
@@ -824,6 +834,8 @@ class MessageChannel:
         return self._ask_for(absent, now_ms)
 
     def _ask_for(self, absent: list[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
+        if not absent:
+            return []
         # Messages that are parked themselves have come, and are not asked for.
         missing = tuple(entry for entry in absent if entry.message_id not in self.dependencies.incoming)
         self.dependencies.note_missing(missing, now_ms)
@@ -841,7 +853,7 @@ class MessageChannel:
         message_id = message.message_id
         # There are few senders and many messages: all records of one sender share one string.
         sender_id = intern(message.sender_id)
-        prints = b"" if follows_a_rule(message) else fingerprint(message)
+        prints = b"" if self._follows_a_rule(message) else fingerprint(message)
         self.history.add(HistoryRecord(message.lamport_timestamp or 0, message_id, hint, sender_id, prints))
         self._entered_history(message_id, sender_id)
         # Only now, and not when it came: while it was parked this participant did not cite it, nor through it others.
