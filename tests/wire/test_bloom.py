@@ -57,6 +57,16 @@ def test_base_hashes_are_signed_integers_made_positive():
         assert farm_base_hashes(text)[0] == abs(signed)
 
 
+@pytest.mark.parametrize("wire", [WAKU_BLOOM, NIM_BLOOM], ids=["waku", "nim"])
+@given(texts=st.lists(message_ids, max_size=20), count=st.integers(0, 80))
+def test_ids_put_in_together_give_the_filter_of_those_put_in_one_by_one(wire, texts, count):
+    together, single = BloomFilter(DEFAULT, wire), BloomFilter(DEFAULT, wire)
+    texts = [*texts, *ids("m", count)]
+    positions = together.insert_all(texts)
+    assert positions.tolist() == [position for text in texts for position in single.insert(text)]
+    assert bytes(together) == bytes(single)
+
+
 @pytest.mark.parametrize("vector", VECTORS["nim_bloom_positions"], ids=lambda v: v["id"][:8])
 def test_positions_on_the_logos_wire_are_those_of_nim_sds(vector):
     assert NIM_BLOOM.positions(vector["id"], DEFAULT) == vector["bits"]

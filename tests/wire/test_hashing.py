@@ -1,11 +1,12 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.wire.hashing import farmhash64, keccak256, murmur3_pair, murmur3_x86_32
+from fairway.wire.hashing import farmhash64, keccak256, murmur3_of_rows, murmur3_pair, murmur3_x86_32
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "sds.json").read_text())
 
@@ -56,3 +57,10 @@ def test_farmhash_depends_on_every_byte_at_every_length_that_it_treats_different
 def test_keccak_256_is_the_original_and_not_sha3():
     assert keccak256(b"").hex() == "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
     assert keccak256(b"abc").hex() == "4e03657aea45a94fc7d47ba826c8d667c0d1e6e33a64a036ec44f58fa12d6c45"
+
+
+@given(st.integers(0, 70), st.data())
+def test_murmur3_of_many_texts_of_one_length_is_that_of_each(length, data):
+    texts = data.draw(st.lists(st.binary(min_size=length, max_size=length), min_size=1, max_size=40))
+    rows = np.frombuffer(b"".join(texts), np.uint8).reshape(len(texts), length)
+    assert murmur3_of_rows(rows).tolist() == [murmur3_x86_32(text) for text in texts]

@@ -11,7 +11,7 @@ Bits live in a bytearray that has the layout of the wire already, so that a snap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Self
@@ -19,7 +19,7 @@ from typing import Final, Self
 import numpy as np
 
 from fairway.errors import ConfigurationError
-from fairway.wire.hashing import farmhash64, murmur3_pair
+from fairway.wire.hashing import farmhash64, murmur3_of_rows, murmur3_pair
 
 _SUFFIX: Final = b" b"
 MAX_HASHES: Final = 12
@@ -30,6 +30,11 @@ _LAST_COLUMN: Final = 32
 """Its widest column: 4 bytes per element."""
 _REMEMBERED_IDS: Final = 16_384
 """Ids whose base hashes are remembered: all channels of a process on a topic, and all lives of one, hash the same."""
+_FEW: Final = 32
+"""Ids of one length that are hashed one by one more quickly than together."""
+
+Hashes = np.ndarray[tuple[int, int], np.dtype[np.uint64]]
+"""Two base hashes of each of n ids, shape (n, 2)."""
 
 
 @lru_cache(_REMEMBERED_IDS)
@@ -39,12 +44,36 @@ def murmur_base_hashes(text: str) -> tuple[int, int]:
     return min(first, 0x1_0000_0000 - first), min(second, 0x1_0000_0000 - second)
 
 
+def murmur_base_hashes_of(texts: Sequence[str]) -> Hashes:
+    """Return `murmur_base_hashes` of many texts, those of one length at once."""
+    found = np.empty((len(texts), 2), np.uint64)
+    alike: dict[int, list[int]] = {}
+    encoded = [text.encode() for text in texts]
+    for index, data in enumerate(encoded):
+        alike.setdefault(len(data), []).append(index)
+    for length, chosen in alike.items():
+        if len(chosen) < _FEW:
+            found[chosen] = [murmur_base_hashes(texts[index]) for index in chosen]
+            continue
+        for column, suffix in enumerate((b"", _SUFFIX)):
+            joined = b"".join([encoded[index] + suffix for index in chosen])
+            rows = np.frombuffer(joined, np.uint8).reshape(len(chosen), length + len(suffix))
+            hashes = murmur3_of_rows(rows).astype(np.uint64)
+            found[chosen, column] = np.minimum(hashes, np.uint64(0x1_0000_0000) - hashes)
+    return found
+
+
 @lru_cache(_REMEMBERED_IDS)
 def farm_base_hashes(text: str) -> tuple[int, int]:
     """Return the two base hashes of the Logos wire: FarmHash as a *signed* 64-bit integer, made positive."""
     data = text.encode()
     first, second = farmhash64(data), farmhash64(data + _SUFFIX)
     return min(first, 0x1_0000_0000_0000_0000 - first), min(second, 0x1_0000_0000_0000_0000 - second)
+
+
+def farm_base_hashes_of(texts: Sequence[str]) -> Hashes:
+    """Return `farm_base_hashes` of many texts."""
+    return np.array([farm_base_hashes(text) for text in texts], np.uint64).reshape(-1, 2)
 
 
 def _bits_per_element_for(hash_count: int, error_rate: float) -> int:
@@ -108,6 +137,7 @@ class BloomWire:
 
     name: str
     base_hashes: Callable[[str], tuple[int, int]]
+    base_hashes_of: Callable[[Sequence[str]], Hashes]
     byte_flip: int
     """XOR on the index of a byte: 7 turns 64-bit words big-endian, 0 leaves them little-endian."""
 
@@ -123,9 +153,11 @@ def spread(base_hashes: tuple[int, int], parameters: BloomParameters) -> list[in
     return [(a + i * b) % m for i in range(parameters.hash_count)]
 
 
-WAKU_BLOOM: Final = BloomWire(name="waku", base_hashes=murmur_base_hashes, byte_flip=7)
+WAKU_BLOOM: Final = BloomWire(
+    name="waku", base_hashes=murmur_base_hashes, base_hashes_of=murmur_base_hashes_of, byte_flip=7
+)
 """Bare big-endian words; murmur3 (js-waku)."""
-NIM_BLOOM: Final = BloomWire(name="nim", base_hashes=farm_base_hashes, byte_flip=0)
+NIM_BLOOM: Final = BloomWire(name="nim", base_hashes=farm_base_hashes, base_hashes_of=farm_base_hashes_of, byte_flip=0)
 """Little-endian words; FarmHash (nim-sds on Nim 2.2 and later)."""
 
 
@@ -145,6 +177,22 @@ class BloomFilter:
         """Put an id in and return its bit positions."""
         positions = self.wire.positions(message_id, self.parameters)
         self.set(positions)
+        return positions
+
+    def insert_all(self, message_ids: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+        """Put ids in, and return the bit positions of one after the other."""
+        parameters = self.parameters
+        if len(message_ids) < _FEW:
+            found = [position for message_id in message_ids for position in self.insert(message_id)]
+            return np.array(found, np.uint32)
+        bit_count, steps = np.uint64(parameters.bit_count), np.arange(parameters.hash_count, dtype=np.uint64)
+        first, second = (self.wire.base_hashes_of(message_ids) % bit_count).T
+        positions: np.ndarray[tuple[int], np.dtype[np.uint32]] = (
+            ((first[:, None] + steps * second[:, None]) % bit_count).astype(np.uint32).reshape(-1)
+        )
+        places = positions >> np.uint32(3) ^ np.uint32(self.wire.byte_flip)
+        bits = np.frombuffer(self._bits, np.uint8)
+        np.bitwise_or.at(bits, places, np.uint8(1) << (positions & np.uint32(7)).astype(np.uint8))
         return positions
 
     def set(self, positions: Iterable[int]) -> None:

@@ -6,13 +6,16 @@
 * ``keccak256``: Keccak-256 with the original padding, as Ethereum uses it; **not** SHA3-256 (SEGMENTATION).
 
 Each is written from the published algorithm, in integers, because no maintained Python package offers them all with
-the exact variant; `murmur3_pair` shares the work between an id and the same id with a suffix.
+the exact variant; `murmur3_pair` shares the work between an id and the same id with a suffix, and
+`murmur3_of_rows` hashes many texts of one length at once.
 """
 
 from __future__ import annotations
 
 import struct
 from typing import Final
+
+import numpy as np
 
 _M32: Final = 0xFFFFFFFF
 _M64: Final = 0xFFFFFFFFFFFFFFFF
@@ -60,6 +63,31 @@ def murmur3_pair(data: bytes, suffix: bytes) -> tuple[int, int]:
     more = len(rest) // 4
     state = _murmur3_blocks(rest, more, state)
     return first, _murmur3_finish(rest[more * 4 :], len(data) + len(suffix), state)
+
+
+def _mixed(blocks: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    blocks = blocks * np.uint32(0xCC9E2D51)
+    return (blocks << np.uint32(15) | blocks >> np.uint32(17)) * np.uint32(0x1B873593)
+
+
+def murmur3_of_rows(
+    rows: np.ndarray[tuple[int, int], np.dtype[np.uint8]],
+) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """Return `murmur3_x86_32`, with seed 0, of each row of bytes; shapes (n, length) and (n,)."""
+    count, length = rows.shape
+    whole = length - length % 4
+    state = np.zeros(count, np.uint32)
+    for blocks in np.ascontiguousarray(rows[:, :whole]).view("<u4").T:
+        state ^= _mixed(blocks)
+        state = (state << np.uint32(13) | state >> np.uint32(19)) * np.uint32(5) + np.uint32(0xE6546B64)
+    if whole < length:
+        tail = np.zeros((count, 4), np.uint8)
+        tail[:, : length - whole] = rows[:, whole:]
+        state ^= _mixed(tail.view("<u4")[:, 0])
+    state ^= np.uint32(length)
+    state = (state ^ state >> np.uint32(16)) * np.uint32(0x85EBCA6B)
+    state = (state ^ state >> np.uint32(13)) * np.uint32(0xC2B2AE35)
+    return state ^ state >> np.uint32(16)
 
 
 _K0: Final = 0xC3A5C85C97CB3127

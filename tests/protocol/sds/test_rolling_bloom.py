@@ -18,7 +18,8 @@ def test_until_it_is_full_it_is_a_plain_filter(wire):
     parameters = BloomParameters.of(500, 0.001)
     rolling, plain = RollingBloom(parameters, wire), BloomFilter(parameters, wire)
     for message_id in ids("m", 500):
-        assert rolling.insert(message_id) == plain.insert(message_id) == rolling.positions(message_id)
+        rolling.insert(message_id)
+        plain.insert(message_id)
     assert rolling.words() == bytes(plain)
     assert len(rolling) == 500
 

@@ -69,7 +69,7 @@ class JsOutgoingBuffer(OutgoingBuffer):
 
     def _notice_weight(self, outgoing: OutgoingMessage, cited: tuple[HistoryEntry, ...], participant: str) -> None:
         """Notice where fairway makes more or less of a filter that holds a message."""
-        if not outgoing.positions:
+        if not outgoing.is_broadcast:
             self._notice(Fault.UNCONFIRMED_SEND)
         ancestors = self.ancestry.of(entry.message_id for entry in cited)
         if any(first <= outgoing.sequence <= last for first, last in ancestors):

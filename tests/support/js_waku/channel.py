@@ -80,9 +80,9 @@ class JsWakuChannel(MessageChannel):
         sent after an acknowledgement is a new object of the same id; then the history keeps the older of the two.
         """
         message_id = message.message_id
-        positions = self.bloom.insert(message_id)
+        self.bloom.insert(message_id)
         if message_id in self.outgoing:
-            self.outgoing.messages[message_id].positions = positions
+            self.outgoing.messages[message_id].is_broadcast = True
         if self._kept.get(message_id) is message:
             self.history.change_hint(message_id, hint)
         else:

@@ -61,10 +61,12 @@ class OutgoingMessage:
     message: SdsMessage
     sequence: int
     """Its number among the own messages of this channel."""
-    positions: list[int] = field(default_factory=list)
-    """Bits of its id in this channel's bloom filter; empty until the message was broadcast."""
-    base_hashes: tuple[int, int] | None = None
-    """The hashes from which its bits in filters of other sizes follow; computed when the first such filter comes."""
+    is_broadcast: bool = False
+    """Whether it was handed to the network, so that a filter of others may hold it."""
+    base_hashes: tuple[int, int] | None = field(default=None, compare=False)
+    """The hashes from which its bits in filters of all sizes follow; computed when the first filter comes."""
+    positions: list[int] = field(default_factory=list, compare=False)
+    """Bits of its id in filters of this channel's size; empty until the first such filter comes."""
     acknowledged_by: dict[str, Evidence] = field(default_factory=dict)
     made_ms: int = 0
     """When it was made, in Unix milliseconds; 0 if that is not known."""
@@ -229,8 +231,9 @@ class OutgoingBuffer:
         for outgoing in list(self.messages.values()):
             if participant in outgoing.acknowledged_by:
                 continue
-            positions = outgoing.positions if same else self._positions_elsewhere(outgoing, bloom.parameters)
-            if not positions or not holds(words, positions, flip):
+            if same and not outgoing.is_broadcast:
+                continue
+            if not holds(words, self._positions(outgoing, bloom.parameters, same=same), flip):
                 continue
             if any(first <= outgoing.sequence <= last for first, last in descended_from):
                 reviews += self._acknowledge(outgoing, [participant], Evidence.DESCENDANT)
@@ -241,10 +244,16 @@ class OutgoingBuffer:
                 reviews += self._possibly(outgoing, participant)
         return reviews
 
-    def _positions_elsewhere(self, outgoing: OutgoingMessage, parameters: BloomParameters) -> list[int]:
+    def _positions(self, outgoing: OutgoingMessage, parameters: BloomParameters, *, same: bool) -> list[int]:
+        """Return the bits of a message's id in a filter; the ``same`` ones again in each of this channel's size."""
+        if same and outgoing.positions:
+            return outgoing.positions
         if outgoing.base_hashes is None:
             outgoing.base_hashes = self._codec.bloom.base_hashes(outgoing.message.message_id)
-        return spread(outgoing.base_hashes, parameters)
+        positions = spread(outgoing.base_hashes, parameters)
+        if same:
+            outgoing.positions = positions
+        return positions
 
     def _possibly(self, outgoing: OutgoingMessage, participant: str) -> list[Review]:
         message_id = outgoing.message.message_id

@@ -274,13 +274,13 @@ class MessageChannel:
         waiting = self.outgoing.messages.get(message_id)
         if message_id in self.history:
             self.add_hint(message_id, hint)
-            if waiting is not None and not waiting.positions:
-                # The same payload was sent before and `IdRule.PAYLOAD` gave it the same id.
-                waiting.positions = self.bloom.positions(message_id)
+            if waiting is not None:
+                # If it was not: the same payload was sent before and `IdRule.PAYLOAD` gave it the same id.
+                waiting.is_broadcast = True
             return
-        positions = self.bloom.insert(message_id)
+        self.bloom.insert(message_id)
         if waiting is not None:
-            waiting.positions = positions
+            waiting.is_broadcast = True
         self.repair.forget(message_id)
         self.repair.earned(message)
         self._enter_history(message, hint, None)
@@ -569,7 +569,7 @@ class MessageChannel:
             own[message_id] = OutgoingMessage(
                 message=self.profile.codec.decode(encoded),
                 sequence=sequence,
-                positions=self.bloom.positions(message_id),
+                is_broadcast=True,
                 acknowledged_by=dict(acknowledged_by),
                 made_ms=made_ms,
             )

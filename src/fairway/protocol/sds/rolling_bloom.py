@@ -4,6 +4,8 @@ SDS, "Participant state": the filter holds ids of received messages and SHOULD r
 the capacity is reached, the filter is rebuilt from the newest 80 % of its ids. So the rate of false positives never
 exceeds the one that the filter is made for, and recent messages are always in it. js-waku never rolls its filter over:
 beyond 10,000 messages its false positives become false acknowledgements.
+
+Few messages have a filter (`fairway.protocol.sds.vouching`), so ids are hashed when one is made, all new ones together.
 """
 
 from __future__ import annotations
@@ -26,28 +28,25 @@ class RollingBloom:
     def __init__(self, parameters: BloomParameters, wire: BloomWire) -> None:
         self.parameters = parameters
         self._filter = BloomFilter(parameters, wire)
+        self._ids: list[str] = []
         self._positions = array("I")
+        """Bit positions of the first ids, one after the other: of those that are in the filter."""
         self._words: bytes | None = None
 
     def __len__(self) -> int:
         """Return how many insertions the filter holds."""
-        return len(self._positions) // self.parameters.hash_count
+        return len(self._ids)
 
-    def insert(self, message_id: str) -> list[int]:
-        """Put an id in, rolling over when the filter is full, and return the bit positions of the id."""
-        if len(self) >= self.parameters.capacity:
+    def insert(self, message_id: str) -> None:
+        """Put an id in, rolling over when the filter is full."""
+        if len(self._ids) >= self.parameters.capacity:
             self._roll_over()
-        positions = self._filter.insert(message_id)
-        self._positions.extend(positions)
+        self._ids.append(message_id)
         self._words = None
-        return positions
-
-    def positions(self, message_id: str) -> list[int]:
-        """Return the bit positions of an id, whether it is in the filter or not."""
-        return self._filter.wire.positions(message_id, self.parameters)
 
     def refill(self, message_ids: Iterable[str]) -> None:
         """Make the newest of the given ids, oldest first, the content of the filter."""
+        self._ids.clear()
         self._positions = array("I")
         self._filter = BloomFilter(self.parameters, self._filter.wire)
         self._words = None
@@ -57,17 +56,26 @@ class RollingBloom:
     def words(self) -> bytes:
         """Return the filter's words as they are sent; the same object until an id is inserted."""
         if self._words is None:
-            self._words = bytes(self._filter)
+            self._words = bytes(self._up_to_date())
         return self._words
 
     def set_positions(self) -> list[int]:
         """Return the indices of all set bits."""
-        return self._filter.set_positions()
+        return self._up_to_date().set_positions()
 
     def __contains__(self, message_id: str) -> bool:
-        return message_id in self._filter
+        return message_id in self._up_to_date()
+
+    def _up_to_date(self) -> BloomFilter:
+        """Return the filter with all ids in it."""
+        new = self._ids[len(self._positions) // self.parameters.hash_count :]
+        if new:
+            self._positions.frombytes(self._filter.insert_all(new).tobytes())
+        return self._filter
 
     def _roll_over(self) -> None:
-        keep = int(self.parameters.capacity * _KEPT_SHARE) * self.parameters.hash_count
-        self._positions = self._positions[len(self._positions) - keep :] if keep else array("I")
-        self._filter.reset(np.frombuffer(self._positions, np.uint32) if keep else np.empty(0, np.uint32))
+        gone = len(self._ids) - int(self.parameters.capacity * _KEPT_SHARE)
+        del self._ids[:gone]
+        if self._positions:
+            del self._positions[: gone * self.parameters.hash_count]
+            self._filter.reset(np.array(self._positions, np.uint32))

@@ -195,14 +195,14 @@ class SdsState:
         for waiting in channel.outgoing:
             message_id = waiting.message.message_id
             if message_id in channel.history:
-                waiting.positions = channel.bloom.positions(message_id)
+                waiting.is_broadcast = True
         self._rebuild_citations()
 
     def _rebuild_citations(self) -> None:
         """Find out from the messages that are kept whole which descend from own ones, and which are uncited."""
         channel = self._channel
         own = channel.outgoing.messages
-        entered = [waiting.message for waiting in own.values() if waiting.positions]
+        entered = [waiting.message for waiting in own.values() if waiting.is_broadcast]
         entered = [message for message in entered if message.message_id not in channel.retained]
         for message_id in channel.retained:
             encoded = channel.retained.encoded(message_id)
