@@ -84,7 +84,8 @@ class MemoryStore(ChannelStore):
             else:
                 rows[change.table, change.key] = change
         self._inbox.update(write.delivered)
-        self._handling.update((handling.number, handling) for handling in write.handling)
+        for handling in write.handling:
+            self._handling[handling.number] = handling
         for number in write.finished:
             self._inbox.pop(number, None)
             self._handling.pop(number, None)

@@ -105,9 +105,10 @@ class _WakuSegments:
         """
         if len(data) < _WAKU_MIN_BYTES:
             return False
+        message = pb.SegmentMessageProto()
         try:
-            message = _parse_waku(data)
-        except SegmentError:
+            message.ParseFromString(data)
+        except ProtobufDecodeError:
             return False
         try:
             _check_waku(message)

@@ -284,7 +284,7 @@ class Quota:
         """Return what must survive a crash; it must be durable *before* a message that changed it leaves."""
         return (
             _STATE_VERSION,
-            *(
+            *[
                 (
                     source.value,
                     allowance.limit,
@@ -295,7 +295,7 @@ class Quota:
                     allowance.counter.record,
                 )
                 for source, allowance in self._allowances.items()
-            ),
+            ],
         )
 
     def restore(self, state: object) -> None:

@@ -860,8 +860,8 @@ class MessageChannel:
         self.owed.cited(self.dependencies.cited(message), sender_id, message.content or b"")
         self.outgoing.ancestry.record(message_id, message.causal_history, self.outgoing.messages)
         self.retained.keep(message, encoded)
-        if sender_id == self.sender_id:
-            parked = self.dependencies.incoming.parked
+        parked = self.dependencies.incoming.parked
+        if parked and sender_id == self.sender_id:
             self.vouching.cited_parked(e.message_id for e in message.causal_history if e.message_id in parked)
         elif not message.vouches and self.config.bloom_policy is not BloomPolicy.ALWAYS:
             self.owed.is_read_one_by_one(message_id)

@@ -58,7 +58,7 @@ from fairway.protocol.segmentation.segment_set import (
     SetState,
     open_set,
 )
-from fairway.wire.segment import INVALID, MAX_SEGMENTS
+from fairway.wire.segment import INVALID, MAX_SEGMENTS, UNDECODABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -152,7 +152,9 @@ class Reassembler:
         try:
             segment = self._format.decode(content, self._max_segments)
         except SegmentError as error:
-            if self._format.is_segment(content):
+            # Where whole messages are not wrapped, what is no protobuf is one.
+            is_other = error.reason == UNDECODABLE and not self._format.self_describing
+            if not is_other and self._format.is_segment(content):
                 return self._discard(error.reason, str(error))
             self._counts["whole_messages"] += 1
             return WholeMessage(payload=content)
