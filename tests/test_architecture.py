@@ -28,6 +28,7 @@ RANKS = {
     "visible": 0,
     "opening": 0,
     "events": 1,
+    "json_reading": 1,
     "wire": 1,
     "options": 2,
     "protocol": 3,

@@ -18,6 +18,7 @@ import h11
 import msgspec
 
 from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError
+from fairway.json_reading import read_json
 
 MAX_ANSWER_BYTES: Final = 65_536
 _CHUNK_BYTES: Final = 16_384
@@ -86,8 +87,8 @@ class JsonRpc:
         except _FAULTS as error:
             raise NodeUnavailableError(f"{self.name}: {method}: {type(error).__name__}: {error}") from error
         try:
-            answer = msgspec.json.decode(body, type=_Answer)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            answer = read_json(body, _Answer)
+        except DecodeError as error:
             if status != _OK:
                 raise NodeUnavailableError(f"{self.name}: {method}: HTTP status {status}") from error
             raise DecodeError(f"{self.name}: the answer to {method} is no JSON-RPC: {error}") from error

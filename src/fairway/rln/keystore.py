@@ -33,10 +33,11 @@ from fairway.errors import (
     StoreVersionError,
     WrongPasswordError,
 )
+from fairway.json_reading import read_json
 from fairway.rln.identity import Identity
 from fairway.rln.keyfile import KEYFILE_VERSION, PBKDF2_ROUNDS, Keyfile, decrypted, encrypted
-from fairway.rln.whole_file import changing, replace_whole
 from fairway.storage.sqlite_errors import typed_errors
+from fairway.rln.whole_file import changing, replace_whole
 
 APPLICATION: Final = "waku-rln-relay"
 APPLICATION_IDENTIFIER: Final = "01234567890abcdef"
@@ -217,8 +218,8 @@ class Keystore:
                 raise StoreCorruptError(f"{self._path} has more than {MAX_KEYSTORE_BYTES} bytes: it is no keystore")
             data = self._path.read_bytes()
         try:
-            file = msgspec.json.decode(data, type=_File)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            file = read_json(data, _File)
+        except DecodeError as error:
             raise StoreCorruptError(f"{self._path} is no keystore of RLN memberships: {error}") from error
         if file.application != APPLICATION:
             raise StoreCorruptError(
@@ -255,12 +256,13 @@ def _plain(membership: KeystoreMembership) -> bytes:
 def _membership(plain: bytes) -> KeystoreMembership:
     """Return a decrypted membership. Raises `DecodeError`, whose text has nothing of it."""
     try:
-        told = msgspec.json.decode(plain, type=_Credential)
+        told = read_json(plain, _Credential)
         secrets = told.identityCredential
-        identity = Identity.of(bytes(secrets.idTrapdoor), bytes(secrets.idNullifier))
-        same = (list(identity.secret), list(identity.commitment)) == (secrets.idSecretHash, secrets.idCommitment)
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        trapdoor, nullifier = bytes(secrets.idTrapdoor), bytes(secrets.idNullifier)
+    except (DecodeError, ValueError):
         raise DecodeError("what was decrypted is no membership") from None  # the cause would quote secrets
+    identity = Identity.of(trapdoor, nullifier)
+    same = (list(identity.secret), list(identity.commitment)) == (secrets.idSecretHash, secrets.idCommitment)
     if not same:
         raise DecodeError("the secret hash or the commitment does not follow from the other secrets")
     if not 0 <= told.treeIndex < 1 << 32:

@@ -20,13 +20,14 @@ from typing import Final, Literal
 import msgspec
 
 from fairway.errors import ConfigurationError, DecodeError, RlnError, RlnErrorKind, StoreCorruptError
+from fairway.json_reading import read_json
 from fairway.rln.epochs import NETWORK_EPOCH_MS, NETWORK_IDENTIFIER, RlnNetwork
 from fairway.rln.field import ZERO
 from fairway.rln.identity import Identity, rate_commitment
 from fairway.rln.proving import RlnMember
 from fairway.rln.tree import RECENT_ROOTS, TREE_PLACES, MembershipTree, RootWindow
-from fairway.rln.whole_file import changing, replace_whole
 from fairway.storage.sqlite_errors import typed_errors
+from fairway.rln.whole_file import changing, replace_whole
 
 _FORMAT: Final = "fairway-rln-group"
 MAX_GROUP_BYTES: Final = 1 << 28
@@ -200,8 +201,8 @@ class MembershipFile:
                 raise StoreCorruptError(f"{self._path} has more than {MAX_GROUP_BYTES} bytes: it is no group")
             data = self._path.read_bytes()
         try:
-            return msgspec.json.decode(data, type=_Group)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return read_json(data, _Group)
+        except DecodeError as error:
             raise StoreCorruptError(f"{self._path} is no group of fairway: {error}") from error
 
     def _leaves(self, members: tuple[GroupMember | None, ...]) -> list[bytes]:

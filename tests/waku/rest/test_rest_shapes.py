@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import DecodeError, StoreQueryError
+from fairway.json_reading import read_json
 from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.rest import event_parser
 from fairway.waku.rest.event_parser import EventParser, ServerEvent
@@ -15,7 +16,6 @@ from fairway.waku.rest.shapes import (
     filter_shape,
     json_of,
     message_of,
-    read_json,
     relay_shape,
     store_shape,
 )

@@ -12,7 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from fairway.errors import DecodeError, FairwayError
-from fairway.waku.rest.shapes import json_of, read_json
+from fairway.json_reading import read_json
+from fairway.waku.rest.shapes import json_of
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"

@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from fairway.errors import DecodeError
+from fairway.json_reading import read_json
 from fairway.waku.libp2p.errors import AddressError
 from fairway.waku.libp2p.multiaddr import Multiaddr
 
@@ -44,11 +46,11 @@ class PeerMemory:
         """Return the addresses of the remembered peers, and the sequence numbers of lists by domain."""
         try:
             with self._path.open("rb") as file:
-                contents = msgspec.json.decode(file.read(MAX_FILE_BYTES), type=_Contents)
+                contents = read_json(file.read(MAX_FILE_BYTES), _Contents)
             addresses = tuple(Multiaddr.parse(text) for text in contents.peers[:MAX_REMEMBERED])
         except FileNotFoundError:
             return (), {}
-        except (OSError, msgspec.DecodeError, AddressError) as error:
+        except (OSError, DecodeError, AddressError) as error:
             _LOG.warning("%s is not used: %s", self._path, error)
             return (), {}
         if contents.cluster != self._cluster_id:

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from fairway.errors import DecodeError
+from fairway.json_reading import read_json
 from fairway.waku.node import NodeHealth, NodeStatus
-from fairway.waku.rest.shapes import read_json
 
 _SENDING: Final = ("Relay", "Lightpush", "Lightpush Client")
 _STORING: Final = ("Store", "Store Client")

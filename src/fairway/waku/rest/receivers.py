@@ -14,12 +14,13 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 from fairway.errors import ConfigurationError, DecodeError, NetworkError, NodeUnavailableError
+from fairway.json_reading import read_json
 from fairway.waku.listeners import Criterion
 from fairway.waku.node import RoutedMessage
 from fairway.waku.rest.event_parser import EventParser, ServerEvent
 from fairway.waku.rest.http_client import HttpClient
 from fairway.waku.rest.options import RestNodeOptions
-from fairway.waku.rest.shapes import FilterRequest, JsonMessage, StoredEntry, json_of, message_of, read_json
+from fairway.waku.rest.shapes import FilterRequest, JsonMessage, StoredEntry, json_of, message_of
 from fairway.wire.topics import StaticShard, autoshard
 
 _NOT_THERE: Final = frozenset({400, 404, 405, 501})

@@ -12,10 +12,11 @@ from typing import Final
 from urllib.parse import quote
 
 from fairway.errors import DecodeError, NodeUnavailableError
+from fairway.json_reading import read_json
 from fairway.waku.node import RoutedMessage, SendResult
 from fairway.waku.rest.http_client import HttpClient, HttpReply
 from fairway.waku.rest.options import SendWay
-from fairway.waku.rest.shapes import PushAnswer, PushRequest, json_of, read_json, relay_shape
+from fairway.waku.rest.shapes import PushAnswer, PushRequest, json_of, relay_shape
 from fairway.wire.lightpush import ClientAction, StatusCode, client_action
 
 _NO_SERVICE_PEER: Final = "no suitable service peer"

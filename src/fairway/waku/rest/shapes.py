@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from binascii import a2b_base64
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -18,7 +18,6 @@ from fairway.wire.waku_message import WakuMessage
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Uint32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
-_Shape = TypeVar("_Shape")
 
 
 class JsonMessage(msgspec.Struct, rename="camel"):
@@ -89,14 +88,6 @@ class StoredPage(msgspec.Struct, rename="camel"):
 def json_of(shape: Any) -> bytes:
     """Return a struct, or any JSON value, as JSON."""
     return msgspec.json.encode(shape)
-
-
-def read_json(data: bytes, shape: type[_Shape]) -> _Shape:
-    """Return the shape that ``data`` holds, or raise `DecodeError`."""
-    try:
-        return msgspec.json.decode(data, type=shape)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise DecodeError(str(error)) from error
 
 
 def relay_shape(message: WakuMessage) -> JsonMessage:

@@ -16,9 +16,10 @@ from urllib.parse import urlencode
 import msgspec
 
 from fairway.errors import DecodeError, StoreQueryError
+from fairway.json_reading import read_json
 from fairway.waku.message_store import MAX_PAGE_SIZE
 from fairway.waku.node import StoreQuery
-from fairway.waku.rest.shapes import bytes_of, read_json
+from fairway.waku.rest.shapes import bytes_of
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES, WakuMessage
 
 STORE_PATH: Final = "/store/v3/messages"
@@ -117,7 +118,7 @@ def store_hashes(body: bytes) -> tuple[tuple[bytes, ...], bytes | None]:
     """Return the hashes and the cursor in a response without messages; raise `StoreQueryError`."""
     answer = _decoded(body)
     try:
-        hashes = tuple(_hash(read_json(raw, _Key).message_hash) for raw in answer.messages)
+        hashes = tuple(_hash(read_json(bytes(raw), _Key).message_hash) for raw in answer.messages)
     except (DecodeError, ValueError) as error:
         raise StoreQueryError(f"not the answer of a store: {error}") from error
     return hashes, _cursor(answer)
