@@ -26,13 +26,13 @@ from typing import Any, Final, NoReturn
 
 from fairway.environment import time_ns
 from fairway.errors import ConfigurationError, DecodeError, StorageError, StoreFullError
+from fairway.storage.whole_file import BESIDE, make_durable, replace_whole
 from fairway.units import NS_PER_MS, NS_PER_S
 from fairway.wire.file_message import MAX_NAME_BYTES, FileManifest, decode_file_message, encode_file_message
 
 _SUBFOLDER: Final = ".fairway"
 _ENTRY: Final = ".json"
 _CONTENT: Final = ".content"
-_NEW: Final = ".new"
 _KEPT_ENTRIES: Final = 1_000
 """Entries of saved files; what comes again after a crash is among the newest."""
 _WHOLE: Final = {"state": "whole"}
@@ -176,7 +176,7 @@ class FileFolder:
                 path = self.path / candidate
                 if _claim(content, path):
                     break
-            _sync_folder(self.path)
+            make_durable(self.path)
         self._write_entry(key, (_as_entry(file) if file is not None else {}) | {"saved": candidate})
         self.saved[key] = SavedFile(name=candidate, manifest=None if file is None else file.manifest)
         with _telling(content):
@@ -189,14 +189,8 @@ class FileFolder:
 
     def _write_entry(self, key: str, entry: dict[str, Any]) -> None:
         path = self._entry(key)
-        new = path.with_suffix(_NEW)
         with _telling(path):
-            with new.open("w", encoding="utf-8") as opened:
-                json.dump(entry, opened)
-                opened.flush()
-                os.fsync(opened.fileno())
-            new.replace(path)
-            _sync_folder(self._inner)
+            replace_whole(path, json.dumps(entry).encode())
 
     def _remove(self, key: str) -> None:
         with _telling(self._entry(key)):
@@ -211,7 +205,7 @@ class FileFolder:
                 self._restore_entry(path.stem, path)
             for path in self._inner.iterdir():
                 is_left = path.suffix == _CONTENT and (path.stem in self.saved or not self._entry(path.stem).exists())
-                if path.suffix == _NEW or is_left:
+                if path.suffix == BESIDE or is_left:
                     path.unlink(missing_ok=True)
 
     def _restore_entry(self, key: str, path: Path) -> None:
@@ -283,14 +277,6 @@ def _claim(content: Path, path: Path) -> bool:
             return False
         content.replace(path)
     return True
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class _telling:  # noqa: N801 - read as a function

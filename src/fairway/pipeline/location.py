@@ -34,8 +34,8 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSy
 
 from fairway.errors import ConfigurationError, FairwayError, StorageError
 from fairway.pipeline.azure import azure_of
-from fairway.pipeline.durable import write_bytes
 from fairway.pipeline.hdfs import HDFS, hdfs_of
+from fairway.storage.whole_file import replace_whole
 
 _FILE: Final = "file"
 _ARROW_NAMES: Final = {
@@ -256,7 +256,7 @@ class Location:
     def put(self, content: bytes) -> None:
         """Create or replace a file in one step, durably; the folder must be there if the file system has folders."""
         if self.is_local:
-            write_bytes(self.local, content)
+            replace_whole(self.local, content)
         elif has_folders(self.filesystem):
             # Others would see the file while it is written.
             beside = replace(self, path=posixpath.join(posixpath.dirname(self.path), f".{self.name}.new"))

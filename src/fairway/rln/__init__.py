@@ -9,7 +9,7 @@ neither who it is nor which id it uses. Two messages under one id give the secre
 - `tree` is the Merkle tree of a group and the roots that are accepted.
 - `group` is what is asked of a group; `membership_file` has one in a file, `contract` one in a contract of a chain,
   which it asks by `json_rpc`.
-- `keystore` keeps identities in a file, each encrypted as `keyfile` says; `whole_file` replaces files.
+- `keystore` keeps identities in a file, each encrypted as `keyfile` says.
 - `proof` is a proof on the wire, `proving` makes and verifies it.
 - `message_ids` sees to it that no id proves two signals, `signing` proves the signals of a membership.
 - `membership` is what a program gives to its node, so that what it sends has proofs.

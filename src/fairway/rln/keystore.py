@@ -37,7 +37,7 @@ from fairway.json_reading import read_json
 from fairway.rln.identity import Identity
 from fairway.rln.keyfile import KEYFILE_VERSION, PBKDF2_ROUNDS, Keyfile, decrypted, encrypted
 from fairway.storage.sqlite_errors import typed_errors
-from fairway.rln.whole_file import changing, replace_whole
+from fairway.storage.whole_file import changing, replace_whole
 
 APPLICATION: Final = "waku-rln-relay"
 APPLICATION_IDENTIFIER: Final = "01234567890abcdef"

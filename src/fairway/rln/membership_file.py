@@ -27,7 +27,7 @@ from fairway.rln.identity import Identity, rate_commitment
 from fairway.rln.proving import RlnMember
 from fairway.rln.tree import RECENT_ROOTS, TREE_PLACES, MembershipTree, RootWindow
 from fairway.storage.sqlite_errors import typed_errors
-from fairway.rln.whole_file import changing, replace_whole
+from fairway.storage.whole_file import changing, replace_whole
 
 _FORMAT: Final = "fairway-rln-group"
 MAX_GROUP_BYTES: Final = 1 << 28

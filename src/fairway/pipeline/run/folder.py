@@ -41,12 +41,12 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileType
 
 from fairway.errors import ConfigurationError, StorageError, StoreLockedError
-from fairway.pipeline.durable import make_durable
 from fairway.pipeline.folder_lock import FolderLock, lock_folder
 from fairway.pipeline.keys import ChannelKeys, digest_of
 from fairway.pipeline.location import Location
 from fairway.pipeline.run.failures import unusable
 from fairway.pipeline.tables import SCHEMA_VERSION
+from fairway.storage.whole_file import make_durable
 
 MANIFEST: Final = "manifest.json"
 SALT_BYTES: Final = 16

@@ -15,8 +15,8 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from fairway.pipeline.durable import make_durable
 from fairway.pipeline.streaming.joined import JoinedBatches, remove_whole, rows_in
+from fairway.storage.whole_file import make_durable
 
 _PREFIX: Final = "batch="
 _WRITER_OPTIONS: Final = {"compression": "zstd"}

@@ -33,7 +33,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.durable import make_durable, write_json
+from fairway.pipeline.durable import write_json
 from fairway.pipeline.keys import ChannelKeys, digest_of
 from fairway.pipeline.run.folder import MANIFEST, SALT_BYTES, make_folder, taking
 from fairway.pipeline.run.sources import RunSource
@@ -44,6 +44,7 @@ from fairway.pipeline.streaming.joined import JoinedBatches, write_parts
 from fairway.pipeline.streaming.options import StreamOptions
 from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.storage.store_lock import StoreLock
+from fairway.storage.whole_file import make_durable
 
 STREAM: Final = "stream"
 """The folder within a run folder that makes it one of a stream."""

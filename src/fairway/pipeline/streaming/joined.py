@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairway.pipeline.durable import make_durable
 from fairway.pipeline.instants import with_instants
+from fairway.storage.whole_file import make_durable
 
 FINAL_BYTES: Final = 268_435_456
 """A folder of so much is not joined with others any more."""
