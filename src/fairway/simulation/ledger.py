@@ -630,6 +630,10 @@ class Ledger(Observer):
             if not is_known and not self.was_apart(author, since_ms) and not self.was_apart(name, since_ms):
                 self.passed_over.append((at_ms, name, sds_id))
 
+    def asked_for_time_away_ms(self, name: str) -> int:
+        """Return when a participant last asked a store for a page of its time away; 0 if it never did."""
+        return self._reading_ms.get(name, (0, 0))[1]
+
     def miskept(self, at_ms: int, name: str, fault: str) -> None:
         """Record a fault of a store."""
         self.miskept_by.append((at_ms, name, fault))
