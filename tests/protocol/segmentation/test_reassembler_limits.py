@@ -303,6 +303,27 @@ def test_completed_messages_are_forgotten_the_least_recently_touched_first(recei
     assert isinstance(bob.receive(messages[1][8]), SegmentStored)
 
 
+def test_completed_messages_of_which_a_segment_may_come_late_are_remembered_longest(receiver, send):
+    bob = receiver(max_completed_sets=2)
+    messages = [send(payload_of(2_500, seed), base=seed * 100) for seed in range(4)]
+    bob.receive(*messages[0][:8])
+    for message in messages[1:]:
+        bob.receive(*message)
+    assert bob.statistics.ended_sets == 2
+    assert isinstance(bob.receive(messages[0][8]), SegmentSurplus)
+
+
+def test_a_message_is_complete_once_whatever_parity_comes_after_others(receiver, send):
+    bob = receiver(max_completed_sets=2, parity_rate=1.0)
+    messages = [send(payload_of(2_500, seed), base=seed * 100, parity_rate=1.0) for seed in range(4)]
+    count = len(messages[0]) // 2
+    bob.receive(*messages[0][:count])
+    for message in messages[1:]:
+        bob.receive(*message)
+    bob.receive(*messages[0][count:])
+    assert len(bob.delivered) == len(messages)
+
+
 @pytest.mark.parametrize("sets", [3, 10])
 def test_the_ids_of_completed_messages_are_bounded_too(receiver, send, sets):
     bob = receiver(max_completed_sets=sets)

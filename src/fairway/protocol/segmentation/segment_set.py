@@ -106,6 +106,12 @@ class SegmentSet:
         return self.state in {SetState.OPEN, SetState.DOUBTFUL}
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is completed and every segment came, parity too; no while it is unknown how much parity there is."""
+        count = self.data_count + self.parity_count
+        return self.state is SetState.COMPLETED and bool(self.parity_count) and len(self.ids) == count
+
+    @property
     def byte_count(self) -> int:
         """Payload bytes held."""
         return sum(map(len, self.data.values())) + sum(map(len, self.parity.values()))
