@@ -473,7 +473,10 @@ def unrest(before: TrafficSoFar, ledger: Ledger, world: World) -> Iterator[Viola
         tables[ARRIVALS] -= reassembly.open_segments
         # What came late of a whole message, whose sender was held up amid it, is kept until it expires.
         waiting = reassembly.open_sets - reassembly.late_sets
-        if waiting and not (ledger.forged or world.departed or ledger.losses or ledger.any_failed):
+        # So is a late segment of one that was forgotten, since so many others became whole after it.
+        has_forgotten = reassembly.ended_sets >= participant.options.segmentation.max_completed_sets
+        has_reason = ledger.forged or world.departed or ledger.losses or ledger.any_failed or has_forgotten
+        if waiting and not has_reason:
             told.append(f"{name} waits for the rest of {waiting} messages, which are over")
         left = {table: tables[table] for table in _OPEN_TABLES if tables[table] > 0}
         if left:
