@@ -107,7 +107,7 @@ class SegmentSet:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is completed and every segment came, parity too; no while it is unknown how much parity there is."""
+        """Whether it is completed and every segment came, parity too; no while the count of parity is unknown."""
         count = self.data_count + self.parity_count
         return self.state is SetState.COMPLETED and bool(self.parity_count) and len(self.ids) == count
 
