@@ -13,7 +13,7 @@ from fairway.protocol.encryption.aead import AesGcm
 from fairway.simulation import World
 from fairway.simulation.cipher import TroubledCipher
 from fairway.simulation.program import Habits
-from fairway.testing import DiskFault, SimulatedDisk
+from fairway.testing import DiskFault, DiskFaults, SimulatedDisk
 from fairway.waku.local import NetworkFaults
 
 MINUTE_MS = 60_000
@@ -155,6 +155,32 @@ def test_who_was_away_reads_no_more_from_the_store_than_the_application_has_room
     assert told(world, "bob", LimitReached)[0].limit is Limit.UNREAD_MESSAGES
     assert world.run(300 * MINUTE_MS, until=lambda: len(received(world, "bob")) == 40)
     assert sorted(received(world, "bob")) == sorted(b"%d" % number for number in range(40))
+
+
+def test_a_slow_disk_lets_in_no_more_messages_than_the_application_has_room_for(make):
+    options = replace(ReliableChannelOptions(), max_unread_messages=5)
+    with SimulatedDisk(seed=1) as disk:
+        disk.faults = DiskFaults(latency_ms=(2_000.0, 3_000.0))
+        slow = Habits(slow_ms=5_000)
+        world = make(
+            "alice",
+            "bob",
+            options=options,
+            disk=disk,
+            # From no store: a page of it is taken in at once.
+            faults=NetworkFaults(min_delay_ms=20, max_delay_ms=20, store_loss=1.0),
+            habits_of=lambda name: slow if name == "bob" else Habits(),
+        )
+        for number in range(20):
+            world.send("alice", b"%d" % number)
+        most = 0
+        for _ in range(100):
+            world.run(500)
+            most = max(most, world.participants["bob"].channel.statistics().unfinished)
+        # What waited for a message comes with it, however much room there is.
+        assert 5 <= most <= 10
+        assert told(world, "bob", LimitReached)[0] == LimitReached(limit=Limit.UNREAD_MESSAGES, bound=5)
+        assert world.run(10 * MINUTE_MS, until=lambda: len(received(world, "bob")) == 20)
 
 
 def test_who_leaves_acknowledges_what_he_has_read_also_where_sealing_takes_a_while(make):

@@ -211,6 +211,7 @@ class Engine:
                     trace.append(TracePoint(at_ms=now_ms, event=message, size_bytes=len(message.payload)))
                     if number is not None:
                         delivered.append((number, message))
+                        self._inbox.expect(number, message)
                 case Emit(event=event):
                     outward.append(event)
                     if isinstance(event, MessageEvent):

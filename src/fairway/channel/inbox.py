@@ -99,6 +99,9 @@ class Inbox:
         self._held: OrderedDict[int, Delivered] = OrderedDict()
         self._unread: OrderedDict[int, Delivered] = OrderedDict()
         self._unclaimed: OrderedDict[int, Delivered] = OrderedDict()
+        self._coming: dict[int, int] = {}
+        """Payload bytes of the messages that the store still writes, by number: they take up room already."""
+        self._coming_bytes = 0
         self._ephemeral = 0
         self._changed = asyncio.Event()
         self._ended = False
@@ -113,7 +116,8 @@ class Inbox:
         """Forget all messages, but not the readers; the caller puts what the store holds."""
         for messages in (self._held, self._unread, self._unclaimed):
             messages.clear()
-        self.unread_bytes = 0
+        self._coming.clear()
+        self.unread_bytes = self._coming_bytes = 0
         self._failure = None
 
     def stream(self) -> MessageStream:
@@ -132,9 +136,15 @@ class Inbox:
         if number is not None:
             self._unclaimed.pop(number, None)
 
+    def expect(self, number: int, message: MessageReceived) -> None:
+        """Keep room for a message that is put as soon as it is durable."""
+        self._coming[number] = len(message.payload)
+        self._coming_bytes += len(message.payload)
+
     def put(self, delivered: Delivered) -> None:
         """Hold a message until it is finished."""
         key = delivered.number
+        self._coming_bytes -= 0 if key is None else self._coming.pop(key, 0)
         if key is None:
             if not self.has_streams:
                 return
@@ -202,8 +212,12 @@ class Inbox:
             await self._changed.wait()
 
     def is_full(self, max_messages: int, max_bytes: int) -> bool:
-        """Return whether one of the two limits is reached."""
-        return len(self._held) >= max_messages or self.unread_bytes >= max_bytes
+        """Return whether one of the two limits is reached, with what is still being written.
+
+        Otherwise a slow disk would let in as many more as come while it writes.
+        """
+        count, count_bytes = len(self._held) + len(self._coming), self.unread_bytes + self._coming_bytes
+        return count >= max_messages or count_bytes >= max_bytes
 
     def finish_in_hand(self) -> None:
         """Finish all messages that streams have taken, including streams that no longer exist."""
