@@ -169,7 +169,8 @@ def draw_plan(seed: int, **given: Any) -> SimulationPlan:
     if is_crowded:
         plan |= {"bursts": 0} | given
     if plan.get("hostile"):
-        plan |= _among_forgers(plan) | given
+        # What forgers invent takes the few places for hours, and what finds none meanwhile is given up in the end.
+        plan |= {"tiny_quotas": False} | _among_forgers(plan) | given
     for draw in _PARTS_OF_OTHERS:
         if _generator(seed, f"whether {draw.__name__}").random() < _OFTEN:
             plan |= draw(_generator(seed, draw.__name__), plan) | given

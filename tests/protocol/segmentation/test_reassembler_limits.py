@@ -358,6 +358,29 @@ def test_a_segment_that_was_set_aside_is_not_tried_once_it_had_to_give_way(recei
     assert bob.reassembler.will_try("forged 2 2")
 
 
+def test_of_segments_that_were_set_aside_those_give_way_first_that_nobody_cites(receiver, send, relabel):
+    bob = receiver(max_buffered_bytes=COST * 40)
+    bob.reassembler.is_wanted = {"cited"}.__contains__
+    for number in range(3):
+        sent = send(payload_of(2_500, number), base=1_000 * number)
+        bob.receive(*sent[:5])
+        for copy in range(3):
+            name = "forged" if number or copy else "cited"
+            bob.receive(forged_copy(relabel, sent[4], f"{name} {number} {copy}" if number or copy else name, copy))
+    assert bob.reassembler.will_try("cited")
+    assert not bob.reassembler.will_try("forged 0 1")
+
+
+def test_of_many_contents_for_a_place_one_that_others_cite_is_kept(receiver, send, relabel):
+    bob = receiver()
+    bob.reassembler.is_wanted = {"the right one"}.__contains__
+    sent = send(payload_of(2_500, 1))
+    bob.receive(*sent[:4], *(forged_copy(relabel, sent[4], f"forged {number}", number) for number in range(10)))
+    bob.receive(relabel(sent[4], sds_id="the right one"))
+    assert bob.reassembler.will_try("the right one")
+    assert isinstance(bob.receive(*sent[5:8]), MessageCompleted)
+
+
 def test_segments_that_were_set_aside_are_not_all_tried_if_there_are_too_many_choices(receiver, send, relabel):
     bob = receiver()
     sent = send(payload_of(2_500, 1))

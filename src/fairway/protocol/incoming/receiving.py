@@ -140,6 +140,7 @@ class Receiving:
         self.reassembler = Reassembler(
             options.segmentation, sds.profile.segments, on_change=lambda key: journal.touch(REASSEMBLY, key)
         )
+        self.reassembler.is_wanted = lambda sds_id: sds_id in sds.missing
         self._passed_over = PassedOver(sds, self.reassembler)
         self.undelivered = Undelivered(journal)
         self._lost_segments = LostSegments(options, sds, segmenter, self.undelivered)

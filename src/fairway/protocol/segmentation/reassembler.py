@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fairway.errors import SegmentError
@@ -74,7 +75,11 @@ MAX_ASIDE_PER_SEGMENT: Final = 4
 """Contents that are set aside for one index of a set; a further one is ignored."""
 
 _ASIDE_SHARE: Final = 8
-"""Segments set aside may take one in so many of the bytes that may be kept; the oldest give way to new ones."""
+"""Segments set aside may take one in so many of the bytes that may be kept. To new ones the oldest give way that nobody
+cites: what honest participants sent others cite, and what is forged in its place mostly nobody does."""
+
+_LOOKED_AT: Final = 100
+"""So many of the oldest are looked at for one that nobody cites."""
 
 
 class _Identity(NamedTuple):
@@ -108,6 +113,8 @@ class Reassembler:
         self._format = segment_format
         self._on_change = on_change
         self._acknowledges = acknowledges
+        self.is_wanted: Callable[[str], bool] = lambda _: False
+        """Whether others cite the segment with an SDS id, and it is not here; set by the layer above."""
         self._forgotten_until: int | None = None
         """The last order key of all sets that were given up and are forgotten; None if none is."""
         self._generations: dict[_Identity, list[SegmentSet]] = {}
@@ -392,19 +399,32 @@ class Reassembler:
         self._counts["segments_set_aside"] += 1
         # A message of one segment whose hash is wrong has no set, and needs none: no further segment can mend it.
         is_here = self._open.get(target.name) is not None
-        if (
-            is_here
-            and sum(aside.segment_index == latest.segment_index for aside in target.aside) < MAX_ASIDE_PER_SEGMENT
-        ):
+        if is_here and self._has_place(target, latest):
             target.aside.append(latest)
             self._aside.append((target, latest))
             self._aside_in.setdefault(latest.sds_id, []).append(target)
             self._aside_bytes += len(latest.payload) + SEGMENT_OVERHEAD_BYTES
         while self._aside_bytes > self._config.max_buffered_bytes // _ASIDE_SHARE:
-            kept, oldest = self._aside.popleft()
-            self._aside_bytes -= len(oldest.payload) + SEGMENT_OVERHEAD_BYTES
-            self._lets_go_of(oldest.sds_id, kept)
-            kept.aside.remove(oldest)
+            unwanted = (each for each in islice(self._aside, _LOOKED_AT) if not self.is_wanted(each[1].sds_id))
+            self._give_way(*next(unwanted, self._aside[0]))
+
+    def _has_place(self, target: SegmentSet, latest: SetAside) -> bool:
+        """Return whether one more content may be set aside for an index; one that others cite takes another's place."""
+        others = [aside for aside in target.aside if aside.segment_index == latest.segment_index]
+        if len(others) < MAX_ASIDE_PER_SEGMENT:
+            return True
+        unwanted = next((aside for aside in others if not self.is_wanted(aside.sds_id)), None)
+        if unwanted is None or not self.is_wanted(latest.sds_id):
+            return False
+        self._give_way(target, unwanted)
+        return True
+
+    def _give_way(self, kept: SegmentSet, aside: SetAside) -> None:
+        """Let go of a segment that was set aside."""
+        self._aside.remove((kept, aside))
+        self._aside_bytes -= len(aside.payload) + SEGMENT_OVERHEAD_BYTES
+        self._lets_go_of(aside.sds_id, kept)
+        kept.aside.remove(aside)
 
     def _lets_go_of(self, sds_id: str, kept: SegmentSet) -> None:
         self._aside_in[sds_id].remove(kept)
