@@ -206,6 +206,44 @@ def export_messages(
 
 
 @app.command()
+def violations(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
+    *,
+    group: Annotated[
+        Path | None,
+        typer.Option("--group", metavar="FILE", help="The group, as 'fairway rln group' makes it: names the members."),
+    ] = None,
+    machine: Annotated[bool, typer.Option("--json", help="Print a JSON line for each, for programs.")] = False,
+) -> None:
+    """Say which RLN memberships sent more than one message under a message id.
+
+    Two such messages give a membership's secret away, and with it its identity commitment. Only that of a member of the
+    group is certain, since proofs are not verified here. Starts no Spark.
+
+    Example: [bold]fairway pipeline violations run --group ours.json[/bold]
+    """
+    with needing("spark", "the pipeline"):
+        from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.violations import violations as violations_in  # noqa: PLC0415 - the same
+    from fairway.rln.membership_file import MembershipFile  # noqa: PLC0415 - needs the [rln] extra
+
+    known = None if group is None else MembershipFile(group)
+    found = violations_in(RunTables(folder), known)
+    for one in found:
+        if machine:
+            senders = [{"channel_id": channel, "sender_id": sender} for channel, sender in one.senders]
+            told = {"epoch": one.epoch, "nullifier": one.nullifier.hex(), "identity_commitment": one.commitment.hex()}
+            told |= {"place": one.place, "limit": one.limit, "signals": one.signals, "senders": senders}
+            typer.echo(json.dumps(told))
+            continue
+        who = f"member {one.place}" if one.place is not None else "not in the group" if known else "membership"
+        names = ", ".join(f"{visible(sender)} in {visible(channel)}" for channel, sender in one.senders)
+        typer.echo(f"epoch {one.epoch}: {one.signals} messages of {names} under one id: {who} {one.commitment.hex()}")
+    if not machine:
+        typer.echo(f"{len(found):,} violations")
+
+
+@app.command()
 def restore(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
     *,
