@@ -84,6 +84,24 @@ def test_a_node_with_a_membership_proves_what_its_rest_api_publishes(harbour, ke
         assert ids.used(harbour.identities[2].commitment, proof.epoch) == 1
 
 
+def test_commands_with_a_membership_send_and_others_learn_what_they_lack(harbour, keystore):
+    def send(*words):
+        options = ["--node", told["multiaddrs"][0], "--channel", "team", "--sender", "alice", "--wait", "sent"]
+        environment = {"FAIRWAY_RLN_PASSWORD": PASSWORD}
+        return CliRunner().invoke(app, ["send", *options, *map(str, words), "hello"], env=environment)
+
+    with node_process(harbour.folder / "state", "--rln", harbour.group, "--no-rest") as told:
+        proven = send("--rln", harbour.group, "--rln-keystore", keystore)
+        assert proven.exit_code == 0, proven.output
+        refused = send("--timeout", "3")
+        assert refused.exit_code == 1
+        assert "within 3 s: " in refused.output
+        assert "no RLN proof" in refused.output
+        half = send("--rln", harbour.group)
+        assert isinstance(half.exception, ConfigurationError)
+        assert "--rln-keystore FILE" in str(half.exception)
+
+
 def test_a_double_signal_is_a_line_in_the_slash_log(harbour):
     log = harbour.folder / "slashed.jsonl"
     doubles = [

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from fairway.apps.settings import ChannelSettings
 from fairway.channel.receipt import Progress, Receipt, Wait
+from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError, DeliveryFailedError
 from fairway.events import (
     DeliveryError,
@@ -105,7 +106,7 @@ async def send_message(settings: ChannelSettings, payload: bytes, wish: SendGoal
         receipt = await channel.send(payload, count=wish.count, by=wish.by)
         following = asyncio.ensure_future(_follow(receipt, watching.progress))
         try:
-            reached, delivered_to, detail = await _reach(receipt, wish, node)
+            reached, delivered_to, detail = await _reach(receipt, wish, node, channel)
             # What happened last is shown as well.
             watching.progress(receipt.progress)
         finally:
@@ -158,7 +159,7 @@ async def send_one_file(settings: ChannelSettings, file: FileToSend, wish: SendG
             )
         )
         try:
-            detail = await _reach_file(sending, steps, wish, node)
+            detail = await _reach_file(sending, steps, wish, node, channel)
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
@@ -194,7 +195,9 @@ class _Steps:
         self._tell(progress)
 
 
-async def _reach_file(sending: asyncio.Future[FileDelivery], steps: _Steps, wish: SendGoal, node: WakuNode) -> str:
+async def _reach_file(
+    sending: asyncio.Future[FileDelivery], steps: _Steps, wish: SendGoal, node: WakuNode, channel: ReliableChannel
+) -> str:
     """Wait while there is progress; return why the file is not where it was to be, or nothing if it is."""
     # What cannot be sent at all raises before the first progress.
     await _first((sending, asyncio.ensure_future(steps.changed.wait())), None)
@@ -208,9 +211,15 @@ async def _reach_file(sending: asyncio.Future[FileDelivery], steps: _Steps, wish
         steps.changed.clear()
         await _first((sending, asyncio.ensure_future(steps.changed.wait())), wish.timeout_s)
         if not sending.done() and not steps.changed.is_set():
-            return f"no progress within {wish.timeout_s:g} s"
+            return f"no progress within {wish.timeout_s:g} s{_refusal_of(channel)}"
     error = sending.exception()
     return "" if error is None else str(error)
+
+
+def _refusal_of(channel: ReliableChannel) -> str:
+    """Return what the node said last, if it refused."""
+    refusal = channel.statistics().refusal
+    return f": {refusal}" if refusal else ""
 
 
 async def _first(tasks: tuple[asyncio.Future[Any], asyncio.Future[Any]], timeout_s: float | None) -> None:
@@ -244,7 +253,9 @@ async def _is_there(node: WakuNode, wish: SendGoal) -> bool:
     return False
 
 
-async def _reach(receipt: Receipt, wish: SendGoal, node: WakuNode) -> tuple[bool, tuple[str, ...], str]:
+async def _reach(
+    receipt: Receipt, wish: SendGoal, node: WakuNode, channel: ReliableChannel
+) -> tuple[bool, tuple[str, ...], str]:
     """Wait; return whether it was reached, who has the message, and why not."""
     limit: AbstractAsyncContextManager[object] = (
         nullcontext() if wish.timeout_s is None else asyncio.timeout(wish.timeout_s)
@@ -263,5 +274,5 @@ async def _reach(receipt: Receipt, wish: SendGoal, node: WakuNode) -> tuple[bool
         return False, (), str(error)
     except TimeoutError:
         what = "acknowledged as wished" if wish.wait is Wait.DELIVERED else "sent"
-        return False, (), f"not {what} within {wish.timeout_s:g} s"
+        return False, (), f"not {what} within {wish.timeout_s:g} s{_refusal_of(channel)}"
     return True, delivered_to, ""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from fairway.apps.member_rln import MemberRln
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
@@ -39,6 +40,8 @@ class ChannelSettings:
     """File with certificate authorities, in PEM form, to trust beside the system's when the node is asked over TLS."""
     content_topic: str | None = None
     """`default_topic` of the channel if None."""
+    rln: MemberRln | None = None
+    """The membership that proves what is sent, where the network asks for RLN proofs."""
     store: Path | None = None
     """File in which the channel survives a crash; memory if None."""
     options: ReliableChannelOptions = field(default_factory=ReliableChannelOptions)
@@ -58,9 +61,12 @@ class ChannelSettings:
         """
         topic = self.topic
         must_be_there = needs_node or self.store is None
-        timeout = {} if must_be_there else {"connect_timeout_s": None}
-        node = await connect(self.node, tls_ca_file=self.tls_ca_file, **timeout)
-        async with node:
+        given: dict[str, Any] = {} if must_be_there else {"connect_timeout_s": None}
+        async with AsyncExitStack() as exits:
+            if self.rln is not None:
+                given["rln"] = exits.enter_context(await asyncio.to_thread(self.rln.open))
+            node = await connect(self.node, tls_ca_file=self.tls_ca_file, **given)
+            await exits.enter_async_context(node)
             if not must_be_there:
                 await _connected_within(node, MOMENT_S)
             channel = await create_reliable_channel(

@@ -32,6 +32,8 @@ class Publisher:
         """Workers that will take further transmissions, without those whose tasks are about to end."""
         self._workers = OwnedTasks()
         self._room = asyncio.Event()
+        self.refusal = ""
+        """Why the node did not take the latest transmission; empty if it did."""
 
     def __len__(self) -> int:
         """Return how many transmissions wait for the node or for its answer."""
@@ -66,6 +68,7 @@ class Publisher:
                 publication = self._waiting.popleft()
                 self._room.set()
                 result = await self._send(publication)
+                self.refusal = "" if result.accepted else result.detail
                 self._answered(publication, result)
         finally:
             self._active -= 1

@@ -342,6 +342,7 @@ class ReliableChannel:
             unfinished=len(self._inbox),
             unfinished_bytes=self._inbox.unread_bytes,
             publishing=len(engine.publisher),
+            refusal=engine.publisher.refusal,
             uncommitted=len(engine.commits),
             store_queries=engine.retriever.queries,
             store_failures=engine.retriever.failures,

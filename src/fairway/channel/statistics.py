@@ -19,6 +19,8 @@ class ChannelStatistics:
     """Payload bytes of these messages."""
     publishing: int
     """Transmissions that wait for the node or for its answer."""
+    refusal: str
+    """What the node said when it refused the latest transmission, or why there was no answer; empty if it took it."""
     uncommitted: int
     """Writes that the store has not confirmed."""
     store_queries: int

@@ -11,7 +11,9 @@ from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
+from fairway.apps.member_rln import MemberRln
 from fairway.apps.settings import ChannelSettings, key_in, load_options, shared_key
+from fairway.cli._password import PASSWORD_VARIABLE, password_of
 from fairway.errors import ConfigurationError
 from fairway.options import BloomPolicy, Profile
 from fairway.protocol.encryption import Encryption
@@ -99,6 +101,26 @@ _Ca = Annotated[
         rich_help_panel=_TAKING_PART,
     ),
 ]
+_RlnGroup = Annotated[
+    Path | None,
+    typer.Option(
+        "--rln",
+        metavar="FILE",
+        envvar="FAIRWAY_RLN_GROUP",
+        help="The group of a network that asks for RLN proofs, as 'fairway rln group' makes it.",
+        rich_help_panel=_TAKING_PART,
+    ),
+]
+_RlnKeystore = Annotated[
+    Path | None,
+    typer.Option(
+        "--rln-keystore",
+        metavar="FILE",
+        envvar="FAIRWAY_RLN_KEYSTORE",
+        help=f"Keystore with your membership in it; its password comes from ${PASSWORD_VARIABLE}, or you are asked.",
+        rich_help_panel=_TAKING_PART,
+    ),
+]
 _WireProfile = Annotated[
     Profile | None,
     typer.Option("--profile", help="Wire format of the channel; by default waku.", rich_help_panel=_TUNING),
@@ -157,6 +179,8 @@ _OPTIONS: Final[dict[str, Any]] = {
     "sender": _Sender,
     "topic": _Topic,
     "store": _Store,
+    "rln": _RlnGroup,
+    "rln_keystore": _RlnKeystore,
     "key": _Key,
     "key_file": _KeyFile,
     "profile": _WireProfile,
@@ -198,6 +222,8 @@ def _settings_of(
     sender: str | None,
     topic: str | None,
     store: Path | None,
+    rln: Path | None,
+    rln_keystore: Path | None,
     key: str | None,
     key_file: Path | None,
     profile: Profile | None,
@@ -216,6 +242,7 @@ def _settings_of(
         sender_id=_given(sender, "--sender", "FAIRWAY_SENDER", "a name that no other participant of the channel has"),
         content_topic=topic,
         store=store,
+        rln=_membership(rln, rln_keystore),
         options=load_options(
             profile=profile,
             file=options,
@@ -228,6 +255,14 @@ def _settings_of(
         ),
         encryption=_cipher(key, key_file),
     )
+
+
+def _membership(group: Path | None, keystore: Path | None) -> MemberRln | None:
+    if group is None and keystore is None:
+        return None
+    if group is None or keystore is None:
+        raise ConfigurationError("a membership is a group and a keystore: give --rln FILE and --rln-keystore FILE")
+    return MemberRln(group=group, keystore=keystore, password=password_of(None))
 
 
 def _cipher(key: str | None, file: Path | None) -> Encryption | None:
