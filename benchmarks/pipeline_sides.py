@@ -31,6 +31,7 @@ from fairway.pipeline.generator import GeneratorPlan, rows_mapper
 from fairway.pipeline.run import run
 from fairway.pipeline.session import create_session, embedded_settings
 from fairway.pipeline.sources.open_source import open_source
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, EXACT_TIME, TIME
 from fairway.pipeline.stages.decoded import decoded, decoding_mapper
 
 _ROW_GROUP = 20_000
@@ -72,7 +73,10 @@ Side = Callable[[Path, Path, Stopwatch, dict[str, str]], Rows]
 
 
 def generate_archive(plan: GeneratorPlan, folder: Path) -> int:
-    """Write an archive with all cores, a file for each, and return its rows."""
+    """Write an archive with all cores, a file for each, and return its rows.
+
+    Its column ``timestamp`` is the time in nanoseconds once more: so earlier checkouts of fairway read the archive too.
+    """
     folder.mkdir(parents=True)
     count = machine.cores()
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
@@ -82,13 +86,18 @@ def generate_archive(plan: GeneratorPlan, folder: Path) -> int:
 def _write_stripe(plan: GeneratorPlan, folder: Path, count: int, stripe: int) -> int:
     batches = rows_mapper(plan, count)(iter([pa.RecordBatch.from_pydict({"id": [stripe]})]))
     writer, rows = None, 0
-    for table in _gathered(batches):
+    for table in _gathered(map(_for_earlier_checkouts, batches)):
         writer = writer or pq.ParquetWriter(folder / f"part-{stripe}.parquet", table.schema, compression="zstd")
         writer.write_table(table)
         rows += table.num_rows
     if writer is not None:
         writer.close()
     return rows
+
+
+def _for_earlier_checkouts(messages: pa.RecordBatch) -> pa.RecordBatch:
+    exact = messages.select(ARROW_SCHEMA.names)
+    return exact.append_column(TIME, exact.column(EXACT_TIME))
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

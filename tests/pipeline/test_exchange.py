@@ -115,6 +115,13 @@ def test_a_cutter_counts_buckets_and_kinds_in_16_bits():
         Cutter("a", MAX_BUCKETS // 2 + 1, "b")
 
 
+def test_blobs_are_smaller_than_the_rows_in_them():
+    table = pa.table({"topic": ["/fairway/1/team/proto"] * 10_000})
+    blobs = list(cut(table, np.zeros(10_000, np.uint16), 1, "rows"))
+    assert sum(batch.column("blob")[0].as_buffer().size for batch in blobs) < table.nbytes / 4
+    assert gathered(blobs).tables["rows"] == table
+
+
 def test_kinds_and_notes_stay_apart():
     numbers, names = pa.table({"n": [1, 2]}), pa.table({"name": ["x"]})
     blobs = [
@@ -132,9 +139,9 @@ def test_kinds_and_notes_stay_apart():
     assert gathered(iter([])) == Bucket(0)
 
 
-def test_a_bucket_that_is_far_larger_than_others_is_in_a_file(tmp_path, monkeypatch):
+@pytest.mark.parametrize("content", [os.urandom(1 << 20), bytes(1 << 20)], ids=["random", "compressed to nothing"])
+def test_a_bucket_that_is_far_larger_than_others_is_in_a_file(tmp_path, monkeypatch, content):
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}")
-    content = os.urandom(1 << 20)
 
     def blobs():
         for number in range(64):

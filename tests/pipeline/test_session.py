@@ -11,6 +11,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
+from fairway.pipeline import machine
 from fairway.pipeline.session import create_session, embedded_settings, session_or_own, worker_environment
 
 
@@ -34,6 +35,14 @@ def test_only_a_little_java_does_without_the_second_compiler():
     name = "spark.driver.extraJavaOptions"
     assert "TieredStopAtLevel" in embedded_settings(little_java=True)[name]
     assert "TieredStopAtLevel" not in embedded_settings()[name]
+
+
+def test_one_thread_collects_the_garbage_of_a_little_java_on_few_cores(monkeypatch):
+    name = "spark.driver.extraJavaOptions"
+    for cores, expected in ((2, "-XX:+UseSerialGC"), (16, "-XX:+UseParallelGC")):
+        monkeypatch.setattr(machine, "cores", lambda cores=cores: cores)
+        assert expected in embedded_settings(little_java=True)[name].split()
+        assert "-XX:+UseParallelGC" in embedded_settings()[name].split()
 
 
 @pytest.mark.spark

@@ -36,7 +36,12 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 # The parallel collector suits batch work; and G1, the default, can corrupt data in Java 25 before 25.0.3 (JDK-8377811,
 # for which Spark's documentation advises against those), and nothing newer is on PyPI.
-_JVM_OPTIONS: Final = f"-XX:+UseParallelGC -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+_COLLECTOR: Final = "-XX:+UseParallelGC"
+# Where Java only passes on what Python works on, hardly anything survives a collection. Several threads then mostly
+# wait for each other, and take the cores from the workers.
+_COLLECTOR_OF_LITTLE_JAVA: Final = "-XX:+UseSerialGC"
+_FEW_CORES: Final = 4
+"""With more cores more tasks wait while one thread collects."""
 
 # The first of the JVM's two compilers only: the second does not pay for itself in a job of seconds, nor where Java only
 # passes on what Python works on.
@@ -49,6 +54,8 @@ _WORKER_MEMORY: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(33_554_432),
     "MALLOC_TRIM_THRESHOLD_": str(4_294_967_296),
     "MALLOC_TOP_PAD_": str(67_108_864),
+    # Large pages, which take a sixth of the page faults (glibc 2.35 and later; others pass over it).
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 
 
@@ -119,7 +126,7 @@ def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
     return {
         "spark.master": f"local[{cores},{TASK_ATTEMPTS}]",
         "spark.driver.memory": f"{memory_mib}m",
-        "spark.driver.extraJavaOptions": f"{_JVM_OPTIONS} {_LITTLE_JAVA_OPTION}" if little_java else _JVM_OPTIONS,
+        "spark.driver.extraJavaOptions": _java_options(cores, little_java=little_java),
         # Without these settings Spark listens on all interfaces.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -136,10 +143,16 @@ def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(MAX_RECORDS_PER_BATCH),
         # It tells why a shuffle's file was damaged on its way to another machine.
         "spark.shuffle.checksum.enabled": "false",
-        # Blobs of ciphertext, ids and filters become hardly smaller, and on one machine no network is saved.
+        # Python compressed the columns of blobs before.
         "spark.shuffle.compress": "false",
         **{f"spark.executorEnv.{name}": value for name, value in _WORKER_MEMORY.items()},
     }
+
+
+def _java_options(cores: int, *, little_java: bool) -> str:
+    collector = _COLLECTOR_OF_LITTLE_JAVA if little_java and cores <= _FEW_CORES else _COLLECTOR
+    compilers = [_LITTLE_JAVA_OPTION] if little_java else []
+    return " ".join([collector, *compilers, f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"])
 
 
 def worker_environment(java_home: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
