@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fairway.options import Profile, SdsConfig
 from fairway.pipeline.stages.bloom_evidence import ChannelWitness, Heard, evidence_mapper, filter_mapper
 from fairway.pipeline.stages.filter_sizes import FilterSizes
+from fairway.protocol.sds.vouching import BELIEVED_MS
 from fairway.wire.bloom import BloomFilter, BloomParameters
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
@@ -53,6 +54,35 @@ def test_possible_becomes_certain_once_and_nothing_is_told_twice():
     assert witness.hear(heard("c2", "carol", (), holds)) == []
     assert witness.hear(heard("c3", "carol", ("b1",), holds)) == [("a1", "carol", "descendant")]
     assert witness.hear(heard("c4", "carol", ("b1",), holds)) == []
+
+
+def test_who_vouches_acknowledges_what_the_cited_message_descends_from():
+    witness = ChannelWitness("team", CONFIG)
+    witness.hear(heard("a1", "alice"))
+    witness.hear(heard("a2", "alice", ("a1",)))
+    told = witness.hear(heard("b1", "bob", ("a2",))._replace(vouches=True))
+    assert told == [("a1", "bob", "descendant")], "what it cites is told by the citation"
+    assert witness.hear(heard("c1", "carol", ("b1",))) == [], "it has no filter, and does not say that it has the rest"
+    vouching = heard("c2", "carol", ("b1",))._replace(vouches=True)
+    assert witness.hear(vouching) == [("a1", "carol", "descendant"), ("a2", "carol", "descendant")]
+    assert witness.hear(vouching._replace(message_id="c3")) == []
+
+
+def test_nobody_vouches_for_what_is_old_or_has_left_the_window():
+    witness = ChannelWitness("team", CONFIG)
+    second_ns = 1_000_000_000
+    witness.hear(heard("a1", "alice"))
+    witness.hear(heard("a2", "alice", ("a1",))._replace(timestamp_ns=second_ns))
+    witness.hear(heard("b1", "bob", ("a2",))._replace(timestamp_ns=2 * second_ns))
+    late = heard("c1", "carol", ("b1",))._replace(vouches=True, timestamp_ns=BELIEVED_MS * 1_000_000 + second_ns)
+    assert witness.hear(late) == [("a2", "carol", "descendant")]
+    before = "b1"
+    for number in range(3_000):
+        witness.hear(heard(f"b{number}-", "bob", (before,))._replace(timestamp_ns=late.timestamp_ns))
+        before = f"b{number}-"
+    told = witness.hear(heard("d1", "dave", (before,))._replace(vouches=True, timestamp_ns=late.timestamp_ns))
+    window = 1_024
+    assert [message_id for message_id, _, _ in told] == [f"b{number}-" for number in range(3_000 - window, 2_999)]
 
 
 def test_own_messages_and_cited_ones_are_not_told():

@@ -16,7 +16,7 @@ from fairway.protocol.sds.acknowledgements import Evidence
 
 _MEANINGS = {
     Evidence.CITED.value: "its causal history cites the message",
-    Evidence.DESCENDANT.value: "it cites a later message, and its bloom filter has this one",
+    Evidence.DESCENDANT.value: "it cites a later message, and its bloom filter has this one, or it vouches for it",
     Evidence.BLOOM.value: "the bloom filters of at least two participants have it",
 }
 

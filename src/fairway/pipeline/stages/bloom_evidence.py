@@ -1,5 +1,8 @@
 """From ``waku_messages`` to ``bloom_evidence``: acknowledgements of messages by bloom filters.
 
+A participant may leave the filter out and vouch for all that the cited messages descend from
+(`fairway.protocol.sds.vouching`). Of an own message a sender believes that for a time; here it counts for as long.
+
 The stage reads ``waku_messages`` once more, because the filters are most of the bytes of an archive and no other stage
 needs them. One task reads each channel in the order of SDS: `ChannelWitness` keeps a window of the newest content
 messages, and tests every filter for those that its sender has not acknowledged yet. A message that leaves the window is
@@ -25,7 +28,8 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, joined
 from fairway.pipeline.stages.filter_sizes import FilterSizes
-from fairway.protocol.sds.acknowledgements import CREDIBLE
+from fairway.protocol.sds.acknowledgements import CREDIBLE, Evidence
+from fairway.protocol.sds.vouching import BELIEVED_MS
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, spread
 from fairway.wire.sds import WAKU_SDS, Kind, ReceivedBloom, SdsCodec
 from fairway.wire.segment import MAX_SEGMENTS
@@ -37,7 +41,7 @@ BLOOM_EVIDENCE: Final = (
 
 _FILTERS: Final = (
     "channel_id string, lamport bigint, message_id string, timestamp_ns bigint, message_hash binary, sender_id string,"
-    " profile string, is_content boolean, cited array<string>, bloom binary"
+    " profile string, is_content boolean, cited array<string>, bloom binary, vouches boolean"
 )
 _FILTER_SCHEMA: Final = exact_schema(_FILTERS)
 _EVIDENCE_SCHEMA: Final = exact_schema(BLOOM_EVIDENCE)
@@ -45,6 +49,7 @@ _WINDOW: Final = 1_024
 """Newest content messages of a channel that are tested in every filter."""
 _MAX_PARTICIPANTS: Final = 4_096
 """Participants of a channel whose acknowledgements are kept; beyond it the one that was silent longest is dropped."""
+_NS_PER_MS: Final = 1_000_000
 _MAX_FILTER_SIZES: Final = 4
 """Sizes of filters in one channel; those of further sizes are not read."""
 
@@ -121,6 +126,9 @@ class Heard(NamedTuple):
     is_content: bool
     cited: Sequence[str]
     bloom: bytes | None
+    vouches: bool = False
+    """Whether its sender says that it has all that the cited messages descend from."""
+    timestamp_ns: int = 0
 
 
 class _Positions:
@@ -158,6 +166,7 @@ class ChannelWitness:
         self._sizes = FilterSizes(self._expected)
         self._ids: list[str | None] = [None] * _WINDOW
         self._senders: list[str] = [""] * _WINDOW
+        self._times_ns: list[int] = [0] * _WINDOW
         self._hashes: list[tuple[int, int]] = [(0, 0)] * _WINDOW
         self._sequence = 0
         self._base = 0
@@ -173,7 +182,10 @@ class ChannelWitness:
         ancestors = 0
         for message_id in heard.cited:
             ancestors |= self._ancestors.get(message_id, 0)
-        evidence = self._weigh(heard, codec, ancestors) if heard.bloom else []
+        if heard.bloom:
+            evidence = self._weigh(heard, codec, ancestors)
+        else:
+            evidence = self._vouched_for(heard, ancestors) if heard.vouches else []
         if heard.is_content and heard.message_id not in self._ancestors:
             self._enter(heard, codec, ancestors)
         return evidence
@@ -183,10 +195,7 @@ class ChannelWitness:
         positions = None if bloom is None else self._positions_for(bloom.parameters, codec)
         if bloom is None or positions is None:
             return []
-        told = self._told_by(heard.sender_id)
-        for message_id in heard.cited:
-            if message_id in self._slots:
-                told.certain[self._slots[message_id]] = True
+        told = self._told_in(heard)
         tells: bool | None = None
         evidence = []
         for slot in np.flatnonzero(positions.held_by(bloom.words) & ~told.certain).tolist():
@@ -196,14 +205,37 @@ class ChannelWitness:
             number = self._number(slot) - self._base
             if number >= 0 and ancestors >> number & 1:
                 told.certain[slot] = True
-                evidence.append((held, heard.sender_id, "descendant"))
+                evidence.append((held, heard.sender_id, Evidence.DESCENDANT.value))
             elif not told.possible[slot]:
                 if tells is None:
                     tells = chance_of_false_hit(bloom.words, bloom.parameters) <= CREDIBLE
                 if tells:
                     told.possible[slot] = True
-                    evidence.append((held, heard.sender_id, "bloom"))
+                    evidence.append((held, heard.sender_id, Evidence.BLOOM.value))
         return evidence
+
+    def _vouched_for(self, heard: Heard, ancestors: int) -> list[tuple[str, str, str]]:
+        """Return what the cited messages descend from, of the last `BELIEVED_MS`."""
+        told = self._told_in(heard)
+        first = max(self._base, self._sequence - _WINDOW)
+        descended = (ancestors >> (first - self._base)).to_bytes(_WINDOW // 8, "little")
+        numbers = first + np.flatnonzero(np.unpackbits(np.frombuffer(descended, np.uint8), bitorder="little"))
+        evidence = []
+        for slot in (numbers % _WINDOW)[~told.certain[numbers % _WINDOW]].tolist():
+            held = self._ids[slot]
+            is_old = heard.timestamp_ns - self._times_ns[slot] > BELIEVED_MS * _NS_PER_MS
+            if held is not None and self._senders[slot] != heard.sender_id and not is_old:
+                told.certain[slot] = True
+                evidence.append((held, heard.sender_id, Evidence.DESCENDANT.value))
+        return evidence
+
+    def _told_in(self, heard: Heard) -> _Told:
+        """Return what the sender of a message has acknowledged, with what it cites."""
+        told = self._told_by(heard.sender_id)
+        for message_id in heard.cited:
+            if message_id in self._slots:
+                told.certain[self._slots[message_id]] = True
+        return told
 
     def _read(self, field: bytes, heard: Heard, codec: SdsCodec) -> ReceivedBloom | None:
         if codec is not WAKU_SDS:
@@ -217,6 +249,7 @@ class ChannelWitness:
         if gone is not None:
             del self._slots[gone]
         self._ids[slot], self._senders[slot] = heard.message_id, heard.sender_id
+        self._times_ns[slot] = heard.timestamp_ns
         self._hashes[slot] = codec.bloom.base_hashes(heard.message_id)
         self._slots[heard.message_id] = slot
         for positions in self._positions.values():
