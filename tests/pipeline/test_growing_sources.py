@@ -205,6 +205,29 @@ def test_a_run_of_some_channels_grows_by_what_is_of_them(rows, tmp_path, kind):
     assert {row["channel_id"] for row in stats} == set(sorted(found)[:2])
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "parquet"])
+def test_a_run_of_some_topics_grows_by_what_is_on_them(rows, tmp_path, kind):
+    topics = sorted({row["content_topic"] for row in rows})[:2]
+    options = replace(OPTIONS, selection=selection_of(content_topics=topics))
+    store = SqliteGrowing(tmp_path / "store.db")
+    source = f"store={store.uri}" if kind == "sqlite" else f"store=parquet:{tmp_path / 'rows'}"
+    write(tmp_path / "rows", "part-none.parquet", table_of(rows).slice(0, 0))
+    empty_run(tmp_path / "steps", source, options)
+    for number, part in enumerate(steps(rows)):
+        store.put(part)
+        write(tmp_path / "rows", f"part-{number}.parquet", table_of(part))
+        wanted = sum(row["content_topic"] in topics for row in part)
+        assert 0 < wanted < len(part)
+        assert grown(tmp_path / "steps", [source], options).new_rows == wanted
+    # What a run of everything makes of an archive with nothing else.
+    alone = f"store=parquet:{tmp_path / 'alone'}"
+    write(tmp_path / "alone", "part-none.parquet", table_of(rows).slice(0, 0))
+    empty_run(tmp_path / "once", alone)
+    write(tmp_path / "alone", "part-0.parquet", table_of([row for row in rows if row["content_topic"] in topics]))
+    grown(tmp_path / "once", [alone])
+    assert_same(tmp_path / "steps", tmp_path / "once")
+
+
 def test_a_table_of_a_run_that_grew_is_refused_as_a_source_with_what_to_do(rows, tmp_path, spark):
     part = tmp_path / "run" / "tables" / "waku_messages"
     write(tmp_path / "one", "part-none.parquet", table_of(rows).slice(0, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,11 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.run import run
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.sources.open_source import open_source, parquet_by_spark
 from fairway.pipeline.sources.places import scan_of
-from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, Selection
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES, Selection
+from grown_runs import PLAN, empty_run, generated, grown, write
 
 HASHES = [bytes([number]) * 32 for number in range(12)]
 
@@ -107,3 +110,20 @@ def test_a_scheme_for_which_spark_has_no_file_system_is_named_without_secrets(sp
 def test_spark_is_asked_for_a_scheme_that_arrow_does_not_know(spark):
     with pytest.raises(ConfigurationError, match="the scheme 'oss' is not supported here"):
         open_source(spark, "parquet:oss://bucket/x")
+
+
+def test_a_table_in_a_bucket_of_a_run_that_grew_is_refused_before_work_begins(bucket, tmp_path):
+    source, out = f"a=parquet:{tmp_path / 'one'}", bucket.uri("run")
+    write(tmp_path / "one", "part-none.parquet", ARROW_SCHEMA.empty_table())
+    empty_run(out, source)
+    rows = generated(replace(PLAN, messages=20, stores=1))
+    write(tmp_path / "one", "part-0.parquet", rows)
+    grown(out, [source])
+    table = bucket.uri("run/tables/waku_messages")
+    # Nothing was replaced yet, and its files are the table.
+    assert RunSource.parse(f"parquet:{table}").fingerprint()
+    write(tmp_path / "two", "part-0.parquet", rows)
+    grown(out, [source, f"b=parquet:{tmp_path / 'two'}"])
+    with pytest.raises(ConfigurationError, match=r"of a run that grew.*Give the sources of that run"):
+        run([f"parquet:{table}"], tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
