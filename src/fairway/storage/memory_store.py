@@ -79,10 +79,11 @@ class MemoryStore(ChannelStore):
             return
         rows = self._rows
         for change in write.changes:
-            if change.row is None:
-                rows.pop((change.table, change.key), None)
+            table, key, row = change
+            if row is None:
+                rows.pop((table, key), None)
             else:
-                rows[change.table, change.key] = change
+                rows[table, key] = change
         self._inbox.update(write.delivered)
         for handling in write.handling:
             self._handling[handling.number] = handling

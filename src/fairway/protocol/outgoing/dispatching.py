@@ -307,9 +307,9 @@ class Outbound:
         """Return when something that waits can leave, or when an answer is overdue."""
         if not self.connected:
             return None
-        times = [sent.since_ms + _ANSWERED_WITHIN_MS for sent in self._in_flight.values()]
-        times += [stamped.since_ms + _ANSWERED_WITHIN_MS for stamped in self._being_proven.values()]
-        if self._node_has_room and (ready_at := self._ready_at(now_ms)) is not None:
+        handed_out: list[InFlight | Stamped] = [*self._in_flight.values(), *self._being_proven.values()]
+        times = [sent.since_ms + _ANSWERED_WITHIN_MS for sent in handed_out]
+        if len(handed_out) < self._max_in_flight and (ready_at := self._ready_at(now_ms)) is not None:
             times.append(ready_at)
         return min(times, default=None)
 

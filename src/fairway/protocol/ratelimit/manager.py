@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 from fairway.events import DropReason
 from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.ratelimit.quota import EpochQuota, Quota, QuotaSource, QuotaState, Share, Verdict
-from fairway.protocol.ratelimit.waiting import Priority, T, Waiting, WaitingQueue
+from fairway.protocol.ratelimit.waiting import CLASSES, Priority, T, Waiting, WaitingQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -302,7 +302,7 @@ class RateLimitManager(Generic[T]):
         upstream = self._upstream()
         if not (upstream.waiting or len(self._queue)):
             return None
-        fronts = [(entry.priority, entry.free) for priority in Priority if (entry := self._queue.front(priority))]
+        fronts = [(entry.priority, entry.free) for priority in CLASSES if (entry := self._queue.front(priority))]
         if upstream.waiting:
             fronts.append((Priority.CONTENT, upstream.next_is_free))
         times = [self._opens_at(priority, now_ms, free=free) for priority, free in fronts]
@@ -317,7 +317,7 @@ class RateLimitManager(Generic[T]):
         For the event `fairway.events.MessageQueued` (RELIABLE-CHANNEL-API, "Rate Limit Management": rate limit errors
         "SHOULD be surfaced through events").
         """
-        queued = sum(self._queue.paying(other) for other in Priority if other <= priority)
+        queued = sum(self._queue.paying(other) for other in CLASSES if other <= priority)
         ahead = queued + self._upstream().paying - behind
         expected = self._quota.expected_at(_SHARE[priority], ahead, now_ms)
         if expected is None or self.pace.per_second is None:
@@ -382,7 +382,7 @@ class RateLimitManager(Generic[T]):
         other = self._others_turn(now_ms)
         if other is not None:
             return other
-        for priority in Priority:
+        for priority in CLASSES:
             entry = self._queue.front(priority)
             if entry is not None and self._may_leave(priority, now_ms, free=entry.free):
                 return entry
@@ -396,7 +396,7 @@ class RateLimitManager(Generic[T]):
             return None
         if self.limiting and not self.pace.limiting:
             return None
-        fronts = [self._queue.front(priority) for priority in Priority if priority > self._run_of]
+        fronts = [self._queue.front(priority) for priority in CLASSES if priority > self._run_of]
         ready = [entry for entry in fronts if entry is not None and self._may_leave(entry.priority, now_ms)]
         return min(ready, key=lambda entry: entry.sequence, default=None)
 

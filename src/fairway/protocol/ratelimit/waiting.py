@@ -39,6 +39,10 @@ class Priority(IntEnum):
     """Sync messages: no content, only causal history."""
 
 
+CLASSES: Final = tuple(Priority)
+"""All classes; to iterate over an enum takes longer than to look at what waits."""
+
+
 @dataclass(slots=True, eq=False)
 class Waiting(Generic[T]):
     """One entry of the queue."""

@@ -20,7 +20,7 @@ many acknowledgements are enough.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
@@ -119,11 +119,10 @@ class Ancestry:
         return _merged(found) if found else ()
 
 
-def _merged(sets: Iterable[Ranges]) -> Ranges:
+def _merged(sets: Collection[Ranges]) -> Ranges:
     """Return the newest ranges of the union."""
-    sets = list(sets)
     if len(sets) == 1:
-        return sets[0]
+        return next(iter(sets))
     merged: list[tuple[int, int]] = []
     for first, last in sorted(one for ranges in sets for one in ranges):
         if merged and first <= merged[-1][1] + 1:
