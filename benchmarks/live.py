@@ -40,6 +40,7 @@ def benchmarks() -> list[Benchmark]:
         _benchmark("live: sustained 1 KiB, history 2", partial(_throughput, history=2)),
         _benchmark("live: sustained 1 KiB, history 200", partial(_throughput, history=200)),
         _benchmark("live: sustained 1 KiB, history 2, SQLite", partial(_throughput, history=2, durable=True)),
+        _benchmark("live: one send after another, 1 KiB, SQLite", _one_after_another),
         _benchmark("live: CPU for a message, 1 KiB, history 2", partial(_cpu, history=2)),
         _benchmark("live: CPU for a message, 1 KiB, history 200", partial(_cpu, history=200)),
         _benchmark("live: 100 messages of 1 KiB, 30 % loss, 20 times as fast", _lossy),
@@ -83,6 +84,18 @@ def _sustained(session: Session, *, history: int, durable: bool) -> tuple[Any, A
         return ours, None, "64 senders side by side; js-waku keeps nothing on disk"
     peer, remark = _asked(session, "throughput", **sizes, process_task_ms=1_000)
     return ours, peer, remark
+
+
+def _one_after_another(name: str, session: Session) -> Row:
+    """Compare sends that each wait for the disk with what the disk allows, each in turn, three times."""
+    sizes: dict[str, Any] = {"messages": 200 if session.quick else 1_000, "payload_bytes": _KIB, "durable": _folder()}
+    rates, bare = [], []
+    for _ in range(1 if session.quick else 3):
+        rates.append(_measured("sends", **sizes, history=2)["rate"])
+        times_ms = _measured("commit", **sizes)["times_ms"]
+        bare.append(len(times_ms) * 1e3 / sum(times_ms))
+    figure = Figure(name=name, ours=median(rates), peer=median(bare), peer_name="bare SQLite", unit="messages/s")
+    return Row(figure=figure, remark="beside rows of the same size, each committed with an fsync of its own")
 
 
 def _lossy(name: str, session: Session) -> Row:

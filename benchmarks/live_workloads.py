@@ -182,6 +182,20 @@ async def restart(*, durable: str) -> Any:
     }
 
 
+async def sends(*, messages: int, payload_bytes: int, history: int, durable: str) -> Any:
+    """Let A, alone on its network and with a store, send each message as soon as the `send` before it returned."""
+    with LocalNetwork() as network, tempfile.TemporaryDirectory(dir=durable) as folder:
+        alice = await _create(network, "alice", _quiet(history), Path(folder) / "alice.db")
+        gc.collect()
+        start_cpu, start = process_time(), perf_counter()
+        for number in range(messages):
+            await alice.send(_payload(number, payload_bytes))
+        elapsed = perf_counter() - start
+        cpu_ms = (process_time() - start_cpu) * 1e3 / messages
+        await alice.close()
+    return {"rate": messages / elapsed, "cpu_ms": cpu_ms}
+
+
 async def commit(*, messages: int, payload_bytes: int, durable: str) -> Any:
     """Insert rows into a bare SQLite table, one durable transaction each: the least that durability costs here."""
     times: list[float] = []
@@ -266,7 +280,7 @@ def _payload(number: int, size: int) -> bytes:
 
 
 _WORKLOADS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
-    work.__name__: work for work in (throughput, latency, lossy, transfer, fill, restart, commit)
+    work.__name__: work for work in (throughput, latency, lossy, transfer, fill, restart, sends, commit)
 }
 
 if __name__ == "__main__":
