@@ -26,6 +26,8 @@ def benchmarks() -> list[Benchmark]:
         _benchmark("network: light push, 1 KiB, 1 client", partial(_push, clients=1, size=1_024)),
         _benchmark("network: light push, 1 KiB, 50 clients", partial(_push, clients=50, size=1_024)),
         _benchmark("network: light push, 100 KB, 1 client", partial(_push, clients=1, size=100_000)),
+        _benchmark("network: reliable channel, 1 KiB, 64 senders side by side", partial(_channel, per_second=0)),
+        _benchmark("network: reliable channel, 1 KiB, 1,000 offered a second", partial(_channel, per_second=1_000)),
         _benchmark("network: filter, 1 KiB to 200 subscribers", _fanout),
     ]
 
@@ -42,6 +44,15 @@ def _push(name: str, session: Session, *, clients: int, size: int) -> Row:
         f"for each, {got['node_rss_mib']:.0f} MiB"
     )
     return _row(name, got["rate"], "requests/s", remark)
+
+
+def _channel(name: str, session: Session, *, per_second: float) -> Row:
+    got = _measured("channel", messages=1_000 if session.quick else 10_000, size=1_024, per_second=per_second)
+    remark = (
+        f"send to receive p50 {got['p50_ms']:.2f} ms, p99 {got['p99_ms']:.2f} ms; node: {got['node_cpu_ms']:.2f} ms of "
+        f"CPU for each; both participants share one process, {got['rss_mib']:.0f} MiB"
+    )
+    return _row(name, got["rate"], "messages/s", remark)
 
 
 def _fanout(name: str, session: Session) -> Row:

@@ -10,13 +10,16 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from fairway.channel.creation import create_reliable_channel
+from fairway.channel.reliable_channel import ReliableChannel
+from fairway.options import ReliableChannelOptions
 from fairway.waku.light import LightNode, LightOptions
 from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
@@ -99,6 +102,63 @@ async def lightpush(*, clients: int, messages: int, size: int, archive: str = "m
         }
 
 
+async def channel(*, messages: int, size: int, per_second: float = 0, side_by_side: int = 64) -> dict[str, Any]:
+    """Let a reliable channel speak to another one through the node; both are in this process, their states in memory.
+
+    With ``per_second``, messages are offered at that rate, whatever becomes of them. Without it, so many senders send
+    side by side, each as soon as its last message was sent. Times reach from the call of `send` to the message in the
+    other application.
+    """
+    options = ReliableChannelOptions(cluster_id=16, shard_count=1, sync_min_interval_ms=0, retry_interval_ms=600_000)
+    began_at: dict[int, float] = {}
+    times_ms: list[float] = []
+
+    async def send(alice: ReliableChannel, number: int) -> None:
+        began_at[number] = time.perf_counter()
+        await (await alice.send(number.to_bytes(8, "big").ljust(size, b"\7"))).sent()
+
+    async def send_in_turn(alice: ReliableChannel, numbers: Iterator[int]) -> None:
+        for number in numbers:
+            await send(alice, number)
+
+    async def receive(bob: ReliableChannel) -> None:
+        stream = bob.messages()
+        for _ in range(messages):
+            number = int.from_bytes((await anext(stream)).payload[:8], "big")
+            times_ms.append((time.perf_counter() - began_at.pop(number)) * 1_000)
+
+    async with _service_node("memory:") as node, AsyncExitStack() as exits:
+        channels = []
+        for name in ("alice", "bob"):
+            light = await exits.enter_async_context(await LightNode.start([node.address], _OPTIONS))
+            made = await create_reliable_channel(
+                light, channel_id="bench", sender_id=name, content_topic=_TOPIC, options=options
+            )
+            channels.append(await exits.enter_async_context(made))
+        alice, bob = channels
+        cpu_s, began = node.cpu_s(), time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            receiving = group.create_task(receive(bob))
+            if per_second:
+                for number in range(messages):
+                    await asyncio.sleep(began + number / per_second - time.perf_counter())
+                    group.create_task(send(alice, number))
+            else:
+                numbers = iter(range(messages))
+                for _ in range(side_by_side):
+                    group.create_task(send_in_turn(alice, numbers))
+            await receiving
+            elapsed_s = time.perf_counter() - began
+        times_ms.sort()
+        return {
+            "rate": messages / elapsed_s,
+            "p50_ms": median(times_ms),
+            "p99_ms": times_ms[len(times_ms) * 99 // 100],
+            "node_cpu_ms": (node.cpu_s() - cpu_s) * 1_000 / messages,
+            "rss_mib": _Node("", os.getpid()).rss_mib(),
+        }
+
+
 async def fanout(*, subscribers: int, messages: int, size: int) -> dict[str, Any]:
     """Push messages to a node with many filter subscribers; return how fast they got them all."""
     async with _service_node("memory:") as node, AsyncExitStack() as exits:
@@ -131,7 +191,9 @@ async def fanout(*, subscribers: int, messages: int, size: int) -> dict[str, Any
 
 def main() -> None:
     """Run one workload and print what it measured."""
-    workloads: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {"lightpush": lightpush, "fanout": fanout}
+    workloads: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
+        work.__name__: work for work in (lightpush, channel, fanout)
+    }
     name, parameters = sys.argv[1], json.loads(sys.argv[2])
     print(json.dumps(asyncio.run(workloads[name](**parameters))))
 
