@@ -28,6 +28,7 @@ def test_cheap(number):
 """
 
 
+@pytest.mark.full
 def test_tests_that_share_a_dear_fixture_run_in_one_process(tmp_path):
     shutil.copy(Path(__file__).parent / "conftest.py", tmp_path)
     (tmp_path / "test_shared.py").write_text(TESTS)

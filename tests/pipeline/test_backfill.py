@@ -330,6 +330,7 @@ def test_a_folder_of_another_shape_or_in_use_is_refused(tmp_path):
         backfill(source, target, progress=meanwhile)
 
 
+@pytest.mark.full
 def test_a_local_network_gets_each_message_once_over_a_kill(tmp_path):
     source = fill(tmp_path / "a.db", range(60))
     kept = tmp_path / "kept.db"

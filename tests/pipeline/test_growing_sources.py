@@ -118,7 +118,7 @@ def growing_postgres() -> Iterator[Growing]:
         yield Growing(server.uri, put)
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "node"])
+@pytest.fixture(params=["sqlite", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("postgresql", "node"))])
 def growing(request, tmp_path):
     if request.param == "sqlite":
         yield SqliteGrowing(tmp_path / "store.db")

@@ -164,6 +164,7 @@ def test_a_member_whose_limit_is_not_that_of_the_group_proves_nothing(prover, me
     assert told.value.kind is RlnErrorKind.NOT_READY
 
 
+@pytest.mark.full
 def test_threads_share_a_prover_also_for_several_members(prover, verifier, group, identities):
     members = [group.member(identity) for identity in identities[:2]] * 2
 

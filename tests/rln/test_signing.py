@@ -53,6 +53,7 @@ def test_a_signal_that_is_signed_again_gives_nothing_away(identities, group, pat
         assert signer.quota(NOW_MS).remaining == 19
 
 
+@pytest.mark.full
 def test_twenty_kills_while_proving_give_nothing_away(identities, group, path, prover):
     log = NullifierLog()
     for number in range(20):

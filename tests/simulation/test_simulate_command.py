@@ -99,6 +99,7 @@ def test_words_that_cannot_be_understood_end_in_exit_code_2(words):
     assert run(*words).exit_code == 2
 
 
+@pytest.mark.full
 def test_the_replay_command_of_a_world_with_every_trouble_gives_the_same_world():
     plan = draw_plan(11, participants=3, duration_ms=61_007, loss=0.123456789, settle_ms=20_000)
     replayed = json.loads(run(*shlex.split(replay_command(plan))[2:], "--json").stdout)
