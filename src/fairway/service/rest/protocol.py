@@ -71,6 +71,16 @@ class BoundedProtocol(H11Protocol):
         self._wait_for_request()
         self._progress = self.loop.call_later(STALL_S, self._check_progress)
 
+    def shutdown(self) -> None:
+        """End the connection after the answer that is under way.
+
+        An idle one over TLS ends at once: a client that keeps it for later reads no farewell, and sends none.
+        """
+        if self.idle and self.scheme == "https":
+            self.transport.abort()
+        else:
+            super().shutdown()
+
     def data_received(self, data: bytes) -> None:
         """Process received bytes; the head of a request stops the timer that waits for it."""
         super().data_received(data)
