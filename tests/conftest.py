@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False  # pytest-xdist would begin with the group of the most tests
     steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-    settings.register_profile("quick", steady, max_examples=25)
+    settings.register_profile("quick", steady, max_examples=20)
     settings.register_profile("full", steady, max_examples=100)
     settings.load_profile("full" if config.getoption("full") else "quick")
 

@@ -83,7 +83,7 @@ def test_the_ten_lines_are_ten_lines():
     assert len([line for line in program.splitlines() if line and not line.startswith("import ")]) == 10
 
 
-@pytest.mark.parametrize("first", ["alice", "bob"])
+@pytest.mark.parametrize("first", ["alice", pytest.param("bob", marks=pytest.mark.full)])
 def test_the_ten_lines_work_in_two_terminals_with_a_node_in_a_third(first, start, tmp_path):
     node = start("-m", "fairway", "node", "--json")
     address = json.loads(node.stdout.readline())["multiaddrs"][0]

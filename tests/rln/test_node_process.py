@@ -117,6 +117,7 @@ def test_a_double_signal_is_a_line_in_the_slash_log(harbour):
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
+@pytest.mark.full
 def test_a_node_process_knows_the_members_that_a_contract_has(harbour, keystore):
     def proven(number):
         group = ContractMembership(chain.url, ADDRESS, timeout_s=PATIENCE_S)

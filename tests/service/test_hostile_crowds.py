@@ -36,9 +36,9 @@ from fairway.wire.metadata import METADATA_PROTOCOL
 from fairway.wire.store import (
     STORE_QUERY_PROTOCOL,
 )
+from muxers import MUXERS
 
 SILENT = int(os.environ.get("FAIRWAY_HOSTILE_PEERS", "1000"))
-MUXERS = pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
 MIB = 1_048_576
 
 

@@ -58,6 +58,7 @@ from fairway.wire.store import (
     encode_store_query_request,
 )
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
+from muxers import MUXERS
 from patience import PATIENCE_S, run, until
 
 SHARD = "/waku/2/rs/16/0"
@@ -181,7 +182,7 @@ def test_garbage_below_the_protocols_costs_nobody_but_its_sender(begin, rng):
 
 
 @pytest.mark.parametrize("protocol", [*REQUEST_PROTOCOLS, RELAY_PROTOCOL])
-@pytest.mark.parametrize("muxer", [YAMUX, MPLEX])
+@MUXERS
 def test_garbage_in_streams_costs_the_stream(protocol, muxer, rng):
     async def work():
         async with service() as node, await Host.start(muxers=[muxer]) as bad:

@@ -37,6 +37,7 @@ from fairway.wire.store import (
     encode_store_query_request,
 )
 from fairway.wire.varint import encode_uvarint
+from muxers import MUXERS
 from patience import PATIENCE_S
 
 BEGUN = int(os.environ.get("FAIRWAY_HOSTILE_PEERS", "200"))
@@ -78,7 +79,7 @@ def test_peers_that_ask_for_whole_pages_and_read_none_cost_a_bounded_amount(crow
     crowd.run(work())
 
 
-@pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
+@MUXERS
 def test_messages_that_are_begun_and_never_finished_cost_a_bounded_amount(crowd, muxer):
     limit = 16 * MIB
 
@@ -162,7 +163,7 @@ def test_a_store_query_for_more_hashes_than_anyone_needs_is_refused(crowd, count
     crowd.run(work())
 
 
-@pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
+@MUXERS
 @pytest.mark.parametrize("size", [4 * MIB, 20 * MIB], ids=["somewhat", "very"])
 def test_a_light_push_that_is_longer_than_any_is_read_is_answered_with_413_and_its_own_id(crowd, muxer, size):
     async def work():

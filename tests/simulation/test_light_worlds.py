@@ -47,6 +47,7 @@ def links_run():
     return simulate(LINKS)
 
 
+@pytest.mark.full
 def test_a_world_of_bad_links_keeps_every_promise(links_run):
     assert links_run.ok, [violation.sentence for violation in links_run.violations]
     assert links_run.delivered > 0

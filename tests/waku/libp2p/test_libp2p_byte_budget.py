@@ -7,7 +7,6 @@ import contextlib
 import gc
 import tracemalloc
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,10 +16,10 @@ from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.ping import ping
 from fairway.wire.varint import encode_uvarint
+from muxers import MUXERS
 from patience import PATIENCE_S, until
 
 LISTEN = ["/ip4/127.0.0.1/tcp/0"]
-MUXERS = pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
 
 
 class Holder:

@@ -25,12 +25,12 @@ from fairway.waku.libp2p.noise import NoiseCredentials, NoiseHandshake, Role, ge
 from fairway.waku.libp2p.transports import dial_tcp
 from fairway.waku.libp2p.upgrade import Upgrader
 from fairway.wire.varint import encode_uvarint
+from muxers import MUXERS
 from patience import PATIENCE_S, until
 
 SILENT_SOCKETS = int(os.environ.get("FAIRWAY_HOSTILE_PEERS", "2000"))
 TCP, WS = "/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/tcp/0/ws"
 YAMUX, MPLEX = "/yamux/1.0.0", "/mplex/6.7.0"
-MUXERS = pytest.mark.parametrize("muxer", [YAMUX, MPLEX])
 GET = b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
 GET += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 

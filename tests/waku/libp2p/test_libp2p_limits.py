@@ -16,10 +16,10 @@ from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.mux import MuxerLimits
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.transports import dial_tcp
+from muxers import MUXERS
 from patience import until
 
 LISTEN = ["/ip4/127.0.0.1/tcp/0"]
-MUXERS = pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
 
 
 async def hold(stream):

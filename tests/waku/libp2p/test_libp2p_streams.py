@@ -10,10 +10,10 @@ from fairway.waku.libp2p.errors import FrameError, StreamClosedError, StreamRese
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.mux import MuxerLimits
+from muxers import MUXERS
 from patience import until
 
 YAMUX, MPLEX = "/yamux/1.0.0", "/mplex/6.7.0"
-MUXERS = pytest.mark.parametrize("muxer", [YAMUX, MPLEX])
 KIB = 1024
 
 
