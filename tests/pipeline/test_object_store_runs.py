@@ -139,6 +139,7 @@ def test_a_file_that_the_manifest_does_not_name_is_no_part_of_a_table(made, stor
         one.remove("runs/one/tables/delivered/part-99999-000-stray.parquet")
 
 
+@pytest.mark.full
 def test_reports_exports_and_restored_stores_are_made_of_a_run_in_a_bucket(made, stored, tmp_path, capsys):
     tables = RunTables(stored.out)
     assert report_of(tables) == report_of(made.tables)

@@ -151,6 +151,7 @@ def test_the_page_fits_its_screen_and_nothing_is_cut_off(browser, page_file, scr
         assert narrow == []
 
 
+@pytest.mark.full
 def test_a_column_sorts_up_and_down_and_says_so(browser, page_file):
     with opened(browser, page_file) as page:
         rates = table(page, "rate")
@@ -211,6 +212,7 @@ def test_a_channel_is_followed_to_its_senders_losses_stores_and_messages(browser
         assert table(page, "messages").get_by_text("1 to 25 of 201").is_visible()
 
 
+@pytest.mark.full
 def test_the_address_names_what_is_followed_so_that_it_can_be_kept_and_gone_back_from(browser, page_file):
     with opened(browser, page_file) as page:
         page.goto(f"{page_file.as_uri()}#channel=team&sender=alice")
@@ -222,6 +224,7 @@ def test_the_address_names_what_is_followed_so_that_it_can_be_kept_and_gone_back
         bar.get_by_text("channel team, sender alice").wait_for()
 
 
+@pytest.mark.full
 def test_a_full_id_is_copied(browser, page_file):
     with opened(browser, page_file) as page:
         messages = table(page, "messages")
@@ -233,6 +236,7 @@ def test_a_full_id_is_copied(browser, page_file):
         assert page.evaluate("navigator.clipboard.readText()") == wanted
 
 
+@pytest.mark.full
 def test_a_table_is_saved_as_csv_with_what_is_shown_and_no_formulas(browser, page_file):
     with opened(browser, page_file) as page:
         senders = table(page, "senders")
@@ -256,6 +260,7 @@ def test_a_table_is_saved_as_csv_with_what_is_shown_and_no_formulas(browser, pag
         assert len(Path(download.value.path()).read_text(encoding="utf-8").splitlines()) == 2
 
 
+@pytest.mark.full
 def test_what_strangers_wrote_stays_text_in_the_script_s_rows(browser, page_file):
     with opened(browser, page_file) as page:
         channels = table(page, "channels")
@@ -267,6 +272,7 @@ def test_what_strangers_wrote_stays_text_in_the_script_s_rows(browser, page_file
         page.get_by_role("region", name="What is followed").get_by_text(HOSTILE).wait_for()
 
 
+@pytest.mark.full
 def test_a_phone_shows_folded_sections_and_rows_as_lists(browser, page_file):
     with opened(browser, page_file, PHONE) as page:
         assert page.locator("main details[open]").count() == 0
@@ -278,6 +284,7 @@ def test_a_phone_shows_folded_sections_and_rows_as_lists(browser, page_file):
         assert cell.evaluate("each => getComputedStyle(each, '::before').content") == '"channel"'
 
 
+@pytest.mark.full
 def test_everything_can_be_reached_with_the_keyboard(browser, page_file):
     with opened(browser, page_file) as page:
         rates = table(page, "rate")
@@ -293,6 +300,7 @@ def test_everything_can_be_reached_with_the_keyboard(browser, page_file):
         assert not page.locator("section#rate details").evaluate("each => each.open")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("screen", MOSTLY_AT_A_DESK)
 def test_a_screen_reader_finds_names_for_everything_that_it_can_use(browser, page_file, screen):
     with opened(browser, page_file, screen) as page:

@@ -99,6 +99,7 @@ def test_a_session_without_push_down_reads_and_filters(spark, tmp_path):
     assert {row.source for row in found.collect()} == {"north"}
 
 
+@pytest.mark.full
 def test_a_session_with_push_down_asks_the_archive(spark, conf, tmp_path, capsys):
     conf(PUSHDOWN_CONF, "true")
     pipeline.register(spark)

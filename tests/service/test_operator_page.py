@@ -121,6 +121,7 @@ def test_a_node_that_asks_for_proofs_shows_what_became_of_messages(browser, busy
             assert page.locator("#protocols li", has_text="Rln Relay: ready").is_visible()
 
 
+@pytest.mark.full
 def test_a_thousand_topics_are_a_list_of_bounded_length(browser, busy):
     with visited(browser, busy.server.url) as page:
         live(page)
@@ -167,6 +168,7 @@ def test_the_policy_of_the_page_lets_no_other_script_run(browser, busy):
         assert page.evaluate(outside) == "Failed to fetch"
 
 
+@pytest.mark.full
 def test_a_lost_connection_is_said_and_made_again(browser):
     with NodeInThread() as served, visited(browser, served.server.url, may_complain=True) as page:
         page.get_by_text(LIVE).wait_for()

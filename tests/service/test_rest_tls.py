@@ -116,6 +116,7 @@ def test_what_cannot_be_used_as_a_certificate_is_said_before_the_server_listens(
     run(work())
 
 
+@pytest.mark.full
 def test_commands_reach_a_node_with_a_certificate_of_ones_own_authority(authority, options):
     def command(*words, ca):
         environment = {"FAIRWAY_NODE": serving.server.url, "FAIRWAY_CHANNEL": "team", "FAIRWAY_CA": None}

@@ -215,6 +215,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_a_campaign_that_is_killed_leaves_no_world_running(tmp_path):
     script, told = tmp_path / "campaign.py", tmp_path / "pid"
     script.write_text(SCRIPT)

@@ -150,6 +150,7 @@ def test_the_first_broken_world_ends_it_and_a_smaller_one_is_printed_last_with_t
     assert "violated: the channel comes to rest: " in smaller.stdout
 
 
+@pytest.mark.full
 def test_when_it_keeps_going_every_broken_world_is_listed_with_its_own_command():
     result = run(*BROKEN, "--worlds", "3", "--keep-going", "--json")
     assert result.exit_code == 1
@@ -190,6 +191,7 @@ def test_many_worlds_that_cannot_be_are_refused(words, text):
     assert text in str(result.exception)
 
 
+@pytest.mark.full
 def test_an_interrupt_ends_all_worlds_and_says_what_came_of_those_that_ended():
     words = (*FEW, "--jobs", "2", "--budget-s", "3600")
     process = subprocess.Popen(
