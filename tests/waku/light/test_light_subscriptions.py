@@ -121,15 +121,15 @@ def test_a_subscription_that_is_given_up_half_way_is_taken_back_at_the_node():
     run(work())
 
 
-@pytest.mark.parametrize(
-    ("shard", "topics"), [("", [TOPIC]), (SHARD, [""]), (SHARD, ["\ud800"]), (SHARD, []), (SHARD, TOPIC), (SHARD, [1])]
-)
-def test_an_impossible_subscription_is_refused_and_ends_nothing_else(shard, topics):
+def test_impossible_subscriptions_are_refused_and_end_nothing_else():
+    impossible = [("", [TOPIC]), (SHARD, [""]), (SHARD, ["\ud800"]), (SHARD, []), (SHARD, TOPIC), (SHARD, [1])]
+
     async def work():
         node = FilterNode()
         async with among(node) as light:
-            with pytest.raises(ConfigurationError):
-                await light.subscribe(shard, topics)
+            for shard, topics in impossible:
+                with pytest.raises(ConfigurationError):
+                    await light.subscribe(shard, topics)
             await light.subscribe(SHARD, [TOPIC])
             # The node forgets: only a client that still looks after its subscriptions makes it again.
             await light.host.disconnect(node.host.peer_id)
