@@ -8,13 +8,17 @@ import base64
 import hashlib
 import os
 import random
+import statistics
+import sys
+import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 import fairway
 from fairway.events import MessageAcknowledged
-from fairway.options import ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import BloomPolicy, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.encryption import EciesPayload, SymmetricPayload, generate_private_key, get_public_key
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
@@ -90,7 +94,17 @@ def payloads(who, seed, count):
 
 
 @asynccontextmanager
-async def mixed(js_peer, *, kind=None, loss=0.0, seed=None, transport="ws", beyond=None):
+async def mixed(
+    js_peer,
+    *,
+    kind=None,
+    loss=0.0,
+    seed=None,
+    transport="ws",
+    beyond=None,
+    options=OUR_OPTIONS,
+    js_options=JS_OPTIONS,
+):
     """``beyond`` is the address of a node behind ours, and where our participant is."""
     cipher, told = ciphers(kind)
     peers = () if beyond is None else (beyond,)
@@ -105,14 +119,14 @@ async def mixed(js_peer, *, kind=None, loss=0.0, seed=None, transport="ws", beyo
         "peers": [address],
         "channel": "mixed",
         "sender": "js",
-        "options": JS_OPTIONS,
+        "options": js_options,
         "encryption": told,
     }
     try:
         await until(lambda: not peers or node.relay.peer_count(SHARD))
         async with js_peer("light.mjs", "js", settings) as js, await fairway.connect(beyond or address) as client:
             channel = await fairway.create_reliable_channel(
-                client, "mixed", "python", TOPIC, options=OUR_OPTIONS, encryption=cipher
+                client, "mixed", "python", TOPIC, options=options, encryption=cipher
             )
             async with channel:
                 yield js, channel, node
@@ -235,3 +249,79 @@ def test_with_go_waku_between_us_and_js_waku_nothing_is_lost_either(js_peer, go_
                 assert sorted(got) == sorted(sent), f"seed {seed}"
 
     run(work())
+
+
+class Conversation:
+    """What both said, and when each heard that the other has it."""
+
+    def __init__(self, js, channel):
+        self.js, self.channel = js, channel
+        self.js_said, self.we_said, self.js_heard, self.we_heard = {}, {}, {}, {}
+
+    async def follow(self):
+        async for event in self.channel.events():
+            if isinstance(event, MessageAcknowledged):
+                self.we_heard.setdefault(event.message_id, time.monotonic())
+
+    async def read(self):
+        async for _ in self.channel.messages():
+            pass
+
+    def js_says(self, payload):
+        self.js.tell("send", payload=text(payload))
+        self.js_said[js_id(payload)] = time.monotonic()
+
+    async def we_say(self, payload):
+        receipt = await self.channel.send(payload)
+        self.we_said[receipt.message_id] = time.monotonic()
+
+    async def wait(self, for_s):
+        end_s = time.monotonic() + for_s
+        while time.monotonic() < end_s:
+            for event in self.js.of("message-acknowledged"):
+                self.js_heard.setdefault(event["id"], time.monotonic())
+            await asyncio.sleep(0.02)
+
+    async def talk(self, dice):
+        """Talk until both know of all that was said; return how long js-waku took to hear it of each message."""
+        for number in range(16):
+            self.js_says(b"js %d " % number + dice.randbytes(60))
+            if number % 4 == 0:
+                await self.we_say(b"py %d " % number + dice.randbytes(60))
+            await self.wait(dice.choice((0.05, 0.3, 2.0)))
+        js_said, we_said = dict(self.js_said), dict(self.we_said)
+        while js_said.keys() - self.js_heard.keys() or we_said.keys() - self.we_heard.keys():
+            # What reached js-waku late it cites only through what follows, if its history is short.
+            await self.wait(5)
+            await self.we_say(LAST + b"py" + dice.randbytes(20))
+            await self.wait(5)
+            self.js_says(LAST + b"js" + dice.randbytes(20))
+        return [self.js_heard[said] - at_s for said, at_s in js_said.items()]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+@pytest.mark.parametrize("history", [2, 200])
+@pytest.mark.parametrize("policy", [BloomPolicy.ALWAYS, BloomPolicy.NEWS])
+def test_with_few_filters_too_all_is_acknowledged_both_ways(js_peer, seed, policy, history, loss):
+    """js-waku cites 200 messages unless it is told to cite 2, as SDS recommends; -rP prints how soon it heard."""
+    sds = replace(OUR_OPTIONS.sds, bloom_policy=policy)
+    options = replace(OUR_OPTIONS, sync_min_interval_ms=3_000, sds=sds)
+    js_options = {**JS_OPTIONS, "syncMinIntervalMs": 3_000, "causalHistorySize": history}
+    ways = {"loss": loss, "seed": seed, "transport": "tcp", "options": options, "js_options": js_options}
+
+    async def work():
+        async with mixed(js_peer, **ways) as (js, channel, _):
+            conversation = Conversation(js, channel)
+            tasks = [asyncio.create_task(work()) for work in (conversation.follow, conversation.read)]
+            try:
+                async with asyncio.timeout(TIMEOUT_S):
+                    return await conversation.talk(random.Random(seed))
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    took = run(work())
+    how = f"{policy.value}, js-waku cites {history}, {loss:.0%} loss"
+    sys.stdout.write(f"{how}: half within {statistics.median(took):.2f} s, all within {max(took):.2f} s\n")
