@@ -69,6 +69,29 @@ def test_a_copy_of_a_message_that_waits_makes_a_filter_due_once(new_channel, a_m
     assert bob.send_sync(start + 30_002).bloom_filter
 
 
+def test_a_filter_that_tells_of_something_does_not_take_back_that_its_message_vouches(new_channel, a_message, start):
+    """Else whoever parks it would attach filters, too, and so on."""
+    bob, carol = new_channel("bob", bloom_policy=NEWS), new_channel("carol", bloom_policy=NEWS)
+    bob.receive(a_message("here"), None, start)
+    bob.receive(a_message("parked", "missing", vouches=False), None, start)
+    message = bob.send(b"hello", start + 1)
+    assert message.bloom_filter
+    assert message.vouches
+    carol.receive(message, None, start + 1)
+    assert message.message_id in carol.parked
+    carol.broadcast(carol.send(b"own", start + 1), None)
+    assert carol.send_sync(start + 2).bloom_filter is None
+
+
+def test_two_filters_tell_js_waku_of_a_message_that_waits(new_channel, a_message, start):
+    """It reads no descent out of citations, and what waits is not cited; it believes two filters."""
+    bob = new_channel("bob", bloom_policy=NEWS)
+    bob.receive(a_message("here", sender="carol"), None, start)
+    bob.receive(a_message("parked", "missing", vouches=False), None, start)
+    told = [bool(bob.send_sync(start + number).bloom_filter) for number in range(4)]
+    assert told == [True, True, False, False]
+
+
 def test_with_the_policy_never_a_copy_makes_no_filter_due(new_channel, a_message, start):
     bob = new_channel("bob", bloom_policy=BloomPolicy.NEVER)
     bob.receive(a_message("here", sender="carol"), None, start)

@@ -161,7 +161,7 @@ class MessageChannel:
         self.owed = OwedCitations(sender_id, profile.segments, None if config.repair.enabled else self.journal)
         self.participants: set[str] = set()
         self.vouches = vouches and config.bloom_policy is not BloomPolicy.ALWAYS
-        """Whether its messages without a bloom filter say that it has all that their citations descend from."""
+        """Whether its messages say so if it has all that their citations descend from."""
         self.ephemeral_count = 0
         self._checked: tuple[SdsMessage | None, bool] = (None, False)
         """The message whose id was checked last, and whether it follows a rule."""
@@ -619,7 +619,7 @@ class MessageChannel:
         cited = fitting_beside(content, cited)
         if self.owed.cites_too_few:
             self.vouching.is_asked()
-        bloom = self._bloom_beside(cited, now_ms)
+        bloom, vouches = self._bloom_beside(cited, now_ms)
         return SdsMessage(
             message_id=message_id,
             sender_id=self.sender_id,
@@ -629,18 +629,20 @@ class MessageChannel:
             bloom_filter=bloom,
             repair_request=self.repair.take_requests(now_ms),
             content=content,
-            vouches=self.vouches and bloom == self.profile.codec.no_bloom,
+            vouches=self.vouches and vouches,
         )
 
-    def _bloom_beside(self, cited: tuple[HistoryEntry, ...], now_ms: int) -> bytes | None:
-        """Return the bloom field of a message that cites this, which need not hold a filter."""
+    def _bloom_beside(self, cited: tuple[HistoryEntry, ...], now_ms: int) -> tuple[bytes | None, bool]:
+        """Return the bloom field of a message that cites this, and whether all is here that it descends from."""
         is_incomplete = any(entry.message_id not in self.history for entry in cited)
         self.vouching.review_lacking(self.history.__contains__, self.dependencies.incoming.__contains__, now_ms)
+        vouches = self.vouching.vouches(now_ms, is_incomplete=is_incomplete)
+        no_bloom = self.profile.codec.no_bloom
         if self.config.bloom_policy is not BloomPolicy.ALWAYS and not cited:
-            return self.profile.codec.no_bloom
+            return no_bloom, True
         if not self.vouching.attaches(now_ms, is_incomplete=is_incomplete):
-            return self.profile.codec.no_bloom
-        return self.profile.codec.write_bloom(self.bloom.words(), self.bloom_parameters)
+            return no_bloom, vouches
+        return self.profile.codec.write_bloom(self.bloom.words(), self.bloom_parameters), vouches
 
     def _already_received(self, message_id: str) -> bool:
         """Return whether a message is in the history or parked (SDS, "Receive Message": MAY drop duplicates by id)."""
@@ -831,6 +833,8 @@ class MessageChannel:
             data = encoded if encoded is not None else self.profile.codec.encode(message)
             self.dependencies.park(message, data, hint, absent, now_ms)
             self.repair.earned(message)
+            if not message.vouches:
+                self.vouching.parked_unread()
         return self._ask_for(absent, now_ms)
 
     def _ask_for(self, absent: list[HistoryEntry], now_ms: int) -> list[SdsOutcome]:

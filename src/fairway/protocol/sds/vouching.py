@@ -15,7 +15,8 @@ A receiver believes the rule only of own messages made in the last `BELIEVED_MS`
 went without was sent before it went without it. Clocks need not agree for that: both times are spans.
 
 The filter is news where something was received that citations cannot tell of, and somebody waits to hear of it: a copy
-came of a message that is parked, or more messages came whose authors read citations one by one than one message cites.
+came of a message that is parked, a message was parked whose author reads citations one by one, or more of such messages
+came than one message cites.
 
 docs/decisions/specifications.md, "When a bloom filter is attached".
 """
@@ -34,6 +35,8 @@ BELIEVED_MS: Final = 1_800_000
 """How old an own message may be that is acknowledged by a message which cites a descendant and vouches.
 
 The difference leaves room for clocks that are set by an hour meanwhile. Older ones are acknowledged one by one."""
+_TOLD_TIMES: Final = 2
+"""Filters that tell of a message which was parked and whose author reads citations one by one: js-waku believes two."""
 _NEWS_SPACING_MS: Final = 30_000
 """Between two filters that are attached because somebody waits; a sender repeats no sooner."""
 
@@ -51,6 +54,7 @@ class Vouching:
         self.lacking: tuple[str, ...] = ()
         """Parked messages that own messages cite: what these descend from may be missing here."""
         self._has_news = False
+        self._filters_due = 0
         self._attached_ms: int | None = None
 
     def cited_parked(self, message_ids: Iterable[str]) -> None:
@@ -80,18 +84,31 @@ class Vouching:
         """Note that somebody waits to hear of something received that no citation tells of."""
         self._has_news = True
 
+    def parked_unread(self) -> None:
+        """Note that a message was parked whose author reads citations one by one, and so waits for a filter."""
+        self._filters_due = _TOLD_TIMES
+
     def remember_news_of(self, other: Vouching) -> None:
         """Take over who waits to hear of what, which is not stored: who misses an acknowledgement asks again."""
         self._has_news, self._attached_ms = other._has_news, other._attached_ms
+        self._filters_due = other._filters_due
+
+    def vouches(self, now_ms: int, *, is_incomplete: bool) -> bool:
+        """Return whether this participant has all that a message descends from which it makes now.
+
+        ``is_incomplete``: the message cites something of which this participant may lack what it descends from.
+        """
+        return not (is_incomplete or self.lacking or self._is_doubtful(now_ms))
 
     def attaches(self, now_ms: int, *, is_incomplete: bool) -> bool:
-        """Return whether the message that is made now has a bloom filter, and note it if so.
-
-        ``is_incomplete``: it cites something of which this participant may lack what it descends from.
-        """
-        if self._policy is BloomPolicy.ALWAYS or is_incomplete or self.lacking or self._is_doubtful(now_ms):
+        """Return whether the message that is made now has a bloom filter, and note it if so (see `vouches`)."""
+        if self._policy is BloomPolicy.ALWAYS or not self.vouches(now_ms, is_incomplete=is_incomplete):
             return self._attach(now_ms)
-        if self._policy is BloomPolicy.NEVER or not self._has_news:
+        if self._policy is BloomPolicy.NEVER:
+            return False
+        if self._filters_due:
+            return self._attach(now_ms)
+        if not self._has_news:
             return False
         attached_ms = self._attached_ms
         is_soon = attached_ms is not None and attached_ms <= now_ms < attached_ms + _NEWS_SPACING_MS
@@ -109,5 +126,6 @@ class Vouching:
 
     def _attach(self, now_ms: int) -> bool:
         self._has_news = False
+        self._filters_due = max(0, self._filters_due - 1)
         self._attached_ms = now_ms
         return True
