@@ -89,17 +89,17 @@ class Membership:
         self._members: list[ref[Member]] = []
 
     def __iter__(self) -> Iterator[Member]:
-        # A member may be collected meanwhile, and leave the list.
-        return iter([member for known in tuple(self._members) if (member := known()) is not None])
+        return iter([member for known in self._members if (member := known()) is not None])
 
     def __len__(self) -> int:
-        return len(self._members)
+        return sum(1 for _ in self)
 
     def join(self, quota: Quota, changed: Callable[[], None]) -> Member:
         """Add a channel, which counts from now on what all of them send."""
         served = min((member.served for member in self), default=0)
         member = Member(self, quota, changed, served)
-        self._members.append(ref(member, self._members.remove))
+        # No callback takes a member out: it would change the list while the collector runs amid a copy of it.
+        self._members = [*(known for known in self._members if known() is not None), ref(member)]
         if len(self._members) > 1:
             member.learn()
         return member
