@@ -11,6 +11,8 @@ import pytest
 from fairway.errors import EncryptionError
 from fairway.events import (
     DeliveryError,
+    DropReason,
+    EphemeralMessageDropped,
     MessageDelivered,
     MessageReceived,
     MessageSendError,
@@ -21,6 +23,9 @@ from fairway.options import RateLimitConfig, ReliableChannelOptions, Segmentatio
 from fairway.protocol.effects import Purpose
 
 SMALL = ReliableChannelOptions(sync_min_interval_ms=0, segmentation=SegmentationConfig(segment_size_bytes=64))
+TEN_AN_EPOCH = ReliableChannelOptions(
+    sync_min_interval_ms=0, rate_limit=RateLimitConfig(enabled=True, epoch_ms=600_000, messages_per_epoch=10)
+)
 FILE = bytes(range(256)) * 2
 """Eight segments and one parity segment."""
 
@@ -280,6 +285,34 @@ def test_an_ephemeral_message_leaves_when_it_is_encrypted(peer):
     bob.receive(*alice.published(Purpose.EPHEMERAL))
     bobs.all()
     assert [event.ephemeral for event in bob.events(MessageReceived)] == [True]
+
+
+def test_an_ephemeral_message_is_charged_to_the_epoch_in_which_it_leaves(peer):
+    alice, alices, _, _ = pair(peer, TEN_AN_EPOCH)
+    for _ in range(2):
+        alice.send_ephemeral(b"typing")
+    alice.pass_time(600_000 - alice.now_ms % 600_000)
+    alices.all()
+    assert len(alice.published(Purpose.EPHEMERAL)) == 2
+    for _ in range(7):
+        alice.send(b"content")
+    alices.all()
+    alice.send_ephemeral(b"typing")
+    assert [event.rate_limit_utilization for event in alice.events(EphemeralMessageDropped)] == [90]
+
+
+def test_an_ephemeral_message_is_dropped_if_the_limit_is_reached_while_it_is_encrypted(peer):
+    alice, alices, _, _ = pair(peer, TEN_AN_EPOCH)
+    alice.send_ephemeral(b"typing")
+    typing = alices.waiting()[0]
+    for _ in range(9):
+        alice.send(b"content")
+    alice.pass_time(1)
+    while content := [effect for effect in alices.waiting() if effect is not typing]:
+        alices.one(content[0])
+    alices.one(typing)
+    assert not alice.published(Purpose.EPHEMERAL)
+    assert [event.reason for event in alice.events(EphemeralMessageDropped)] == [DropReason.RATE_LIMIT_APPROACHED]
 
 
 def test_an_ephemeral_message_that_cannot_be_encrypted_is_a_send_error(peer):

@@ -107,12 +107,19 @@ class EphemeralSending:
 
     def dispatch(self, leaving: LeavingEphemeral, encrypted: bytes, now_ms: int) -> list[Effect]:
         """Hand out something that is encrypted; it was admitted, and never waits."""
+        limiter = self._outbound.limiter
+        if now_ms != leaving.admitted_ms:
+            # Encryption took time, in which an epoch may have ended: the charge belongs to the one of the timestamp.
+            limiter.refund_ephemeral(leaving.admitted_ms)
+            dropped = limiter.admit_ephemeral(now_ms)
+            if dropped is not None:
+                return self._dropped(leaving.ids, dropped, now_ms)
         transmission = Transmission(
             purpose=Purpose.EPHEMERAL,
             sds_id=leaving.sds_id,
             payload=encrypted,
             ephemeral=leaving.ids,
-            admitted_ms=leaving.admitted_ms,
+            admitted_ms=now_ms,
         )
         outcome = self._outbound.dispatch_ephemeral(transmission, now_ms)
         return [outcome] if isinstance(outcome, Prove) else self.handed_out(outcome)
