@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from fairway.options import Profile
+from fairway.options import BloomPolicy, Profile
 from fairway.simulation import SimulationPlan, replay_command, simulate
 
 MINUTE_MS = 60_000
@@ -116,5 +118,6 @@ pytestmark = pytest.mark.full
     ],
 )
 def test_a_world_that_found_a_fault_holds(plan):
+    plan = replace(plan, bloom_policy=BloomPolicy.ALWAYS)  # as it was the default then
     report = simulate(plan)
     assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])

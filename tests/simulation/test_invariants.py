@@ -27,7 +27,7 @@ from fairway.options import (
 )
 from fairway.protocol.effects import Change
 from fairway.protocol.incoming.catching_up import CAUGHT_UP
-from fairway.protocol.outgoing.requests import SEGMENTS
+from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.dependencies import MISSING
 from fairway.simulation import World
 from fairway.simulation.invariants import Checks, Invariant
@@ -213,6 +213,21 @@ def test_what_a_handler_raises_on_that_seemed_to_be_done_with_it_comes_again(sto
     story.world.run(FINISHED_FOR_GOOD_MS + MINUTE_MS)
     story.tell("bob", replace(message, redelivered=True))
     assert story.found() == [(Invariant.ONCE, "bob")]
+
+
+@pytest.mark.parametrize("table", [MISSING, REQUESTS])
+def test_a_life_knows_nothing_of_what_the_one_before_had_not_written(tell_a_story, table):
+    story = tell_a_story()
+    now_ms = story.world.now_ms
+    written = Change(table=table, key="written", row=())
+    story.ledger.kept(now_ms, "bob", [Change(table=table, key="under way", row=()), written])
+    story.ledger.written(now_ms, "bob", Write(changes=(written,)))
+    story.ledger.began(now_ms, "bob")
+    far_ms = now_ms + MINUTE_MS
+    if table == REQUESTS:
+        assert story.ledger.left_alone("bob", far_ms) == ["written"]
+    else:
+        assert story.ledger.asks_nobody("bob", far_ms) == "written"
 
 
 def test_who_hears_another_participant_ask_for_what_it_lacks_need_not_ask_itself(story):

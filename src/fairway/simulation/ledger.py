@@ -360,6 +360,8 @@ class Ledger(Observer):
         self._ephemeral_published: Counter[str] = Counter()
         self._open: dict[tuple[str, str], int] = {}
         """Sends that a participant keeps as open, with when something of each was last handed to its node."""
+        self._on_disk: set[tuple[str, str, str]] = set()
+        """Open sends and missing messages that a participant's store knows: (participant, table, key)."""
         self._began_ms: dict[str, int] = {}
         self.segments_expire_ms: float = math.inf
         """After what time without a further segment the rest of a message may be given up."""
@@ -448,6 +450,13 @@ class Ledger(Observer):
         self._queried.pop(name, None)
         self.rules.began(name)
         self._began_ms[name] = at_ms
+        # What the life before had not written when it ended, this one does not know.
+        self._open = {
+            send: at for send, at in self._open.items() if send[0] != name or (name, REQUESTS, send[1]) in self._on_disk
+        }
+        self._missing[name] = {
+            sds_id: at for sds_id, at in self._missing[name].items() if (name, MISSING, sds_id) in self._on_disk
+        }
         self.limits_told.pop(name, None)
         self.status_told.pop(name, None)
         self._trace.update(f"{at_ms} {name} begins\n".encode())
@@ -602,6 +611,9 @@ class Ledger(Observer):
         kept = [change for change in write.changes if change.row is not None]
         self._durable.update((name, change.key) for change in kept)
         self._taken_in.update((name, change.key) for change in kept if change.table not in _LACKING)
+        for change in write.changes:
+            if change.table in (REQUESTS, MISSING):
+                (self._on_disk.discard if change.row is None else self._on_disk.add)((name, change.table, change.key))
         for _, message in write.delivered:
             self._inbox_ms.setdefault((name, message.sds_ids), at_ms)
             self._durable.update((name, sds_id) for sds_id in message.sds_ids)
