@@ -16,7 +16,7 @@ from fairway.files.outcomes import FileArriving, FileReceived
 from fairway.files.receiving import FileReceiver
 from fairway.files.sending import PARTS_UNDER_WAY, send_file
 from fairway.options import Delivery, Profile, SegmentationConfig
-from fairway.testing import run
+from fairway.testing import SimulatedDisk, run
 from fairway.waku.local import LocalNetwork, NetworkFaults
 
 FULL = 30 * 1_024
@@ -138,14 +138,14 @@ def test_parts_that_are_not_waited_for_arrive_all_the_same(join, make_file, tmp_
 
     async def work():
         steps, outcomes = [], []
-        store = tmp_path / "alice.db"
-        with LocalNetwork(seed=seed) as network:
-            async with join(network, "alice", store=store) as alice:
+        with LocalNetwork(seed=seed) as network, SimulatedDisk(seed) as disk:
+            async with join(network, "alice", store=disk.store("alice")) as alice:
                 first = await send_file(alice, path, wait=wait, progress=steps.append)
                 accepted = alice.statistics().protocol.open_requests
             async with join(network, "bob") as bob:
                 receiving = asyncio.ensure_future(receive(bob, tmp_path / "in", outcomes))
-                async with join(network, "alice", store=store, node=network.node("alice again")) as alice:
+                again_at = network.node("alice again")
+                async with join(network, "alice", store=disk.store("alice"), node=again_at) as alice:
                     await receiving
                     again = await send_file(alice, path)
         return first, accepted, steps, again
