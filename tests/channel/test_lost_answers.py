@@ -142,6 +142,27 @@ async def test_what_stands_many_pages_back_is_found_though_answers_are_cut_short
     assert len(network.asked) < 2 * PAGES
 
 
+class LeadsBack(Forgetful):
+    """Such a network that loses no answer, and leads back to the page it was asked for in every so many of them."""
+
+    def __init__(self, back_every):
+        super().__init__(lambda _: False)
+        self._back_every = back_every
+
+    def answer(self, asker, query, cursor):
+        page = super().answer(asker, query, cursor)
+        leads_back = query.newest_first and cursor is not None and not len(self.asked) % self._back_every
+        return replace(page, cursor=cursor) if leads_back else page
+
+
+@pytest.mark.parametrize("back_every", [2, 3, 7])
+@virtual_time()
+async def test_what_stands_many_pages_back_is_found_though_answers_lead_back(back_every):
+    with LeadsBack(back_every) as network:
+        assert await miss_one_that_is_cited(network) < 120
+    assert len(network.asked) < 2 * PAGES
+
+
 class ByHashAlone(LocalNetwork):
     """A network whose store answers nothing but queries by hash."""
 

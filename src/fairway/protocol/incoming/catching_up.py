@@ -20,7 +20,7 @@ each where nothing is new.
 The pages of a reading come oldest first. What is before the first message of a page was read; there the reading begins
 again when it has to. It keeps these invariants:
 
-* A store that leads in a circle is not followed.
+* A store that leads in a circle is not followed. It is asked anew from the page on where that happened.
 * A reading has ended only when the store, asked again from the last page on, brings nothing that this page did not
   have, for an answer may be cut short. A reading backwards may end without that once nothing is missing.
 * A page with a message that is not what was asked for is asked for once more. Then it is taken for what it is, for a
@@ -310,7 +310,7 @@ class Backwards(PagedReading):
         """Everything from there on was read."""
         self._pages = 0
         self._last: frozenset[bytes] | None = None
-        """What was on the page that the store called the last one; None before it did."""
+        """What was on the page that led no further; None before there was one."""
 
     @property
     def has_begun(self) -> bool:
@@ -332,8 +332,9 @@ class Backwards(PagedReading):
             self._unread_to_ns = min(self.end_ns, min(timestamps_ns) + 1)
         if self._pages >= _MAX_PAGES:
             return False
-        if cursor is not None:
-            return self._follow(cursor)
+        if cursor is not None and self._follow(cursor):
+            return True
+        # The store says that this is the end, or leads in a circle.
         last, self._last = self._last, frozenset(message_hash for _, message_hash in found)
         self._ask_anew()
         return last is None or not self._last <= last
