@@ -1,4 +1,4 @@
-"""What a program gets from its machine: the wall clock, the monotonic clock, and random bytes.
+"""What a program gets from its machine: the wall clock, the monotonic clock, random bytes, and threads.
 
 Code outside the protocol calls this module and not `time` or `os`, so that `fairway.testing` can run it on virtual
 machines: several in one process, each with its own wall clock.
@@ -9,12 +9,20 @@ from __future__ import annotations
 import os
 import time
 from contextvars import ContextVar
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 
 class Environment:
     """The real machine."""
+
+    @property
+    def only_loop(self) -> AbstractEventLoop | None:
+        """The event loop that does all the work of a virtual machine, in place of threads; None: there are threads."""
+        return None
 
     def time_ns(self) -> int:
         """Return nanoseconds since the Unix epoch; the clock may be set forwards or backwards."""

@@ -477,9 +477,10 @@ def test_a_forger_costs_a_few_verifications_and_others_at_its_address_are_served
                 assert refusal.fault in {ProofFault.INVALID, ProofFault.NOT_VERIFIED}
             assert counting.refused <= 1 + 4 + (monotonic_s() - began_s) + 1
             for one in good:
-                while (refusal := await gate.judge("proxy", one)) is not None:
-                    assert refusal.fault is ProofFault.NOT_VERIFIED
-                    await asyncio.sleep(0.1)
+                async with asyncio.timeout(PATIENCE_S):
+                    while (refusal := await gate.judge("proxy", one)) is not None:
+                        assert refusal.fault is ProofFault.NOT_VERIFIED
+                        await asyncio.sleep(0.1)
         finally:
             await gate.close()
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
 import fairway
-from fairway.testing import Deadlock, Machine, Process, VirtualLoop, run, virtual_time
+from fairway.storage.channel_store import Stored
+from fairway.storage.sqlite_store import SqliteStore
+from fairway.testing import Deadlock, ForeignThread, Machine, Process, VirtualLoop, run, virtual_time
 from fairway.waku.local import LocalNetwork, NetworkFaults
 
 TOPIC = "/harbour/1/team/proto"
@@ -86,6 +90,17 @@ def test_waiting_for_what_nobody_does_is_an_error_and_no_hang():
         run(wait())
 
 
+def test_clean_up_code_does_not_hide_that_nothing_can_happen_any_more():
+    async def wait() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.sleep(1)
+
+    with pytest.raises(Deadlock):
+        run(wait())
+
+
 def test_what_a_forgotten_task_raised_is_told():
     async def fail() -> None:
         raise ValueError("nobody awaits me")
@@ -105,6 +120,79 @@ def test_what_is_given_to_a_thread_runs_at_once():
         return await asyncio.to_thread(sum, [1, 2, 3])
 
     assert run(main()) == 6
+
+
+def test_a_channel_keeps_a_real_file_while_no_time_passes(tmp_path):
+    async def main(folder: Path) -> list[tuple[float, str]]:
+        now_s = asyncio.get_running_loop().time
+        seen: list[tuple[float, str]] = []
+        with LocalNetwork(NetworkFaults(loss=0.3), seed=7) as network:
+            alice, bob = [
+                await fairway.create_reliable_channel(
+                    network.node(name), "crew", name, TOPIC, store=folder / f"{name}.db"
+                )
+                for name in ("alice", "bob")
+            ]
+            async with alice, bob:
+                messages = bob.messages()
+                for number in range(20):
+                    began_s = now_s()
+                    receipt = await alice.send(f"minute {number}".encode())
+                    assert now_s() == began_s, "the send is durable, and no time has passed"
+                    seen.append((now_s(), (await anext(messages)).payload.decode()))
+                    await receipt.delivered(by={"bob"})
+                    seen.append((now_s(), "delivered"))
+        return seen
+
+    runs = []
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        runs.append(run(main(folder), seed=7))
+        bob = SqliteStore(folder / "bob.db")
+        assert len(bob.open("crew", "bob", TOPIC).inbox) < 20, "what was read is kept as read"
+        bob.close()
+    assert runs[0] == runs[1]
+    assert runs[0][-1][0] < 3_600
+
+
+def test_a_thread_that_calls_the_loop_is_an_error_and_no_wild_run():
+    async def main() -> None:
+        thread = threading.Thread(target=call, args=(asyncio.get_running_loop(),), name="elsewhere")
+        thread.start()
+        thread.join()
+        await asyncio.sleep(3_600)
+
+    def call(loop: asyncio.AbstractEventLoop) -> None:
+        with pytest.raises(ForeignThread):
+            loop.call_soon_threadsafe(print, "never printed")
+
+    with pytest.raises(ForeignThread, match="the thread 'elsewhere' called the loop"):
+        run(main())
+
+
+def test_a_store_that_was_opened_outside_is_an_error(tmp_path):
+    class Opened(SqliteStore):
+        """A store that hands out what it read when it was opened before."""
+
+        def __init__(self, path: Path) -> None:
+            super().__init__(path)
+            self.stored = super().open("crew", "alice", TOPIC)
+
+        def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
+            return self.stored
+
+    async def main() -> None:
+        with LocalNetwork() as network:
+            async with fairway.create_reliable_channel(network.node("alice"), "crew", "alice", TOPIC, store=store):
+                await asyncio.Event().wait()
+
+    store = Opened(tmp_path / "alice.db")
+    try:
+        with pytest.raises(ForeignThread, match="fairway-store"):
+            run(main())
+    finally:
+        store.close()
 
 
 def test_a_timeout_ends_a_wait_in_virtual_time():

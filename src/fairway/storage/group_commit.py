@@ -1,7 +1,7 @@
 """`GroupCommit`: makes all writes that wait durable in one transaction.
 
-A `CommitDriver` decides when: a thread of its own (`WritingThread`) in a real process, a timer of the event loop where
-time and disk are simulated (`fairway.testing`).
+A `CommitDriver` decides when: a thread of its own (`WritingThread`) in a real process, the event loop (`LoopDriver`)
+where time is virtual (`fairway.testing`).
 
 Invariants: writes become durable, and are answered, in the order of `GroupCommit.submit`. After a write has failed,
 neither it nor a later one is tried (fail-stop), because later writes build on earlier ones. Answers are given on the
@@ -10,6 +10,7 @@ thread of the driver.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from abc import ABC, abstractmethod
@@ -77,6 +78,41 @@ class WritingThread(CommitDriver):
         while self._goes_on.get():
             empty()
         empty()
+
+
+class LoopDriver(CommitDriver):
+    """Commits on an event loop, where time is virtual: it would pass while a thread writes."""
+
+    def __init__(self, schedule: Callable[[Callable[[], None]], asyncio.Handle]) -> None:
+        """Commit when ``schedule`` calls the function that it is given."""
+        self._schedule = schedule
+        self._empty: Callable[[], None] | None = None
+        self._handle: asyncio.Handle | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a commit is under way."""
+        return self._handle is not None
+
+    def start(self, empty: Callable[[], None]) -> None:
+        """Keep the function for the first write."""
+        self._empty = empty
+
+    def wake(self) -> None:
+        """Schedule a commit."""
+        self._handle = self._schedule(self.finish)
+
+    def finish(self) -> None:
+        """Commit the queued writes now."""
+        self.cancel()
+        if self._empty is not None:
+            self._empty()
+
+    def cancel(self) -> None:
+        """Commit nothing more; the queue keeps its writes."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
 
 
 class GroupCommit:

@@ -1,7 +1,8 @@
 """`SqliteStore`: a store in one SQLite file; confirmed writes survive a crash and a loss of power.
 
 It uses a write-ahead log and an fsync for each transaction, and belongs to one process at a time (`StoreLock`). One
-thread writes (`GroupCommit`). Look-ups read over a connection of their own, and also find writes that are still queued.
+thread writes (`GroupCommit`); under virtual time the event loop does. Look-ups read over a connection of their own, and
+also find writes that are still queued.
 
 While ``alice.db`` is in use, the files ``alice.db-wal`` and ``alice.db-shm`` belong to it; ``alice.db.lock`` is its
 lock. Only the owner may read them, because they hold messages in clear text, also of an encrypted channel; to share a
@@ -22,6 +23,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import NamedTuple
 
+from fairway.environment import environment
 from fairway.errors import StorageError
 from fairway.events import MessageReceived
 from fairway.storage.channel_store import (
@@ -35,7 +37,7 @@ from fairway.storage.channel_store import (
     Write,
     check_bounds,
 )
-from fairway.storage.group_commit import CommitDriver, GroupCommit, WritingThread
+from fairway.storage.group_commit import CommitDriver, GroupCommit, LoopDriver, WritingThread
 from fairway.storage.records import read_handling, read_message, read_state
 from fairway.storage.schema import claim, migrate
 from fairway.storage.sqlite_connection import check_structure, connect, keep_private, refuse_other_files, use_log
@@ -167,7 +169,8 @@ class SqliteStore(ChannelStore):
 
     def _driver(self) -> CommitDriver:
         """Return the driver of the queue of writes; a simulated disk overrides this."""
-        return WritingThread()
+        loop = environment().only_loop
+        return WritingThread() if loop is None else LoopDriver(loop.call_soon)
 
     def _in_use(self) -> _Open:
         if self._open is None:

@@ -15,13 +15,14 @@ programs, and a `SimulatedInternet` carries their connections: light clients and
 
 from fairway.testing.disk import DiskFault, DiskFaults, SimulatedDisk
 from fairway.testing.internet import SimulatedInternet
-from fairway.testing.loop import Deadlock, Machine, Process, VirtualLoop
+from fairway.testing.loop import Deadlock, ForeignThread, Machine, Process, VirtualLoop
 from fairway.testing.running import run, virtual_time
 
 __all__ = [
     "Deadlock",
     "DiskFault",
     "DiskFaults",
+    "ForeignThread",
     "Machine",
     "Process",
     "SimulatedDisk",

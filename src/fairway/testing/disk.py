@@ -7,8 +7,8 @@
         disk.on_crash = lambda name: processes[name].kill()
         channel = await create_reliable_channel(..., store=disk.store("alice"))
 
-A store of this disk is a `SqliteStore` with three differences. A timer of the loop commits its queue, in place of a
-thread. A second timer answers all writes of a transaction at once. Faults can strike the statements that sync: the end
+A store of this disk is a `SqliteStore` with three differences. It commits as long after a write as the disk takes, by a
+timer. A second timer answers all writes of a transaction at once. Faults can strike the statements that sync: the end
 of each transaction, and the checkpoint.
 
 Synced bytes are on the disk. Of bytes that a commit wrote and did not sync, any sectors of 512 bytes can be there, and
@@ -43,7 +43,7 @@ from urllib.parse import quote
 
 from fairway.errors import ConfigurationError, StorageError, StoreLockedError
 from fairway.storage.channel_store import KEPT_REQUESTS, KEPT_TRACE_POINTS, ChannelStore, Stored, Write
-from fairway.storage.group_commit import CommitDriver, Done
+from fairway.storage.group_commit import CommitDriver, Done, LoopDriver
 from fairway.storage.sqlite_connection import CHECKPOINT, COMMIT, connect
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.storage.store_lock import StoreLock
@@ -319,41 +319,21 @@ class _Connection(sqlite3.Connection):
         return super().execute(sql, parameters)
 
 
-class _LoopDriver(CommitDriver):
-    """Commits a queue on the event loop, with a delay."""
+class _SlowDriver(LoopDriver):
+    """Commits a queue as long after its first write as the disk takes."""
 
     def __init__(self, store: _SimulatedStore, machine: _Machine) -> None:
+        super().__init__(self._after_a_while)
         self._store = store
         self._machine = machine
-        self._empty: Callable[[], None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def is_due(self) -> bool:
-        """Whether a commit is under way."""
-        return self._timer is not None
-
-    def start(self, empty: Callable[[], None]) -> None:
-        self._empty = empty
-
-    def wake(self) -> None:
+    def _after_a_while(self, commit: Callable[[], None]) -> asyncio.Handle:
         delay_ms = self._machine.rng.uniform(*self._machine.disk.faults.latency_ms)
-        self._timer = self._machine.disk.later(delay_ms / 1_000, self._due)
+        return self._machine.disk.later(delay_ms / 1_000, partial(self._survive, commit))
 
-    def finish(self) -> None:
-        self.cancel()
-        if self._empty is not None:
-            self._empty()
-
-    def cancel(self) -> None:
-        """Commit nothing more; the queue keeps its writes."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _due(self) -> None:
+    def _survive(self, commit: Callable[[], None]) -> None:
         try:
-            self.finish()
+            commit()
         except _PowerLoss as loss:
             self._store.end(loss.image)
             self._machine.disk.on_crash(self._machine.name)
@@ -366,7 +346,7 @@ class _SimulatedStore(SqliteStore):
         super().__init__(machine.path, **options)
         self._machine = machine
         self._is_dead = False
-        self._committing: _LoopDriver | None = None
+        self._committing: _SlowDriver | None = None
         self._answers: list[Callable[[], None]] = []
         """The answers of one transaction, which are given together."""
         self._answers_at_s = 0.0
@@ -444,7 +424,7 @@ class _SimulatedStore(SqliteStore):
         return connection
 
     def _driver(self) -> CommitDriver:
-        self._committing = _LoopDriver(self, self._machine)
+        self._committing = _SlowDriver(self, self._machine)
         return self._committing
 
     def _answer(self, done: Done, context: Any, error: StorageError | None) -> None:

@@ -1,8 +1,9 @@
 """`VirtualLoop`: an event loop under virtual time; `Process` and `Machine`: the programs in it.
 
 The clock stands still while anything is ready to run, then jumps to the next timer: waiting takes no time. The same
-seed gives the same run. There are no threads and no sockets: a function given to an executor runs at once, and
-connections are those of a `SimulatedInternet`.
+seed gives the same run. There are no threads and no sockets: a function given to an executor runs at once, a
+`fairway.storage.sqlite_store.SqliteStore` writes on the loop, and connections are those of a `SimulatedInternet`. A
+thread that calls the loop ends the run (`ForeignThread`), since time would not have waited for it.
 
 Callbacks run in the order in which they were scheduled, as asyncio promises. asyncio promises no order among tasks that
 are ready together: the seed draws it, so that tests find programs that rely on one.
@@ -16,6 +17,7 @@ import asyncio
 import heapq
 import inspect
 import random
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -41,10 +43,15 @@ class Deadlock(RuntimeError):  # noqa: N818 - the term of the field
     """All tasks wait and no timer is set, or tasks run on without letting time pass."""
 
 
+class ForeignThread(RuntimeError):  # noqa: N818 - as `Deadlock`
+    """Another thread called the loop. Time does not wait for threads, so that what they do comes hours late."""
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """Runs tasks in virtual time."""
 
     _ready: deque[asyncio.Handle]
+    _thread_id: int | None
     _scheduled: list[asyncio.TimerHandle]
 
     def __init__(self, seed: int = 0) -> None:
@@ -59,6 +66,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now_ns = 0
         self._turns = 0
         self._until: Callable[[], bool] | None = None
+        self._foreign: ForeignThread | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def __repr__(self) -> str:
@@ -101,6 +109,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         except Exception as error:  # noqa: BLE001 - the awaiting code gets it
             future.set_exception(error)
         return future
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Call a function in the next turn. Another thread gets `ForeignThread`, and so does who runs the loop."""
+        if self._thread_id not in {None, threading.get_ident()}:
+            name = threading.current_thread().name
+            self._foreign = ForeignThread(
+                f"the thread {name!r} called the loop, but virtual time does not wait for threads: give the work to "
+                "asyncio.to_thread, which runs it at once, and open stores in the test itself"
+            )
+            raise self._foreign
+        return super().call_soon_threadsafe(callback, *args, context=context)
 
     async def create_connection(  # type: ignore[override]
         self,
@@ -165,6 +186,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """Do one turn, as `asyncio.BaseEventLoop` requires: if nothing is ready let time pass, then run callbacks."""
+        if self._foreign is not None:
+            raise self._foreign
         if not self._ready:
             self._jump()
         self._turns += 1
@@ -190,7 +213,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while timers and timers[0].cancelled():
             heapq.heappop(timers)
         if not timers:
-            raise Deadlock(f"no timer is set and no callback is ready, but these tasks wait: {self._waiting()}")
+            raise Deadlock(
+                f"no timer is set and no callback is ready, but these tasks wait: {self._waiting()}; "
+                "virtual time waits for no thread"
+            )
         when = timers[0].when()
         self._now_ns = max(self._now_ns, round(when * NS_PER_S))
         self._turns = 0
@@ -230,6 +256,11 @@ class Machine(Environment):
         """How many milliseconds the wall clock is ahead; can be set at any time."""
         self.loop = loop
         self._start_ns = start_ns
+
+    @property
+    def only_loop(self) -> VirtualLoop:
+        """The loop: it would not wait for threads."""
+        return self.loop
 
     def time_ns(self) -> int:
         """Return the time of the wall clock, in Unix nanoseconds."""

@@ -20,7 +20,7 @@ def run(main: Coroutine[Any, Any, Result], *, seed: int = 0) -> Result:
 
     ``asyncio.sleep(3600)`` takes no time. ``seed`` draws the order of tasks and all random bytes: a run that fails
     with a seed fails with it again. Raises what the coroutine raises, `RuntimeError` for an error that no code awaited,
-    and `Deadlock` if all tasks wait and no timer is set.
+    `Deadlock` if all tasks wait and no timer is set, and `ForeignThread` if another thread calls the loop.
     """
     loop = VirtualLoop(seed)
 
@@ -30,8 +30,9 @@ def run(main: Coroutine[Any, Any, Result], *, seed: int = 0) -> Result:
             result: Result = loop.run_until_complete(main)
             _cancel_others(loop)
         finally:
-            main.close()
+            # First, so that no clean-up code of the coroutine hides why it ended.
             loop.close()
+            main.close()
         for context in loop.errors:
             raise RuntimeError(str(context.get("message"))) from context.get("exception")
         return result
