@@ -11,7 +11,8 @@ import ssl
 import pytest
 
 from certificates import DAY, Authority
-from fairway.errors import ConfigurationError
+from fairway.errors import ConfigurationError, NodeUnavailableError
+from fairway.waku.connect import connect
 from fairway.waku.libp2p.errors import AddressError, DialError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.transports.certificate import ServerCertificate
@@ -101,7 +102,23 @@ async def refused(server, address, words, **changes):
 def test_a_client_that_does_not_know_the_authority_leaves(run, issued):
     async def scenario():
         async with await host(issued) as server:
-            await refused(server, at(server), "the certificate is not trusted")
+            await refused(server, at(server), "its certificate is not trusted: .*; name its authority with tls_ca_file")
+
+    run(scenario())
+
+
+def test_a_light_client_does_not_wait_for_a_node_whose_certificate_is_not_trusted(run, authority, issued):
+    async def scenario():
+        async with await host(issued) as server:
+            with pytest.raises(NodeUnavailableError, match="name its authority with tls_ca_file"):
+                await connect(str(at(server)), connect_timeout_s=100 * PATIENCE_S)
+            # It may still wait for another node, and the name of an authority does not help against a wrong name.
+            other = authority.issue("other", hosts=("other.example.org",))
+            async with await host(other) as elsewhere:
+                with pytest.raises(NodeUnavailableError, match=r"Hostname mismatch[^;]*$"):
+                    await connect(str(at(elsewhere)), connect_timeout_s=100 * PATIENCE_S, tls_ca_file=authority.file)
+            with pytest.raises(NodeUnavailableError, match=r"no service node to work with after 0\.5 s .*refused"):
+                await connect(f"{at(server)},/ip4/127.0.0.1/tcp/1", connect_timeout_s=0.5)
 
     run(scenario())
 

@@ -275,8 +275,9 @@ def test_nobody_at_the_address_is_an_error_in_time_or_waited_for(rest, unused_po
         url = f"http://127.0.0.1:{unused_port}"
         with pytest.raises(NodeUnavailableError, match=r"does not answer within 0\.2 s"):
             await fairway.connect(url, connect_timeout_s=0.2)
-        options = RestNodeOptions(first_pause_s=0.05, health_interval_s=0.1, shard_count=1, request_timeout_s=0.3)
+        options = RestNodeOptions(first_pause_s=0.05, health_interval_s=0.1, shard_count=1, request_timeout_s=600.0)
         async with await RestNode.start(url, options, connect_timeout_s=None) as client:
+            await rest.until(lambda: client.status.detail)
             subscription = await client.subscribe(rest.shard, [rest.topic])
             assert not client.status.connected
             async with rest.node() as node:

@@ -7,6 +7,7 @@
     +-- IdentityError             a key, peer id, signature or signed record that is not what it says
     +-- DialError                 no connection came about: refused, unreachable, timed out
     +-- TlsError                  the TLS handshake of a WebSocket failed
+    |   +-- UntrustedCertificateError   the certificate of the other side is not trusted
     +-- HandshakeError            the Noise handshake failed; ``fault`` says how
     +-- NegotiationError          no protocol was agreed on, or multistream-select was not spoken
     +-- FrameError                bytes that break the framing or the format of the layer that read them
@@ -44,6 +45,10 @@ class DialError(Libp2pError):
 
 class TlsError(Libp2pError):
     """The TLS handshake failed: one side speaks no TLS, or does not trust the certificate of the other."""
+
+
+class UntrustedCertificateError(TlsError):
+    """The certificate of the other side is not trusted: to dial again does not help."""
 
 
 class HandshakeFault(Enum):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from fairway.waku.libp2p.errors import Libp2pError
+from fairway.waku.libp2p.errors import Libp2pError, UntrustedCertificateError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
@@ -44,6 +44,8 @@ class KeptPeer:
     state: KeptState
     detail: str = ""
     """The error of the last attempt, if it failed."""
+    untrusted: bool = False
+    """Whether the last attempt failed because the peer's certificate is not trusted."""
 
 
 class PeerKeeper:
@@ -90,6 +92,12 @@ class PeerKeeper:
             if kept.state is not KeptState.CONNECTED
         )
 
+    @property
+    def all_untrusted(self) -> bool:
+        """Whether each address was tried, and the certificate of each is not trusted: waiting does not help."""
+        known = self._known
+        return bool(known) and len(known) == len(self._addresses) and all(kept.untrusted for kept in known.values())
+
     def watch(self) -> Subscription[KeptPeer]:
         """Return a subscription to the state of each tried address, and to every change."""
         watcher: Subscription[KeptPeer] = Subscription(on_close=lambda: self._watchers.remove(watcher))
@@ -105,7 +113,8 @@ class PeerKeeper:
             try:
                 connection = await self._host.connect(address)
             except (Libp2pError, TimeoutError, OSError) as error:
-                self._note(address, KeptState.UNREACHABLE, str(error) or type(error).__name__)
+                untrusted = isinstance(error.__cause__, UntrustedCertificateError)
+                self._note(address, KeptState.UNREACHABLE, str(error) or type(error).__name__, untrusted=untrusted)
                 _LOG.debug("%s cannot be reached: %s", address, error)
             else:
                 began_s = loop.time()
@@ -118,9 +127,9 @@ class PeerKeeper:
             await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.5))
             pause_s = min(2 * pause_s, self._longest_pause_s)
 
-    def _note(self, address: Multiaddr, state: KeptState, detail: str = "") -> None:
+    def _note(self, address: Multiaddr, state: KeptState, detail: str = "", *, untrusted: bool = False) -> None:
         before = self._known.get(address)
-        kept = self._known[address] = KeptPeer(address=address, state=state, detail=detail)
+        kept = self._known[address] = KeptPeer(address=address, state=state, detail=detail, untrusted=untrusted)
         if before is None or before.state is not state:
             for watcher in self._watchers:
                 watcher.put(kept)

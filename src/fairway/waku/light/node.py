@@ -160,7 +160,7 @@ class LightNode(WatchedNode):
 
         Returns when one of them serves light push and filter; with ``connect_timeout_s`` None at once. Raises
         `ConfigurationError` without a peer or a network, for an invalid address, or for options of another cluster;
-        `NodeUnavailableError` if no peer serves in time.
+        `NodeUnavailableError` if no peer serves in time, or if no certificate of the peers is trusted.
         """
         if not peers and network is None:
             raise ConfigurationError("a light client needs at least one service node; give its multiaddr")
@@ -278,6 +278,8 @@ class LightNode(WatchedNode):
                 async for status in self.status_changes():
                     if status.connected:
                         return
+                    if self.finder is None and self._keeper.all_untrusted:
+                        raise NodeUnavailableError(self._reasons())
         except TimeoutError:
             raise NodeUnavailableError(
                 f"no service node to work with after {timeout_s:g} s ({self._reasons()}); "

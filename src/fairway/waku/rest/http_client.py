@@ -20,7 +20,7 @@ import h11
 
 from fairway.errors import NodeUnavailableError
 from fairway.waku.rest.address import RestAddress
-from fairway.waku.trust import client_context
+from fairway.waku.trust import client_context, distrust
 
 MAX_HEAD_BYTES: Final = 65_536
 MAX_BODY_BYTES: Final = 33_554_432
@@ -229,8 +229,5 @@ def _unavailable(name: str, error: BaseException, timeout_s: float) -> NodeUnava
     if isinstance(error, TimeoutError):
         return NodeUnavailableError(f"{name}: no answer within {timeout_s:g} s")
     if isinstance(error, ssl.SSLCertVerificationError):
-        return NodeUnavailableError(
-            f"{name}: its certificate is not trusted: {error.verify_message}; "
-            "name its authority with tls_ca_file (--ca)"
-        )
+        return NodeUnavailableError(f"{name}: {distrust(error)}")
     return NodeUnavailableError(f"{name}: {type(error).__name__}: {error}")

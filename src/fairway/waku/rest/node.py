@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Collection
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -81,7 +82,8 @@ class RestNode(WatchedNode):
 
         Returns when the node answers; with ``connect_timeout_s`` None at once. ``?peerAddr=MULTIADDR`` after the
         address makes the node query another store node. ``rln`` proves what is sent. Raises `ConfigurationError` for
-        an invalid address, `NodeUnavailableError` if the node does not answer in time or wants other credentials.
+        an invalid address, `NodeUnavailableError` if the node does not answer in time, and at once if it wants other
+        credentials or its certificate is not trusted.
         """
         chosen = options or RestNodeOptions()
         node = cls(RestAddress.parse(address, token=chosen.token), chosen, rln)
@@ -121,7 +123,8 @@ class RestNode(WatchedNode):
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
         """Return the messages of others on content topics.
 
-        Waits until the node has the subscription, or until the timeout: then the node gets it later. Raises
+        Waits until the node has the subscription, or until the timeout: then the node gets it later, as does a node
+        that does not answer now, for which nothing is waited. Raises
         `NodeUnavailableError` if this client is closed, `ConfigurationError` without a content topic.
         """
         if self._closed:
@@ -140,6 +143,8 @@ class RestNode(WatchedNode):
             )
             feed.start()
         self._show()
+        if self._reached is None and self._fault:
+            return subscription
         timeout_s = self._options.request_timeout_s
         try:
             await asyncio.gather(*(self._feeds[criterion].ready(timeout_s) for criterion in criteria))
@@ -188,6 +193,8 @@ class RestNode(WatchedNode):
             except NodeUnavailableError as error:
                 _LOG.debug("%s", error)
                 self._reached, self._fault = None, str(error)
+                if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+                    self._answered.set()  # with an answer that waiting does not change
                 wait_s, pause_s = pause_s, min(2 * pause_s, self._options.health_interval_s)
             else:
                 self._answered.set()

@@ -10,8 +10,9 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
-from fairway.waku.libp2p.errors import TlsError
+from fairway.waku.libp2p.errors import TlsError, UntrustedCertificateError
 from fairway.waku.libp2p.transports.transport import ByteTransport
+from fairway.waku.trust import distrust
 
 _RECORD_BYTES: Final = 16_384
 """Longest content of a TLS record."""
@@ -41,7 +42,11 @@ class TlsTransport(ByteTransport):
 
     @classmethod
     async def connect(cls, raw: ByteTransport, context: ssl.SSLContext, server_name: str) -> TlsTransport:
-        """Carry out the client's handshake on a new connection; raise `TlsError` if it fails."""
+        """Carry out the client's handshake on a new connection.
+
+        Raises `UntrustedCertificateError` if the server's certificate is not trusted, `TlsError` if anything else
+        fails.
+        """
         try:
             transport = cls(raw, context, server_name=server_name)
         except ValueError as error:  # also what is no name in DNS
@@ -110,7 +115,9 @@ class TlsTransport(ByteTransport):
                 await self._receive()
             except ssl.SSLError as error:
                 self._flush()  # the alert that says why
-                raise TlsError(f"no TLS with {self.remote_address}: {_words(error)}") from error
+                untrusted = isinstance(error, ssl.SSLCertVerificationError)
+                kind = UntrustedCertificateError if untrusted else TlsError
+                raise kind(f"no TLS with {self.remote_address}: {_words(error)}") from error
             else:
                 self._flush()
                 return
@@ -147,7 +154,7 @@ class TlsTransport(ByteTransport):
 
 def _words(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not trusted: {error.verify_message}"
+        return distrust(error)
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return "the connection ended during the handshake; does the other side speak TLS there?"
     reason = str(error.reason or error)
