@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from fairway.errors import StorageError
@@ -79,6 +79,10 @@ class CommitQueue(Generic[Item]):
             # The store answered at once.
             self._drain()
         return waiter
+
+    def waiting(self) -> Iterator[Item]:
+        """Yield the items that wait for the store."""
+        return (item for entry in self._pending for item in entry.items)
 
     async def room(self, at_most: int) -> None:
         """Wait until at most ``at_most`` writes are under way."""

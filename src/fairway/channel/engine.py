@@ -238,6 +238,17 @@ class Engine:
         self.commits.add(replace(write, trace=trace) if trace else write, list(events))
         return True
 
+    def is_unsaid(self, outcome: SendOutcome, request_id: str) -> bool:
+        """Return whether the event by which a send ended waits for the store, so that a crash would forget it."""
+        kind = MessageDelivered if outcome is SendOutcome.DELIVERED else DeliveryError
+        return any(isinstance(item, kind) and item.request_id == request_id for item in self.commits.waiting())
+
+    async def durable(self) -> None:
+        """Wait until all that the store was given until now is durable; raises its error if it failed."""
+        await self.commits.passed()
+        if self.commits.error is not None:
+            raise self.commits.error
+
     async def room(self) -> None:
         """Wait while too many writes or transmissions are under way."""
         await self.commits.room(_MAX_UNCOMMITTED)

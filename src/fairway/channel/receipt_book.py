@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt
 from fairway.errors import ConfigurationError
 from fairway.events import Event, MessageEvent
-from fairway.storage.channel_store import ChannelStore
+from fairway.storage.channel_store import ChannelStore, SendOutcome
 
 
 class ReceiptBook:
     """The receipts that the application holds, by request id."""
 
-    def __init__(self, store: ChannelStore, so_far: Callable[[str], Progress | None]) -> None:
-        """``so_far`` returns how far an open request is, also one of an earlier run."""
+    def __init__(
+        self,
+        store: ChannelStore,
+        so_far: Callable[[str], Progress | None],
+        is_unsaid: Callable[[SendOutcome, str], bool],
+    ) -> None:
+        """``so_far`` returns how far an open request is, also one of an earlier run.
+
+        ``is_unsaid`` returns whether the event by which a request ended, with this outcome, is still to come.
+        """
         self._store = store
         self._so_far = so_far
+        self._is_unsaid = is_unsaid
         self._receipts: WeakValueDictionary[str, EphemeralReceipt] = WeakValueDictionary()
 
     def new(self, request_id: str, message_id: str) -> Receipt:
@@ -57,6 +67,9 @@ class ReceiptBook:
         stored = self._store.request(request_id)
         if stored is None:
             raise ConfigurationError(f"request {request_id!r} is unknown here; give an id that send returned")
+        if stored.outcome is not SendOutcome.OPEN and self._is_unsaid(stored.outcome, request_id):
+            # How it ended is not durable yet, and the event will tell it.
+            stored = replace(stored, outcome=SendOutcome.OPEN)
         receipt = Receipt.of_stored(stored, self._so_far(request_id))
         self._receipts[request_id] = receipt
         return receipt

@@ -89,7 +89,7 @@ class ReliableChannel:
         self._rln = node.rln if rln is None else rln
         self._clock = clock or steady_clock()
         self._listeners = Listeners(self._unclaimed)
-        self._receipts = ReceiptBook(store, self._so_far)
+        self._receipts = ReceiptBook(store, self._so_far, lambda *end: self._started().is_unsaid(*end))
         self._engine: Engine | None = None
         self._inbox = Inbox(self._finished)
         self._attempts = Attempts(self._inbox, options, self._keep)
@@ -208,6 +208,9 @@ class ReliableChannel:
             if known is not None:
                 if known.lacks(count, by):
                     await self._ask_more(engine, known, count, by)
+                else:
+                    # The store may be writing the first send.
+                    await engine.durable()
                 return known
         async with self._turn:
             await engine.room()
