@@ -126,6 +126,20 @@ def test_what_leaves_out_of_order_is_noticed() -> None:
     assert any("leaves after what was made later" in fault for fault in watched.hand_over(first))
 
 
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_what_an_earlier_life_tried_in_vain_is_sent_again_after_what_was_made_later(is_durable: bool) -> None:
+    watched = _Watched()
+    first, second = watched.make(b"one"), watched.make(b"two")
+    watched.hand_over(first)
+    tried = Change(table=SEGMENTS, key=first.message_id, row=("a request", 0, False, 1, None, False, (), False))
+    watched.rules.kept(_NOW_MS, "alice", [tried])
+    watched.rules.written("alice", [tried] if is_durable else [])
+    watched.rules.began("alice")
+    watched.hand_over(second)
+
+    assert any("leaves after what was made later" in fault for fault in watched.hand_over(first)) is not is_durable
+
+
 def test_a_segment_whose_send_has_ended_leaves_when_somebody_asks_for_it() -> None:
     watched = _Watched()
     first, second = watched.make(b"one"), watched.make(b"two")

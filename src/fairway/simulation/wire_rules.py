@@ -182,6 +182,8 @@ class WireRules:
         """When each participant last kept something or handed it over, and so was alive."""
         self._taken: set[str] = set()
         """SDS ids of content that the network took."""
+        self._tried: set[str] = set()
+        """SDS ids of segments whose author has durably counted an attempt: from then on they are sent again."""
         self._ended: set[str] = set()
         """SDS ids of segments whose send has ended: they leave when somebody asks for them."""
         self.queried_ms: dict[str, int] = {}
@@ -224,12 +226,14 @@ class WireRules:
                 self._queue(name).to_repeat.pop(change.key, None)
 
     def written(self, name: str, changes: Sequence[Change]) -> None:
-        """Note what is durable of the log and the charges of a participant."""
+        """Note what is durable of the log, the attempts and the charges of a participant."""
         for change in changes:
             if change.table == HISTORY and change.row is not None:
                 self._logged.add((name, change.key))
             elif change.table == HISTORY:
                 self._logged.discard((name, change.key))
+            if change.table == SEGMENTS and change.row is not None and change.row[3]:
+                self._tried.add(change.key)
             if change.table == RATE_LIMIT and change.row is not None:
                 self._paid[name] = _charges(change.row)
 
@@ -368,7 +372,8 @@ class WireRules:
         queue.refused.pop(sds_id, None)
         if not self.order_is_checked or sds_id in self._ended:
             return
-        if sds_id not in queue.handed and lamport <= queue.newest:
+        is_first = sds_id not in queue.handed and sds_id not in self._tried
+        if is_first and lamport <= queue.newest:
             yield f"{sds_id[:12]} leaves after what was made later"
         queue.handed[sds_id], queue.newest = lamport, max(lamport, queue.newest)
         # What leaves for the first time may have been decided when it was made.
