@@ -87,6 +87,46 @@ def test_more_may_be_asked_for_while_the_disk_still_writes_that_a_send_is_delive
     in_group(scenario, max_retry_attempts=10_000)
 
 
+class OneAtATime(MemoryStore):
+    """Commits all that waits together, in a second each time, as a store on a slow disk does."""
+
+    def open(self, *owner):
+        self._waiting, self._is_busy = [], False
+        return super().open(*owner)
+
+    def submit(self, write, done):
+        self._waiting.append((write, done))
+        if not self._is_busy:
+            self._commit()
+
+    def _commit(self):
+        taken, self._waiting = self._waiting, []
+        self._is_busy = bool(taken)
+        if taken:
+            asyncio.get_running_loop().call_later(1, self._committed, taken)
+
+    def _committed(self, taken):
+        for write, done in taken:
+            super().submit(write, done)
+        self._commit()
+
+
+@pytest.mark.parametrize("delay_ms", [0, 300])
+def test_a_send_waits_for_the_commit_of_its_own_message_and_for_no_other(in_group, delay_ms):
+    async def scenario(group):
+        alice = await group.channel("alice", store=OneAtATime())
+        await alice.send(b"the first waits for the start as well")
+        loop = asyncio.get_running_loop()
+        start_s = loop.time()
+        receipts = [await alice.send(bytes([number])) for number in range(1, 11)]
+        assert loop.time() - start_s == pytest.approx(10)
+        await asyncio.gather(*(receipt.sent() for receipt in receipts))
+        assert loop.time() - start_s < 13, "nothing comes with which the last answer could be kept"
+
+    faults = NetworkFaults(min_delay_ms=delay_ms, max_delay_ms=delay_ms)
+    in_group(scenario, faults=faults, sync_min_interval_ms=0, retry_interval_ms=3_600_000)
+
+
 def test_a_file_crosses_a_network_that_loses_a_third_and_shows_its_progress(in_group):
     content = bytes(range(256)) * 2_048
 

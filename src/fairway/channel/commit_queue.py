@@ -4,6 +4,9 @@ The protocol changes its state at once. This queue holds the effects until the s
 them in order. So after a crash other participants have seen nothing that the store lost. Writes that wait for a running
 one are committed together (group commit, `ChannelStore.submit`).
 
+A write without hurry, such as the node's answer to a message, begins no commit of its own right behind another one: the
+sender of the next message would wait for both. It goes along with the next write that has, or alone if none comes.
+
 If the store fails, the held effects are never released, as if the process had ended before them.
 """
 
@@ -12,10 +15,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from fairway.errors import StorageError
 from fairway.storage.channel_store import ChannelStore, Write
+
+_ROUNDS: Final = 3
+"""Rounds of the event loop after a commit in which those who waited for it may bring the next write."""
 
 Item = TypeVar("Item")
 
@@ -42,6 +48,12 @@ class CommitQueue(Generic[Item]):
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._pending: deque[_Entry[Item]] = deque()
+        self._held: Write | None = None
+        """What is written for the last entry, if the store does not have it yet."""
+        self._takes_time = False
+        """Whether the store answers later, so that there is something to wait for."""
+        self._round: asyncio.Handle | None = None
+        """The next round of the event loop in which it waits for the next write."""
         self._answers: deque[StorageError | None] = deque()
         self._is_submitting = False
         self._is_scheduled = False
@@ -55,30 +67,51 @@ class CommitQueue(Generic[Item]):
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, write: Write | None, items: list[Item], *, wait: bool = False) -> asyncio.Future[None] | None:
+    def add(
+        self, write: Write | None, items: list[Item], *, wait: bool = False, hurry: bool = True
+    ) -> asyncio.Future[None] | None:
         """Release items when ``write`` and all writes before it are durable; with ``wait`` return a future of that.
 
-        Raises the store's error if the store failed before.
+        Cancelling the future does not cancel the write. Without ``hurry`` a write waits until those under way are
+        durable, and may wait for the next one. Raises the store's error if the store failed before.
         """
         if self.error is not None:
             raise self.error
         if write is None and self._pending:
             self._pending[-1].items += items
+            if hurry:
+                self.flush()
             return None
         waiter = self._loop.create_future() if wait else None
+        if self._held is not None and write is not None:
+            write = self._held.then(write)
+            items = self._pending.pop().items + items
         self._pending.append(_Entry(items, waiter))
         if write is None:
             self._answers.append(None)
+            self._drain_answers()
         else:
+            self._held = write
+            if hurry or not self._takes_time:
+                self.flush()
+            else:
+                self._linger()
+        return waiter
+
+    def flush(self) -> None:
+        """Submit what waits for the next write."""
+        if self._round is not None:
+            self._round.cancel()
+            self._round = None
+        if self._held is not None:
+            write, self._held = self._held, None
             self._is_submitting = True
             try:
                 self._store.submit(write, self._done)
             finally:
                 self._is_submitting = False
-        if self._answers and not self._is_scheduled:
-            # The store answered at once.
-            self._drain()
-        return waiter
+            self._takes_time |= not self._answers
+            self._drain_answers()
 
     def waiting(self) -> Iterator[Item]:
         """Yield the items that wait for the store."""
@@ -108,6 +141,11 @@ class CommitQueue(Generic[Item]):
                 # The event loop has ended, and with it all that waited.
                 self._answers.clear()
 
+    def _drain_answers(self) -> None:
+        """Take answers that the store gave at once."""
+        if self._answers and not self._is_scheduled:
+            self._drain()
+
     def _drain(self) -> None:
         self._is_scheduled = False
         if self._is_draining:
@@ -129,6 +167,18 @@ class CommitQueue(Generic[Item]):
         finally:
             self._is_draining = False
             self._room.set()
+        self._linger()
+
+    def _linger(self) -> None:
+        """Wait for the next write, if another one waits for it and none is under way."""
+        if self._held is not None and len(self._pending) == 1 and self._round is None:
+            self._wait(_ROUNDS)
+
+    def _wait(self, rounds: int) -> None:
+        if rounds:
+            self._round = self._loop.call_soon(self._wait, rounds - 1)
+        else:
+            self.flush()
 
     def _fail(self, error: StorageError | None, entry: _Entry[Item]) -> None:
         first = self.error is None

@@ -159,6 +159,8 @@ class Engine:
         await asyncio.gather(*ciphers, return_exceptions=True)
         await self.publisher.stop()
         self._has_stopped = True
+        if self.commits.error is None:
+            self.commits.flush()
 
     async def _say_goodbye(self) -> None:
         """Acknowledge received messages in a last sync message, so that their senders stop sending them."""
@@ -201,11 +203,14 @@ class Engine:
             self._requests[accepted.request_id] = accepted
         trace: list[TracePoint] = []
         now_ms = self._clock()
+        # Only events may wait until more is written.
+        hurry = wait
         for effect in effects:
             match effect:
                 case Persist():
                     changes += effect.changes
                 case Emit(event=MessageReceived() as message):
+                    hurry = True
                     number = None if message.ephemeral else self._take_number()
                     outward.append(Delivered(number, message))
                     trace.append(TracePoint(at_ms=now_ms, event=message, size_bytes=len(message.payload)))
@@ -219,6 +224,7 @@ class Engine:
                         requests |= self._ended(event)
                 case _:
                     outward.append(effect)
+                    hurry = True
         write = None
         if changes or delivered or requests or trace:
             write = Write(
@@ -226,7 +232,8 @@ class Engine:
             )
         if write is None and not outward and not wait:
             return None
-        return self.commits.add(write, outward, wait=wait)
+        # Requests are looked up in the store.
+        return self.commits.add(write, outward, wait=wait, hurry=hurry or bool(requests))
 
     def keep(self, write: Write, events: tuple[Event, ...] = ()) -> bool:
         """Store what the application did with messages, then emit events; return False if the store is closed."""
@@ -235,7 +242,7 @@ class Engine:
         trace = tuple(
             [TracePoint(at_ms=self._clock(), event=event) for event in events if isinstance(event, MessageSetAside)]
         )
-        self.commits.add(replace(write, trace=trace) if trace else write, list(events))
+        self.commits.add(replace(write, trace=trace) if trace else write, list(events), hurry=bool(events))
         return True
 
     def is_unsaid(self, outcome: SendOutcome, request_id: str) -> bool:

@@ -232,7 +232,7 @@ class ReliableChannel:
         if durable is not None:
             # A caller that stops waiting does not cancel the write.
             try:
-                await asyncio.shield(durable)
+                await durable
             except StorageError as error:
                 raise type(error)(
                     f"{error}; the message may or may not be kept: once the channel has started again, send it with "
@@ -418,7 +418,7 @@ class ReliableChannel:
         receipt.reopen(count, by)
         durable = engine.carry_out(effects, wait=True)
         if durable is not None:
-            await asyncio.shield(durable)
+            await durable
 
     def _so_far(self, request_id: str) -> Progress | None:
         """Return how far an open request is; None if it has ended."""

@@ -112,6 +112,17 @@ class Write:
     """New requests, and new states of known ones."""
     trace: tuple[TracePoint, ...] = ()
 
+    def then(self, later: Write) -> Write:
+        """Return this write and a later one as one."""
+        return Write(
+            changes=self.changes + later.changes,
+            delivered=self.delivered + later.delivered,
+            finished=self.finished + later.finished,
+            handling=self.handling + later.handling,
+            requests=self.requests + later.requests,
+            trace=self.trace + later.trace,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
