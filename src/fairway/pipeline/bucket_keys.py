@@ -27,6 +27,9 @@ Hashes = NDArray[np.uint64]
 Buckets = NDArray[np.uint16]
 
 MAX_BUCKETS: Final = 1 << 16
+HEAD_BYTES: Final = 8
+"""Bytes of a message hash that `BucketKeys.heads` reads."""
+_MESSAGE_HASH_BYTES: Final = 32
 
 _SEED_BYTES: Final = 32
 _LONG_BYTES: Final = 256
@@ -53,6 +56,22 @@ class BucketKeys:
         """Return the bucket of each row, by its message hash."""
         return self.by_columns([message_hash], count)
 
+    def heads(self, message_hash: pa.Array) -> Hashes | None:
+        """Return the first 8 bytes of each message hash, as other numbers under each key; None if one has not 32 bytes.
+
+        Different heads are different numbers.
+        """
+        hashes = packed(message_hash)
+        if (hashes.ends - hashes.starts != _MESSAGE_HASH_BYTES).any():
+            return None
+        words = hashes.data[: len(message_hash) * _MESSAGE_HASH_BYTES].view("<u8")
+        heads: Hashes = words[:: _MESSAGE_HASH_BYTES // HEAD_BYTES] * (_multipliers(self.seed, 0)[0] | np.uint64(1))
+        return heads
+
+    def by_head(self, heads: Hashes, count: int) -> Buckets:
+        """Return the bucket of each of the numbers that `heads` gives."""
+        return _of_upper_half(heads, count)
+
     def by_key(
         self, channel_id: pa.Array | pa.ChunkedArray, message_id: pa.Array | pa.ChunkedArray, count: int
     ) -> Buckets:
@@ -78,9 +97,13 @@ class BucketKeys:
         # Ids that count up have sums that lie in rows: mixed, these too are spread evenly.
         total ^= total >> _HALF
         total *= _MIXER
-        # The upper half of a product of 32 bits and the count, which takes no division.
-        buckets: Buckets = (((total >> _HALF) * np.uint64(count)) >> _HALF).astype(np.uint16)
-        return buckets
+        return _of_upper_half(total, count)
+
+
+def _of_upper_half(numbers: Hashes, count: int) -> Buckets:
+    # The upper half of a product of 32 bits and the count, which takes no division.
+    buckets: Buckets = (((numbers >> _HALF) * np.uint64(count)) >> _HALF).astype(np.uint16)
+    return buckets
 
 
 def _multipliers(seed: bytes, column: int) -> Hashes:

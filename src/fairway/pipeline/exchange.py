@@ -77,6 +77,12 @@ def begin_task() -> None:
         gc.freeze()
 
 
+def task_number() -> int:
+    """Return the number of the partition that this task works on; 0 if it is no task of Spark's."""
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
 def note(**told: Any) -> pa.RecordBatch:
     """Return a row of `BLOBS` that tells the driver something, in values that JSON knows."""
     text = json.dumps(told).encode()

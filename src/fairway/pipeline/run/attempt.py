@@ -182,9 +182,10 @@ class Attempt:
         """Carry out a job, and add its tables to the folder."""
         began_s = time.monotonic()
         notes: Notes = self._notes(job.frame(self))
-        if (again := job.again(self, notes)) is not None:
-            stay, frame = again
-            notes = [*stay, *self._notes(frame)]
+        for again in job.again:
+            if (found := again(self, notes)) is not None:
+                stay, frame = found
+                notes = [*stay, *self._notes(frame)]
         files = defaultdict(list)
         for told in notes:
             if "table" in told:

@@ -5,7 +5,9 @@
     tasks that read sources -> by message hash: waku_messages, and what cannot be decoded into quarantine
                             -> by (channel_id, message_id): sds_messages, and what is forged into quarantine
 
-Where no hash comes twice, the tasks that read the sources do the work of the second as well. A bucket of any size is
+Where no hash comes twice, the tasks that read the sources do the work of the second as well. Where few do, and it is
+known which (`fairway.pipeline.run.copies`), the same tasks decode the first copy of each; all copies go by hash to the
+last tasks, which write them as one message. A bucket of any size is
 worked on in pieces, so that one message repeated a million times takes no more memory than others.
 
 Of each bucket of ``sds_messages`` whole messages and segments are in different files: later jobs read the contents of
@@ -16,16 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from fairway.errors import PipelineError
 from fairway.options import Profile
-from fairway.pipeline.bucket_keys import BucketKeys
+from fairway.pipeline.bucket_keys import BucketKeys, Buckets
 from fairway.pipeline.channel_topics import ChannelTopics
 from fairway.pipeline.exchange import (
     BLOBS,
@@ -36,10 +38,13 @@ from fairway.pipeline.exchange import (
     Cutter,
     begin_task,
     exchanged,
+    filtered,
     gathered,
     note,
+    task_number,
 )
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree
 from fairway.pipeline.run.ranges import SAMPLE_INPUT, sample_of
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.table_files import TableFiles
@@ -63,6 +68,8 @@ _CARRIED: Final = (*DECODED_INPUT, "sources")
 _WHOLE: Final = "whole"
 _SEGMENTS: Final = "segments"
 """The kinds of blobs of SDS messages."""
+_COPIES: Final = "copies"
+"""The kind of blobs of messages that come more than once, with the columns of ``waku_messages``."""
 _CLAIMS: Final = "claims"
 """The kind of blobs of `CLAIMS`."""
 
@@ -99,6 +106,15 @@ class Ingesting:
             found = exchanged(found, self.buckets).mapInArrow(self.decode_bucket, BLOBS)
         return exchanged(found, self.buckets).mapInArrow(self.sight, BLOBS)
 
+    def frame_with_copies(self, mapped: Callable[[BatchMapper, str], DataFrame], repeated: Repeated) -> DataFrame:
+        """Return the notes of the job over one source in which just these messages come more than once.
+
+        ``mapped`` runs a function over the batches of each part of the source. If a note tells ``disagree``, copies are
+        not alike, and the tables have to be made as if nothing was known of them.
+        """
+        found = mapped(partial(self.decode_first, repeated), BLOBS)
+        return exchanged(found, self.buckets).mapInArrow(self.sight, BLOBS)
+
     def frame_again(self, spark: SparkSession, names: Sequence[str], tasks: int) -> DataFrame:
         """Return the notes of making ``sds_messages`` and ``quarantine`` anew from files of ``waku_messages``."""
         places = list(enumerate(names))
@@ -129,8 +145,47 @@ class Ingesting:
     def decode_alone(self, batches: Batches) -> Batches:
         """Do the same with messages as a source gives them, of which none comes twice."""
         begin_task()
-        context = TaskContext.get()
-        yield from self._decode(0 if context is None else context.partitionId(), map(as_one_copy, _together(batches)))
+        yield from self._decode(task_number(), map(as_one_copy, _together(batches)))
+
+    def decode_first(self, repeated: Repeated, batches: Batches) -> Batches:
+        """Do the same with messages of which some come more than once: of these, only the first is decoded here.
+
+        They are not written here, but yielded as blobs of the kind ``copies``.
+        """
+        begin_task()
+        number = task_number()
+        cutter = Cutter(_COPIES, self.buckets)
+        copies: list[tuple[pa.Table, Buckets]] = []
+        notes: list[pa.RecordBatch] = []
+        for row in self._cut_decoded(
+            number, self._first(number, _together(batches), RepeatedInPart(repeated, number), copies, notes), notes
+        ):
+            yield row
+            while copies:
+                yield from cutter.add(*copies.pop())
+        yield from cutter.close()
+
+    def _first(
+        self,
+        number: int,
+        tables: Iterator[pa.Table],
+        repeated: RepeatedInPart,
+        copies: list[tuple[pa.Table, Buckets]],
+        notes: list[pa.RecordBatch],
+    ) -> Iterator[pa.Table]:
+        """Yield each message once, and write those that are not repeated; add the others with their buckets."""
+        for part, table in enumerate(tables):
+            heads = self.keys.heads(table["message_hash"].combine_chunks())
+            if heads is None:
+                raise PipelineError("a source has other rows than when its hashes were read: run again")
+            is_repeated, is_first = repeated.split(heads)
+            if is_repeated.any():
+                copies.append((filtered(table, is_repeated), self.keys.by_head(heads[is_repeated], self.buckets)))
+            messages = as_one_copy(table)
+            alone = filtered(messages, ~is_repeated)
+            if alone.num_rows:
+                notes.append(self.files.write("waku_messages", number, alone, part))
+            yield filtered(messages, is_first)
 
     def _decode(self, number: int, tables: Iterator[pa.Table]) -> Batches:
         """Write messages, each once, and those that are none of SDS; hand on the others."""
@@ -186,6 +241,8 @@ class Ingesting:
         yield from bucket.notes
         if not bucket.tables:
             return
+        if _COPIES in bucket.tables:
+            yield from self._write_copies(bucket.number, bucket.tables[_COPIES])
         if _CLAIMS in bucket.tables:
             yield note(topics=several_topics(sum_of([bucket.tables[_CLAIMS]])).as_json())
         tables = [bucket.tables[kind] for kind in (_WHOLE, _SEGMENTS) if kind in bucket.tables]
@@ -206,6 +263,13 @@ class Ingesting:
                     part += 1
         unique = decoded.select(SAMPLE_INPUT).filter(pa.array(seen.honest & (seen.number == 1)))
         yield note(sample=sample_of(unique))
+
+    def _write_copies(self, number: int, copies: pa.Table) -> Batches:
+        if disagree(copies):
+            yield note(disagree=True)
+            return
+        for part, table in enumerate(each_once(copies, piece_bytes=self.piece_bytes)):
+            yield self.files.write("waku_messages", number, table, part)
 
 
 def of_channels(messages: pa.Table, channels: Sequence[str], decoder: BatchDecoder) -> pa.Table:

@@ -13,15 +13,15 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.options import SdsConfig
 from fairway.pipeline import stages
 from fairway.pipeline.bucket_keys import BucketKeys
-from fairway.pipeline.exchange import BLOBS, Batches
+from fairway.pipeline.exchange import BLOBS, Batches, task_number
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import hearing, ingesting, ordering, reassembling
+from fairway.pipeline.run.copies import LEAST_BYTES, repeated_in
 from fairway.pipeline.run.hearing import Hearing, SplitChannel, split_facts
 from fairway.pipeline.run.ingesting import Ingesting, at_sources
 from fairway.pipeline.run.options import RunOptions
@@ -32,7 +32,8 @@ from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summing import SUMMED, Summing, balance_terms
 from fairway.pipeline.run.table_files import TableFiles, schema_of
 from fairway.pipeline.run.topics import CountedTopics
-from fairway.pipeline.sources.open_source import map_source
+from fairway.pipeline.sources.open_source import map_source, mapped_parts, scan_for_arrow
+from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 
 _FILE_BYTES: Final = 67_108_864
@@ -40,6 +41,8 @@ _FILE_BYTES: Final = 67_108_864
 Notes = Sequence[Mapping[str, Any]]
 """What tasks told, apart from files."""
 Facts = dict[str, Any]
+Again = Callable[["Materials", Notes], "tuple[Notes, DataFrame] | None"]
+"""Returns which notes stay, and what makes some of the tables anew, if they cannot stay as the notes show them."""
 
 
 class Materials(Protocol):
@@ -68,11 +71,6 @@ def no_facts(_: Materials, __: Notes) -> Facts:
     return {}
 
 
-def nothing_again(_: Materials, __: Notes) -> tuple[Notes, DataFrame] | None:
-    """Return that the tables are as they should be."""
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One action of Spark, and the tables that it writes."""
@@ -85,8 +83,8 @@ class Job:
     frame: Callable[[Materials], DataFrame]
     """Returns the notes, as rows of `BLOBS`."""
     facts: Callable[[Materials, Notes], Facts] = no_facts
-    again: Callable[[Materials, Notes], tuple[Notes, DataFrame] | None] = nothing_again
-    """Returns which notes stay, and what makes some of the tables anew, if they cannot stay as the notes show them."""
+    again: Sequence[Again] = ()
+    """What may have to be made anew, one after the other."""
 
 
 def jobs(options: RunOptions) -> Iterator[Job]:
@@ -102,8 +100,7 @@ def written(frame: DataFrame, name: str, files: TableFiles) -> DataFrame:
     """Return the notes of tasks that write the rows of a frame into files of a table, a partition behind the other."""
 
     def write(batches: Batches) -> Batches:
-        context = TaskContext.get()
-        number = 0 if context is None else context.partitionId()
+        number = task_number()
         held: list[pa.RecordBatch] = []
         part = 0
         for batch in batches:
@@ -130,12 +127,36 @@ def _ingesting(run: Materials) -> Ingesting:
 
 
 def _ingest(run: Materials) -> DataFrame:
+    return _ingest_with_copies(run) or _ingest_all(run)
+
+
+def _ingest_with_copies(run: Materials) -> DataFrame | None:
+    """Return the job over one large table whose few copies are found first; None for other sources."""
+    source, *others = run.sources
+    if others or not source.stays_the_same or source.size_bytes() < LEAST_BYTES or run.options.selection.channels:
+        return None
+    scan = scan_for_arrow(source.uri, source.label, run.options.selection)
+    if not isinstance(scan, ParquetScan) or not scan.gives_each_row_once():
+        return None
+    parts = scan.plan()
+    repeated = repeated_in(run.spark, scan, parts, run.bucket_keys, run.buckets)
+    if repeated is None:
+        return None
+    return _ingesting(run).frame_with_copies(partial(mapped_parts, run.spark, scan.read, parts), repeated)
+
+
+def _ingest_all(run: Materials) -> DataFrame:
     wanted = at_sources(run.options.selection, run.keys)
     sources = [
         partial(map_source, run.spark, source.uri, label=source.label, selection=wanted) for source in run.sources
     ]
     unique = len(sources) == 1 and run.sources[0].has_unique_hashes
     return _ingesting(run).frame(sources, unique=unique)
+
+
+def _with_copies_that_differ(run: Materials, notes: Notes) -> tuple[Notes, DataFrame] | None:
+    """Make the tables anew, of all rows brought together by hash, if copies of a message are not alike."""
+    return ([], _ingest_all(run)) if any("disagree" in told for told in notes) else None
 
 
 def _without_other_topics(run: Materials, notes: Notes) -> tuple[Notes, DataFrame] | None:
@@ -230,7 +251,13 @@ _HEAR: Final = "hear"
 _BLOOMS: Final = "bloom_evidence"
 
 _JOBS: Final = (
-    Job(name=_READ, writes=ingesting.WRITTEN, frame=_ingest, facts=_facts_of_reading, again=_without_other_topics),
+    Job(
+        name=_READ,
+        writes=ingesting.WRITTEN,
+        frame=_ingest,
+        facts=_facts_of_reading,
+        again=(_with_copies_that_differ, _without_other_topics),
+    ),
     Job(name="reassemble", writes=reassembling.WRITTEN, reads=("sds_messages",), frame=_reassemble),
     Job(name=_BLOOMS, writes=(_BLOOMS,), reads=("waku_messages",), frame=_bloom_evidence),
     Job(

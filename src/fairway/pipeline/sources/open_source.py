@@ -7,9 +7,10 @@ the archive and gives each task its part.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -141,12 +142,22 @@ def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _mapped(
     spark: SparkSession, scan: MessageScan, work: BatchMapper, schema: str, partitions: int | None = None
 ) -> DataFrame:
-    parts = scan.plan(partitions)
+    return mapped_parts(spark, scan.read, scan.plan(partitions), work, schema)
+
+
+def mapped_parts(
+    spark: SparkSession,
+    read: Callable[[Any], Iterator[pa.RecordBatch]],
+    parts: Sequence[Any],
+    work: BatchMapper,
+    schema: str,
+) -> DataFrame:
+    """Return what a function makes of the batches of each part, a task for each, numbered as the parts are."""
 
     def messages(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column("id").to_pylist():
-                yield from scan.read(parts[number])
+                yield from read(parts[number])
 
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(lambda numbers: work(messages(numbers)), schema)
 

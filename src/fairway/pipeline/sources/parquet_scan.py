@@ -58,6 +58,7 @@ _KINDS: Final = {
     "version": _INTEGERS,
 }
 """The accepted types of each column. Other types, such as times or text for bytes, would be misread silently."""
+_HASH: Final = "message_hash"
 _STORES: Final = "sources"
 """A column of tables that were deduplicated: for each message the stores that had it."""
 
@@ -113,6 +114,10 @@ class ParquetScan(MessageScan):
     def _is_whole(self) -> bool:
         """Return whether all messages are wanted."""
         return self.selection == Selection()
+
+    def gives_each_row_once(self) -> bool:
+        """Return whether each row is a message, wanted, of the same store."""
+        return self._is_whole and (self.is_labelled or not self.names_stores())
 
     def plan(self, partitions: int | None = None) -> list[_Part]:
         """Return runs of row groups of about equally many bytes, at least one run."""
@@ -211,10 +216,18 @@ class ParquetScan(MessageScan):
                 if found.num_rows:
                     yield found
 
-    def _rows(self, schema: pa.Schema, piece: _Piece) -> Iterator[pa.RecordBatch]:
+    def read_hashes(self, part: _Part) -> Iterator[pa.RecordBatch]:
+        """Yield the column ``message_hash`` alone, as it is in some row groups: wanted or not, and null where it is."""
+        for piece in part.pieces:
+            for rows in self._rows(part.schema, piece, (_HASH,)):
+                yield pa.RecordBatch.from_arrays([_cast(rows, _HASH)], [_HASH])
+
+    def _rows(
+        self, schema: pa.Schema, piece: _Piece, names: Sequence[str] = (*ARROW_SCHEMA.names, _STORES)
+    ) -> Iterator[pa.RecordBatch]:
         """Yield rows that may be wanted; of a piece that is not whole its rows."""
         begin = 0
-        for rows in self._batches(schema, piece.groups, None if not piece.is_whole else self._times(schema)):
+        for rows in self._batches(schema, piece.groups, None if not piece.is_whole else self._times(schema), names):
             first = max(0, piece.first - begin)
             end = rows.num_rows if piece.end is None else min(rows.num_rows, piece.end - begin)
             begin += rows.num_rows
@@ -224,13 +237,11 @@ class ParquetScan(MessageScan):
                 return
 
     def _batches(
-        self, schema: pa.Schema, group: ds.ParquetFileFragment, condition: ds.Expression | None
+        self, schema: pa.Schema, group: ds.ParquetFileFragment, condition: ds.Expression | None, names: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a row group that may meet a condition, in their order."""
+        """Yield the rows of a row group that may meet a condition, in their order, with those columns that it has."""
         columns = {
-            name: ds.field(_column_of(name, schema))
-            for name in (*ARROW_SCHEMA.names, _STORES)
-            if _column_of(name, schema) in schema.names
+            name: ds.field(_column_of(name, schema)) for name in names if _column_of(name, schema) in schema.names
         }
         rows = sum(each.num_rows for each in group.row_groups)
         try:

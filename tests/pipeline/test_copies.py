@@ -1,0 +1,171 @@
+"""Runs that find out first which messages a table has more than once: their tables are those of any other run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from benchmarks.pipeline_rows import differing_rows
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.pipeline.bucket_keys import BucketKeys
+from fairway.pipeline.exchange import notes_of
+from fairway.pipeline.generator import GeneratorPlan, rows_mapper
+from fairway.pipeline.run import jobs, run
+from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree, repeated_in
+from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
+from fairway.pipeline.run.table_files import TableFiles
+from fairway.pipeline.sources.open_source import map_source, mapped_parts, scan_for_arrow
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
+
+PLAN = GeneratorPlan(messages=1_500, channels=5, largest_share=0.6, long_share=0.05, loss=0.05, duplication=0.02)
+KEYS = BucketKeys(bytes(32))
+BUCKETS = 2
+
+
+@pytest.fixture(scope="module")
+def messages():
+    batches = list(rows_mapper(PLAN, 1)(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
+    return pa.Table.from_batches(batches).select(ARROW_SCHEMA.names)
+
+
+@pytest.fixture
+def archive(messages, tmp_path):
+    """Two files, in several row groups."""
+    return written(messages, tmp_path / "archive")
+
+
+def written(messages, folder):
+    folder.mkdir()
+    half = messages.num_rows // 2
+    pq.write_table(messages.slice(0, half), folder / "part-0.parquet", row_group_size=200)
+    pq.write_table(messages.slice(half), folder / "part-1.parquet", row_group_size=200)
+    return f"parquet:{folder}"
+
+
+def scanned(archive):
+    scan = scan_for_arrow(archive, "store")
+    return scan, scan.plan(4)
+
+
+def rows_of(frame, files):
+    """Return the rows of each table that a job wrote, in no order, and what else its notes tell."""
+    notes = notes_of(row.blob for row in frame.select("blob").collect())
+    names = {name: [told["file"] for told in notes if told.get("table") == name] for name in WRITTEN}
+    tables = {
+        name: Counter(repr(row) for table in files.read(name, own) for row in table.to_pylist())
+        for name, own in names.items()
+    }
+    return tables, [told for told in notes if "table" not in told]
+
+
+def ingesting(folder):
+    files = TableFiles(root=str(folder))
+    return Ingesting(files=files, keys=KEYS, buckets=BUCKETS, profile=None, channel_keys=None), files
+
+
+@pytest.mark.spark
+def test_only_messages_that_come_again_are_brought_together(spark, messages, archive, tmp_path):
+    scan, parts = scanned(archive)
+    repeated = repeated_in(spark, scan, parts, KEYS, BUCKETS)
+    counts = Counter(messages["message_hash"].to_pylist())
+    several = pa.array([each for each, count in counts.items() if count > 1], pa.binary())
+    assert len(several) > 10
+    assert sorted(KEYS.heads(several).tolist()) == repeated.heads.tolist()
+    assert set(repeated.parts.tolist()) <= set(range(len(parts)))
+    job, files = ingesting(tmp_path / "first")
+    found, told = rows_of(job.frame_with_copies(partial(mapped_parts, spark, scan.read, parts), repeated), files)
+    job, files = ingesting(tmp_path / "by-hash")
+    expected, _ = rows_of(job.frame([partial(map_source, spark, archive, label="store")], unique=False), files)
+    assert found == expected
+    assert not any("disagree" in each for each in told)
+
+
+@pytest.mark.spark
+def test_nothing_is_told_of_a_source_where_too_many_come_again_or_one_has_no_hash(spark, messages, tmp_path):
+    place = messages.column_names.index("message_hash")
+    one = pa.array([bytes(32)] * (messages.num_rows // 5), pa.binary())
+    many = pa.concat_arrays([one, *messages["message_hash"].slice(len(one)).chunks])
+    short = pa.concat_arrays([pa.array([b""], pa.binary()), *messages["message_hash"].slice(1).chunks])
+    for name, hashes in (("many", many), ("short", short)):
+        scan, parts = scanned(written(messages.set_column(place, "message_hash", hashes), tmp_path / name))
+        assert repeated_in(spark, scan, parts, KEYS, BUCKETS) is None, name
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_a_run_over_copies_that_differ_has_the_tables_of_any_other(spark, messages, tmp_path, monkeypatch):
+    """A table may say that other bytes have the hash of a message: then all rows are brought together by hash."""
+    forged = messages.slice(7, 1)
+    forged = forged.set_column(messages.column_names.index("payload"), "payload", pa.array([b"forged"], pa.binary()))
+    for name, rows in (("honest", messages), ("forged", pa.concat_tables([messages, forged]))):
+        source = [f"store={written(rows, tmp_path / name)}"]
+        usual, early = tmp_path / f"{name}-usual", tmp_path / f"{name}-early"
+        run(source, usual, spark=spark)
+        with monkeypatch.context() as patched:
+            patched.setattr(jobs, "LEAST_BYTES", 0)
+            run(source, early, spark=spark)
+        assert differing_rows(spark, early, usual) == []
+    # The copy counts, and is the one that is kept if its payload comes first.
+    different = {
+        each.table: (each.excess, each.lacking) for each in differing_rows(spark, usual, tmp_path / "honest-usual")
+    }
+    assert different["waku_messages"] == (1, 1)
+
+
+@pytest.mark.parametrize("column", ["payload", "content_topic", "meta", "timestamp_ns", "rate_limit_proof"])
+def test_copies_disagree_where_one_is_decoded_otherwise(messages, column):
+    some = messages.slice(0, 3)
+    kind = some.schema.field(column).type
+    other = pa.array([1], kind) if pa.types.is_integer(kind) else pa.array([b"other"], pa.binary()).cast(kind)
+    changed = some.slice(1, 1).set_column(some.column_names.index(column), column, other)
+    assert not disagree(pa.concat_tables([some, some.slice(1, 1)]))
+    assert disagree(pa.concat_tables([some, changed]))
+
+
+def test_messages_that_share_a_head_disagree(messages):
+    some = messages.slice(0, 1)
+    (known,) = some["message_hash"].to_pylist()
+    other = pa.array([known[:8] + bytes(24)], pa.binary())
+    alike = some.set_column(some.column_names.index("message_hash"), "message_hash", other)
+    assert disagree(pa.concat_tables([some, alike]))
+
+
+@given(st.lists(st.lists(st.integers(0, 30), max_size=20), min_size=1, max_size=4), st.data())
+def test_of_every_message_one_row_in_all_parts_is_the_first(parts, data):
+    heads = [head for part in parts for head in part]
+    several = sorted(head for head, count in Counter(heads).items() if count > 1)
+    first = [next(number for number, part in enumerate(parts) if head in part) for head in several]
+    repeated = Repeated(np.array(several, np.uint64), np.array(first, np.int32))
+    kept = []
+    for number, part in enumerate(parts):
+        teller = RepeatedInPart(repeated, number)
+        cut = data.draw(st.integers(0, len(part)))
+        for rows in (part[:cut], part[cut:]):
+            is_repeated, is_first = teller.split(np.array(rows, np.uint64))
+            assert is_repeated.tolist() == [head in several for head in rows]
+            kept += [head for head, first in zip(rows, is_first, strict=True) if first]
+    assert sorted(kept) == sorted(set(heads))
+
+
+def test_heads_are_different_where_the_first_bytes_are_and_of_whole_hashes_only():
+    hashes = [bytes([number]) + bytes(31) for number in range(200)]
+    heads, others = (keys.heads(pa.array([*hashes, *hashes], pa.binary())) for keys in (KEYS, BucketKeys(b"1" * 32)))
+    assert heads is not None
+    assert others is not None
+    assert len(set(heads.tolist())) == 200
+    assert heads[:200].tolist() == heads[200:].tolist()
+    assert heads.tolist() != others.tolist()
+    for odd in (None, b"", bytes(31), bytes(33)):
+        assert KEYS.heads(pa.array([bytes(32), odd], pa.binary())) is None
+    # The multiplier is of the key, so that the upper half, by which buckets go, depends on every byte of the head.
+    buckets = KEYS.by_head(heads[:200], 16)
+    assert np.bincount(buckets, minlength=16).max() < 40
