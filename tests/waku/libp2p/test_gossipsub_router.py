@@ -25,7 +25,7 @@ from fairway.waku.libp2p.gossipsub.codec import (
     subscription_frame,
 )
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
-from fairway.waku.libp2p.gossipsub.router import Deliver, Router, Send, ValidationResult
+from fairway.waku.libp2p.gossipsub.router import Deliver, Judge, Router, Send, ValidationResult
 from fairway.waku.libp2p.gossipsub.score import GRAYLIST_THRESHOLD
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.proto import gossipsub_pb2
@@ -91,6 +91,63 @@ def test_an_invalid_message_goes_no_further_and_only_a_rejected_one_costs_score(
     router = router_with(peer(1), peer(2), verdict=verdict)
     assert router.receive(peer(1), message_frame(), 1) == []
     assert (router.score_of(peer(1), 1) < 0) is (verdict is ValidationResult.REJECT)
+
+
+def judgements(effects):
+    return [(effect.ticket, effect.peer) for effect in effects if isinstance(effect, Judge)]
+
+
+def test_a_message_that_waits_for_its_verdict_is_delivered_and_passed_on_with_it():
+    router = router_with(peer(1), peer(2), verdict=ValidationResult.LATER)
+    router.heartbeat(1)
+    [(ticket, sender)] = judgements(router.receive(peer(1), message_frame(), 2))
+    assert sender == peer(1)
+    assert router.receive(peer(2), message_frame(), 3) == []
+    assert router.statistics().undecided == 1
+    delivered, onward = router.judged(ticket, ValidationResult.ACCEPT)
+    assert isinstance(delivered, Deliver)
+    assert onward.peers == (peer(2),)
+    assert router.receive(peer(2), message_frame(), 4) == []
+    assert router.statistics().undecided == 0
+
+
+def test_who_is_first_with_a_message_and_too_busy_to_be_judged_does_not_suppress_it():
+    router = router_with(peer(1), peer(2), peer(3), verdict=ValidationResult.LATER)
+    [(ticket, _)] = judgements(router.receive(peer(1), message_frame(), 1))
+    for other in (peer(2), peer(1), peer(3), peer(2)):
+        assert router.receive(other, message_frame(), 1) == []
+    router.remove_peer(peer(2), 1)
+    # Its copy of another peer is judged, and if that one is too busy, the next that comes.
+    [(ticket, sender)] = judgements(router.judged(ticket, ValidationResult.UNJUDGED))
+    assert sender == peer(3)
+    assert router.judged(ticket, ValidationResult.UNJUDGED) == []
+    assert router.score_of(peer(1), 1) == router.score_of(peer(3), 1) == 0
+    [(ticket, sender)] = judgements(router.receive(peer(3), message_frame(), 2))
+    assert sender == peer(3)
+    assert any(isinstance(effect, Deliver) for effect in router.judged(ticket, ValidationResult.ACCEPT))
+    assert router.receive(peer(1), message_frame(), 3) == []
+
+
+def test_an_own_message_is_sent_though_a_peer_was_first_with_it_and_waits_for_the_verdict():
+    router = router_with(peer(1), peer(2), verdict=ValidationResult.LATER)
+    router.heartbeat(1)
+    [(ticket, _)] = judgements(router.receive(peer(1), message_frame(), 1))
+    message = Message(topic=TOPIC, data=b"data")
+    assert not router.passed_on(message)
+    assert rpcs_to(router.publish(message, 2), peer(2))
+    assert router.passed_on(message)
+    assert router.judged(ticket, ValidationResult.UNJUDGED) == []
+    assert router.receive(peer(2), message_frame(), 3) == []
+    assert (router.statistics().published, router.statistics().undecided) == (1, 0)
+
+
+def test_a_refused_message_is_judged_once_however_many_peers_send_it():
+    router = router_with(peer(1), peer(2), verdict=ValidationResult.LATER)
+    [(ticket, _)] = judgements(router.receive(peer(1), message_frame(), 1))
+    router.receive(peer(2), message_frame(), 1)
+    assert router.judged(ticket, ValidationResult.REJECT) == []
+    assert router.receive(peer(2), message_frame(), 2) == []
+    assert router.score_of(peer(1), 2) < 0 == router.score_of(peer(2), 2)
 
 
 @pytest.mark.parametrize("field", ["from_peer", "seqno", "signature", "key"])

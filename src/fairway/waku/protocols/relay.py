@@ -119,6 +119,8 @@ class Relay:
         if refusal is None:
             return ValidationResult.ACCEPT
         self.refused[Refusal.of_proof(refusal).status] += 1
+        if refusal.fault is ProofFault.NOT_VERIFIED:
+            return ValidationResult.UNJUDGED
         return ValidationResult.REJECT if refusal.fault in _PEERS_FAULT else ValidationResult.IGNORE
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -49,6 +49,8 @@ _SEEN_TTL_S: Final = 120.0
 """Time for which a message counts as seen."""
 _MAX_SEEN: Final = 1_000_000
 """Messages that count as seen at a time."""
+_MAX_OTHERS: Final = 8
+"""Peers of which one is remembered to have sent a message while it was judged."""
 _EXCESS: Final = 10
 """Behaviour penalty for an RPC that no honest peer sends; with the default scores the fourth disconnects the peer."""
 
@@ -64,6 +66,10 @@ class ValidationResult(Enum):
     """Neither deliver nor relay it, and penalise the peer that sent it."""
     LATER = "later"
     """Not known yet: the message waits for `Router.judged`."""
+    UNJUDGED = "unjudged"
+    """Too much comes from the peer for a judgement: the message is as good as not received from it, and is judged when
+    another peer sends it. Otherwise a peer that floods this node could suppress the messages of others, by being the
+    first to send them."""
 
 
 Validator = Callable[[Message], ValidationResult]
@@ -107,6 +113,9 @@ class _Arrived:
     encoded: bytes
     message: Message
     message_id: bytes
+    seen_as: bytes
+    others: list[PeerId] = field(default_factory=list)
+    """Peers that sent it, too, while it was judged; at most `_MAX_OTHERS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +167,8 @@ class Router:
         self._gossip: Final = Gossip(self._scores, self._cache, self._seen, rng)
         self._validators: dict[str, Validator] = {}
         self._undecided: dict[int, _Arrived] = {}
+        self._judged_now: dict[bytes, _Arrived] = {}
+        """The same messages by their keys in ``_seen``, without those that this node has published meanwhile."""
         self._tickets = 0
         self._received = self._duplicates = self._invalid = self._published = 0
 
@@ -228,7 +239,8 @@ class Router:
             return []
         message_id = sha256_of_data(message)
         seen_as = seen_key(message.topic, message_id)
-        self._published += self._seen.add(seen_as, now_s)
+        overtaken = self._judged_now.pop(seen_as, None) is not None
+        self._published += self._seen.add(seen_as, now_s) or overtaken
         frame = publish_frame(encode_message(message))
         self._cache.put(message_id, message.topic, frame)
         takers = self._mesh.takers_of_own(message.topic, now_s)
@@ -241,7 +253,7 @@ class Router:
     def passed_on(self, message: Message) -> bool:
         """Return whether a message was received or sent to a peer before, so that publishing it has no effect."""
         seen_as = seen_key(message.topic, sha256_of_data(message))
-        return seen_as in self._seen and seen_as not in self._unsent
+        return seen_as in self._seen and seen_as not in self._unsent and seen_as not in self._judged_now
 
     def receive(self, peer: PeerId, rpc: bytes, now_s: float) -> list[Effect]:
         """Process an RPC of a peer. Raises `FrameError` if it is invalid."""
@@ -275,9 +287,19 @@ class Router:
         The bound on messages that wait for one is with the caller.
         """
         arrived = self._undecided.pop(ticket)
+        if self._judged_now.get(arrived.seen_as) is not arrived:
+            return []  # this node has published it meanwhile
+        del self._judged_now[arrived.seen_as]
         if arrived.message.topic not in self._validators:
             return []  # this node has left the topic meanwhile
-        return self._decided(arrived, verdict)
+        if verdict is not ValidationResult.UNJUDGED:
+            return self._decided(arrived, verdict)
+        here = [other for other in arrived.others if self._mesh.has(other)]
+        if here:
+            return self._to_judge(replace(arrived, peer=here[0], others=here[1:]))
+        self._invalid += 1
+        self._seen.discard(arrived.seen_as)
+        return []
 
     def heartbeat(self, now_s: float, behind: Collection[PeerId] = ()) -> list[Effect]:
         """Maintain the meshes and announce messages; due every `GossipsubOptions.heartbeat_interval_s`.
@@ -345,16 +367,20 @@ class Router:
         seen_as = seen_key(message.topic, message_id)
         if seen_as in self._seen:
             self._duplicates += 1
+            first = self._judged_now.get(seen_as)
+            if first is not None and peer not in (first.peer, *first.others) and len(first.others) < _MAX_OTHERS:
+                first.others.append(peer)
             return []
         verdict = validator(message)
         # A message is judged once, whatever the verdict: a replay costs one look-up.
         self._seen.add(seen_as, now_s)
-        arrived = _Arrived(peer, encoded, message, message_id)
-        if verdict is ValidationResult.LATER:
-            self._tickets += 1
-            self._undecided[self._tickets] = arrived
-            return [Judge(ticket=self._tickets, peer=peer, message=message)]
-        return self._decided(arrived, verdict)
+        arrived = _Arrived(peer, encoded, message, message_id, seen_as)
+        return self._to_judge(arrived) if verdict is ValidationResult.LATER else self._decided(arrived, verdict)
+
+    def _to_judge(self, arrived: _Arrived) -> list[Effect]:
+        self._tickets += 1
+        self._undecided[self._tickets] = self._judged_now[arrived.seen_as] = arrived
+        return [Judge(ticket=self._tickets, peer=arrived.peer, message=arrived.message)]
 
     def _decided(self, arrived: _Arrived, verdict: ValidationResult) -> list[Effect]:
         peer, message = arrived.peer, arrived.message

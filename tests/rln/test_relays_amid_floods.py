@@ -1,0 +1,130 @@
+"""Relay peers that flood a node with forged proofs: others are served meanwhile, and their messages not suppressed."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from contextlib import AsyncExitStack
+
+import pytest
+
+from fairway.rln.field import ELEMENT_BYTES
+from fairway.rln.proof import SignalProof
+from fairway.rln.validation import ProofFault
+from fairway.waku.libp2p.errors import Libp2pError
+from fairway.waku.libp2p.gossipsub.codec import Message, encode_message, publish_frame
+from fairway.waku.libp2p.host import Host
+from fairway.waku.node import RoutedMessage
+from fairway.waku.protocols.relay import RELAY_PROTOCOL, Relay
+from fairway.waku.protocols.rules import MessageRules
+from fairway.waku.proving import with_proof
+from patience import PATIENCE_S, until
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+
+@pytest.fixture
+def honest(harbour):
+    """Messages of one member, with proofs."""
+
+    def made(count):
+        membership = harbour.membership(0)
+
+        async def work():
+            return [await with_proof(membership, harbour.message(b"%d" % number)) for number in range(count)]
+
+        return asyncio.run(work())
+
+    return made
+
+
+def forged(routed, number):
+    """Return a message of which all is right that costs a node nothing to see."""
+    proof = SignalProof.decode(routed.message.rate_limit_proof)
+    changed = dataclasses.replace(proof, nullifier=number.to_bytes(ELEMENT_BYTES, "little")).encode()
+    return RoutedMessage.of(routed.pubsub_topic, dataclasses.replace(routed.message, rate_limit_proof=changed))
+
+
+def frame(routed):
+    return publish_frame(encode_message(Message(topic=routed.pubsub_topic, data=routed.encoded)))
+
+
+async def relay_peer(harbour, node, exits, seed):
+    """A peer of the node's mesh: its relay, and what it hears."""
+    host = await exits.enter_async_context(await Host.start())
+    rules = MessageRules.of_network(16, (harbour.shard,))
+    relay = await exits.enter_async_context(Relay(host, rules, rng=random.Random(seed)))
+    heard = relay.subscribe(harbour.shard)
+    await host.connect(node.addresses[0])
+    await until(lambda: relay.mesh_size(harbour.shard) == 1)
+    return relay, heard
+
+
+async def flooding(node, exits):
+    """A peer that writes whatever it likes; returns its stream."""
+    host = await exits.enter_async_context(await Host.start())
+    await host.connect(node.addresses[0])
+    return await host.open_stream(node.peer_id, [RELAY_PROTOCOL])
+
+
+def refused(node, fault):
+    return node.gate.statistics().refused[fault]
+
+
+def test_who_floods_a_node_cannot_suppress_a_message_by_being_the_first_to_send_it(harbour, honest):
+    good, other = honest(2)
+
+    async def work():
+        node = await harbour.node()
+        async with AsyncExitStack() as exits:
+            alice, _ = await relay_peer(harbour, node, exits, 1)
+            _, heard = await relay_peer(harbour, node, exits, 2)
+            stream = await flooding(node, exits)
+            await stream.write(frame(forged(other, 1)))
+            await until(lambda: refused(node, ProofFault.INVALID) == 1)
+            many = [frame(forged(other, number)) for number in range(2, 61)]
+            await stream.write(b"".join([*many, frame(good)]))
+            await until(lambda: refused(node, ProofFault.NOT_VERIFIED) >= 30)
+            await alice.publish(harbour.shard, good.encoded)
+            async with asyncio.timeout(PATIENCE_S):
+                assert (await anext(heard)).message.data == good.encoded
+
+    harbour.run(work)
+
+
+@pytest.mark.full
+def test_relay_peers_are_served_amid_a_flood_from_one_that_comes_again_under_other_keys(harbour, honest):
+    *messages, template = honest(11)
+    frames = [frame(forged(template, number)) for number in range(1, 3_001)]
+
+    async def flood(node):
+        sent = 0
+        while sent < len(frames):
+            async with AsyncExitStack() as exits:
+                try:
+                    stream = await flooding(node, exits)
+                    while sent < len(frames):
+                        await stream.write(b"".join(frames[sent : sent + 20]))
+                        sent += 20
+                        await asyncio.sleep(0)
+                except Libp2pError:
+                    continue  # disconnected: a new key
+
+    async def work():
+        node = await harbour.node()
+        async with AsyncExitStack() as exits:
+            alice, _ = await relay_peer(harbour, node, exits, 1)
+            _, heard = await relay_peer(harbour, node, exits, 2)
+            attack = asyncio.create_task(flood(node))
+            for message in messages:
+                await alice.publish(harbour.shard, message.encoded)
+                async with asyncio.timeout(PATIENCE_S):
+                    assert (await anext(heard)).message.data == message.encoded
+            async with asyncio.timeout(PATIENCE_S):
+                await attack
+            assert not len(heard)
+            assert node.gate.statistics().admitted == len(messages)
+            assert refused(node, ProofFault.INVALID) + refused(node, ProofFault.NOT_VERIFIED) > 0
+
+    harbour.run(work)
