@@ -19,6 +19,7 @@ from fairway.events import (
     RequestSent,
     StatusChanged,
 )
+from fairway.protocol.effects import Change
 from fairway.storage.channel_store import Handling, SendOutcome, TracePoint, Write
 from patience import PATIENCE_S
 
@@ -62,25 +63,36 @@ def test_rows_are_there_again_and_the_newest_counts(kept, make):
     assert kept.rows == {("history", "a"): (2,), ("history", "b"): (True,), ("sds", ""): ()}
 
 
-def test_a_removed_row_is_gone_and_may_come_back(kept, make):
-    kept.keep(changes=(make.put("a", 1), make.put("b", 1), make.put("c", 1)))
-    kept.keep(changes=(make.removed("a"), make.removed("never there"), make.removed("c")))
-    kept.keep(changes=(make.put("c", 2),))
+@pytest.mark.parametrize("table", ["history", "segments"])
+def test_a_removed_row_is_gone_and_may_come_back(kept, make, table):
+    kept.keep(changes=tuple(make.put(key, 1, table=table) for key in "abc"))
+    kept.keep(changes=tuple(make.removed(key, table=table) for key in ("a", "never there", "c")))
+    kept.keep(changes=(make.put("c", 2, table=table),))
     kept.reopen()
-    assert kept.rows == {("history", "b"): (1,), ("history", "c"): (2,)}
+    assert kept.rows == {(table, "b"): (1,), (table, "c"): (2,)}
+    kept.keep(changes=(make.removed("b", table=table), *(make.put(key, 3, table=table) for key in "def")))
+    kept.reopen()
+    assert kept.rows == {(table, "c"): (2,), (table, "d"): (3,), (table, "e"): (3,), (table, "f"): (3,)}
 
 
-def test_within_one_write_the_last_change_of_a_row_counts(kept, make):
-    kept.keep(changes=(make.put("a", 1), make.removed("a"), make.put("b", 1), make.put("b", 2)))
+@pytest.mark.parametrize("table", ["history", "segments"])
+def test_within_one_write_the_last_change_of_a_row_counts(kept, make, table):
+    kept.keep(
+        changes=tuple(
+            Change(table=table, key=key, row=row)
+            for key, row in (("a", (1,)), ("a", None), ("b", (1,)), ("b", (2,)), ("c", None), ("c", (3,)))
+        )
+    )
     kept.reopen()
-    assert kept.rows == {("history", "b"): (2,)}
+    assert kept.rows == {(table, "b"): (2,), (table, "c"): (3,)}
 
 
 def test_a_key_may_hold_anything(kept, make):
-    keys = ["", "/", "a/b", "ü\N{GRINNING FACE}", "x" * 5_000, "\x00", "'; DROP TABLE state; --", "%"]
-    kept.keep(changes=tuple(make.put(key, number) for number, key in enumerate(keys)))
+    keys = ["", "/", "a/b", "history/c", "ü\N{GRINNING FACE}", "x" * 5_000, "\x00", "'; DROP TABLE state; --", "%"]
+    tables = ("history", "segments")
+    kept.keep(changes=tuple(make.put(key, n, table=table) for table in tables for n, key in enumerate(keys)))
     kept.reopen()
-    assert kept.rows == {("history", key): (number,) for number, key in enumerate(keys)}
+    assert kept.rows == {(table, key): (n,) for table in tables for n, key in enumerate(keys)}
 
 
 def test_a_large_row_is_kept_whole(kept, make):

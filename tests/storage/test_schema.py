@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from fairway.errors import StoreCorruptError, StoreVersionError
+from fairway.storage.records import record_place, state_columns
 from fairway.storage.schema import APPLICATION_ID, MIGRATIONS, migrate
 from fairway.storage.sqlite_connection import connect
 from fairway.storage.sqlite_store import SqliteStore
@@ -52,6 +53,20 @@ def test_an_older_store_is_brought_up_to_date_with_its_content(store, path, make
     assert ask(path, "SELECT count(*) FROM state") == 1
     with pytest.raises(StoreVersionError, match=f"schema version {max(NEXT)}.*update fairway"):
         store.open(*make.owner)
+
+
+def test_a_store_of_the_second_version_keeps_its_rows_and_they_can_be_changed(path, keeper, make):
+    kept = {("history", "a/b"): (1,), ("retained", "history/c"): (2, b"x" * 5_000), ("historyx", ""): (3,)}
+    with closing(connect(path)) as connection:
+        migrate(connection, path, {version: MIGRATIONS[version] for version in (1, 2)})
+        for (table, key), row in kept.items():
+            columns = state_columns(record_place(table, key), row)
+            connection.execute("INSERT INTO state VALUES (?, ?, ?)", columns)
+    store = keeper(SqliteStore(path))
+    assert store.rows == kept
+    store.keep(changes=(make.put("history/c", 4, table="retained"), make.removed("", table="historyx")))
+    store.reopen()
+    assert store.rows == {("history", "a/b"): (1,), ("retained", "history/c"): (4,)}
 
 
 def test_an_up_to_date_store_is_left_alone(store, path):

@@ -88,7 +88,7 @@ def test_a_newer_schema_is_refused_and_says_what_to_do(path, make):
     fill(path, make)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(StoreVersionError, match=r"schema version 99, this fairway knows versions up to 2: update"):
+    with pytest.raises(StoreVersionError, match=r"schema version 99, this fairway knows versions up to 3: update"):
         SqliteStore(path).open(*make.owner)
 
 

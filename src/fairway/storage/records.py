@@ -74,7 +74,7 @@ def verify(body: bytes, check: int, place: str) -> bytes:
 
 
 def record_place(table: str, key: str | int) -> str:
-    """Return the place of a record in the store: for the protocol's state it is the key in ``state``."""
+    """Return the place of a record in the store; for the protocol's state it is written beside the record."""
     return f"{table}/{key}"
 
 
@@ -90,9 +90,8 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Record], place: str, body: bytes, 
         raise StoreCorruptError(f"the stored record {place!r:.120} cannot be read: {error}") from error
 
 
-def state_columns(table: str, key: str, row: Row) -> tuple[str, bytes, int]:
-    """Return a row of the protocol's state as columns of ``state``."""
-    place = record_place(table, key)
+def state_columns(place: str, row: Row) -> tuple[str, bytes, int]:
+    """Return a row of the protocol's state as columns of ``state``, or of ``state_in_order`` after the number."""
     return place, *_sealed(place, row)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fairway.errors import StoreCorruptError, StoreMismatchError, StoreVersionError
+from fairway.protocol.sds.channel import HISTORY
 from fairway.storage.sqlite_connection import transaction
 
 APPLICATION_ID: Final = 0x46574159
@@ -27,7 +28,7 @@ _RECORD: Final = "body BLOB NOT NULL, check_value INTEGER NOT NULL"
 def _first_schema(connection: sqlite3.Connection) -> None:
     """Create the tables.
 
-    Most writes change ``state``, by random keys (``table/key``): clustering by key saves a second tree. ``trace`` has
+    Rows of ``state`` have random keys (``table/key``): clustering by key saves a second tree. ``trace`` has
     no index, because every message writes to it and it is rarely searched.
     """
     for columns in (
@@ -50,7 +51,24 @@ def _numbers_and_attempts(connection: sqlite3.Connection) -> None:
     connection.execute(f"CREATE TABLE handling (number INTEGER PRIMARY KEY, {_RECORD})")
 
 
-MIGRATIONS: Final[Mapping[int, Migration]] = {1: _first_schema, 2: _numbers_and_attempts}
+def _rows_in_order(connection: sqlite3.Connection) -> None:
+    """Move the rows of the state into a table in the order in which they came, but for those of the history.
+
+    A message puts several rows, some of them of its whole length. By random keys each of them changed pages of its own,
+    and the long ones needed further pages for their ends; in order they share one or two. The history stays, because it
+    has by far the most rows, and the writer remembers the number of each other row.
+    """
+    connection.execute(f"CREATE TABLE state_in_order (number INTEGER PRIMARY KEY, place TEXT NOT NULL, {_RECORD})")
+    history = (f"{HISTORY}/*",)
+    connection.execute(
+        "INSERT INTO state_in_order (place, body, check_value) "
+        "SELECT place, body, check_value FROM state WHERE place NOT GLOB ? ORDER BY place",
+        history,
+    )
+    connection.execute("DELETE FROM state WHERE place NOT GLOB ?", history)
+
+
+MIGRATIONS: Final[Mapping[int, Migration]] = {1: _first_schema, 2: _numbers_and_attempts, 3: _rows_in_order}
 """The step from the version before to each version; it runs in one transaction with the new version number."""
 
 

@@ -21,8 +21,8 @@ COMMIT: Final = "COMMIT"
 CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
 """Copies the log into the file, except for parts that readers use, and syncs the file."""
 _PRIVATE: Final = 0o600
-STATEMENTS_CACHED: Final = 256
-"""The writer has eight kinds of statements, and one of each kind for each number of rows."""
+STATEMENTS_CACHED: Final = 320
+"""The writer has ten kinds of statements, and one of each kind for each number of rows."""
 
 
 def refuse_other_files(path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from fairway.events import MessageReceived
 from fairway.protocol.journal import Row
+from fairway.protocol.sds.channel import HISTORY
 from fairway.storage.channel_store import Handling, StoredRequest, TracePoint
 from fairway.storage.group_commit import Entry
 from fairway.storage.records import (
@@ -49,8 +50,10 @@ class Statement(NamedTuple):
     after: str
 
 
-PUT_STATE: Final = Statement("INSERT OR REPLACE INTO state VALUES (", "?, ?, ?", "), (", ")")
-REMOVE_STATE: Final = Statement("DELETE FROM state WHERE place IN (", "?", ", ", ")")
+PUT_HISTORY: Final = Statement("INSERT OR REPLACE INTO state VALUES (", "?, ?, ?", "), (", ")")
+REMOVE_HISTORY: Final = Statement("DELETE FROM state WHERE place IN (", "?", ", ", ")")
+PUT_STATE: Final = Statement("INSERT OR REPLACE INTO state_in_order VALUES (", "?, ?, ?, ?", "), (", ")")
+REMOVE_STATE: Final = Statement("DELETE FROM state_in_order WHERE number IN (", "?", ", ", ")")
 PUT_MESSAGE: Final = Statement("INSERT OR REPLACE INTO inbox VALUES (", "?, ?, ?", "), (", ")")
 REMOVE_MESSAGE: Final = Statement("DELETE FROM inbox WHERE number IN (", "?", ", ", ")")
 PUT_HANDLING: Final = Statement("INSERT OR REPLACE INTO handling VALUES (", "?, ?, ?", "), (", ")")
@@ -62,6 +65,25 @@ PUT_POINT: Final = Statement("INSERT INTO trace VALUES (", "?, ?, ?, ?, ?, ?", "
 @cache
 def _sql(statement: Statement, count: int) -> str:
     return f"{statement.before}{statement.between.join([statement.row] * count)}{statement.after}"
+
+
+class RowNumbers:
+    """The numbers of the rows in ``state_in_order``, by their places."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Read them."""
+        self._numbers: dict[str, int] = dict(connection.execute("SELECT place, number FROM state_in_order"))
+        self._next = max(self._numbers.values(), default=0) + 1
+
+    def put(self, place: str) -> int:
+        """Return the number of a row, a new one if there is no such row."""
+        number = self._numbers.setdefault(place, self._next)
+        self._next = max(self._next, number + 1)
+        return number
+
+    def remove(self, place: str) -> int | None:
+        """Return the number of a row, and forget it; None if there is no such row."""
+        return self._numbers.pop(place, None)
 
 
 class Fold:
@@ -88,11 +110,24 @@ class Fold:
                 self.requests[request.request_id] = request
             self.points += enumerate(write.trace, first_point)
 
-    def statements(self) -> Iterator[tuple[Statement, list[tuple[Any, ...]]]]:
+    def statements(self, numbers: RowNumbers) -> Iterator[tuple[Statement, list[tuple[Any, ...]]]]:
         """Yield the statements, each with its rows."""
-        rows = self.rows.items()
-        yield PUT_STATE, [state_columns(table, key, row) for (table, key), row in rows if row is not None]
-        yield REMOVE_STATE, [(record_place(table, key),) for (table, key), row in rows if row is None]
+        history, gone_history, state, gone_state = [], [], [], []
+        for (table, key), row in self.rows.items():
+            place = record_place(table, key)
+            if table == HISTORY:
+                if row is None:
+                    gone_history.append((place,))
+                else:
+                    history.append(state_columns(place, row))
+            elif row is not None:
+                state.append((numbers.put(place), *state_columns(place, row)))
+            elif (number := numbers.remove(place)) is not None:
+                gone_state.append((number,))
+        yield PUT_HISTORY, history
+        yield REMOVE_HISTORY, gone_history
+        yield PUT_STATE, state
+        yield REMOVE_STATE, gone_state
         yield PUT_MESSAGE, [message_columns(number, message) for number, message in self.delivered.items()]
         yield REMOVE_MESSAGE, [(number,) for number in self.finished]
         yield PUT_HANDLING, [handling_columns(handling) for handling in self.handling.values()]
@@ -107,6 +142,7 @@ class SqliteWriter:
     def __init__(self, connection: sqlite3.Connection, path: Path, kept_requests: int, kept_trace_points: int) -> None:
         """Write to a store with bounds on ended requests and trace points."""
         self._connection = connection
+        self._numbers = RowNumbers(connection)
         self._path = path
         self._kept_requests = kept_requests
         self._kept_trace_points = kept_trace_points
@@ -117,7 +153,7 @@ class SqliteWriter:
     def commit(self, entries: list[Entry]) -> None:
         """Make entries durable, all or none. Raises `StorageError`."""
         fold = Fold(entries)
-        groups = [(statement, rows) for statement, rows in fold.statements() if rows]
+        groups = [(statement, rows) for statement, rows in fold.statements(self._numbers) if rows]
         if not groups:
             return
         with typed_errors(self._path, "writing"), transaction(self._connection):
