@@ -53,7 +53,8 @@ class MissingExtraError(FairwayError, ImportError):
     """A package of an optional extra is not installed; the text says what to install."""
 
     def __init__(self, extra: str, what: str, package: str) -> None:
-        super().__init__(f"{what} needs {package}, which is not installed: pip install 'fairway[{extra}]'")
+        here = ", or in the sources of fairway: make rln" if extra == "rln" else ""
+        super().__init__(f"{what} needs {package}, which is not installed: pip install 'fairway[{extra}]'{here}")
         self.extra = extra
         """The extra to install: ``cli``, ``node``, ``spark``, ``postgresql`` or ``rln``."""
         self.name = package

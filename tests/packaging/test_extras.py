@@ -61,6 +61,11 @@ def test_an_error_about_a_missing_extra_is_an_import_error_of_ours():
     assert isinstance(error, ImportError)
     assert isinstance(error, fairway.FairwayError)
     assert (error.extra, error.name) == ("node", "uvicorn")
+    assert str(error).endswith("pip install 'fairway[node]'")
+    # Its wheel is compiled, and may have to be made first.
+    assert str(fairway.MissingExtraError("rln", "RLN", "fairway_rln")).endswith(
+        "or in the sources of fairway: make rln"
+    )
 
 
 def test_the_version_stands_where_the_wheel_takes_it_from():

@@ -174,7 +174,7 @@ def test_a_file_that_another_changes_at_this_time_is_refused(group, tmp_path):
 
 
 def test_a_file_that_is_not_there_is_an_error_that_says_so(tmp_path):
-    with pytest.raises(StorageError, match=r"none\.json"):
+    with pytest.raises(StorageError, match=r"no group .*none\.json: .*--create"):
         MembershipFile(tmp_path / "none.json")
 
 

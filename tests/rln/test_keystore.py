@@ -289,7 +289,7 @@ def test_bytes_that_are_no_keystore_are_refused(tmp_path, data):
 
 
 def test_a_file_that_is_missing_or_too_large_is_an_error_that_says_so(tmp_path):
-    with pytest.raises(StorageError, match=r"none\.json"):
+    with pytest.raises(StorageError, match=r"no keystore .*none\.json: 'fairway rln create"):
         Keystore(tmp_path / "none.json")
     with (tmp_path / "large").open("wb") as file:
         file.truncate(MAX_KEYSTORE_BYTES + 1)

@@ -58,7 +58,24 @@ def test_a_record_in_the_place_of_another_is_noticed():
         verify(body, check_value(body, "history/a"), "history/b")
 
 
-@pytest.mark.parametrize("body", [b"", b"\x93\x01", b"\xc1", encode("text"), encode(5), encode((1,)) + b"\x00"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\x93\x01", b"\xc1", encode("text"), encode(5), encode((1,)) + b"\x00", b"\x91" * 1_000_000 + b"\x01"],
+    ids=range(7),
+)
 def test_what_is_no_row_is_not_read_as_one(body):
     with pytest.raises(StoreCorruptError, match="cannot be read"):
         decode_row(body)
+
+
+@pytest.mark.parametrize("depth", [10, 400, 900, 3_000, 9_000])
+def test_sequences_within_each_other_are_read_or_refused_however_deep(depth):
+    body = b"\x91" * depth + b"\x01"
+    try:
+        row = decode_row(body)
+    except StoreCorruptError:
+        assert depth > 10
+    else:
+        for _ in range(depth):
+            (row,) = row
+        assert row == 1

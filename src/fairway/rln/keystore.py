@@ -29,6 +29,7 @@ from fairway.environment import random_bytes
 from fairway.errors import (
     ConfigurationError,
     DecodeError,
+    StorageError,
     StoreCorruptError,
     StoreVersionError,
     WrongPasswordError,
@@ -213,6 +214,8 @@ class Keystore:
 
     def _read(self) -> tuple[_File, dict[str, Any]]:
         """Return the file, and all that is in it."""
+        if not self._path.exists():
+            raise StorageError(f"there is no keystore {self._path}: 'fairway rln create FILE' makes one")
         with typed_errors(self._path, "reading"):
             if self._path.stat().st_size > MAX_KEYSTORE_BYTES:
                 raise StoreCorruptError(f"{self._path} has more than {MAX_KEYSTORE_BYTES} bytes: it is no keystore")

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from fairway.errors import ConfigurationError, DecodeError, RlnError, RlnErrorKind, StoreCorruptError
+from fairway.errors import ConfigurationError, DecodeError, RlnError, RlnErrorKind, StorageError, StoreCorruptError
 from fairway.json_reading import read_json
 from fairway.rln.epochs import NETWORK_EPOCH_MS, NETWORK_IDENTIFIER, RlnNetwork
 from fairway.rln.field import ZERO
@@ -196,6 +196,11 @@ class MembershipFile:
         return bool(changed)
 
     def _read(self) -> _Group:
+        if not self._path.exists():
+            raise StorageError(
+                f"there is no group {self._path}: give that of the network, or make one by "
+                "'fairway rln group FILE --create'"
+            )
         with typed_errors(self._path, "reading"):
             if self._path.stat().st_size > MAX_GROUP_BYTES:
                 raise StoreCorruptError(f"{self._path} has more than {MAX_GROUP_BYTES} bytes: it is no group")

@@ -48,10 +48,10 @@ def decode_row(body: bytes) -> Row:
     """Return the tuple that `encode` was given. Raises `StoreCorruptError` for other bytes."""
     try:
         row = _ROW_DECODER.decode(body)
+        # MessagePack has one type of sequence: tuples within the row are decoded as lists.
+        return tuple(map(_as_tuples, row)) if list in map(type, row) else row
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise StoreCorruptError(f"a stored row cannot be read: {error}") from error
-    # MessagePack has one type of sequence: tuples within the row are decoded as lists.
-    return tuple(map(_as_tuples, row)) if list in map(type, row) else row
 
 
 def _as_tuples(value: Any) -> Any:
@@ -86,7 +86,7 @@ def _sealed(place: str, value: object) -> tuple[bytes, int]:
 def _decode(decoder: msgspec.msgpack.Decoder[_Record], place: str, body: bytes, check: int) -> _Record:
     try:
         return decoder.decode(verify(body, check, place))
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise StoreCorruptError(f"the stored record {place!r:.120} cannot be read: {error}") from error
 
 
