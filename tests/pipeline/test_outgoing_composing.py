@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from examples import examples
 from fairway.errors import ConfigurationError, EmptyPayloadError, EncryptionError, MessageTooLargeError
 from fairway.events import MessageReceived
-from fairway.options import BloomPolicy, IdRule, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import BloomPolicy, IdRule, Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.outgoing import composing
+from fairway.pipeline.outgoing import channel_options, composing
 from fairway.pipeline.outgoing.channel_state import ChannelState, state_of_store, states_of_run
 from fairway.pipeline.outgoing.composing import Composed, Composer, Payload
 from fairway.protocol.effects import Emit, Publish
@@ -87,6 +87,14 @@ def received(stack: Stack, messages, now_ms=START_MS) -> list[bytes]:
 
 
 payload_lists = st.lists(st.binary(min_size=1, max_size=1_500), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize("policy", [None, *BloomPolicy])
+@pytest.mark.parametrize("profile", Profile)
+def test_the_messages_of_a_batch_have_a_filter_only_where_all_are_to_have_one(profile, policy):
+    messages = compose([b"one", b"two"], channel_options(profile, None, policy))
+    blooms = [profile.codec.decode(message.encrypted).bloom_filter for message in messages]
+    assert [bool(bloom) for bloom in blooms] == [policy is BloomPolicy.ALWAYS] * 2
 
 
 @pytest.mark.parametrize("options", [WAKU, LOGOS], ids=["waku", "logos"])

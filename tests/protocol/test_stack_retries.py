@@ -23,6 +23,7 @@ from fairway.options import (
     SegmentationConfig,
 )
 from fairway.protocol.effects import Purpose
+from fairway.protocol.sds.acknowledged_by import marks_of
 
 FILE = bytes(range(256)) * 2
 SMALL_SEGMENTS = ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=64))
@@ -59,6 +60,45 @@ def test_after_the_last_vain_retry_comes_exactly_one_delivery_error(peer, attemp
     assert not alice.events(MessageSendError)
     assert len(alice.published()) == attempts + 1
     assert alice.stack.next_deadline() is None
+
+
+@pytest.mark.parametrize("policy", [BloomPolicy.NEWS, BloomPolicy.ALWAYS])
+def test_a_copy_is_not_acknowledged_again_by_those_whose_acknowledgement_is_known(peer, policy):
+    options = ReliableChannelOptions(sds=SdsConfig(bloom_policy=policy))
+    alice, bob, carol = peer("alice", options), peer("bob", options), peer("carol", options)
+    alice.send(b"hello", required_from=["bob", "carol"])
+    for listener in (bob, carol):
+        listener.receive(*alice.content())
+        listener.pass_time(15_001)
+        assert len(listener.published(Purpose.SYNC)) == 1
+    alice.receive(*bob.published())
+    alice.pass_time(30_000)
+    [copy] = alice.published(Purpose.RETRY)
+    for listener in (bob, carol):
+        listener.receive(copy)
+        listener.pass_time(15_001)
+    assert len(carol.published(Purpose.SYNC)) == 2, "hers was lost"
+    marks = alice.sds(copy).acknowledged_by
+    if policy is BloomPolicy.ALWAYS:
+        assert not marks, "as SDS has it"
+        assert len(bob.published(Purpose.SYNC)) == 2
+    else:
+        assert marks == marks_of(["bob"], copy.sds_id)
+        assert len(bob.published(Purpose.SYNC)) == 1
+
+
+def test_a_copy_that_hardly_fits_says_no_more_than_the_message_did(peer):
+    """The message was seen to fit, with what a cipher adds; marks would be more than that."""
+    content = bytes(100_000)
+    options = ReliableChannelOptions(max_wire_message_bytes=130_000)
+    alice, bob = peer("alice", options), peer("bob")
+    alice.send(content, required_from=["bob", "carol"])
+    bob.receive(*alice.content())
+    bob.send(b"got it")
+    alice.receive(*bob.content())
+    alice.pass_time(30_000)
+    [copy] = alice.published(Purpose.RETRY)
+    assert alice.sds(copy) == alice.sds(alice.content()[0])
 
 
 def test_of_many_segments_that_nobody_acknowledges_there_is_still_one_delivery_error(peer):

@@ -154,6 +154,16 @@ def test_somebody_elses_sync_message_suppresses_ours(peer):
     del alice
 
 
+def test_the_word_of_the_author_himself_does_not_put_off_an_acknowledgement(peer):
+    """He says it so that all notice his message; nobody acknowledges it by that."""
+    alice, bob = acquainted(peer, "alice", "bob")
+    alice.pass_time(10_000)
+    planned = bob.stack.next_deadline()
+    assert syncs(alice)
+    bob.receive(*syncs(alice))
+    assert bob.stack.next_deadline() == planned
+
+
 def test_a_busy_channel_does_not_postpone_sync_messages_for_ever(peer):
     alice, bob = peer("alice"), peer("bob")
     for _ in range(60):

@@ -12,7 +12,7 @@ import typer
 from fairway.cli._pipeline_terminal import StepsShown, console, progress_bar
 from fairway.errors import ConfigurationError
 from fairway.extras import needing
-from fairway.options import Profile
+from fairway.options import BloomPolicy, Profile
 
 if TYPE_CHECKING:
     from fairway.pipeline.outgoing.dispatching import DispatchProgress
@@ -48,6 +48,14 @@ def command(
     parity_rate: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Parity segments per data segment.", show_default="the profile's"),
+    ] = None,
+    bloom_policy: Annotated[
+        BloomPolicy | None,
+        typer.Option(
+            help="Which messages have a bloom filter of 18 kB: always, as SDS has it; news or never: none, since a "
+            "batch receives nothing that it could tell of.",
+            show_default="none",
+        ),
     ] = None,
     rate_limit: Annotated[
         int | None,
@@ -100,7 +108,7 @@ def command(
         channel_id=channel,
         sender_id=sender,
         content_topic=topic,
-        channel=channel_options(profile, parity_rate),
+        channel=channel_options(profile, parity_rate, bloom_policy),
         rate_limit=rate_limit,
         epoch_ms=epoch_ms,
         counting=Counting(counting),

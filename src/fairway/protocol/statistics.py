@@ -124,7 +124,7 @@ class Tally:
         counts = self.counts
         return StackStatistics(
             received=counts["received"],
-            duplicates=counts["duplicate"],
+            duplicates=counts["duplicate"] + counts["acknowledged"],
             repeated=counts["repeated"],
             own=counts["own"],
             forged=counts["forged"],

@@ -31,6 +31,7 @@ from fairway.protocol.journal import Row
 from fairway.protocol.outgoing.dispatching import RATE_LIMIT
 from fairway.protocol.outgoing.requests import SEGMENTS
 from fairway.protocol.ratelimit.quota import QuotaSource
+from fairway.protocol.sds.acknowledged_by import is_marked
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import PARKED
 from fairway.protocol.segmentation import leopard
@@ -173,6 +174,8 @@ class WireRules:
         self._authors: dict[str, str] = {}
         self._carried: dict[bytes, tuple[str, bytes]] = {}
         """SDS id and digest of what each carrier holds."""
+        self._acknowledged: dict[bytes, bytes] = {}
+        """Whose acknowledgement its author had when he handed it over, for each carrier (`is_marked`)."""
         self._received: dict[str, _Received] = {}
         self._queues: dict[str, _Queue] = {}
         self._made_ms: dict[str, int] = {}
@@ -268,6 +271,7 @@ class WireRules:
         copies.heard.add(message_hash)
         is_copy = message_hash in self._repeated and sds_id not in self._asked_for
         is_copy &= self.queried_ms.get(name, 0) + _ASKED_STORE_MS < at_ms
+        is_copy &= not is_marked(self._acknowledged[message_hash], name, sds_id)
         if is_copy and (name, sds_id) in self._logged and self._authors[sds_id] != name:
             copies.uncited.setdefault(sds_id, at_ms)
 
@@ -288,11 +292,15 @@ class WireRules:
             return
         if opened.message_id in self.forged or opened.channel_id == "":
             return
+        if opened.acknowledged_by:
+            # That alone tells a copy from what was first sent.
+            plain = plain.removesuffix(self.codec.with_acknowledged_by(b"", opened.acknowledged_by))
         digest = hashlib.sha256(plain).digest()
         self._asked_for.update(entry.message_id for entry in opened.repair_request)
         yield from self._kept_waiting(at_ms, name, opened)
         if is_content:
             self._carried[message_hash] = opened.message_id, digest
+            self._acknowledged[message_hash] = opened.acknowledged_by
             if self._contents.setdefault(opened.message_id, digest) != digest:
                 yield f"{opened.message_id[:12]} says something else than when it was first sent"
             is_new = opened.message_id not in self._authors

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from fairway.options import Profile
+from fairway.options import BloomPolicy, Profile
 from fairway.pipeline.jobs.arguments import add_places, exit_code_of, keys_of
 from fairway.pipeline.outgoing import Counting, SendOptions, channel_options, send
 
@@ -35,7 +35,9 @@ def _send(given: argparse.Namespace) -> int:
         channel_id=given.channel,
         sender_id=given.sender,
         content_topic=given.topic,
-        channel=channel_options(Profile(given.profile), given.parity_rate),
+        channel=channel_options(
+            Profile(given.profile), given.parity_rate, given.bloom_policy and BloomPolicy(given.bloom_policy)
+        ),
         rate_limit=given.rate_limit,
         epoch_ms=given.epoch_ms,
         counting=Counting(given.counting),
@@ -66,6 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--topic", metavar="TOPIC", help="content topic; /fairway/1/CHANNEL/proto if none")
     parser.add_argument("--profile", choices=[each.value for each in Profile], default=Profile.WAKU.value)
     parser.add_argument("--parity-rate", type=float, help="parity segments per data segment")
+    parser.add_argument(
+        "--bloom-policy",
+        choices=[each.value for each in BloomPolicy],
+        help="which messages have a bloom filter: always, as SDS has it; none by default",
+    )
     parser.add_argument("--rate-limit", type=int, help="transmissions in an epoch, of all senders")
     parser.add_argument("--epoch-ms", type=int, default=_DEFAULTS.epoch_ms, help="length of an epoch of the rate limit")
     parser.add_argument("--counting", choices=[each.value for each in Counting], default=Counting.SEGMENTS.value)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
-from fairway.options import Profile, RateLimitConfig, ReliableChannelOptions
+from fairway.options import BloomPolicy, Profile, RateLimitConfig, ReliableChannelOptions
 from fairway.pipeline.outgoing.composing import check_options
 from fairway.pipeline.outgoing.scheduled import Counting, check_limit
 
@@ -49,12 +49,16 @@ class SendOptions:
         return {**told, "start_ms": start_ms, "kind": KIND, "format": "parquet"}
 
 
-def channel_options(profile: Profile, parity_rate: float | None) -> ReliableChannelOptions:
-    """Return a profile's options, with another parity rate if there is one."""
+def channel_options(
+    profile: Profile, parity_rate: float | None, bloom_policy: BloomPolicy | None = None
+) -> ReliableChannelOptions:
+    """Return a profile's options, with another parity rate and bloom policy if they are given."""
     options = profile.options()
-    if parity_rate is None:
-        return options
-    return replace(options, segmentation=replace(options.segmentation, parity_rate=parity_rate))
+    if parity_rate is not None:
+        options = replace(options, segmentation=replace(options.segmentation, parity_rate=parity_rate))
+    if bloom_policy is not None:
+        options = replace(options, sds=replace(options.sds, bloom_policy=bloom_policy))
+    return options
 
 
 def _json_value(value: object) -> object:

@@ -69,7 +69,7 @@ _LATEST_NS: Final = (1 << 63) - 1
 """Timestamps beyond 64 bits have no hash, and no network carries them (14/WAKU2-MESSAGE: an int64)."""
 
 
-_CHANGE_NOTHING_AGAIN: Final = frozenset({Ignored.DUPLICATE, Ignored.ANSWER})
+_CHANGE_NOTHING_AGAIN: Final = frozenset({Ignored.DUPLICATE, Ignored.ACKNOWLEDGED, Ignored.ANSWER})
 """Reasons to ignore a message for which the same transmission need not be processed again."""
 
 _DOUBTFUL_SHARE: Final = 8
@@ -304,8 +304,10 @@ class Receiving:
             case _ if from_store:
                 return
             case MessageArrived(kind=Kind.SYNC, message=message):
-                is_behind, cites_newest = self._sds.compare(message, now_ms)
-                self._sync.sync_received(now_ms, is_behind=is_behind, cites_newest=cites_newest)
+                is_behind, cites_newest, wrote_newest = self._sds.compare(message, now_ms)
+                self._sync.sync_received(
+                    now_ms, is_behind=is_behind, cites_newest=cites_newest, wrote_newest=wrote_newest
+                )
             case MessageIgnored(why=Ignored.DUPLICATE):
                 self._sync.copy_received(now_ms)
 

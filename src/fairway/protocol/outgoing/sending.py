@@ -15,7 +15,7 @@ from typing import Final
 
 from fairway.errors import ConfigurationError, EncryptionError, FairwayError, RlnError
 from fairway.events import Limit, MessageDelivered, MessageQueued, MessageSending, SendErrorReason
-from fairway.options import IdRule, ReliableChannelOptions
+from fairway.options import BloomPolicy, IdRule, ReliableChannelOptions
 from fairway.protocol.effects import Effect, Emit, NodeAnswer, Prove, Publish, Purpose, QueryStore, emit
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.journal import Journal
@@ -29,6 +29,7 @@ from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.segment_life import UNDER_WAY, SegmentState, SegmentStep
 from fairway.protocol.outgoing.want_more import EndedRequest, EndedRequests, WantMore
 from fairway.protocol.ratelimit import NOTHING_WAITS, Membership, Priority, Upstream
+from fairway.protocol.sds.acknowledged_by import marks_of
 from fairway.protocol.sds.acknowledgements import Acknowledged, Review
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.segmenter import OutgoingSegment, Segmenter
@@ -39,6 +40,8 @@ _RETRY_AFTER_REFUSAL_MS: Final = 5_000
 """How long a transmission waits that the node did not take; it does not count as an attempt."""
 _ACKNOWLEDGED_WITHIN_MS: Final = 330_000
 """How long an acknowledgement is waited for where nothing is repeated: as long as with the default retries."""
+_MARKED_SHARE: Final = 0.75
+"""Of the largest message: a copy up to this has room for marks, whatever a cipher adds. The message itself did fit."""
 _FOR_REQUESTS: Final = (Purpose.CONTENT, Purpose.RETRY)
 """Transmissions that a request counts as its own."""
 
@@ -391,8 +394,17 @@ class Sending:
             purpose = Purpose.RETRY if segment.attempts else Purpose.CONTENT
             is_first = segment.order == 0
             encoded = message if isinstance(message, bytes) else self._sds.profile.codec.encode(message)
+            encoded = self._marked(encoded, segment)
             return Leaving(purpose=purpose, sds_id=segment.sds_id, encoded=encoded, first_segment=is_first)
         return []
+
+    def _marked(self, encoded: bytes, segment: SentSegment) -> bytes:
+        """Return a copy that says whose acknowledgement of it is known, if there is room for that."""
+        if self._options.sds.bloom_policy is BloomPolicy.ALWAYS or not segment.acknowledged_by:
+            return encoded
+        marks = marks_of(segment.acknowledged_by, segment.sds_id)
+        is_small = len(encoded) + len(marks) <= self._options.max_wire_message_bytes * _MARKED_SHARE
+        return self._sds.profile.codec.with_acknowledged_by(encoded, marks) if is_small else encoded
 
     def seek_acknowledgements(self, segment: SentSegment, now_ms: int) -> list[QueryStore]:
         """Return the query for acknowledgements that got lost, if a segment that is sent again was in vain so far."""

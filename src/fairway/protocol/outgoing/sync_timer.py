@@ -127,8 +127,13 @@ class SyncTimer:
             self._owed = True
             self._bring_forward(self._draw(now_ms, AFTER_CONTENT_RECEIVED * self._haste))
 
-    def sync_received(self, now_ms: int, *, is_behind: bool, cites_newest: bool = False) -> None:
-        """Let another's sync message suppress ours, unless its sender ``is_behind`` and must hear what is here."""
+    def sync_received(
+        self, now_ms: int, *, is_behind: bool, cites_newest: bool = False, wrote_newest: bool = False
+    ) -> None:
+        """Let another's sync message suppress ours, unless its sender ``is_behind`` and must hear what is here.
+
+        Nor does it if its sender ``wrote_newest``: that is said so that all notice it, and nobody acknowledged it.
+        """
         if cites_newest:
             self._echoed()
         if self._owed or self._heard >= self._speak_after:
@@ -138,7 +143,8 @@ class SyncTimer:
             rested_ms = 0 if self._spoke_ms is None else max(0, self._spoke_ms + self._interval_ms - now_ms)
             self._bring_forward(self._draw(now_ms + rested_ms, AFTER_CONTENT_RECEIVED))
         elif self._has_news:
-            self.at_ms = self._draw(now_ms, NORMAL * self._haste)
+            if not wrote_newest:
+                self.at_ms = self._draw(now_ms, NORMAL * self._haste)
         else:
             self._wait_idly(now_ms)
 

@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from sys import intern
-from typing import Final
+from typing import Final, NamedTuple
 
 from fairway.errors import EmptyPayloadError
 from fairway.events import Limit
 from fairway.options import BloomPolicy, IdRule, Profile, SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.names import checked_name
+from fairway.protocol.sds.acknowledged_by import is_marked
 from fairway.protocol.sds.acknowledgements import (
     ACKNOWLEDGEMENTS,
     OUTGOING,
@@ -84,6 +85,16 @@ class Novelty(Enum):
     """Its id is that of another message."""
     FORGOTTEN = "forgotten"
     """It stands before the messages that the history keeps."""
+
+
+class Compared(NamedTuple):
+    """How a message of another participant stands to the newest one that is here."""
+
+    is_behind: bool
+    """Whether its sender seems to lack that."""
+    cites_newest: bool
+    wrote_newest: bool
+    """Whether its sender is the author of that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,7 +395,7 @@ class MessageChannel:
         if kind is Kind.CONTENT:
             novelty = self._judge(message)
             if novelty is Novelty.KNOWN:
-                return [self._came_again(message_id, hint, from_store=from_store)]
+                return [self._came_again(message, hint, from_store=from_store)]
             if novelty is Novelty.FORGED:
                 return [MessageIgnored(message_id=message_id, why=Ignored.FORGED)]
             if novelty is Novelty.FORGOTTEN:
@@ -443,18 +454,22 @@ class MessageChannel:
         self._believe_broadcast(cited)
         return [MessageReviewed(review=review) for review in self.outgoing.review(message, cited, now_ms)]
 
-    def compare(self, message: SdsMessage, now_ms: int) -> tuple[bool, bool]:
-        """Return whether the sender of a message seems to lack the newest one that is here, and whether it cites that.
+    def compare(self, message: SdsMessage, now_ms: int) -> Compared:
+        """Return how a message stands to the newest one that is here.
 
-        It cites the newest messages that it has. If all of these are here, and the newest one here is not among them,
-        the sender lacks it.
+        Its sender cites the newest messages that it has. If all of these are here, and the newest one here is not among
+        them, the sender lacks it.
         """
         newest = self.history.last(self._latest_lamport(now_ms))
         if not newest:
-            return False, False
+            return Compared(is_behind=False, cites_newest=False, wrote_newest=False)
         cited = {entry.message_id for entry in message.causal_history}
         cites_newest = newest[-1].message_id in cited
-        return not cites_newest and all(map(self._already_received, cited)), cites_newest
+        return Compared(
+            is_behind=not cites_newest and all(map(self._already_received, cited)),
+            cites_newest=cites_newest,
+            wrote_newest=newest[-1].sender_id == message.sender_id,
+        )
 
     def settle(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
         """Let no message wait for these ids any more, since their content is known; deliver what waited for them."""
@@ -648,15 +663,20 @@ class MessageChannel:
         """Return whether a message is in the history or parked (SDS, "Receive Message": MAY drop duplicates by id)."""
         return message_id in self.history or message_id in self.dependencies.incoming
 
-    def _came_again(self, message_id: str, hint: bytes | None, *, from_store: bool) -> MessageIgnored:
+    def _came_again(self, message: SdsMessage, hint: bytes | None, *, from_store: bool) -> MessageIgnored:
         """Note a copy of a message that is here."""
+        message_id = message.message_id
         is_answer = self.repair.forget(message_id)
         self.add_hint(message_id, hint)
-        if not (is_answer or from_store):
+        if is_answer:
+            return MessageIgnored(message_id=message_id, why=Ignored.ANSWER)
+        if is_marked(message.acknowledged_by, self.sender_id, message_id):
+            return MessageIgnored(message_id=message_id, why=Ignored.ACKNOWLEDGED)
+        if not from_store:
             self.owed.came_again(message_id)
             if message_id in self.dependencies.incoming:
                 self.vouching.is_asked()
-        return MessageIgnored(message_id=message_id, why=Ignored.ANSWER if is_answer else Ignored.DUPLICATE)
+        return MessageIgnored(message_id=message_id, why=Ignored.DUPLICATE)
 
     def _judge(self, message: SdsMessage) -> Novelty:
         """Return whether a content message of another participant is new, to this participant and under its id.
