@@ -64,6 +64,10 @@ _REPAIRED_MS: Final = 300_000
 """Within this time a repair is asked for and answered once, unless the timers of the profile are longer."""
 _UNREPAIRED: Final = 1e-3
 """Chance that an honest message is given up with what was forged, since all requests for it or answers got lost."""
+_MOST_TRIES: Final = 15
+"""Among thousands of inventions a participant asks for each message a few times an hour. Where a request
+or its answer gets lost so often that more is needed, ciphers fail seldom."""
+_SELDOM_FAILING: Final = 0.02
 _ALWAYS_THERE: Final = ("store_gaps", "store_lag_ms", "store_lies", "partitions", "hostile", "cipher_failures")
 """Troubles without which the store has what anybody may miss."""
 _DELAYING: Final = (
@@ -254,20 +258,28 @@ def _now_and_then(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _among_forgers(plan: dict[str, Any]) -> dict[str, Any]:
-    """Let waits for messages that do not exist be short, and absences clearly shorter."""
-    # A request and its answer have to come through, and to be opened.
-    repaired = ((1 - plan.get("loss", 0)) * (1 - plan.get("cipher_failures", 0))) ** 2
-    tries = math.ceil(math.log(_UNREPAIRED) / math.log(1 - repaired)) if repaired < 1 else 1
+    """Let waits for messages that do not exist be short, and absences clearly shorter; and let repairs come through."""
+    failures = plan.get("cipher_failures", 0.0)
+    if _tries_of_repair(plan.get("loss", 0), failures) > _MOST_TRIES:
+        failures = min(failures, _SELDOM_FAILING)
+    tries = _tries_of_repair(plan.get("loss", 0), failures)
     repaired_ms = max(_REPAIRED_MS, 2 * plan["profile"].options().sds.repair.t_max_ms)
     patience_ms = max(_FORGED_MS, tries * repaired_ms)
     # Where little gets out, an answer waits behind much else; where more is invented than can be asked for, a request.
     is_slow = any(plan.get(name) for name in ("rate_limit", "node_rate", "slow_uplinks"))
     is_slow = is_slow or plan["hostile"] > _HOSTILE_KEPT_UP_WITH
-    return {
+    return ({"cipher_failures": failures} if failures else {}) | {
         "lost_timeout_ms": CALM.lost_timeout_ms if is_slow else min(patience_ms, CALM.lost_timeout_ms),
         "absence_ms": min(plan.get("absence_ms", CALM.absence_ms), _FORGED_MS // 6),
         "partition_ms": min(plan.get("partition_ms", CALM.partition_ms), _FORGED_MS // 5),
     }
+
+
+def _tries_of_repair(loss: float, cipher_failures: float) -> int:
+    """Return how often to ask for a message until it comes, but for a small chance."""
+    # A request and its answer have to come through, and to be opened.
+    repaired = ((1 - loss) * (1 - cipher_failures)) ** 2
+    return math.ceil(math.log(_UNREPAIRED) / math.log(1 - repaired)) if repaired < 1 else 1
 
 
 def _transmissions_per_hour(plan: dict[str, Any]) -> float:
