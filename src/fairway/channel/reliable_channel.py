@@ -202,18 +202,15 @@ class ReliableChannel:
         names the request id for a safe repetition.
         """
         payload = _bytes_of(payload)
-        engine = self._started()
-        if request_id is not None:
-            known = self._receipts.known(request_id, logical_message_id(payload))
-            if known is not None:
-                if known.lacks(count, by):
-                    await self._ask_more(engine, known, count, by)
-                else:
-                    # The store may be writing the first send.
-                    await engine.durable()
-                return known
+        known = await self._sent_before(payload, request_id, count, by)
+        if known is not None:
+            return known
         async with self._turn:
-            await engine.room()
+            await self._started().room()
+        # While this one waited for room the same send may have been made, and may even have ended.
+        known = await self._sent_before(payload, request_id, count, by)
+        if known is not None:
+            return known
         engine = self._started()
         now_ms = self._clock()
         try:
@@ -412,6 +409,21 @@ class ReliableChannel:
         self._receipts.end(error)
         self._inbox.fail(error)
         self._listeners.fail(error)
+
+    async def _sent_before(
+        self, payload: bytes, request_id: str | None, count: int, by: Iterable[str]
+    ) -> Receipt | None:
+        """Return the receipt of an earlier send with an id, once that is durable and asks for as much; None if none."""
+        engine = self._started()
+        known = None if request_id is None else self._receipts.known(request_id, logical_message_id(payload))
+        if known is None:
+            return None
+        if known.lacks(count, by):
+            await self._ask_more(engine, known, count, by)
+        else:
+            # The store may be writing the first send.
+            await engine.durable()
+        return known
 
     async def _ask_more(self, engine: Engine, receipt: Receipt, count: int, by: Iterable[str]) -> None:
         effects = engine.stack.want_more(receipt.request_id, self._clock(), required_count=count, required_from=by)

@@ -1,4 +1,4 @@
-"""While the disk still writes, no receipt says what a crash would forget."""
+"""A send that is repeated while the first one is under way goes out once; no receipt says what a crash would forget."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import DeliveryFailedError
-from fairway.events import DeliveryError, MessageDelivered
-from fairway.options import ReliableChannelOptions
+from fairway.events import DeliveryError, MessageDelivered, MessageReceived
+from fairway.options import RateLimitConfig, ReliableChannelOptions, SegmentationConfig
 from fairway.storage.channel_store import SendOutcome
 from fairway.testing import DiskFaults, SimulatedDisk, virtual_time
 from fairway.waku.local import LocalNetwork
@@ -65,3 +65,25 @@ async def test_a_repeated_send_returns_when_the_first_one_is_durable():
             again = await alice.send(b"ahoy", request_id="greeting")
             assert loop.time() - began >= WRITE_S
             assert await first is again
+
+
+@virtual_time()
+async def test_a_send_made_twice_at_once_goes_out_once_although_the_second_waits_for_room_until_the_first_ended():
+    options = ReliableChannelOptions(
+        segmentation=SegmentationConfig(segment_size_bytes=1_024, parity_rate=1.0),
+        rate_limit=RateLimitConfig(max_queued=1),
+        max_concurrent_publishes=1,
+    )
+    ended, heard = [], []
+    with LocalNetwork() as network:
+        network.limit_uplink("alice", 0.2)
+        async with await join(network, "alice", options=options) as alice, await join(network, "bob") as bob:
+            alice.on(MessageDelivered, lambda event: ended.append(event.request_id))
+            bob.on(MessageReceived, lambda event: heard.append(len(event.payload)))
+            await alice.send(bytes(2 * 1_024), request_id="before")
+            await asyncio.gather(*(alice.send(bytes(7 * 1_024), request_id="greeting") for _ in range(2)))
+            # Parity was still waiting when the last data was acknowledged.
+            assert "greeting" in ended
+            await asyncio.sleep(600)
+            assert sorted(ended) == ["before", "greeting"]
+            assert heard == [2 * 1_024, 7 * 1_024]
