@@ -8,6 +8,7 @@ import pytest
 
 from fairway.options import BloomPolicy, Profile
 from fairway.simulation import SimulationPlan, replay_command, simulate
+from fairway.simulation.random_plans import CALM
 
 MINUTE_MS = 60_000
 
@@ -119,5 +120,24 @@ pytestmark = pytest.mark.full
 )
 def test_a_world_that_found_a_fault_holds(plan):
     plan = replace(plan, bloom_policy=BloomPolicy.ALWAYS)  # as it was the default then
+    report = simulate(plan)
+    assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])
+
+
+def test_what_the_only_other_participant_has_is_not_given_up_where_half_gets_lost_and_no_store_has_it():
+    plan = replace(
+        CALM,
+        seed=2,
+        participants=2,
+        duration_ms=360 * MINUTE_MS,
+        profile=Profile.LOGOS,
+        loss=0.5,
+        store_gaps=1.0,
+        max_delay_ms=250,
+        messages_per_hour=4,
+        absences_per_hour=3,
+        absence_ms=3 * MINUTE_MS,
+        cuts_per_hour=6,
+    )
     report = simulate(plan)
     assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.options import RepairConfig
+from fairway.options import Profile, RepairConfig
 from fairway.protocol.sds.repair import RepairBuffer
 from fairway.protocol.sds.repair_times import (
-    backed_off,
     in_response_group,
     request_offset,
     response_groups_for,
+    wait_after,
 )
 from fairway.wire.repair_hash import NIM_REPAIR, WAKU_REPAIR
 from fairway.wire.sds import HistoryEntry
@@ -110,8 +110,25 @@ def test_requests_of_different_participants_are_spread(hashes):
     assert 65_000 < sum(offsets) / 500 < 85_000
 
 
-def test_the_wait_doubles_with_every_time_that_it_was_in_vain_up_to_a_bound():
-    assert [backed_off(100, asked) for asked in range(4)] == [100, 200, 200, 200]
+def test_the_wait_doubles_once_it_was_in_vain():
+    assert [wait_after(40_000, asked, 0, RepairConfig()) for asked in range(4)] == [40_000, 80_000, 80_000, 80_000]
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_what_is_missing_is_asked_for_thirty_times_before_it_is_given_up(profile):
+    sds = profile.options().sds
+    for offset_ms in (sds.repair.t_min_ms, sds.repair.t_max_ms):
+        waits_ms = sum(wait_after(offset_ms, asked, 0, sds.repair) for asked in range(1, 30))
+        assert offset_ms + waits_ms <= sds.lost_timeout_ms + sds.repair.t_max_ms
+
+
+def test_a_request_of_another_puts_the_own_off_for_longer():
+    assert [wait_after(100_000, 1, heard, RepairConfig()) for heard in range(3)] == [120_000, 200_000, 200_000]
+
+
+def test_who_asks_seldom_at_first_asks_seldom_again():
+    config = RepairConfig(t_min_ms=600_000, t_max_ms=900_000)
+    assert wait_after(700_000, 1, 0, config) == 600_000
 
 
 # Buffers

@@ -4,9 +4,9 @@ A participant that misses a message waits until T_req, then names it in the repa
 sends. A participant that has the message waits until T_resp and broadcasts the original again, unless another
 participant did so before (`fairway.protocol.sds.repair_times`).
 
-A request is repeated while the message is missing, after twice the first wait. A request of another participant for the
-same message puts it off, a limited number of times (js-waku asks only once). A planned answer is called off when the
-message is received again.
+A request is repeated while the message is missing, after twice the first wait, at most two minutes (js-waku asks only
+once). A request of another participant for the same message puts it off, by twice the first wait and a limited number
+of times. A planned answer is called off when the message is received again.
 
 Any participant may ask for any message, and a request of a hundred bytes may cause an answer of a hundred thousand. So
 answers are limited. The first answer for a message is free. Before each further answer for it there is a rest, which
@@ -25,10 +25,10 @@ from typing import Final, NamedTuple
 from fairway.options import RepairConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.repair_times import (
-    backed_off,
     in_response_group,
     request_offset,
     response_groups_for,
+    wait_after,
 )
 from fairway.wire.repair_hash import RepairHash
 from fairway.wire.sds import HistoryEntry, SdsMessage
@@ -175,7 +175,7 @@ class Repair:
         """Plan to ask for a missing message, at T_req or ``at_once``."""
         if not self.config.enabled:
             return
-        at_ms = now_ms if at_once else now_ms + self._request_offset(entry.message_id)
+        at_ms = now_ms if at_once else now_ms + self._wait(entry.message_id)
         added, evicted = self.requests.add(entry, at_ms)
         if evicted is not None:
             self._journal.touch(REPAIR_REQUESTS, evicted)
@@ -297,8 +297,7 @@ class Repair:
     def clock_went_back(self, now_ms: int) -> None:
         """Plan nothing later than if it were planned now: the clock by which it was planned may have been ahead."""
         for scheduled in list(self.requests):
-            wait_ms = backed_off(self._request_offset(scheduled.message_id), scheduled.asked + scheduled.heard)
-            if scheduled.at_ms > now_ms + wait_ms:
+            if scheduled.at_ms > now_ms + self._wait(scheduled.message_id, scheduled.asked, scheduled.heard):
                 self._back_off(scheduled.message_id, scheduled.asked, now_ms, scheduled.heard)
         for scheduled in list(self.responses):
             if scheduled.at_ms > now_ms + self.config.t_max_ms:
@@ -316,10 +315,11 @@ class Repair:
         """Return when the next answer is due."""
         return self.responses.next_at()
 
-    def _request_offset(self, message_id: str) -> int:
-        return request_offset(self._hashes, self._participant_id, message_id, self.config)
+    def _wait(self, message_id: str, asked: int = 0, heard: int = 0) -> int:
+        first_offset_ms = request_offset(self._hashes, self._participant_id, message_id, self.config)
+        return wait_after(first_offset_ms, asked, heard, self.config)
 
     def _back_off(self, message_id: str, asked: int, now_ms: int, heard: int = 0) -> None:
-        at_ms = now_ms + backed_off(self._request_offset(message_id), asked + heard)
+        at_ms = now_ms + self._wait(message_id, asked, heard)
         self.requests.reschedule(message_id, at_ms, asked, heard)
         self._journal.touch(REPAIR_REQUESTS, message_id)
