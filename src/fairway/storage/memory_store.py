@@ -1,6 +1,9 @@
 """`MemoryStore`: a store in memory, for channels whose state need not survive the process.
 
 `submit` calls ``done`` before it returns. The object can be closed and opened again, and keeps its content.
+
+Rows and the trace are many, so they are kept as plain tuples: the cyclic garbage collector of Python does not look at
+those again and again.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from dataclasses import replace
 from fairway.errors import StorageError, StoreLockedError, StoreMismatchError
 from fairway.events import MessageReceived
 from fairway.protocol.effects import Change
+from fairway.protocol.journal import Row
 from fairway.storage.channel_store import (
     KEPT_REQUESTS,
     KEPT_TRACE_POINTS,
@@ -25,6 +29,7 @@ from fairway.storage.channel_store import (
     Write,
     check_bounds,
 )
+from fairway.storage.records import point_columns, read_point
 
 
 class MemoryStore(ChannelStore):
@@ -35,14 +40,14 @@ class MemoryStore(ChannelStore):
         check_bounds(kept_requests=kept_requests, kept_trace_points=kept_trace_points)
         self._owner: tuple[str, str, str] | None = None
         self._is_open = False
-        self._rows: dict[tuple[str, str], Change] = {}
+        self._rows: dict[tuple[str, str], Row] = {}
         self._inbox: dict[int, MessageReceived] = {}
         self._handling: dict[int, Handling] = {}
         self._openings = 0
         self._requests: dict[str, StoredRequest] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._kept_requests = kept_requests
-        self._trace: deque[TracePoint] = deque(maxlen=kept_trace_points)
+        self._trace: deque[tuple[int, int, str, int | None, bytes, int]] = deque(maxlen=kept_trace_points)
 
     def __repr__(self) -> str:
         state = "open" if self._is_open else "closed"
@@ -63,7 +68,7 @@ class MemoryStore(ChannelStore):
         handling = tuple(self._handling[number] for number in sorted(self._handling))
         aside = {each.number for each in handling if each.set_aside is not None}
         return Stored(
-            changes=tuple(self._rows.values()),
+            changes=tuple(Change(table, key, row) for (table, key), row in self._rows.items()),
             inbox=tuple(
                 (number, replace(self._inbox[number], redelivered=True))
                 for number in sorted(self._inbox.keys() - aside)
@@ -77,13 +82,17 @@ class MemoryStore(ChannelStore):
         if not self._is_open:
             done(StorageError("this memory store is not open: open it before writing to it"))
             return
+        try:
+            points = [point_columns(0, point) for point in write.trace]
+        except StorageError as error:
+            done(error)
+            return
         rows = self._rows
-        for change in write.changes:
-            table, key, row = change
+        for table, key, row in write.changes:
             if row is None:
                 rows.pop((table, key), None)
             else:
-                rows[table, key] = change
+                rows[table, key] = row
         self._inbox.update(write.delivered)
         for handling in write.handling:
             self._handling[handling.number] = handling
@@ -92,8 +101,7 @@ class MemoryStore(ChannelStore):
             self._handling.pop(number, None)
         for request in write.requests:
             self._keep_request(request)
-        for point in write.trace:
-            self._trace.append(point.without_payload())
+        self._trace += points
         done(None)
 
     def request(self, request_id: str) -> StoredRequest | None:
@@ -106,7 +114,9 @@ class MemoryStore(ChannelStore):
 
     def trace(self, identifier: str) -> list[TracePoint]:
         """Return the trace of a message."""
-        return [point for point in self._trace if point.names(identifier)]
+        wanted = identifier.encode()
+        points = (read_point(*columns) for columns in self._trace if wanted in columns[4])
+        return [point for point in points if point is not None and point.names(identifier)]
 
     def close(self) -> None:
         """Close the store; it keeps its content for the next `open`."""
