@@ -122,6 +122,19 @@ def test_blobs_are_smaller_than_the_rows_in_them():
     assert gathered(blobs).tables["rows"] == table
 
 
+def test_contents_that_do_not_get_smaller_are_not_compressed():
+    def blobs_of(contents):
+        table = pa.table({"channel_id": ["team"] * len(contents), "content": pa.array(contents, pa.binary())})
+        batches = list(cut(table, np.zeros(len(contents), np.uint16), 1, "rows"))
+        assert gathered(batches).tables["rows"].to_pylist() == table.to_pylist()
+        return sum(len(blob.as_py()) for batch in batches for blob in batch["blob"]), table.nbytes
+
+    size, plain = blobs_of([os.urandom(10) * 100 for _ in range(50)])
+    assert size < plain / 2
+    size, plain = blobs_of([None, *(os.urandom(1_000) for _ in range(50)), b""])
+    assert plain <= size < plain + 2_000
+
+
 def test_kinds_and_notes_stay_apart():
     numbers, names = pa.table({"n": [1, 2]}), pa.table({"name": ["x"]})
     blobs = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from datetime import UTC
 
@@ -97,6 +98,28 @@ def test_a_large_table_has_row_groups_that_a_reader_can_hold(tmp_path, monkeypat
     parts = [part.num_rows for part in files.read("store_completeness", [file])]
     assert sum(parts) == 400
     assert max(parts) < 100
+
+
+def compressed_columns(files, name, table):
+    """Write a table, and return its columns in Parquet by whether they are compressed."""
+    file = told(files.write(name, 0, table))["file"]
+    group = pq.ParquetFile(f"{files.folder_of(name)}/{file}").metadata.row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    return {column.path_in_schema: column.compression == "ZSTD" for column in columns}
+
+
+@pytest.mark.parametrize("name", [*(table.name for table in TABLES), "reassembled"])
+def test_every_column_is_compressed_but_contents_that_do_not_get_smaller(name, tmp_path):
+    files, schema = TableFiles(root=str(tmp_path)), schema_of(name)
+    contents = [
+        field.name for field in schema if field.name in ("payload", "content") and pa.types.is_binary(field.type)
+    ]
+    for content, is_smaller in ((lambda _: b"said in clear " * 20, True), (os.urandom, False)):
+        rows = [dict.fromkeys(contents, content(500)) for _ in range(20)]
+        found = compressed_columns(files, name, pa.Table.from_pylist(rows, schema))
+        for column in contents:
+            assert found.pop(column) is is_smaller
+        assert all(found.values())
 
 
 def test_row_groups_are_chosen_by_what_their_footers_tell(tmp_path, monkeypatch):

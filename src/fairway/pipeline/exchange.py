@@ -5,7 +5,7 @@ that no row is taken apart there. `exchanged` brings the blobs of a bucket into 
 them again. Which bucket a row is in tells `BucketKeys`.
 
 The columns in a blob are compressed with LZ4, which saves a quarter of the bytes. The JVM copies each byte several
-times, and that costs more than to compress it here.
+times, and that costs more than to compress it here. Contents that do not get smaller are left as they are.
 
 Some rows are notes: small facts for the driver, as JSON, which later tasks pass on.
 
@@ -35,6 +35,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.pipeline.bucket_keys import MAX_BUCKETS, BucketKeys
 from fairway.pipeline.instants import with_instants
+from fairway.pipeline.packing import dense_contents
 from fairway.pipeline.schema import arrow_schema
 
 BLOBS: Final = "bucket int, kind string, blob binary"
@@ -59,6 +60,9 @@ _ALIGNMENT: Final = 8
 _STREAM_END_BYTES: Final = 8
 """What ends an IPC stream: a message of no length."""
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_AS_IT_IS: Final = pa.ipc.IpcWriteOptions(use_threads=False)
+_BULK_SHARE: Final = 0.9
+"""What contents have of a table at least, if it is not compressed because of them."""
 _ALONE: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
 Batches = Iterator[pa.RecordBatch]
@@ -111,12 +115,14 @@ def filtered(table: pa.Table, chosen: pa.ChunkedArray | pa.Array | NDArray[np.bo
 
 
 def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """Return some rows of a table in the order given; unlike Arrow's ``take`` it copies no others.
+    """Return some rows of a table in the order given; unlike Arrow's ``take`` it copies no more others than these.
 
     Arrow puts all chunks of a column together first, which may be a bucket that does not fit in memory.
     """
     if not len(rows):
         return table.slice(0, 0)
+    if 2 * len(rows) >= table.num_rows:
+        return table.combine_chunks().take(pa.array(rows))
     batches = table.to_batches()
     ends = np.cumsum([batch.num_rows for batch in batches])
     chunks = np.searchsorted(ends, rows, side="right")
@@ -305,9 +311,11 @@ def _row(bucket: int, kind: str, blob: pa.Buffer) -> pa.RecordBatch:
 
 
 def _compressed_stream(table: pa.Table) -> pa.Buffer:
-    """Return a table as an IPC stream whose columns are compressed."""
+    """Return a table as an IPC stream whose columns are compressed, unless that would hardly make it smaller."""
+    dense_bytes = sum(table[name].nbytes for name in dense_contents(table))
+    options = _AS_IT_IS if dense_bytes > _BULK_SHARE * table.nbytes else _COMPRESSED
     stream = pa.BufferOutputStream()
-    with pa.ipc.new_stream(stream, table.schema, options=_COMPRESSED) as writer:
+    with pa.ipc.new_stream(stream, table.schema, options=options) as writer:
         writer.write_table(table)
     return stream.getvalue()
 

@@ -1,11 +1,47 @@
-"""Columns of binary as `Packed`: their values one behind the other in one buffer, which NumPy reads at any place."""
+"""Columns of binary as `Packed`: their values one behind the other in one buffer, which NumPy reads at any place.
+
+And whether compression makes them smaller, which it does not where they are encrypted or random.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from fairway.wire.columnar.cursor import SPARE_BYTES, Packed
+
+CONTENTS: Final = frozenset({"payload", "content"})
+"""Columns that may be encrypted, or files that are compressed already."""
+
+_SAMPLES: Final = 16
+_SAMPLE_BYTES: Final = 4_096
+"""Of a column so many values are looked at, of each so many bytes."""
+_SAVED_SHARE: Final = 0.05
+"""To save less is not worth its time."""
+_QUICK: Final = pa.Codec("lz4")
+
+
+def dense_contents(table: pa.Table) -> list[str]:
+    """Return the columns of contents that compression does not make smaller by a twentieth, by some of their values."""
+    return [
+        field.name
+        for field in table.schema
+        if field.name in CONTENTS and _has_offsets(field.type) and _is_dense(table.column(field.name))
+    ]
+
+
+def _has_offsets(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _is_dense(column: pa.ChunkedArray) -> bool:
+    places = np.linspace(0, len(column) - 1, min(len(column), _SAMPLES)).astype(np.int64)
+    values = [column[place].as_buffer() for place in places.tolist()]
+    sample = b"".join(memoryview(value)[:_SAMPLE_BYTES] for value in values if value is not None)
+    compressed_bytes = len(_QUICK.compress(sample, asbytes=True))
+    return compressed_bytes > (1 - _SAVED_SHARE) * len(sample)
 
 
 def packed(payloads: pa.Array) -> Packed:

@@ -174,6 +174,7 @@ class Ingesting:
         notes: list[pa.RecordBatch],
     ) -> Iterator[pa.Table]:
         """Yield each message once, and write those that are not repeated; add the others with their buckets."""
+        firsts: list[pa.Table] = []
         for part, table in enumerate(tables):
             heads = self.keys.heads(table["message_hash"].combine_chunks())
             if heads is None:
@@ -185,7 +186,10 @@ class Ingesting:
             alone = filtered(messages, ~is_repeated)
             if alone.num_rows:
                 notes.append(self.files.write("waku_messages", number, alone, part))
-            yield filtered(messages, is_first)
+                yield alone
+            firsts.append(messages.filter(pa.array(is_repeated & is_first)))
+        if firsts:
+            yield pa.concat_tables(firsts)
 
     def _decode(self, number: int, tables: Iterator[pa.Table]) -> Batches:
         """Write messages, each once, and those that are none of SDS; hand on the others."""

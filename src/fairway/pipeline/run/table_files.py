@@ -30,6 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fairway.pipeline.exchange import filtered, note, taken
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.location import has_folders
+from fairway.pipeline.packing import CONTENTS, dense_contents
 from fairway.pipeline.run.removed_rows import NOTHING_REMOVED, RemovedRows
 from fairway.pipeline.schema import INSTANT, arrow_schema
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
@@ -75,7 +76,7 @@ _FEW_VALUES_INSIDE: Final = {
     "causal_history": "causal_history.list.element.sender_id",
     "repair_request": "repair_request.list.element.sender_id",
 }
-_WITHOUT_STATISTICS: Final = frozenset({"payload", "content", "meta", "rate_limit_proof"})
+_WITHOUT_STATISTICS: Final = CONTENTS | {"meta", "rate_limit_proof"}
 """Columns whose least and greatest values tell nothing, and may be as large as a message."""
 
 
@@ -166,14 +167,15 @@ class TableFiles:
         folder = self.folder_of(name)
         if has_folders(self.filesystem):
             self.filesystem.create_dir(folder, recursive=True)
+        compressed = _compressed_columns(table)
         file = f"part-{number:05d}-{part:03d}-{uuid4().hex[:16]}.parquet"
         with self.filesystem.open_output_stream(posixpath.join(folder, file)) as sink:
             pq.write_table(
                 table,
                 sink,
                 row_group_size=_group_rows(table),
-                compression="zstd",
-                compression_level=_COMPRESSION_LEVEL,
+                compression=dict.fromkeys(compressed, "zstd"),
+                compression_level=dict.fromkeys(compressed, _COMPRESSION_LEVEL),
                 use_dictionary=_dictionary_columns(schema),
                 write_statistics=[column for column in schema.names if column not in _WITHOUT_STATISTICS],
                 store_schema=False,
@@ -273,6 +275,23 @@ def _in_order(table: pa.Table, column: str) -> pa.Table:
 def _group_rows(table: pa.Table) -> int:
     held_rows: int = GROUP_BYTES * table.num_rows // max(1, table.nbytes)
     return max(1, min(GROUP_ROWS, held_rows))
+
+
+def _compressed_columns(table: pa.Table) -> list[str]:
+    """Return the columns that are compressed, by their paths in Parquet: all but contents that do not get smaller."""
+    left = dense_contents(table)
+    return [path for field in table.schema if field.name not in left for path in _leaves(field.type, field.name)]
+
+
+def _leaves(kind: pa.DataType, path: str) -> Iterator[str]:
+    """Yield the paths of what Parquet has as columns of a type."""
+    if pa.types.is_list(kind):
+        yield from _leaves(kind.value_type, f"{path}.list.element")
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(field.type, f"{path}.{field.name}")
+    else:
+        yield path
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:
