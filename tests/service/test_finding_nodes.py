@@ -19,7 +19,15 @@ from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.public_keys import KeyType
 from fairway.waku.light import LightNode, LightOptions
 from fairway.waku.node import RoutedMessage
+from fairway.wire.peer_exchange import (
+    MAX_RECORDS,
+    MAX_RESPONSE_BYTES,
+    PEER_EXCHANGE_PROTOCOL,
+    PeerExchangeResponse,
+    encode_response,
+)
 from fairway.wire.relay_shards import RelayShards
+from fairway.wire.varint import encode_uvarint
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, run, until
 
@@ -98,6 +106,46 @@ def test_a_participant_that_knows_one_node_finds_another_by_peer_exchange():
     run(work())
 
 
+async def without_end(stream):
+    """An answer that never gets as long as it is announced."""
+    await stream.write(encode_uvarint(MAX_RESPONSE_BYTES))
+    while True:
+        await stream.write(b"x")
+        await asyncio.sleep(0.05)
+
+
+async def more_and_more(stream):
+    """A good answer, and further ones that were not asked for."""
+    while True:
+        await stream.write_frame(encode_response(PeerExchangeResponse(records=(b"forged",) * MAX_RECORDS)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [pytest.param(without_end, "peer exchange", marks=pytest.mark.full), (more_and_more, "forged record")],
+)
+def test_an_endless_answer_to_peer_exchange_is_counted_and_its_node_used_for_all_else(answer, fault):
+    async def work():
+        async with AsyncExitStack() as exits:
+            node = await service(exits)
+
+            async def hostile(stream):
+                await stream.read_frame(1_024)
+                await answer(stream)
+
+            node.host.handle(PEER_EXCHANGE_PROTOCOL, hostile)
+            client = await light(exits, network(peers=(str(node.addresses[0]),)), wanted=2)
+            await until(lambda: client.finder.faults[fault])
+            assert client.finder.faults[fault] <= MAX_RECORDS
+            assert client.finder.statistics().known == 1
+            received = await node.subscribe(SHARD, [TOPIC])
+            assert (await client.send(message())).accepted
+            async with asyncio.timeout(PATIENCE_S):
+                await anext(received)
+
+    run(work())
+
+
 def test_nodes_of_a_network_find_each_other_and_relay():
     async def work():
         async with AsyncExitStack() as exits:
@@ -125,6 +173,34 @@ def test_found_nodes_are_remembered_over_a_restart(tmp_path):
                 await light(first, found, memory=memory)
             client = await light(exits, found, memory=memory)  # the name server is gone
             assert peers_of(client) == {node.peer_id}
+
+    run(work())
+
+
+def test_a_run_that_uses_none_or_one_of_the_remembered_nodes_forgets_no_other(tmp_path):
+    memory = tmp_path / "peers.json"
+
+    async def work():
+        async with AsyncExitStack() as exits:
+            key = IdentityKey.generate(KeyType.SECP256K1)
+            other, node = await service(exits), await service(exits, key=key)
+            found = network(peers=tuple(str(one.addresses[0]) for one in (other, node)))
+            async with AsyncExitStack() as run:
+                client = await light(run, found, wanted=2, memory=memory)
+                await until(lambda: len(client.finder.connected()) == 2)
+            # One whose program runs a moment needs one of them, and one without a network reaches none.
+            async with AsyncExitStack() as run:
+                await light(run, network(peers=(str(other.addresses[0]),)), memory=memory)
+            await node.close()
+            await other.close()
+            elsewhere = network(
+                peers=("/ip4/127.0.0.1/tcp/1/p2p/16Uiu2HAmPLe7Mzm8TsYUubgCAW1aJoeFScxrLj8ppHFivPo97bUZ",)
+            )
+            with pytest.raises(NodeUnavailableError):
+                await light(exits, elsewhere, memory=memory, timeout_s=0.5)
+            again = await service(exits, key=key, tcp_port=node.addresses[0].port)
+            client = await light(exits, elsewhere, memory=memory)
+            assert peers_of(client) == {again.peer_id}
 
     run(work())
 

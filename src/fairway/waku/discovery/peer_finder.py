@@ -78,6 +78,8 @@ class _Candidate:
     addresses: tuple[Multiaddr, ...]
     told: bool
     """Whether others told of it: a list or a peer, not the network's description or our own memory."""
+    remembered: bool = False
+    """Whether it served in an earlier run."""
     failures: int = 0
     due_s: float = 0.0
     connected_s: float | None = None
@@ -129,7 +131,7 @@ class PeerFinder:
         if self._memory is not None:
             addresses, self._sequences = self._memory.read()
             for address in addresses:
-                self._suggest((address,), told=False)
+                self._suggest((address,), told=False).remembered = True
         self._tasks.spawn(self._run())
 
     async def close(self) -> None:
@@ -309,16 +311,25 @@ class PeerFinder:
         self._suggest(record.addresses, told=told)
         return True
 
-    def _suggest(self, addresses: tuple[Multiaddr, ...], *, told: bool) -> None:
+    def _suggest(self, addresses: tuple[Multiaddr, ...], *, told: bool) -> _Candidate:
         peer = addresses[0].peer_id
         assert peer is not None
         known = self._candidates.get(peer)
         if known is None:
-            self._candidates[peer] = _Candidate(addresses=addresses, told=told)
+            known = self._candidates[peer] = _Candidate(addresses=addresses, told=told)
         else:
             known.addresses = tuple(dict.fromkeys((*addresses, *known.addresses)))[:16]
+        return known
 
     def _remember(self) -> None:
-        if self._memory is not None:
-            served = [one.addresses[0] for one in self._candidates.values() if one.served]
-            self._memory.write(served, self._sequences)
+        """Write down who served in this run, and then who did in earlier ones and is not known to be gone."""
+        if self._memory is None:
+            return
+        served = [one for one in self._candidates.values() if one.served]
+        # Where nobody serves, it may be this machine that is away from the network.
+        earlier = [
+            one
+            for one in self._candidates.values()
+            if one.remembered and not one.served and not (served and one.failures >= _FORGOTTEN_AFTER)
+        ]
+        self._memory.write([one.addresses[0] for one in (*served, *earlier)], self._sequences)
