@@ -48,10 +48,8 @@ def _push(name: str, session: Session, *, clients: int, size: int) -> Row:
 
 def _channel(name: str, session: Session, *, per_second: float) -> Row:
     got = _measured("channel", messages=1_000 if session.quick else 10_000, size=1_024, per_second=per_second)
-    remark = (
-        f"send to receive p50 {got['p50_ms']:.2f} ms, p99 {got['p99_ms']:.2f} ms; node: {got['node_cpu_ms']:.2f} ms of "
-        f"CPU for each; both participants share one process, {got['rss_mib']:.0f} MiB"
-    )
+    costs = ", ".join(f"{name} {cpu_ms:.2f}" for name, cpu_ms in got["cpu_ms"].items())
+    remark = f"send to receive p50 {got['p50_ms']:.2f} ms, p99 {got['p99_ms']:.2f} ms; ms of CPU for each: {costs}"
     return _row(name, got["rate"], "messages/s", remark)
 
 
