@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import random
+import shutil
 import signal
 from collections.abc import Generator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ GROUPS = {
     "spark": "spark",
     "js_folder": "interop",
     "py_libp2p_python": "interop",
+    "rln_js_folder": "interop",
     "links_run": "world of bad links",
     "small_run": "small world",
 }
@@ -88,6 +91,17 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"drawn from: --seed {config.getoption('seed')}"
+
+
+@pytest.fixture(scope="session")
+def compiled() -> None:
+    """Skip what needs fairway-rln where it is not installed."""
+    if find_spec("fairway_rln") is not None:
+        return
+    reason = "fairway-rln is not installed: make rln"
+    if os.environ.get("CI") == "true" and shutil.which("cargo") is not None:
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,7 @@ from patience import PATIENCE_S
 
 HERE = Path(__file__).parent
 BUILD = Path(__file__).parents[2] / "build"
+_PINNED = ("package.json", "package-lock.json")
 _INSTALL_SECONDS = 600
 _LINE_BYTES = 4_194_304
 _OLDEST_NODE = 20
@@ -98,30 +99,50 @@ def _of_release(npm, release):
     return {**package, "dependencies": {**ours, **named, "@waku/sdk": told["version"]}}
 
 
-@pytest.fixture(scope="session")
-def js_folder():
-    """Where the js packages are installed, with the scripts of this repository beside them."""
+def _npm():
+    """Return npm's path, if it and Node.js are there."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         _missing("there is no Node.js with npm")
     if _age_of(node) < _OLDEST_NODE:
         _missing(f"Node.js must be {_OLDEST_NODE} or newer, {node} is {_age_of(node)}")
+    return npm
+
+
+def _copied(source, folder, *, without=()):
+    """Copy the files of a folder into another one, where they changed: another run may be reading them."""
+    for path in source.iterdir():
+        copy = folder / path.name
+        if path.name not in without and not (copy.exists() and copy.read_bytes() == path.read_bytes()):
+            shutil.copyfile(path, copy)
+
+
+@pytest.fixture(scope="session")
+def js_folder():
+    """Where the js packages are installed, with the scripts of this repository beside them."""
+    npm = _npm()
     release = os.environ.get("FAIRWAY_INTEROP_JS")
     folder = BUILD / ("interop-js" if release is None else "interop-js-release")
     with _alone(folder):
-        for path in (HERE / "js").iterdir():
-            copy = folder / path.name
-            if release is not None and path.name.startswith("package"):
-                continue
-            if not copy.exists() or copy.read_bytes() != path.read_bytes():  # another run may be reading it
-                shutil.copyfile(path, copy)
+        _copied(HERE / "js", folder, without=() if release is None else _PINNED)
         if release is None:
-            versions = [HERE / "js" / name for name in ("package.json", "package-lock.json")]
+            versions = [HERE / "js" / name for name in _PINNED]
             _install(folder, versions, [npm, "ci", "--no-audit", "--no-fund"])
         else:
             (folder / "package.json").write_text(json.dumps(_of_release(npm, release), indent=2))
             install = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock"]
             _install(folder, [folder / "package.json"], install)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def rln_js_folder():
+    """Where zerokit in WebAssembly is installed, with the script that drives it."""
+    npm = _npm()
+    folder = BUILD / "interop-rln"
+    with _alone(folder):
+        _copied(HERE / "rln", folder)
+        _install(folder, [HERE / "rln" / name for name in _PINNED], [npm, "ci", "--no-audit", "--no-fund"])
     return folder
 
 

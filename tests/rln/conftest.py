@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from contextlib import AsyncExitStack
-from importlib.util import find_spec
 
 import pytest
 
@@ -22,17 +19,6 @@ from fairway.waku.light import LightNode, LightOptions
 from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, run
-
-
-@pytest.fixture(scope="session")
-def compiled() -> None:
-    """Skip what needs fairway-rln where it is not installed."""
-    if find_spec("fairway_rln") is not None:
-        return
-    reason = "fairway-rln is not installed: make rln"
-    if os.environ.get("CI") == "true" and shutil.which("cargo") is not None:
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def identity_of(number: int) -> Identity:
