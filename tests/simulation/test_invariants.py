@@ -566,6 +566,16 @@ def test_an_author_whose_log_lacks_its_own_words_is_found(story, monkeypatch):
     assert story.found() == [(Invariant.LOGS, "alice")]
 
 
+def test_an_author_may_have_forgotten_its_oldest_words_before_others_do(tell_a_story):
+    short = replace(ReliableChannelOptions(), sds=SdsConfig(max_history=3))
+    story = tell_a_story(options_of=lambda name, _: short if name == "alice" else ReliableChannelOptions())
+    for payload in (b"one", b"two", b"three", b"four"):
+        story.say("alice", payload)
+    lengths = {name: len(each.stack.sds.log()) for name, each in story.world.participants.items()}
+    assert lengths == {"alice": 3, "bob": 4, "carol": 4}
+    assert Invariant.LOGS not in {invariant for invariant, _ in story.found()}
+
+
 def test_a_program_that_ends_with_what_is_no_fault_of_its_machine_is_found(story, monkeypatch):
     # What a bug in the channel or its reader comes to.
     monkeypatch.setattr(story.world.participants["bob"].program, "take", None)
