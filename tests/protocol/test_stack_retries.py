@@ -101,13 +101,74 @@ def test_a_copy_that_hardly_fits_says_no_more_than_the_message_did(peer):
     assert alice.sds(copy) == alice.sds(alice.content()[0])
 
 
-def test_of_many_segments_that_nobody_acknowledges_there_is_still_one_delivery_error(peer):
+def test_of_many_segments_that_nobody_acknowledges_the_last_is_repeated_and_there_is_one_delivery_error(peer):
+    """While nobody is there, a file would cost ten times its bytes. Parity segments are never repeated."""
     alice = peer(options=SMALL_SEGMENTS)
     alice.send(FILE)
     alice.pass_time(3_600_000)
     assert len(alice.events(DeliveryError)) == 1
-    # Parity segments are not repeated: whoever lacks data segments gets those.
-    assert len(alice.published(Purpose.RETRY)) == 8 * 10
+    assert [retry.sds_id for retry in alice.published(Purpose.RETRY)] == [alice.content()[7].sds_id] * 10
+
+
+def spoken(peer, name):
+    """Return what somebody says who knows of nothing."""
+    stranger = peer(name, QUIET)
+    stranger.send(b"here I am")
+    return stranger.content()
+
+
+def test_what_many_segments_left_out_is_sent_soon_after_somebody_is_heard_who_may_lack_it(peer):
+    alice, bob = peer("alice", SMALL_SEGMENTS), peer("bob", SMALL_SEGMENTS)
+    alice.send(FILE, required_from=["bob", "carol"])
+    alice.pass_time(40_000)
+    assert len(alice.published(Purpose.RETRY)) == 1
+    alice.receive(*spoken(peer, "mallory"))
+    alice.pass_time(7_500)
+    assert len(alice.published(Purpose.RETRY)) == 1, "nobody asked for that one"
+    alice.receive(*spoken(peer, "bob"))
+    alice.pass_time(7_499)
+    assert len(alice.published(Purpose.RETRY)) == 1
+    alice.pass_time(1)
+    assert {retry.sds_id for retry in alice.published(Purpose.RETRY)} == {each.sds_id for each in alice.content()[:8]}
+    bob.receive(*alice.published(Purpose.RETRY))
+    assert bob.payloads() == [FILE]
+
+
+def test_who_acknowledges_in_time_has_nothing_of_it_sent_again(peer):
+    alice, bob = peer("alice", SMALL_SEGMENTS), peer("bob", SMALL_SEGMENTS)
+    alice.send(FILE)
+    bob.receive(*alice.content())
+    alice.pass_time(32_000)
+    before = len(alice.published(Purpose.RETRY))
+    alice.receive(*spoken(peer, "bob"))
+    bob.send(b"got it")
+    alice.receive(*bob.content())
+    assert alice.events(MessageDelivered)
+    alice.pass_time(3_600_000)
+    assert len(alice.published(Purpose.RETRY)) == before == 1
+
+
+def test_any_participant_will_do_where_none_is_named(peer):
+    alice = peer("alice", SMALL_SEGMENTS)
+    alice.send(FILE)
+    alice.pass_time(20_000)
+    alice.receive(*spoken(peer, "dave"))
+    alice.pass_time(10_000)
+    assert len(alice.published(Purpose.RETRY)) == 8, "he was heard within the interval"
+    alice.pass_time(31_000)
+    assert len(alice.published(Purpose.RETRY)) == 9, "and then no more"
+
+
+def test_after_a_restart_segments_wait_until_somebody_is_heard(peer):
+    alice = peer("alice", SMALL_SEGMENTS)
+    alice.send(FILE)
+    alice.answer()
+    again = alice.restart()
+    again.pass_time(40_000)
+    assert len(again.published(Purpose.RETRY)) == 1
+    again.receive(*spoken(peer, "bob"))
+    again.pass_time(7_500)
+    assert len(again.published(Purpose.RETRY)) == 8
 
 
 def test_after_an_acknowledgement_nothing_is_repeated(peer):

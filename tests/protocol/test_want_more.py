@@ -179,6 +179,7 @@ def test_of_a_file_only_what_somebody_lacks_is_repeated(delivered):
     request_id, alice, _, carol = delivered(FILE, SMALL)
     want(alice, request_id, required_from=["carol"])
     alice.check_rows()
+    reply(carol, alice, b"and I?")
     alice.pass_time(30_000)
     retries = sorted(alice.published(Purpose.RETRY), key=lambda retry: alice.sds(retry).lamport_timestamp)
     assert len({retry.sds_id for retry in retries}) == len(retries) == 8
@@ -200,6 +201,7 @@ def test_what_is_open_again_goes_on_after_a_restart(delivered):
     want(alice, request_id, required_from=["carol"])
     alice = alice.restart()
     alice.check_rows()
+    reply(carol, alice, b"and I?")
     alice.pass_time(30_000)
     carol.receive(*alice.published(Purpose.RETRY))
     reply(carol, alice)

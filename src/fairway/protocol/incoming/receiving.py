@@ -253,6 +253,8 @@ class Receiving:
         # Nothing but content is cited, asked for, or turned away.
         hint = transmission.message_hash if message.kind is Kind.CONTENT else None
         outcomes = self._sds.receive(message, hint, now_ms, plaintext, from_store=transmission.from_store)
+        if not transmission.from_store:
+            self._sending.heard(message.sender_id, now_ms)
         for outcome in outcomes:
             self._plan_sync(outcome, now_ms, from_store=transmission.from_store)
         ignored = [outcome.why for outcome in outcomes if isinstance(outcome, MessageIgnored)]

@@ -41,6 +41,8 @@ class Requests:
         """Segments that are `SegmentState.HELD`, by SDS id, the one that waits longest first."""
         self.repeated = 0
         """How many segments are on their way again (`SentSegment.is_repeated`)."""
+        self._put_off: dict[str, list[SentSegment]] = {}
+        """Segments that are sent again once somebody is heard who may lack them, by request id."""
         self._journal = journal
         self._retries: list[tuple[int, str]] = []
 
@@ -193,6 +195,32 @@ class Requests:
         everybody = set().union(*(s.acknowledged_by for s in self._segments_of(request)))
         return known != everybody
 
+    def is_for(self, segment: SentSegment, names: Iterable[str]) -> bool:
+        """Return whether a segment is to be sent again when these participants are there to hear it.
+
+        The last data segment that left is, whoever is there.
+        """
+        request = self.open[segment.request_id]
+        if segment.order == min(len(request.segments), request.data_count) - 1:
+            return True
+        # Who is named counts as well, once he has it.
+        known = request.holders(self._segments_of(request)) | request.required_from
+        wants_any = len(known) < request.required_count
+        return any(wants_any or name in request.required_from for name in names if name not in segment.acknowledged_by)
+
+    def put_off(self, segment: SentSegment) -> None:
+        """Note that a segment is not sent again because nobody was heard who may lack it."""
+        self._put_off.setdefault(segment.request_id, []).append(segment)
+
+    def take_put_off(self, name: str) -> list[SentSegment]:
+        """Return what was put off until this participant is heard."""
+        found = [
+            request_id
+            for request_id, segments in self._put_off.items()
+            if any(self.is_for(segment, [name]) for segment in segments)
+        ]
+        return [segment for request_id in found for segment in self._put_off.pop(request_id)]
+
     def send_error(self, segment: SentSegment, reason: SendErrorReason, detail: str) -> tuple[Event, ...]:
         """Return what to tell when a segment can never be sent, which ends its request."""
         request = self.open[segment.request_id]
@@ -218,6 +246,7 @@ class Requests:
     def close(self, request_id: str) -> list[SentSegment]:
         """End a request, and return its segments, whose acknowledgement is no longer waited for."""
         request = self.open.pop(request_id)
+        self._put_off.pop(request_id, None)
         self._journal.deleted(REQUESTS, request_id)
         segments = [self.segments.pop(sds_id) for sds_id in request.segments]
         for segment in segments:

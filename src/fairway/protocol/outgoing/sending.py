@@ -24,6 +24,7 @@ from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Transmissi
 from fairway.protocol.outgoing.ephemeral import EphemeralSending
 from fairway.protocol.outgoing.lost_acknowledgements import LostAcknowledgements
 from fairway.protocol.outgoing.outbox import Outbox, PendingSegment
+from fairway.protocol.outgoing.presence import Presence
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id
 from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.segment_life import UNDER_WAY, SegmentState, SegmentStep
@@ -42,6 +43,8 @@ _ACKNOWLEDGED_WITHIN_MS: Final = 330_000
 """How long an acknowledgement is waited for where nothing is repeated: as long as with the default retries."""
 _MARKED_SHARE: Final = 0.75
 """Of the largest message: a copy up to this has room for marks, whatever a cipher adds. The message itself did fit."""
+_SOON_SHARE: Final = 0.25
+"""Of the retry interval: how long who was heard has time to acknowledge what was put off until then."""
 _FOR_REQUESTS: Final = (Purpose.CONTENT, Purpose.RETRY)
 """Transmissions that a request counts as its own."""
 
@@ -79,6 +82,8 @@ class Sending:
     ) -> None:
         self._options = options
         self._max_retries = options.max_retry_attempts if options.retry_interval_ms else 0
+        self._interval_ms = options.retry_interval_ms or _ACKNOWLEDGED_WITHIN_MS
+        self._presence = Presence()
         self._sds = sds
         self._ciphering = ciphering
         self.requests = Requests(journal)
@@ -332,6 +337,17 @@ class Sending:
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
         return emit(*events)
 
+    def heard(self, name: str, now_ms: int) -> None:
+        """Note that a participant was heard: what was put off until then is soon sent again.
+
+        Not at once, since what it says next may acknowledge it.
+        """
+        self._presence.heard(name, now_ms)
+        for segment in self.requests.take_put_off(name):
+            if segment.retry_at is not None:
+                soon_ms = now_ms + int(self._interval_ms * _SOON_SHARE)
+                self.requests.plan_retry(segment, min(segment.retry_at, soon_ms))
+
     def _begin_anew(self, segment: SentSegment, now_ms: int) -> None:
         """Plan to repeat a segment of a request that was opened again, as often as if it had left just now."""
         segment.attempts = min(1, segment.attempts)
@@ -386,6 +402,11 @@ class Sending:
             error = self.requests.delivery_error(request, why)
             self._close(request.request_id, now_ms)
             return emit(error)
+        elif segment.attempts and not self.requests.is_for(segment, self._presence.since(now_ms - self._interval_ms)):
+            if segment.state is SegmentState.HELD:
+                self.requests.move(segment, SegmentStep.UNNEEDED)
+            self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
+            self.requests.put_off(segment)
         elif segment.attempts and self.requests.repeated >= self._options.max_active_retries:
             self.requests.move(segment, SegmentStep.HOLD)
         else:
@@ -439,8 +460,7 @@ class Sending:
 
     def clock_went_back(self, now_ms: int) -> None:
         """Bring forward the retries that were planned by a clock that was ahead, in this life or an earlier one."""
-        latest = 2 * (self._options.retry_interval_ms or _ACKNOWLEDGED_WITHIN_MS)
-        self.requests.bring_forward(now_ms + latest)
+        self.requests.bring_forward(now_ms + 2 * self._interval_ms)
         self._lost_acknowledgements.clock_went_back(now_ms)
         self.outbound.clock_went_back(now_ms)
 
@@ -509,8 +529,7 @@ class Sending:
         return [Emit(event=sending), publish]
 
     def _retry_at(self, segment: SentSegment, now_ms: int) -> int:
-        interval = self._options.retry_interval_ms or _ACKNOWLEDGED_WITHIN_MS
-        return now_ms + interval * (2 if self.requests.waits_longer(segment) else 1)
+        return now_ms + self._interval_ms * (2 if self.requests.waits_longer(segment) else 1)
 
     def _not_sendable(self, what: Unsendable, now_ms: int) -> list[Effect]:
         segment = self._carried(what.transmission, SegmentState.QUEUED)
