@@ -87,6 +87,16 @@ def test_single_knobs_win_over_the_file(tmp_path: Path):
     assert load_options(file=file, bloom_policy=BloomPolicy.ALWAYS).sds.bloom_policy is BloomPolicy.ALWAYS
 
 
+@pytest.mark.parametrize("address", ["local://127.0.0.1:60010", "/ip4/127.0.0.1/tcp/60000", "http://localhost:8645"])
+@pytest.mark.parametrize("profile", Profile)
+def test_on_one_machine_a_store_is_asked_before_a_message_is_sent_again(address: str, profile: Profile):
+    options, usual = load_options(node=address, profile=profile), load_options(profile=profile)
+    assert 3 * options.retrieve_frequency_ms <= options.retry_interval_ms <= 5_000
+    assert options.sync_min_interval_ms <= 5_000
+    assert options.retry_interval_ms * options.max_retry_attempts == usual.retry_interval_ms * usual.max_retry_attempts
+    assert load_options(node="/dns4/far.example.org/tcp/60000", profile=profile) == usual
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [

@@ -136,6 +136,8 @@ _LOCAL: Final = (
 """How addresses of this machine begin."""
 LOCAL_INTERVAL_MS: Final = 5_000
 """Between sync messages at most, and between retries, on the network of one machine."""
+LOCAL_RETRIEVAL_MS: Final = 1_500
+"""Between store queries for missing messages there: a store is asked before its sender repeats a message to all."""
 
 
 def load_options(
@@ -166,6 +168,7 @@ def load_options(
             base,
             sync_min_interval_ms=min(base.sync_min_interval_ms, LOCAL_INTERVAL_MS),
             retry_interval_ms=retry_interval,
+            retrieve_frequency_ms=min(base.retrieve_frequency_ms, LOCAL_RETRIEVAL_MS),
             max_retry_attempts=base.max_retry_attempts * base.retry_interval_ms // retry_interval,
         )
     options = ReliableChannelOptions.from_mapping(_overlay(asdict(base), given)) if given else base
