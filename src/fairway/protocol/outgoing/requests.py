@@ -8,7 +8,7 @@ be opened again when more is wanted of it (`fairway.protocol.outgoing.want_more`
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from fairway.events import (
@@ -41,7 +41,7 @@ class Requests:
         """Segments that are `SegmentState.HELD`, by SDS id, the one that waits longest first."""
         self.repeated = 0
         """How many segments are on their way again (`SentSegment.is_repeated`)."""
-        self._put_off: dict[str, list[SentSegment]] = {}
+        self._put_off: dict[str, dict[str, SentSegment]] = {}
         """Segments that are sent again once somebody is heard who may lack them, by request id."""
         self._journal = journal
         self._retries: list[tuple[int, str]] = []
@@ -203,23 +203,17 @@ class Requests:
         request = self.open[segment.request_id]
         if segment.order == min(len(request.segments), request.data_count) - 1:
             return True
-        # Who is named counts as well, once he has it.
-        known = request.holders(self._segments_of(request)) | request.required_from
-        wants_any = len(known) < request.required_count
-        return any(wants_any or name in request.required_from for name in names if name not in segment.acknowledged_by)
+        is_awaited = self._is_awaited(request)
+        return any(name not in segment.acknowledged_by and is_awaited(name) for name in names)
 
     def put_off(self, segment: SentSegment) -> None:
         """Note that a segment is not sent again because nobody was heard who may lack it."""
-        self._put_off.setdefault(segment.request_id, []).append(segment)
+        self._put_off.setdefault(segment.request_id, {})[segment.sds_id] = segment
 
     def take_put_off(self, name: str) -> list[SentSegment]:
         """Return what was put off until this participant is heard."""
-        found = [
-            request_id
-            for request_id, segments in self._put_off.items()
-            if any(self.is_for(segment, [name]) for segment in segments)
-        ]
-        return [segment for request_id in found for segment in self._put_off.pop(request_id)]
+        found = [request_id for request_id in self._put_off if self._is_awaited(self.open[request_id])(name)]
+        return [segment for request_id in found for segment in self._put_off.pop(request_id).values()]
 
     def send_error(self, segment: SentSegment, reason: SendErrorReason, detail: str) -> tuple[Event, ...]:
         """Return what to tell when a segment can never be sent, which ends its request."""
@@ -246,8 +240,8 @@ class Requests:
     def close(self, request_id: str) -> list[SentSegment]:
         """End a request, and return its segments, whose acknowledgement is no longer waited for."""
         request = self.open.pop(request_id)
-        self._put_off.pop(request_id, None)
         self._journal.deleted(REQUESTS, request_id)
+        self._put_off.pop(request_id, None)
         segments = [self.segments.pop(sds_id) for sds_id in request.segments]
         for segment in segments:
             self._journal.deleted(SEGMENTS, segment.sds_id)
@@ -310,6 +304,14 @@ class Requests:
                 )
                 self.segments[key] = segment
                 self.plan_retry(segment, retry_at)
+
+    def _is_awaited(self, request: SendRequest) -> Callable[[str], bool]:
+        """Return what says whether it matters to a request that a participant gets the message."""
+        holders = request.holders(self._segments_of(request))
+        # Who is named counts as well, once he has it.
+        if len(holders | request.required_from) < request.required_count:
+            return lambda name: name not in holders
+        return (request.required_from - holders).__contains__
 
     def _touch(self, segment: SentSegment) -> None:
         self._journal.touch(SEGMENTS, segment.sds_id)
