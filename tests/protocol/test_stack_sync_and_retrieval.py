@@ -357,6 +357,22 @@ def test_what_is_missing_is_asked_for_by_hash_after_one_round(peer):
     assert bob.queries() == [QueryStore(message_hashes=(lost.message_hash,))]
 
 
+def test_a_store_is_asked_before_the_group_which_is_asked_only_if_that_is_in_vain(peer):
+    """An answer of a store costs one participant; one of the group is heard by all, and several may give it."""
+    in_luck, [lost] = gap(peer)
+    in_luck.pass_time(10_000)
+    assert in_luck.queries()
+    in_luck.stack.receive_stored([(lost.message, lost.message_hash)], in_luck.now_ms)
+    in_luck.pass_time(600_000)
+    assert not any(in_luck.sds(sync).repair_request for sync in syncs(in_luck))
+    in_vain, _ = gap(peer)
+    in_vain.pass_time(29_999)
+    assert len(in_vain.queries()) >= 2
+    assert not any(in_vain.sds(sync).repair_request for sync in syncs(in_vain))
+    in_vain.pass_time(120_000)
+    assert any(in_vain.sds(sync).repair_request for sync in syncs(in_vain))
+
+
 def test_nothing_is_asked_for_that_came_meanwhile(peer):
     bob, [lost] = gap(peer)
     bob.receive(lost)
