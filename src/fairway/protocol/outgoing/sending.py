@@ -22,9 +22,9 @@ from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Transmission, Unsendable
 from fairway.protocol.outgoing.ephemeral import EphemeralSending
+from fairway.protocol.outgoing.last_heard import LastHeard
 from fairway.protocol.outgoing.lost_acknowledgements import LostAcknowledgements
 from fairway.protocol.outgoing.outbox import Outbox, PendingSegment
-from fairway.protocol.outgoing.presence import Presence
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id
 from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.segment_life import UNDER_WAY, SegmentState, SegmentStep
@@ -83,7 +83,7 @@ class Sending:
         self._options = options
         self._max_retries = options.max_retry_attempts if options.retry_interval_ms else 0
         self._interval_ms = options.retry_interval_ms or _ACKNOWLEDGED_WITHIN_MS
-        self._presence = Presence()
+        self._last_heard = LastHeard()
         self._sds = sds
         self._ciphering = ciphering
         self.requests = Requests(journal)
@@ -342,7 +342,7 @@ class Sending:
 
         Not at once, since what it says next may acknowledge it.
         """
-        self._presence.heard(name, now_ms)
+        self._last_heard.heard(name, now_ms)
         for segment in self.requests.take_put_off(name):
             if segment.retry_at is not None:
                 soon_ms = now_ms + int(self._interval_ms * _SOON_SHARE)
@@ -402,7 +402,7 @@ class Sending:
             error = self.requests.delivery_error(request, why)
             self._close(request.request_id, now_ms)
             return emit(error)
-        elif segment.attempts and not self.requests.is_for(segment, self._presence.since(now_ms - self._interval_ms)):
+        elif segment.attempts and not self.requests.is_for(segment, self._last_heard.since(now_ms - self._interval_ms)):
             if segment.state is SegmentState.HELD:
                 self.requests.move(segment, SegmentStep.UNNEEDED)
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))

@@ -15,7 +15,7 @@ _MAX_NAMES: Final = 10_000
 """Anybody can invent names: of more, those heard longest ago are forgotten."""
 
 
-class Presence:
+class LastHeard:
     """When each participant was last heard, in this life."""
 
     def __init__(self) -> None:
