@@ -14,6 +14,7 @@ from fairway.apps.service_node import NodeSettings, parse_duration, parse_size, 
 from fairway.errors import ConfigurationError
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions
+from fairway.waku.discovery.node_record import NodeRecord
 from fairway.waku.discovery.state_folder import default_state
 from fairway.waku.libp2p import keeper
 from fairway.waku.libp2p.host import Host
@@ -39,11 +40,13 @@ def first_words(settings: NodeSettings) -> str:
 
 def test_people_are_told_where_the_node_is_and_what_to_give_to_other_programs():
     lines = first_words(NodeSettings(options=ServiceOptions())).splitlines()
-    tcp, websocket, rest = (line.split()[1] for line in lines[2:5])
+    tcp, websocket, record, rest = (line.split()[1] for line in lines[2:6])
     assert "/ws/" not in tcp
     assert "/ws/" in websocket
     assert rest.startswith("http://127.0.0.1:")
-    assert lines[5] == f"in other terminals: export FAIRWAY_NODE={tcp}"
+    # What a list in DNS is made of, or `records` in a network's file.
+    assert [str(address) for address in NodeRecord.parse(record).addresses] == [tcp, websocket]
+    assert lines[6] == f"in other terminals: export FAIRWAY_NODE={tcp}"
 
 
 @contextlib.asynccontextmanager

@@ -76,6 +76,7 @@ def test_the_health_report_has_nwakus_protocols_in_nwakus_order(rest):
             report = (await rest.call(server, "GET", "/health")).json
             assert report["nodeHealth"] == "NOT_READY"
             assert report["protocolsHealth"][0] == {"Relay": "NOT_READY", "desc": "No connected peers"}
+            assert {"Peer Exchange": "READY"} in report["protocolsHealth"]
             message = {"payload": "aGFsbG8=", "contentTopic": rest.topic}
             pushed = await rest.call(server, "POST", "/lightpush/v3/message", {"message": message})
             assert (pushed.status, pushed.json) == (505, {"statusDesc": "No peers for topic, skipping publish"})

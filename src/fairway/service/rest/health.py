@@ -21,7 +21,6 @@ _NO_PEERS: Final = "No connected peers"
 _NO_RELAY: Final = "Node has no relay peers to fullfill push requests"
 _DEAF: Final = "Relay is not ready, filter will not be able to sort out messages"
 _SERVED_ELSEWHERE: Final = (
-    "Peer Exchange",
     "Rendezvous",
     "Mix",
     "Lightpush Client",
@@ -43,8 +42,10 @@ class HealthEndpoints:
         return answer(health_of(self._context.node))
 
     async def info(self, _: Request) -> Response:
-        """Return the addresses that the node listens on."""
-        return answer({"listenAddresses": [str(address) for address in self._context.node.addresses]})
+        """Return the addresses that the node listens on, and its record, if its key signs one."""
+        node = self._context.node
+        record = {} if node.record is None else {"enrUri": str(node.record)}
+        return answer({"listenAddresses": [str(address) for address in node.addresses], **record})
 
     async def version(self, _: Request) -> Response:
         """Return the name and version of the program."""
@@ -67,6 +68,7 @@ def health_of(node: ServiceNode) -> dict[str, Any]:
         of("Filter", _DEAF),
         {"Store": READY if status.store else NOT_MOUNTED},
         {"Legacy Store": NOT_MOUNTED},
+        {"Peer Exchange": READY},
         *({name: NOT_MOUNTED} for name in _SERVED_ELSEWHERE),
     ]
     return {"nodeHealth": READY if ready else NOT_READY, "protocolsHealth": protocols}

@@ -333,7 +333,7 @@ SCHEMAS: Final[Json] = {
             },
         }
     ),
-    "Info": _object({"listenAddresses": _array(_TEXT)}),
+    "Info": _object({"listenAddresses": _array(_TEXT)}, {"enrUri": _TEXT}),
 }
 
 
