@@ -35,7 +35,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.pipeline.bucket_keys import MAX_BUCKETS, BucketKeys
 from fairway.pipeline.instants import with_instants
-from fairway.pipeline.packing import dense_contents
+from fairway.pipeline.packing import dense_columns
 from fairway.pipeline.schema import arrow_schema
 
 BLOBS: Final = "bucket int, kind string, blob binary"
@@ -312,7 +312,7 @@ def _row(bucket: int, kind: str, blob: pa.Buffer) -> pa.RecordBatch:
 
 def _compressed_stream(table: pa.Table) -> pa.Buffer:
     """Return a table as an IPC stream whose columns are compressed, unless that would hardly make it smaller."""
-    dense_bytes = sum(table[name].nbytes for name in dense_contents(table))
+    dense_bytes = sum(table[name].nbytes for name in dense_columns(table))
     options = _AS_IT_IS if dense_bytes > _BULK_SHARE * table.nbytes else _COMPRESSED
     stream = pa.BufferOutputStream()
     with pa.ipc.new_stream(stream, table.schema, options=options) as writer:

@@ -12,9 +12,6 @@ import pyarrow as pa
 
 from fairway.wire.columnar.cursor import SPARE_BYTES, Packed
 
-CONTENTS: Final = frozenset({"payload", "content"})
-"""Columns that may be encrypted, or files that are compressed already."""
-
 _SAMPLES: Final = 16
 _SAMPLE_BYTES: Final = 4_096
 """Of a column so many values are looked at, of each so many bytes."""
@@ -23,17 +20,14 @@ _SAVED_SHARE: Final = 0.05
 _QUICK: Final = pa.Codec("lz4")
 
 
-def dense_contents(table: pa.Table) -> list[str]:
-    """Return the columns of contents that compression does not make smaller by a twentieth, by some of their values."""
+def dense_columns(table: pa.Table) -> list[str]:
+    """Return the columns of binary that compression does not make smaller by a twentieth, by some of their values.
+
+    These are hashes, and contents that are encrypted, or files that are compressed already.
+    """
     return [
-        field.name
-        for field in table.schema
-        if field.name in CONTENTS and _has_offsets(field.type) and _is_dense(table.column(field.name))
+        field.name for field in table.schema if pa.types.is_binary(field.type) and _is_dense(table.column(field.name))
     ]
-
-
-def _has_offsets(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _is_dense(column: pa.ChunkedArray) -> bool:

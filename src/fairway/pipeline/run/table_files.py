@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fairway.pipeline.exchange import filtered, note, taken
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.location import has_folders
-from fairway.pipeline.packing import CONTENTS, dense_contents
+from fairway.pipeline.packing import dense_columns
 from fairway.pipeline.run.removed_rows import NOTHING_REMOVED, RemovedRows
 from fairway.pipeline.schema import INSTANT, arrow_schema
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
@@ -76,7 +76,7 @@ _FEW_VALUES_INSIDE: Final = {
     "causal_history": "causal_history.list.element.sender_id",
     "repair_request": "repair_request.list.element.sender_id",
 }
-_WITHOUT_STATISTICS: Final = CONTENTS | {"meta", "rate_limit_proof"}
+_WITHOUT_STATISTICS: Final = frozenset({"payload", "content", "meta", "rate_limit_proof"})
 """Columns whose least and greatest values tell nothing, and may be as large as a message."""
 
 
@@ -278,8 +278,8 @@ def _group_rows(table: pa.Table) -> int:
 
 
 def _compressed_columns(table: pa.Table) -> list[str]:
-    """Return the columns that are compressed, by their paths in Parquet: all but contents that do not get smaller."""
-    left = dense_contents(table)
+    """Return the columns that are compressed, by their paths in Parquet: all but binary that does not get smaller."""
+    left = dense_columns(table)
     return [path for field in table.schema if field.name not in left for path in _leaves(field.type, field.name)]
 
 
