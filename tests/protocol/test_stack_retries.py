@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from fairway.events import (
     DeliveryError,
@@ -23,6 +25,9 @@ from fairway.options import (
     SegmentationConfig,
 )
 from fairway.protocol.effects import Purpose
+from fairway.protocol.journal import Journal
+from fairway.protocol.outgoing.request import SendRequest
+from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.sds.acknowledged_by import marks_of
 
 FILE = bytes(range(256)) * 2
@@ -146,6 +151,50 @@ def test_who_acknowledges_in_time_has_nothing_of_it_sent_again(peer):
     assert alice.events(MessageDelivered)
     alice.pass_time(3_600_000)
     assert len(alice.published(Purpose.RETRY)) == before == 1
+
+
+def test_who_has_the_last_segment_and_is_silent_since_has_the_last_one_that_he_lacks_sent_again(peer):
+    alice, bob, carol = peer("alice", SMALL_SEGMENTS), peer("bob", SMALL_SEGMENTS), peer("carol", SMALL_SEGMENTS)
+    alice.send(FILE, required_from=["bob", "carol"])
+    content = alice.content()
+    bob.receive(*content)
+    carol.receive(*content[:6])
+    for _ in range(3):
+        carol.send(b"so far")
+        alice.receive(*carol.content()[-1:])
+    bob.send(b"got it")
+    alice.receive(*bob.content())
+    alice.pass_time(35_000)
+    alice.effects.clear()
+    alice.pass_time(3_600_000)
+    assert [retry.sds_id for retry in alice.published(Purpose.RETRY)] == [content[7].sds_id] * 9
+    assert len(alice.events(DeliveryError)) == 1
+
+
+@given(
+    acknowledged=st.lists(st.sets(st.sampled_from(["bob", "carol", "dave"])), min_size=1, max_size=6),
+    parity=st.integers(0, 2),
+    names=st.frozensets(st.sampled_from(["bob", "carol"])),
+    count=st.integers(1, 3),
+)
+def test_while_a_send_is_open_something_of_it_is_sent_again_though_nobody_is_heard(acknowledged, parity, names, count):
+    requests, data_count = Requests(Journal()), max(1, len(acknowledged) - parity)
+    request = SendRequest(
+        request_id="r",
+        message_id="m",
+        data_count=data_count,
+        required_count=count,
+        required_from=names,
+        segment_count=len(acknowledged),
+    )
+    requests.add(request)
+    for order, participants in enumerate(acknowledged):
+        segment = requests.add_segment(request, f"s{order}", order, is_parity=order >= data_count)
+        segment.acknowledged_by |= participants
+    segments = list(requests.segments.values())
+    again = [each for each in segments[:data_count] if requests.needs_retry(each) and requests.is_for(each, ())]
+    assume(not request.is_delivered(segments))
+    assert len(again) == 1
 
 
 def test_any_participant_will_do_where_none_is_named(peer):

@@ -198,10 +198,11 @@ class Requests:
     def is_for(self, segment: SentSegment, names: Iterable[str]) -> bool:
         """Return whether a segment is to be sent again when these participants are there to hear it.
 
-        The last data segment that left is, whoever is there.
+        The last data segment that somebody may lack is, whoever is there.
         """
         request = self.open[segment.request_id]
-        if segment.order == min(len(request.segments), request.data_count) - 1:
+        later = (self.segments[sds_id] for sds_id in request.segments[segment.order + 1 : request.data_count])
+        if not any(map(self.needs_retry, later)):
             return True
         is_awaited = self._is_awaited(request)
         return any(name not in segment.acknowledged_by and is_awaited(name) for name in names)
