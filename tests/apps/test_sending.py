@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.events import Event, MessageDelivered, MessageReceived
 from fairway.files.sending import FileProgress
-from fairway.options import SegmentationConfig
+from fairway.options import RateLimitConfig, SegmentationConfig
 from fairway.waku.local.network import process_network
 from patience import PATIENCE_S, run, until
 
@@ -91,6 +92,15 @@ def test_a_message_that_is_left_to_a_later_run_needs_a_store(make_settings: Make
         assert report.reached
 
     run(work())
+
+
+def test_who_has_used_up_the_rate_limit_is_told_so_and_when_it_allows_more(make_settings: MakeSettings):
+    limit = RateLimitConfig(enabled=True, messages_per_epoch=1, epoch_ms=3_600_000)
+    report = asyncio.run(sent(make_settings("alice", rate_limit=limit), bytes(150_000), timeout_s=0.5))
+    assert not report.reached
+    assert re.search(
+        r"within 0\.5 s: the rate limit is used up, and allows more at about \d\d:\d\d:\d\d$", report.detail
+    )
 
 
 def test_when_the_retries_are_exhausted_the_wait_ends_as_failed(make_settings: MakeSettings):

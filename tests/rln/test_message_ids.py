@@ -235,7 +235,7 @@ def test_a_file_that_cannot_be_made_is_a_typed_error(tmp_path):
 @pytest.mark.parametrize("damage", [b"", b"x" * 4_096, b"short"])
 def test_a_damaged_file_is_refused(tmp_path, damage):
     (tmp_path / "ids.db").write_bytes(damage)
-    with pytest.raises(StoreCorruptError):
+    with pytest.raises(StoreCorruptError, match="move it away, and counting begins with the next epoch"):
         MessageIds(tmp_path / "ids.db")
 
 

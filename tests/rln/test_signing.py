@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from fairway.environment import time_ns
 from fairway.errors import RlnError, RlnErrorKind
 from fairway.rln.identity import Identity
+from fairway.rln.membership import RlnMembership
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.nullifiers import DoubleSignal, NullifierLog
 from fairway.rln.signing import SignalSigner
+from fairway.units import NS_PER_MS
 
 NOW_MS = 1_791_000_000_000
 EPOCH = 2_985_000
@@ -96,3 +99,14 @@ def test_an_id_that_cannot_be_kept_signs_nothing(identities, group, path, prover
         with pytest.raises(RlnError) as told:
             use()
         assert told.value.kind is RlnErrorKind.TRANSIENT
+
+
+def test_who_lost_the_count_of_ids_is_told_that_nothing_is_sent_in_this_epoch(group, identities, tmp_path, caplog):
+    with RlnMembership.open(identities[0], group, tmp_path / "ids.db") as membership:
+        assert "ids.db was not there" in caplog.text
+        with pytest.raises(RlnError, match="epoch"):
+            membership.generate_proof(b"signal", time_ns() // NS_PER_MS)
+    caplog.clear()
+    RlnMembership.open(identities[0], group, tmp_path / "ids.db").close()
+    RlnMembership.open(identities[1], group, tmp_path / "new.db", never_used=True).close()
+    assert caplog.text == ""

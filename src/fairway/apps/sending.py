@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,12 +102,17 @@ async def send_message(settings: ChannelSettings, payload: bytes, wish: SendGoal
     async with settings.open(needs_node=False) as (node, channel):
         for kind in _OF_SENDS:
             channel.on(kind, watching.event)
+        delayed: dict[str, MessageQueued] = {}
+        channel.on(MessageQueued, lambda event: delayed.update({event.request_id: event}))
+        channel.on(RequestSent, lambda event: delayed.pop(event.request_id, None))
         await channel.start()
         earlier_open = channel.statistics().protocol.open_requests
         receipt = await channel.send(payload, count=wish.count, by=wish.by)
         following = asyncio.ensure_future(_follow(receipt, watching.progress))
         try:
             reached, delivered_to, detail = await _reach(receipt, wish, node, channel)
+            if not reached and receipt.request_id in delayed:
+                detail += _delay(delayed[receipt.request_id])
             # What happened last is shown as well.
             watching.progress(receipt.progress)
         finally:
@@ -220,6 +226,14 @@ def _refusal_of(channel: ReliableChannel) -> str:
     """Return what the node said last, if it refused."""
     refusal = channel.statistics().refusal
     return f": {refusal}" if refusal else ""
+
+
+def _delay(queued: MessageQueued) -> str:
+    """Return why a message waits here, and until when."""
+    if queued.expected_ms is None:
+        return ": the rate limit is used up"
+    at = datetime.fromtimestamp(queued.expected_ms / 1_000).astimezone()
+    return f": the rate limit is used up, and allows more at about {at:%H:%M:%S}"
 
 
 async def _first(tasks: tuple[asyncio.Future[Any], asyncio.Future[Any]], timeout_s: float | None) -> None:

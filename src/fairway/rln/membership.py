@@ -12,6 +12,7 @@ file of message ids. Two files for one identity would give the identity away: th
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,6 +33,7 @@ from fairway.rln.proving import CircuitProver, Prover
 from fairway.rln.signing import SignalSigner
 from fairway.units import NS_PER_MS
 
+_LOG: Final = logging.getLogger(__name__)
 _REFRESH_S: Final = 10.0
 """Longest time for which a proof is made with what is known of the group; validators know its last roots."""
 
@@ -92,6 +94,13 @@ class RlnMembership:
         else:
             next_epoch = group.network.epoch(time_ns() // NS_PER_MS) + 1
             kept = MessageIds.create(ids, first_epoch=0 if never_used else next_epoch)
+            if not never_used:
+                _LOG.warning(
+                    "%s was not there: message ids of this epoch may be used up, so nothing is sent before the "
+                    "next one, in at most %g s",
+                    ids,
+                    group.network.epoch_ms / 1_000,
+                )
         return cls(identity, group, kept, prover)
 
     @classmethod

@@ -67,17 +67,13 @@ class MessageIds:
                 f"{self._path} does not exist. If it was lost, create it anew to begin with the next epoch: "
                 "an id that is used twice gives the membership's secret away"
             )
-        with typed_errors(self._path, "opening"):
-            refuse_other_files(self._path)
-            keep_private(self._path)
-            self._connection = connect(self._path, factory=factory)
-            try:
-                _check(self._connection, self._path)
-                use_log(self._connection, self._path)
-                check_structure(self._connection, self._path)
-            except BaseException:
-                self._connection.close()
-                raise
+        try:
+            self._connection = _opened(self._path, factory)
+        except StoreCorruptError as error:
+            raise StoreCorruptError(
+                f"{self._path} does not count message ids. If it did, move it away, and counting begins with the next "
+                f"epoch ({error})"
+            ) from error
         self._lock = Lock()
 
     @classmethod
@@ -197,6 +193,21 @@ def _lay_out(connection: sqlite3.Connection, first_epoch: int) -> None:
         connection.execute("INSERT INTO first VALUES (?)", (first_epoch,))
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _opened(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Connection:
+    with typed_errors(path, "opening"):
+        refuse_other_files(path)
+        keep_private(path)
+        connection = connect(path, factory=factory)
+        try:
+            _check(connection, path)
+            use_log(connection, path)
+            check_structure(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
