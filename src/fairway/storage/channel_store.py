@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -67,24 +67,15 @@ class TracePoint:
 
     at_ms: int
     event: Event
-    """A store returns a `MessageReceived` with an empty payload; ``size_bytes`` has its size."""
+    """A store returns a `MessageReceived` with an empty payload; ``size_bytes`` has its size.
+
+    The bytes are in the inbox until the application has finished the message."""
     size_bytes: int | None = None
 
     def names(self, identifier: str) -> bool:
         """Return whether the event names a request id, message id or SDS message id."""
         single = (getattr(self.event, field, None) for field in ("request_id", "message_id", "sds_id"))
         return bool(identifier) and (identifier in single or identifier in getattr(self.event, "sds_ids", ()))
-
-    def without_payload(self) -> TracePoint:
-        """Return the point as stores keep it: with the size of the payload, but not its bytes.
-
-        The bytes are in the inbox until the application has finished the message.
-        """
-        event = self.event
-        if not isinstance(event, MessageReceived) or not event.payload:
-            return self
-        size_bytes = len(event.payload) if self.size_bytes is None else self.size_bytes
-        return TracePoint(at_ms=self.at_ms, event=replace(event, payload=b""), size_bytes=size_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

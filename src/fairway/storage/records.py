@@ -10,6 +10,7 @@ CRC-32 of its place in the store and its bytes.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, Final, TypeVar, get_args
 from zlib import crc32
 
@@ -28,6 +29,7 @@ _ROW_DECODER: Final = msgspec.msgpack.Decoder(tuple)
 _MESSAGES: Final = msgspec.msgpack.Decoder(MessageReceived)
 _HANDLING: Final = msgspec.msgpack.Decoder(Handling)
 _REQUESTS: Final = msgspec.msgpack.Decoder(StoredRequest)
+_FIELDS_OF_RECEIVED: Final = tuple(field.name for field in fields(MessageReceived))
 _EVENTS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Event)
 }
@@ -137,10 +139,17 @@ def read_request(request_id: str, body: bytes, check: int) -> StoredRequest:
 
 
 def point_columns(number: int, point: TracePoint) -> tuple[int, int, str, int | None, bytes, int]:
-    """Return a trace point as columns of ``trace``; its identifiers are in the body as plain UTF-8."""
-    kept = point.without_payload()
-    kind = type(kept.event).__name__
-    return number, kept.at_ms, kind, kept.size_bytes, *_sealed(record_place("trace", number), kept.event)
+    """Return a trace point as columns of ``trace``; its identifiers are in the body as plain UTF-8.
+
+    Of a received message the size of the payload is kept, but not its bytes.
+    """
+    event, size_bytes = point.event, point.size_bytes
+    kept: object = event
+    if isinstance(event, MessageReceived) and event.payload:
+        size_bytes = len(event.payload) if size_bytes is None else size_bytes
+        kept = {name: getattr(event, name) for name in _FIELDS_OF_RECEIVED} | {"payload": b""}
+    kind = type(event).__name__
+    return number, point.at_ms, kind, size_bytes, *_sealed(record_place("trace", number), kept)
 
 
 def read_point(

@@ -42,6 +42,8 @@ _ALIGNMENT: Final = 16
 """Objects lie at multiples of so many bytes."""
 
 Codec = TypeVar("Codec")
+Given = TypeVar("Given")
+Result = TypeVar("Result")
 
 
 class Kind(Enum):
@@ -180,43 +182,27 @@ def _decode_entries(data: bytes) -> HistoryEntry:
     )
 
 
-def _once(decode: Callable[[Codec, bytes], SdsMessage]) -> Callable[[Codec, bytes], SdsMessage]:
-    """Decode, and cache the result: a process passes a received message to all its channels on a content topic.
+def _once(convert: Callable[[Codec, Given], Result]) -> Callable[[Codec, Given], Result]:
+    """Decode or encode, and cache the result by what was given.
 
-    They are known by where they lie, and kept there, so that nothing is compared.
+    A process passes a received message to all its channels on a content topic; and what is sent is also kept for
+    repairs, and stored. Messages are known by where they lie, and kept there, so that nothing is compared.
     """
-    places: list[tuple[bytes, SdsMessage] | None] = [None] * _RECENT_MESSAGES
+    places: list[tuple[Given, Result] | None] = [None] * _RECENT_MESSAGES
 
-    @wraps(decode)
-    def decoded(codec: Codec, data: bytes) -> SdsMessage:
-        place = id(data) // _ALIGNMENT % _RECENT_MESSAGES
+    @wraps(convert)
+    def converted(codec: Codec, given: Given) -> Result:
+        place = id(given) // _ALIGNMENT % _RECENT_MESSAGES
         known = places[place]
-        if known is not None and known[0] is data:
+        if known is not None and known[0] is given:
             return known[1]
-        message = decode(codec, data)
+        result = convert(codec, given)
+        data = given if isinstance(given, bytes) else result
         if isinstance(data, bytes) and len(data) <= _RECENT_BYTES:
-            places[place] = data, message
-        return message
+            places[place] = given, result
+        return result
 
-    return decoded
-
-
-def _written_once(encode: Callable[[Codec, SdsMessage], bytes]) -> Callable[[Codec, SdsMessage], bytes]:
-    """Encode, and cache the result as `_once` does: what is sent is also kept for repairs, and stored."""
-    places: list[tuple[SdsMessage, bytes] | None] = [None] * _RECENT_MESSAGES
-
-    @wraps(encode)
-    def encoded(codec: Codec, message: SdsMessage) -> bytes:
-        place = id(message) // _ALIGNMENT % _RECENT_MESSAGES
-        known = places[place]
-        if known is not None and known[0] is message:
-            return known[1]
-        data = encode(codec, message)
-        if len(data) <= _RECENT_BYTES:
-            places[place] = message, data
-        return data
-
-    return encoded
+    return converted
 
 
 class _WakuSds:
@@ -226,7 +212,7 @@ class _WakuSds:
     bloom = WAKU_BLOOM
     no_bloom: bytes | None = None
 
-    @_written_once
+    @_once
     def encode(self, message: SdsMessage) -> bytes:
         try:
             return sds_pb2.SdsMessage(
@@ -318,7 +304,7 @@ class _NimSds:
     bloom = NIM_BLOOM
     no_bloom: bytes | None = b""
 
-    @_written_once
+    @_once
     def encode(self, message: SdsMessage) -> bytes:
         try:
             return sds_pb2.NimSdsMessage(

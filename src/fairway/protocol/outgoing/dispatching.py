@@ -307,9 +307,10 @@ class Outbound:
         """Return when something that waits can leave, or when an answer is overdue."""
         if not self.connected:
             return None
-        handed_out: list[InFlight | Stamped] = [*self._in_flight.values(), *self._being_proven.values()]
-        times = [sent.since_ms + _ANSWERED_WITHIN_MS for sent in handed_out]
-        if len(handed_out) < self._max_in_flight and (ready_at := self._ready_at(now_ms)) is not None:
+        in_flight, being_proven = iter(self._in_flight.values()), iter(self._being_proven.values())
+        oldest: list[InFlight | Stamped | None] = [next(in_flight, None), next(being_proven, None)]
+        times = [sent.since_ms + _ANSWERED_WITHIN_MS for sent in oldest if sent is not None]
+        if self._node_has_room and (ready_at := self._ready_at(now_ms)) is not None:
             times.append(ready_at)
         return min(times, default=None)
 
