@@ -238,21 +238,22 @@ class Checks:
             if name not in self._stayed or loss.what in self._ledger.ephemeral_ids | self._ledger.forged:
                 continue
             unknown = sent is None and loss.sender in self._stayed | {None}
-            if unknown or (sent is not None and name in self.owed[sent.number] and not self._was_rebuilt(sent, loss)):
+            if unknown or (sent is not None and name in self.owed[sent.number] and not self._cannot_be_had(sent, loss)):
                 what = f"{loss.what[:12]}" if sent is None else f"a segment of {_title(sent)}"
                 also = ", which it got" if sent is not None and name in sent.deliveries else ""
                 text = f"{name} gave up {what} ({loss.reason.value}){also}"
                 yield self._violation(Invariant.LOSS, loss.at_ms, name, sent, text)
 
-    def _was_rebuilt(self, sent: SimulatedSend, loss: Loss) -> bool:
-        """Return whether a lost segment is of a message that was rebuilt without it, which the participant cannot know.
+    def _cannot_be_had(self, sent: SimulatedSend, loss: Loss) -> bool:
+        """Return whether a lost segment is of a message that is rebuilt without it, which the participant cannot know.
 
         The id of such a segment follows from the time at which it was sent, which no receiver knows, or from what the
-        sender cuts its messages into.
+        sender cuts its messages into. The message was rebuilt by then, or its sender has left, and those who have the
+        message rebuilt it, too: then its segment is lost, and the message comes.
         """
-        came_ms = sent.deliveries.get(loss.participant, (math.inf,))[0]
         is_derivable = self._ledger.all_cut_alike and self._world.options.sds.id_rule is not IdRule.KECCAK_TIMESTAMP
-        return came_ms <= loss.at_ms and not is_derivable
+        came_ms = sent.deliveries.get(loss.participant, (math.inf,))[0]
+        return not is_derivable and (came_ms <= loss.at_ms or not loss.is_with_others)
 
     def _ends(self) -> Iterator[Violation]:
         for sent in self._ledger.sent:

@@ -161,6 +161,8 @@ class Loss:
     """The message that it belongs to, where that is known."""
     place: int
     """How many messages had been delivered to the participant before."""
+    is_with_others: bool
+    """Whether a participant that had not left had received it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,6 +333,8 @@ class Ledger(Observer):
         """How long a query may be under way."""
         self.tries_are_counted = True
         """Whether every try of a send is told: one that the cipher does not encrypt is not."""
+        self.received: Holds = holds
+        """Whether a participant has an SDS message because it came, and not because nothing more is needed of it."""
         self.all_cut_alike = True
         """Whether all cut their messages into the same segments."""
         self.hints_are_checked = True
@@ -761,6 +765,11 @@ class Ledger(Observer):
                         sender=sender,
                         number=None if sent is None else sent.number,
                         place=len(self.presences[name].order),
+                        is_with_others=any(
+                            self.received(other, message_id)
+                            for other, presence in self.presences.items()
+                            if other != name and presence.left_ms is None
+                        ),
                     )
                 )
             case MessageAcknowledged(request_id=request_id, acknowledged_by=names):
