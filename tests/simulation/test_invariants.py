@@ -353,6 +353,20 @@ def test_the_loss_of_a_segment_of_what_came_without_it_is_found_where_its_receiv
     assert story.found() == ([(Invariant.LOSS, "bob")] if is_alike else [])
 
 
+@pytest.mark.parametrize("is_received", [True, False])
+def test_the_loss_of_a_segment_is_found_unless_nobody_received_it_and_nobody_can_tell_its_id(story, is_received):
+    story.ledger.all_cut_alike = False
+    story.world.cut_off("carol")
+    story.say("alice", b"one")
+    one = story.ledger.sent[1]
+    (received,) = one.sds_ids
+    never_left = Change(table=SEGMENTS, key="never left", row=(one.request_id, 1, False, 0, None, False, (), False))
+    story.ledger.kept(story.world.now_ms, "alice", [never_left])
+    lost = received if is_received else "never left"
+    story.tell("carol", IrretrievableMessage(message_id=lost, reason=LossReason.TIMEOUT, sender_id="alice"))
+    assert ((Invariant.LOSS, "carol") in story.found()) is is_received
+
+
 @pytest.mark.parametrize("kind", [MessageDelivered, DeliveryError])
 def test_a_second_terminal_event_is_found(story, kind):
     first = story.told("alice", MessageDelivered)

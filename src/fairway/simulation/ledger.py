@@ -333,7 +333,7 @@ class Ledger(Observer):
         """How long a query may be under way."""
         self.tries_are_counted = True
         """Whether every try of a send is told: one that the cipher does not encrypt is not."""
-        self.received: Holds = holds
+        self.has_received: Holds = holds
         """Whether a participant has an SDS message because it came, and not because nothing more is needed of it."""
         self.all_cut_alike = True
         """Whether all cut their messages into the same segments."""
@@ -766,7 +766,7 @@ class Ledger(Observer):
                         number=None if sent is None else sent.number,
                         place=len(self.presences[name].order),
                         is_with_others=any(
-                            self.received(other, message_id)
+                            self.has_received(other, message_id)
                             for other, presence in self.presences.items()
                             if other != name and presence.left_ms is None
                         ),

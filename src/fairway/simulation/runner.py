@@ -181,7 +181,7 @@ class Run:
         self.ledger.lamport_unit_ms = plan.profile.lamport_unit_ms
         self.ledger.lamport_lead_ms = plan.profile.lamport_lead * plan.profile.lamport_unit_ms
         self.ledger.hints_are_checked = not (plan.store_lies or plan.restamped)
-        self.ledger.received = self._received
+        self.ledger.has_received = self._has_received
         self.ledger.all_cut_alike = not (plan.mixed_options or plan.option_changes)
         self.ledger.tries_are_counted = not plan.cipher_failures
         self.ledger.was_apart = self.world.was_apart
@@ -552,7 +552,7 @@ class Run:
             return True
         return participant.stack.sds.has(sds_id)
 
-    def _received(self, name: str, sds_id: str) -> bool:
+    def _has_received(self, name: str, sds_id: str) -> bool:
         """Return whether an SDS message came to a participant, as far as that can be seen."""
         participant = self.world.participants[name]
         return participant.channel is None or (
