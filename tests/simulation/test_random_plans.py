@@ -121,6 +121,14 @@ def test_among_forgers_nobody_waits_long_unless_so_much_is_lost_or_so_little_get
     assert len({plan.lost_timeout_ms for plan in forgers}) > 3
 
 
+def test_no_world_asks_for_more_than_a_participant_can_ask_for(plans):
+    tiny = [plan for plan in plans if plan.tiny_quotas]
+    assert tiny
+    assert not any(plan.restamped for plan in tiny)
+    assert any(plan.hostile and plan.cipher_failures for plan in plans)
+    assert not any(plan.hostile and plan.loss > 0.3 and plan.cipher_failures > 0.02 for plan in plans)
+
+
 def test_a_rate_limit_leaves_room_to_ask_for_what_is_invented(plans):
     limited = [plan for plan in plans if plan.hostile and plan.rate_limit]
     assert len(limited) > 5

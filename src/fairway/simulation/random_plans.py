@@ -487,8 +487,9 @@ def _impatient_senders(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
     return {"impatience": rng.choice((0.1, 0.5, 1.0))}
 
 
-def _tiny_quotas(_: random.Random, __: dict[str, Any]) -> dict[str, Any]:
-    return {"tiny_quotas": True}
+def _tiny_quotas(_: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    """Take buffers that are soon full, where hints lead to what a store has (docs/worlds.md)."""
+    return {} if plan.get("restamped") else {"tiny_quotas": True}
 
 
 def _gap_timeouts(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
