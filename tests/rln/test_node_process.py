@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -20,8 +21,10 @@ from chain_node import serving as chain_serving
 from fairway.cli import app
 from fairway.errors import ConfigurationError, WrongPasswordError
 from fairway.rln.contract import ContractMembership
+from fairway.rln.identity import Identity
 from fairway.rln.keystore import Keystore, KeystoreMembership
 from fairway.rln.membership import RlnMembership, ids_beside
+from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.proof import SignalProof
 from fairway.waku.proving import with_proof
@@ -90,6 +93,11 @@ def test_commands_with_a_membership_send_and_others_learn_what_they_lack(harbour
         environment = {"FAIRWAY_RLN_PASSWORD": PASSWORD}
         return CliRunner().invoke(app, ["send", *options, *map(str, words), "hello"], env=environment)
 
+    poor = harbour.folder / "poor.keystore"
+    identity = Identity.create()
+    Keystore.create(poor).add(KeystoreMembership(identity=identity), PASSWORD)
+    MessageIds.create(ids_beside(poor), first_epoch=0).close()
+    MembershipFile(harbour.group).register(identity.commitment, 1)
     with node_process(harbour.folder / "state", "--rln", harbour.group, "--no-rest") as told:
         proven = send("--rln", harbour.group, "--rln-keystore", keystore)
         assert proven.exit_code == 0, proven.output
@@ -97,6 +105,11 @@ def test_commands_with_a_membership_send_and_others_learn_what_they_lack(harbour
         assert refused.exit_code == 1
         assert "within 3 s: " in refused.output
         assert "no RLN proof" in refused.output
+        # What an earlier process used up is known only later, and said all the same.
+        assert send("--rln", harbour.group, "--rln-keystore", poor).exit_code == 0
+        late = send("--timeout", "3", "--rln", harbour.group, "--rln-keystore", poor)
+        assert late.exit_code == 1
+        assert re.search(r"the rate limit is\s+used\s+up,\s+and\s+allows\s+more\s+at\s+about", late.output)
         half = send("--rln", harbour.group)
         assert isinstance(half.exception, ConfigurationError)
         assert "--rln-keystore FILE" in str(half.exception)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,8 @@ from typing import Any, Final
 from fairway.apps.settings import ChannelSettings
 from fairway.channel.receipt import Progress, Receipt, Wait
 from fairway.channel.reliable_channel import ReliableChannel
-from fairway.errors import ConfigurationError, DeliveryFailedError
+from fairway.environment import time_ns
+from fairway.errors import ConfigurationError, DeliveryFailedError, RlnError
 from fairway.events import (
     DeliveryError,
     Event,
@@ -31,7 +32,9 @@ from fairway.events import (
     RequestSent,
 )
 from fairway.files.sending import FileDelivery, FileProgress, is_file_request, send_file
+from fairway.units import NS_PER_MS
 from fairway.waku.node import WakuNode
+from fairway.waku.proving import quota_of
 
 _OF_SENDS = (
     MessageSending,
@@ -111,8 +114,8 @@ async def send_message(settings: ChannelSettings, payload: bytes, wish: SendGoal
         following = asyncio.ensure_future(_follow(receipt, watching.progress))
         try:
             reached, delivered_to, detail = await _reach(receipt, wish, node, channel)
-            if not reached and receipt.request_id in delayed:
-                detail += _delay(delayed[receipt.request_id])
+            if not reached and not receipt.has_ended:
+                detail += await _delay(node, receipt, delayed.get(receipt.request_id))
             # What happened last is shown as well.
             watching.progress(receipt.progress)
         finally:
@@ -228,11 +231,22 @@ def _refusal_of(channel: ReliableChannel) -> str:
     return f": {refusal}" if refusal else ""
 
 
-def _delay(queued: MessageQueued) -> str:
-    """Return why a message waits here, and until when."""
-    if queued.expected_ms is None:
+async def _delay(node: WakuNode, receipt: Receipt, queued: MessageQueued | None) -> str:
+    """Return that the rate limit holds a message back, and until when; nothing if it does not."""
+    allowed_ms = None if queued is None else queued.expected_ms
+    if queued is None:
+        # What an earlier process used up, the channel learns only when it asks for the first proof.
+        quota = None
+        if node.rln is not None and not receipt.progress.chunks_sent:
+            with suppress(RlnError):
+                quota = await quota_of(node.rln, time_ns() // NS_PER_MS)
+        if quota is None or quota.remaining != 0:
+            return ""
+        if quota.epoch_ms is not None:
+            allowed_ms = (quota.epoch_index + 1) * quota.epoch_ms
+    if allowed_ms is None:
         return ": the rate limit is used up"
-    at = datetime.fromtimestamp(queued.expected_ms / 1_000).astimezone()
+    at = datetime.fromtimestamp(allowed_ms / 1_000).astimezone()
     return f": the rate limit is used up, and allows more at about {at:%H:%M:%S}"
 
 
