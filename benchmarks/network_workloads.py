@@ -24,6 +24,7 @@ from typing import Any
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.options import ReliableChannelOptions, SdsConfig
+from fairway.storage.memory_store import MemoryStore
 from fairway.waku.light import LightNode, LightOptions
 from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
@@ -34,7 +35,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _LONG_S = 1e6
 _OPTIONS = LightOptions(presence_first_s=_LONG_S, ping_interval_s=60.0, peers_to_use=1)
 _PATIENCE_S = 300
-_SHORT_HISTORY = 10_000
+_SHORT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,8 @@ async def channel(
     With ``per_second``, messages are offered at that rate, whatever becomes of them. Without it, so many senders send
     side by side, each as soon as its last message was sent. Times reach from the call of `send` to the message in the
     other application. With ``sample_s`` the receiver speaks, too, so that what is sent is acknowledged, and the memory
-    of the processes is noted once in so many seconds.
+    of the processes is noted once in so many seconds; both keep 10,000 messages of history and requests, and 20,000
+    points of the trace.
     """
     speaks = sample_s > 0
 
@@ -194,13 +196,16 @@ async def receive(*, address: str, messages: int, speaks: bool) -> dict[str, Any
 
 def _member(light: LightNode, name: str, *, speaks: bool) -> AbstractAsyncContextManager[ReliableChannel]:
     """Return a channel, which sends nothing but its messages unless it ``speaks``."""
-    options = ReliableChannelOptions(cluster_id=16, shard_count=1)
+    options, store = ReliableChannelOptions(cluster_id=16, shard_count=1), MemoryStore()
     if speaks:
-        # So that the history does not grow for as long as the workload lasts.
-        options = replace(options, sds=SdsConfig(max_history=_SHORT_HISTORY))
+        # The bounds are reached early, and not only after the workload.
+        options = replace(options, sds=SdsConfig(max_history=_SHORT))
+        store = MemoryStore(kept_requests=_SHORT, kept_trace_points=2 * _SHORT)
     else:
         options = replace(options, sync_min_interval_ms=0, retry_interval_ms=600_000)
-    return create_reliable_channel(light, channel_id="bench", sender_id=name, content_topic=_TOPIC, options=options)
+    return create_reliable_channel(
+        light, channel_id="bench", sender_id=name, content_topic=_TOPIC, options=options, store=store
+    )
 
 
 @asynccontextmanager
