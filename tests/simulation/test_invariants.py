@@ -330,6 +330,18 @@ def test_what_only_a_message_that_was_given_up_told_to_come_before_may_come_afte
     assert (Invariant.ORDER, "carol") not in story.found()
 
 
+def test_what_was_said_at_once_rests_on_what_was_said_just_before_also_while_the_disk_writes_that(story):
+    story.world.cut_off("carol")
+    for payload in (b"one", b"two", b"three"):
+        story.say("alice", payload)
+    two, three = story.ledger.sent[2:]
+    three.known &= ~(1 << two.number)
+    (lost,) = two.sds_ids
+    story.tell("carol", IrretrievableMessage(message_id=lost, reason=LossReason.NO_ROOM, sender_id="alice"))
+    story.tell("carol", story.told("bob", MessageReceived))
+    assert (Invariant.ORDER, "carol") not in story.found()
+
+
 @pytest.mark.parametrize("is_expired", [True, False])
 def test_what_only_a_message_that_expired_told_to_come_before_may_come_after(story, is_expired):
     story.world.cut_off("carol")

@@ -11,6 +11,7 @@ messages.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -195,17 +196,23 @@ class Checks:
     def _order_at(self, name: str, presence: Presence) -> Iterator[Violation]:
         """Check that whatever a sender knew had been delivered, or declared lost, before its message was."""
         sent = self._ledger.sent
-        due = own = 0
+        due = 0
+        said: Counter[str] = Counter()
         for message in sent:
             due |= (name in message.present and not self._never_went_out(message)) << message.number
-            own |= (name == message.sender) << message.number
+            said[message.sender] |= 1 << message.number
+
+        def before(message: SimulatedSend) -> int:
+            """Return what stands before a message in its sender's log: also what the disk was still writing."""
+            return message.known | said[message.sender] & ((1 << message.number) - 1)
+
         given_up = [
             (loss.place, loss.number, loss.reason in EXPIRED)
             for loss in self._ledger.losses
             if loss.participant == name and loss.number is not None
         ]
         expired = [sent[number] for who, number in self._ledger.expired if who == name]
-        known = own
+        known = said[name]
         for place, number in enumerate(presence.order):
             message = sent[number]
             # Of one message several segments may be given up, at several times.
@@ -213,7 +220,7 @@ class Checks:
             # What comes before one that was rightly given up its receiver cannot know to come before what follows that.
             never_came = [sent[n] for n in {n for at, n, has_expired in given_up if at <= place and not has_expired}]
             for gone in [*expired, *never_came]:
-                lost |= gone.known if message.known >> gone.number & 1 else 0
+                lost |= before(gone) if before(message) >> gone.number & 1 else 0
             overtaken = message.known & due & ~(known | lost)
             known |= 1 << number
             if overtaken:
