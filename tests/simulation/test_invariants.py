@@ -249,6 +249,19 @@ def test_who_hears_another_participant_ask_for_what_it_lacks_need_not_ask_itself
         assert story.ledger.asks_nobody("bob", now_ms + 1) == (None if is_enough else "lacking")
 
 
+@pytest.mark.parametrize("asks_more", [True, False])
+def test_a_receipt_that_says_nothing_of_a_send_that_ended_is_found_unless_it_was_asked_for_more(story, asks_more):
+    sent = story.ledger.sent[0]
+    ((ended_ms, _),) = sent.ends
+    sent.answers.clear()
+    if asks_more:
+        story.ledger.asked(ended_ms, "alice", sent.request_id, frozenset({"carol"}))
+    story.world.run(3 * MINUTE_MS)
+    story.world.crash("alice")
+    story.world.run(MINUTE_MS)
+    assert ((Invariant.WORD, "alice") in story.found()) is not asks_more
+
+
 @pytest.mark.parametrize("is_busy", [True, False])
 def test_what_a_handler_raised_on_and_that_never_comes_again_is_found_once_its_reader_is_through(story, is_busy):
     story.ledger.raised(story.world.now_ms, "bob", story.told("bob", MessageReceived))

@@ -472,6 +472,8 @@ class Ledger(Observer):
             if sent.sender == name and sent.ends and sent.accepted_ms is not None and sent.ended_in == life:
                 ended_ms = sent.ends[-1][0]
                 is_answered = bool(sent.answers) and sent.answers[-1][0] >= ended_ms
+                # Who asks for more just as it ends waits for that.
+                is_answered |= any(asked_ms >= ended_ms for asked_ms, _ in sent.asked_more)
                 if not is_answered and ended_ms < at_ms - _OVERDUE_MS:
                     text = "its receipt said nothing in all the time until the program ended"
                     self.false_words.append((at_ms, name, sent.request_id, text))
