@@ -30,7 +30,7 @@ _STATM = Path("/proc/self/statm")
 _RECEIVED = 1_000_000
 _EXCHANGED = 2_000
 _HISTORY = 200
-_WARMING_ENTRIES = 70_000
+_WARMING_ENTRIES = 20_000
 """More history entries than the encoder remembers: its memory is full before the receiver is measured."""
 
 
@@ -65,7 +65,7 @@ def compare_exchanged(session: Session, *, name: str) -> Row:
 
 def receive(messages: int) -> int:
     """Return by how many bytes this process grows while one channel delivers messages that come as bytes."""
-    bob = MessageChannel(CHANNEL, "bob", SdsConfig(), now_ms=START_MS)
+    bob = MessageChannel(CHANNEL, "bob", SdsConfig(max_history=messages), now_ms=START_MS)
     bloom = bytes(bob.bloom_parameters.byte_length)
     cited: tuple[HistoryEntry, ...] = ()
 

@@ -58,7 +58,7 @@ def benchmarks() -> list[Benchmark]:
 
 def new_pair(history: int) -> tuple[MessageChannel, MessageChannel]:
     """Return two empty channels that cite ``history`` messages each time."""
-    config = SdsConfig(causal_history_size=history)
+    config = SdsConfig(causal_history_size=history, max_history=_LARGE_HISTORY)
     return (
         MessageChannel(CHANNEL, "alice", config, now_ms=START_MS),
         MessageChannel(CHANNEL, "bob", config, now_ms=START_MS),

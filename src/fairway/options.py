@@ -238,10 +238,11 @@ class SdsConfig:
     twice as many if a waiting message depends on them; the last eighth of that is for what is next in line."""
     max_incoming_buffer_bytes: int = 134_217_728
     """Size of these messages; up to twice as much with those that waiting messages depend on."""
-    max_history: int = 1_000_000
-    """Messages in the local history: the newest, at some 400 bytes each, and up to 1/64 more, since the oldest are
-    removed some at a time. Older messages count as received: one that arrives for the first time after so many newer
-    ones is not delivered."""
+    max_history: int = 100_000
+    """Messages in the local history: the newest, at some 400 bytes each (600 with a store in memory), and up to 1/64
+    more, since the oldest are removed some at a time. Older messages count as received: one that arrives for the first
+    time after so many newer ones is not delivered. The default is a day of a message a second; a channel of hundreds a
+    second, whose participants may be cut off from each other for longer than minutes, needs more."""
     id_rule: IdRule = IdRule.UNIQUE
     """How SDS message ids of outgoing messages are computed."""
     repair: RepairConfig = field(default_factory=RepairConfig)

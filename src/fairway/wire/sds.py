@@ -31,8 +31,8 @@ _SHORT_NAME_LENGTH: Final = MAX_NAME_LENGTH // 4
 """Characters that are never too many bytes: one takes four at most in UTF-8."""
 _MAX_BLOOM_HASHES: Final = 64
 """Hash functions that a received filter of the Logos wire may claim to have."""
-_REMEMBERED_ENTRIES: Final = 65_536
-"""History entries whose bytes are remembered; consecutive messages repeat nearly all of theirs."""
+_REMEMBERED_ENTRIES: Final = 16_384
+"""History entries whose bytes are remembered, at some 500 bytes each; consecutive messages repeat nearly all theirs."""
 _REMEMBERED_LENGTH: Final = 512
 """Bytes of the longest entry that is remembered."""
 _RECENT_MESSAGES: Final = 31
