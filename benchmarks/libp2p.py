@@ -8,7 +8,6 @@ side runs its own pair of processes, a server that stays and a client for each t
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.child_process import Process
 from benchmarks.figures import Figure
 from benchmarks.installing import PeerUnavailableError
 from benchmarks.py_libp2p import NAME
@@ -29,7 +29,6 @@ _PEERS = Path(__file__).parent / "peers"
 _SIZES = {"1 KiB": 1_024, "150 KB": 150_000}
 _STREAMS = {"round trip": "ms", "one way": "messages/s", "new stream": "ms"}
 _RELAY = {"echo": "ms", "publish": "messages/s"}
-_TICKS = os.sysconf("SC_CLK_TCK")
 _TURN_SECONDS = 240
 
 
@@ -110,14 +109,12 @@ def _of(turns: list[_Turn], field: str) -> float:
     return float(median(getattr(turn, field) for turn in turns))
 
 
-@dataclass(frozen=True, slots=True)
-class _Server:
-    address: str
-    pid: int
+class _Server(Process):
+    """A server, and where it listens."""
 
-    def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+    def __init__(self, pid: int, address: str) -> None:
+        super().__init__(pid)
+        self.address = address
 
 
 @contextmanager
@@ -128,7 +125,7 @@ def _server(command: list[str], work: _Work) -> Iterator[_Server]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        yield _Server(process.stdout.readline().strip(), process.pid)
+        yield _Server(process.pid, process.stdout.readline().strip())
     finally:
         process.stdin.close()
         try:

@@ -9,7 +9,6 @@ All clients are in this process, so that one clock takes the times; they include
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import platform
 import random
@@ -23,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
 
 import typer
+from benchmarks.child_process import child
 
 from fairway.errors import FairwayError
 from fairway.waku.light import LightNode, LightOptions
@@ -87,20 +87,10 @@ async def _node() -> AsyncIterator[_Node]:
     with TemporaryDirectory() as folder:
         options = ["--json", "--until-stdin-closes", "--state", folder, "--archive", f"sqlite:{folder}/messages.db"]
         options += ["--cluster", str(_CLUSTER), "--shards", str(_SHARDS), "--max-connections-per-ip", "2000"]
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "fairway", "node", *options),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        assert process.stdin is not None
-        try:
-            node = _Node(json.loads(await process.stdout.readline()))
+        async with child("fairway", "node", *options) as process:
+            node = _Node(await process.says("the address of the node"))
             yield node
             await node.close()
-        finally:
-            process.stdin.close()
-            await process.wait()
 
 
 async def _light(address: str) -> LightNode:

@@ -8,10 +8,7 @@ taken when SDS has processed the last message, as ours is.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.child_process import workload
 from benchmarks.figures import Figure
 from benchmarks.js_waku import JsWaku, PeerUnavailableError
 from benchmarks.session import Benchmark, Row, Session
@@ -27,7 +25,7 @@ _ROOT = Path(__file__).parents[1]
 _KIB = 1_024
 _MIB = 1_048_576
 _LIMIT_S = 120
-_SECONDS = 1_800
+_measured = partial(workload, "benchmarks.live_workloads")
 _FASTER = 20
 """How much faster than by default all timers run where messages get lost, on both sides."""
 
@@ -155,13 +153,6 @@ def _asked(session: Session, workload: str, **parameters: object) -> tuple[Any, 
         return session.ask_js_waku_channel(workload, **parameters), ""
     except PeerUnavailableError as error:
         return None, str(error)
-
-
-def _measured(workload: str, **parameters: object) -> Any:
-    """Return what a workload measured in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.live_workloads", workload, json.dumps(parameters)]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_SECONDS, check=True)
-    return json.loads(done.stdout)
 
 
 def _folder() -> str:

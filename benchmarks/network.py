@@ -5,19 +5,14 @@ Each figure is a client process (`benchmarks.network_workloads`) and a node proc
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
+from benchmarks.child_process import workload
 from benchmarks.figures import Figure
 from benchmarks.session import Benchmark, Row, Session
 
-_ROOT = Path(__file__).parents[1]
-_SECONDS = 1_800
+_measured = partial(workload, "benchmarks.network_workloads")
 
 
 def benchmarks() -> list[Benchmark]:
@@ -64,16 +59,3 @@ def _fanout(name: str, session: Session) -> Row:
 
 def _row(name: str, ours: float, unit: str, remark: str) -> Row:
     return Row(figure=Figure(name=name, ours=ours, peer=None, peer_name="", unit=unit), remark=remark)
-
-
-def _measured(workload: str, **parameters: object) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.network_workloads", workload, json.dumps(parameters)],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=True,
-    )
-    measured: dict[str, Any] = json.loads(done.stdout)
-    return measured

@@ -16,59 +16,36 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from benchmarks.child_process import Child, Process, at_most, child
+
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
-from fairway.options import ReliableChannelOptions, SdsConfig
-from fairway.storage.memory_store import MemoryStore
+from fairway.options import ReliableChannelOptions
 from fairway.waku.light import LightNode, LightOptions
 from fairway.waku.node import RoutedMessage
+from fairway.waku.until_stopped import stop_event
 from fairway.wire.waku_message import WakuMessage
 
 _SHARD = "/waku/2/rs/16/0"
 _TOPIC = "/fairway-bench/1/room/proto"
-_TICKS = os.sysconf("SC_CLK_TCK")
 _LONG_S = 1e6
 _OPTIONS = LightOptions(presence_first_s=_LONG_S, ping_interval_s=60.0, peers_to_use=1)
 _PATIENCE_S = 300
-_SHORT = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Process:
-    pid: int
-    address: str = ""
-    """Where it listens, if it is a node."""
-
-    def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
-
-    def rss_mib(self) -> float:
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+_SLOWEST_PER_S = 50
+"""A workload that does less in a second has a fault, and is given up."""
 
 
 @asynccontextmanager
-async def _service_node(archive: str) -> AsyncIterator[_Process]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "fairway", "node", "--json", "--until-stdin-closes"),
-        *("--cluster", "16", "--shards", "1", "--archive", archive, "--requests-per-second", "0"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    try:
-        told = json.loads(await process.stdout.readline())
-        yield _Process(process.pid, told["multiaddrs"][0])
-    finally:
-        process.stdin.close()
-        await process.wait()
+async def _service_node(archive: str) -> AsyncIterator[tuple[Child, str]]:
+    """Run a node; yield it and its address."""
+    options = ("--cluster", "16", "--shards", "1", "--archive", archive, "--requests-per-second", "0")
+    async with child("fairway", "node", "--json", "--until-stdin-closes", *options) as node:
+        introduction = await node.says("the address of the node")
+        yield node, introduction["multiaddrs"][0]
 
 
 def _message(number: int, size: int) -> RoutedMessage:
@@ -80,10 +57,8 @@ def _message(number: int, size: int) -> RoutedMessage:
 
 async def lightpush(*, clients: int, messages: int, size: int, archive: str = "memory:") -> dict[str, Any]:
     """Push messages from clients that each wait for the answer before the next; return rate, times and CPU."""
-    async with _service_node(archive) as node, AsyncExitStack() as exits:
-        nodes = [
-            await exits.enter_async_context(await LightNode.start([node.address], _OPTIONS)) for _ in range(clients)
-        ]
+    async with _service_node(archive) as (node, address), AsyncExitStack() as exits:
+        nodes = [await exits.enter_async_context(await LightNode.start([address], _OPTIONS)) for _ in range(clients)]
         for client in nodes:
             assert (await client.send(_message(0, size))).accepted
         times_ms: list[float] = []
@@ -97,7 +72,8 @@ async def lightpush(*, clients: int, messages: int, size: int, archive: str = "m
                 assert result.accepted, result.detail
 
         cpu_s, began = node.cpu_s(), time.perf_counter()
-        await asyncio.gather(*(push(client, messages // clients) for client in nodes))
+        async with at_most(_PATIENCE_S, "the answers to all pushes"):
+            await asyncio.gather(*(push(client, messages // clients) for client in nodes))
         elapsed_s = time.perf_counter() - began
         times_ms.sort()
         return {
@@ -122,11 +98,11 @@ async def channel(
 
     With ``per_second``, messages are offered at that rate, whatever becomes of them. Without it, so many senders send
     side by side, each as soon as its last message was sent. Times reach from the call of `send` to the message in the
-    other application. With ``sample_s`` the receiver speaks, too, so that what is sent is acknowledged, and the memory
-    of the processes is noted once in so many seconds; both keep 10,000 messages of history and requests, and 20,000
-    points of the trace.
+    other application. With ``sample_s`` the options are the defaults, so that the receiver speaks, too, and what is
+    sent is acknowledged; and the memory of the processes is noted once in so many seconds.
     """
     speaks = sample_s > 0
+    limit_s = _PATIENCE_S + messages / (per_second or _SLOWEST_PER_S)
 
     async def send(alice: ReliableChannel, number: int) -> None:
         stamp = number.to_bytes(8, "big") + time.perf_counter_ns().to_bytes(8, "big")
@@ -137,12 +113,12 @@ async def channel(
             await send(alice, number)
 
     async with (
-        _service_node(archive) as node,
-        _receiver(node.address, messages, speaks=speaks) as (receiver, lines),
-        await LightNode.start([node.address], _OPTIONS) as light,
+        _service_node(archive) as (node, address),
+        _receiver(address, messages, speaks=speaks) as receiver,
+        await LightNode.start([address], _OPTIONS) as light,
         _member(light, "alice", speaks=speaks) as alice,
     ):
-        processes = {"sender": _Process(os.getpid()), "node": node, "receiver": receiver}
+        processes = {"sender": Process(os.getpid()), "node": node, "receiver": receiver}
         curve: list[dict[str, float]] = []
 
         async def watch() -> None:
@@ -162,7 +138,7 @@ async def channel(
                 numbers = iter(range(messages))
                 for _ in range(side_by_side):
                     group.create_task(send_in_turn(alice, numbers))
-            times = json.loads(await lines.readline())
+            times = await receiver.says(f"the last of {messages:,} messages at the receiver", limit_s)
         elapsed_s = time.perf_counter() - began
         if watching is not None:
             watching.cancel()
@@ -175,67 +151,57 @@ async def channel(
         }
 
 
-async def receive(*, address: str, messages: int, speaks: bool) -> dict[str, Any]:
-    """Receive the messages of `channel`; return the times that they took in milliseconds."""
-    times_ms: list[float] = []
-    async with (
-        await LightNode.start([address], _OPTIONS) as light,
-        _member(light, "bob", speaks=speaks) as bob,
-    ):
-        print("ready", flush=True)
+async def receive(*, address: str, messages: int, speaks: bool) -> None:
+    """Receive the messages of `channel`; print the times that they took in milliseconds, and end with the parent."""
+
+    async def read(bob: ReliableChannel) -> None:
+        times_ms: list[float] = []
         stream = bob.messages()
         for _ in range(messages):
             began_ns = int.from_bytes((await anext(stream)).payload[8:16], "big")
             times_ms.append((time.perf_counter_ns() - began_ns) / 1e6)
         times_ms.sort()
         print(json.dumps({"p50_ms": median(times_ms), "p99_ms": times_ms[len(times_ms) * 99 // 100]}), flush=True)
-        # It is asked what it used before it ends.
-        await asyncio.to_thread(sys.stdin.read)
-    return {}
+
+    async with (
+        stop_event(until_stdin_closes=True) as stopped,
+        await LightNode.start([address], _OPTIONS) as light,
+        _member(light, "bob", speaks=speaks) as bob,
+    ):
+        print(json.dumps("ready"), flush=True)
+        reading, ending = asyncio.create_task(read(bob)), asyncio.create_task(stopped.wait())
+        await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if reading.done():
+            reading.result()
+        else:
+            reading.cancel()
+        await ending
 
 
 def _member(light: LightNode, name: str, *, speaks: bool) -> AbstractAsyncContextManager[ReliableChannel]:
     """Return a channel, which sends nothing but its messages unless it ``speaks``."""
-    options, store = ReliableChannelOptions(cluster_id=16, shard_count=1), MemoryStore()
-    if speaks:
-        # The bounds are reached early, and not only after the workload.
-        options = replace(options, sds=SdsConfig(max_history=_SHORT))
-        store = MemoryStore(kept_requests=_SHORT, kept_trace_points=2 * _SHORT)
-    else:
+    options = ReliableChannelOptions(cluster_id=16, shard_count=1)
+    if not speaks:
         options = replace(options, sync_min_interval_ms=0, retry_interval_ms=600_000)
-    return create_reliable_channel(
-        light, channel_id="bench", sender_id=name, content_topic=_TOPIC, options=options, store=store
-    )
+    return create_reliable_channel(light, channel_id="bench", sender_id=name, content_topic=_TOPIC, options=options)
 
 
 @asynccontextmanager
-async def _receiver(
-    address: str, messages: int, *, speaks: bool
-) -> AsyncIterator[tuple[_Process, asyncio.StreamReader]]:
-    """Start `receive` in a process of its own; give it, and what it prints."""
+async def _receiver(address: str, messages: int, *, speaks: bool) -> AsyncIterator[Child]:
+    """Run `receive` in a process of its own; yield it when it is ready."""
     parameters = {"address": address, "messages": messages, "speaks": speaks}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "benchmarks.network_workloads", "receive", json.dumps(parameters)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    try:
-        assert await process.stdout.readline() == b"ready\n"
-        yield _Process(process.pid), process.stdout
-    finally:
-        process.stdin.close()
-        await process.wait()
+    async with child("benchmarks.network_workloads", "receive", json.dumps(parameters)) as receiver:
+        assert await receiver.says("the start of the receiver") == "ready"
+        yield receiver
 
 
 async def fanout(*, subscribers: int, messages: int, size: int) -> dict[str, Any]:
     """Push messages to a node with many filter subscribers; return how fast they got them all."""
-    async with _service_node("memory:") as node, AsyncExitStack() as exits:
-        sender = await exits.enter_async_context(await LightNode.start([node.address], _OPTIONS))
+    async with _service_node("memory:") as (node, address), AsyncExitStack() as exits:
+        sender = await exits.enter_async_context(await LightNode.start([address], _OPTIONS))
         subscriptions = []
         for _ in range(subscribers):
-            client = await exits.enter_async_context(await LightNode.start([node.address], _OPTIONS))
+            client = await exits.enter_async_context(await LightNode.start([address], _OPTIONS))
             subscriptions.append(await client.subscribe(_SHARD, [_TOPIC]))
         cpu_s, began = node.cpu_s(), time.perf_counter()
 
@@ -248,7 +214,7 @@ async def fanout(*, subscribers: int, messages: int, size: int) -> dict[str, Any
         readers = asyncio.gather(*map(read, subscriptions))
         for number in range(messages):
             assert (await sender.send(_message(number, size))).accepted
-        async with asyncio.timeout(_PATIENCE_S):
+        async with at_most(_PATIENCE_S, "all messages at all subscribers"):
             delivered = sum(await readers)
         elapsed_s = time.perf_counter() - began
         return {
@@ -265,7 +231,9 @@ def main() -> None:
         work.__name__: work for work in (lightpush, channel, receive, fanout)
     }
     name, parameters = sys.argv[1], json.loads(sys.argv[2])
-    print(json.dumps(asyncio.run(workloads[name](**parameters))))
+    measured = asyncio.run(workloads[name](**parameters))
+    if measured is not None:
+        print(json.dumps(measured))
 
 
 if __name__ == "__main__":
