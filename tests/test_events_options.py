@@ -101,7 +101,7 @@ def test_the_defaults_are_those_of_the_specifications():
     assert (options.max_unread_messages, options.max_unread_bytes, options.max_concurrent_publishes) == (
         10_000,
         2**28,
-        16,
+        32,
     )
     assert (options.sds.causal_history_size, options.sds.bloom_capacity) == (2, 10_000)
     assert (options.sds.bloom_error_rate, options.sds.possible_acks_threshold) == (0.001, 2)

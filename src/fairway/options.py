@@ -343,8 +343,8 @@ class ReliableChannelOptions:
     """Pause before a message on which a handler raised is handed over again."""
     max_set_aside: int = 1_000
     """Messages that are set aside; for each further one the oldest is discarded, with an event."""
-    max_concurrent_publishes: int = 16
-    """Transmissions handed to the node and not answered."""
+    max_concurrent_publishes: int = 32
+    """Transmissions handed to the node and not answered; with few of them, channel and node wait for each other."""
     max_hashes_per_query: int = 50
     """Message hashes in one store query."""
     max_wire_message_bytes: int = 153_600

@@ -67,7 +67,7 @@ from fairway.wire.store import STORE_QUERY_PROTOCOL
 from fairway.wire.waku_message import WakuMessage
 
 _LOG: Final = logging.getLogger(__name__)
-_EXCHANGE_STREAMS: Final = 64
+_EXCHANGE_STREAMS: Final = 128
 """Streams of one protocol that a peer may hold open; js-waku opens some in advance."""
 _SWEEP_S: Final = 30.0
 _METADATA_TIMEOUT_S: Final = 10.0
