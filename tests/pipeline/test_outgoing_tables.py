@@ -13,7 +13,7 @@ from fairway.pipeline.outgoing.outgoing_messages import REASONS
 from fairway.pipeline.outgoing.tables import OUTGOING_TABLES
 from fairway.pipeline.schema import types_of
 
-TEXT = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "outgoing.md").read_text(encoding="utf-8")
 
 
 def test_the_documentation_lists_every_outgoing_table_as_it_is():
@@ -28,7 +28,7 @@ def test_the_documentation_lists_every_outgoing_table_as_it_is():
 
 
 def test_the_documentation_lists_every_reason_for_which_a_payload_is_refused():
-    paragraph = TEXT.split("### What cannot be sent")[1].split("\n### ")[0]
+    paragraph = TEXT.split("## What cannot be sent")[1].split("\n## ")[0]
     assert set(REASONS) <= set(re.findall(r"`([a-z-]+)`", paragraph))
 
 

@@ -1,9 +1,9 @@
 """The registry of the tables that a run of the pipeline writes.
 
 Each is a `Table`: its name, the columns and types in Spark's DDL, the key columns, the layout of its files, and the
-meaning of a row. docs/pipeline.md has the same list. A time is in
-two columns: ``NAME`` is an instant (Spark's TimestampType, UTC, microseconds), ``NAME_ns`` or ``NAME_ms`` the exact
-integer since the Unix epoch. Hashes are binary, ids are text; names and ids are those that senders chose.
+meaning of a row. docs/tables.md has the same list. A time is in two columns: ``NAME`` is an instant (Spark's
+TimestampType, UTC, microseconds), ``NAME_ns`` or ``NAME_ms`` the exact integer since the Unix epoch. Hashes are binary,
+ids are text; names and ids are those that senders chose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The registry of the tables of a batch; docs/pipeline.md, "Outgoing", has the same list."""
+"""The registry of the tables of a batch; docs/outgoing.md has the same list."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
                                  |                              one core per channel
                                  +--the steps of a run, now and then--> tables/
 
-`stream` runs it, and `deliveries` reads what it delivered. docs/pipeline.md says how it is used, and
+`stream` runs it, and `deliveries` reads what it delivered. docs/stream.md says how it is used, and
 docs/decisions/pipeline.md why it is built like that.
 """
 
