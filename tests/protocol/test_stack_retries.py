@@ -305,6 +305,30 @@ def test_a_repair_of_an_own_message_that_the_node_refuses_costs_no_attempt_and_e
     assert attempts == list(range(len(attempts)))
 
 
+def test_answers_that_the_node_never_takes_do_not_use_up_what_may_be_answered(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"1" * 20_000)
+    alice.send(b"two")
+    alice.answer()
+    bob.receive(alice.content()[1])
+    offered = []
+    for number in range(8):
+        bob.pass_time(125_000)
+        alice.pass_time(125_000)
+        asking = [p for p in bob.published(Purpose.SYNC) if bob.sds(p).repair_request]
+        bob.effects.clear()
+        alice.effects.clear()
+        alice.receive(asking[-1])
+        alice.tick()
+        offered.append(len(alice.published(Purpose.REPAIR)))
+        while repairs := [p for p in alice.unanswered if p.purpose is Purpose.REPAIR]:
+            alice.answer(*repairs, accepted=False)
+            alice.send(b"%d, which the node takes" % number)
+            alice.pass_time(6_000, answer=False)
+            alice.answer(*[p for p in alice.unanswered if p.purpose is not Purpose.REPAIR])
+    assert offered == [1] * 8
+
+
 def test_after_a_restart_retries_go_on_where_they_stopped(peer):
     alice = peer(options=QUIET)
     accepted = alice.send(b"hello")

@@ -168,6 +168,18 @@ def test_an_answer_that_rests_comes_later_and_not_never(new_channel, send, askin
     assert len(alice.sweep_repair(start + 30_005)) == 1
 
 
+def test_an_answer_that_did_not_leave_counts_as_none(new_channel, send, asking, start):
+    alice = new_channel("alice")
+    message = send(alice, b"1" * 5_000, start)
+    entry = HistoryEntry(message.message_id, None, "alice")
+    alice.receive(asking(entry), None, start)
+    assert len(alice.sweep_repair(start)) == 1
+    for number in range(20):
+        alice.receive(asking(entry, sender=f"p{number}"), None, start + 30_000)
+        [(message_id, _)] = alice.sweep_repair(start + 30_000)
+        alice.not_answered(message_id)
+
+
 def test_answering_for_one_message_holds_up_no_other(new_channel, send, asking, start):
     alice = new_channel("alice", repair={"max_tracked": 3})
     messages = [send(alice, b"%d" % number, start) for number in range(5)]

@@ -228,6 +228,8 @@ class Sending:
         self._tally.add("not_encrypted")
         if leaving.purpose is Purpose.SYNC:
             self._sync_lost(now_ms)
+        if leaving.purpose is Purpose.REPAIR:
+            self._sds.not_answered(leaving.sds_id)
         segment = self._carried(leaving, SegmentState.ENCRYPTING)
         if segment is not None:
             self.requests.move(segment, SegmentStep.NOT_ENCRYPTED)
@@ -312,6 +314,8 @@ class Sending:
             return []
         if purpose is Purpose.SYNC:
             self._sync_lost(now_ms)
+        if purpose is Purpose.REPAIR and not answer.permanent:
+            self._sds.not_answered(sds_id)
         if carried is not None and answer.permanent:
             return self._fail(carried, SendErrorReason.REJECTED, answer.detail, now_ms)
         if carried is not None:
@@ -434,6 +438,7 @@ class Sending:
     def repair(self, message_id: str, encoded: bytes) -> Leaving | list[Effect]:
         """Return a message that somebody asked for and that it is our turn to send (SDS-R), unless it waits already."""
         if self.outbound.waits(message_id) or self.outbound.repair_is_under_way(message_id):
+            self._sds.not_answered(message_id)
             return []
         return Leaving(purpose=Purpose.REPAIR, sds_id=message_id, encoded=encoded)
 
@@ -508,7 +513,11 @@ class Sending:
             self.requests.move(segment, SegmentStep.ENCRYPTED)
         placement = self.outbound.enqueue(transmission)
         without_room = placement.displaced if placement.accepted else transmission
-        segment = None if without_room is None else self._carried(without_room, SegmentState.QUEUED)
+        if without_room is None:
+            return
+        if without_room.purpose is Purpose.REPAIR:
+            self._sds.not_answered(without_room.sds_id)
+        segment = self._carried(without_room, SegmentState.QUEUED)
         if segment is not None:
             self._postpone(segment, SegmentStep.DISPLACED, now_ms)
 

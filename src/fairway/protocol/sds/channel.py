@@ -525,6 +525,10 @@ class MessageChannel:
             if encoded is not None and self.repair.may_answer(message_id, len(encoded), now_ms)
         ]
 
+    def not_answered(self, message_id: str) -> None:
+        """Note that what `sweep_repair` returned did not leave: it counts neither as an answer nor as bytes."""
+        self.repair.not_answered(message_id, len(self._original(message_id) or b""))
+
     def can_come(self, possible: bool, now_ms: int) -> None:
         """Say whether missing messages can come from now on; only such time counts towards the lost timeout."""
         self.dependencies.can_come(possible, now_ms)

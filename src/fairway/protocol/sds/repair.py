@@ -283,6 +283,13 @@ class Repair:
             self.rests_until.popitem(last=False)
         return is_paid
 
+    def not_answered(self, message_id: str, size_bytes: int) -> None:
+        """Note that an answer that might be given never left: what `may_answer` noted of it is taken back."""
+        _, times = self.rests_until.pop(message_id, (0, 0))
+        if times > 1:
+            self._credit_bytes = min(_MAX_CREDIT_BYTES, self._credit_bytes + size_bytes)
+            self.rests_until[message_id] = (0, times - 1)
+
     def forget(self, message_id: str) -> bool:
         """Neither ask nor answer for a message that was received (SDS-R: remove from both buffers).
 
