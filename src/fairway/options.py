@@ -213,7 +213,8 @@ class SdsConfig:
     """Messages that the bloom filter is sized for (RELIABLE-CHANNEL-API: bloom_filter_size). js-waku peers must use the
     same value."""
     bloom_error_rate: float = 0.001
-    """Rate of false positives of the bloom filter when it holds bloom_capacity messages."""
+    """Rate of false positives of the bloom filter when it holds bloom_capacity messages. Senders believe no filter that
+    errs more often than 0.002, whatever it is made for, and repeat what nobody cites."""
     bloom_policy: BloomPolicy = BloomPolicy.NEWS
     """Which messages have the filter."""
     possible_acks_threshold: int = 2

@@ -97,6 +97,8 @@ def test_filters_that_cannot_be_read_or_would_hold_anything_tell_nothing():
     witness.hear(heard("a1", "alice"))
     assert witness.hear(heard("b1", "bob", (), b"short")) == []
     assert witness.hear(heard("c1", "carol", (), b"\xff" * PARAMETERS.byte_length)) == []
+    witness.hear(heard("b2", "bob", ("a1",)))
+    assert witness.hear(heard("c2", "carol", ("b2",), b"\xff" * PARAMETERS.byte_length)) == []
 
 
 @given(

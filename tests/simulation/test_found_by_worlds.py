@@ -141,3 +141,24 @@ def test_what_the_only_other_participant_has_is_not_given_up_where_half_gets_los
     )
     report = simulate(plan)
     assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])
+
+
+def test_bloom_filters_that_err_often_have_no_sender_stop_before_its_message_came():
+    plan = replace(
+        CALM,
+        seed=2,
+        participants=3,
+        duration_ms=20 * MINUTE_MS,
+        loss=0.4,
+        store_gaps=1.0,
+        repairs=False,
+        max_delay_ms=100,
+        messages_per_hour=60,
+        long_share=0.3,
+        ask_all_share=1.0,
+        gap_timeout_ms=MINUTE_MS,
+        bloom_capacity=100,
+        bloom_error_rate=0.3,
+    )
+    report = simulate(plan)
+    assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])

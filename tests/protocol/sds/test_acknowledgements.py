@@ -242,7 +242,7 @@ def test_an_absent_filter_is_no_error(new_channel, send, told, start):
     assert told(alice, "bob", holds=None) == []
 
 
-def test_an_overfull_filter_tells_nothing_by_itself(new_channel, send, a_message, told, start):
+def test_an_overfull_filter_tells_nothing(new_channel, send, a_message, told, start):
     """js-waku's filter is never rolled over and ends up holding everything."""
     alice = new_channel("alice", possible_acks_threshold=1)
     first, second, third = (send(alice, b"%d" % n, start).message_id for n in range(3))
@@ -256,7 +256,27 @@ def test_an_overfull_filter_tells_nothing_by_itself(new_channel, send, a_message
 
     cites = a_message("sync-2", third, sender="bob", content=None, bloom_filter=b"\xff" * 10_000)
     found = reviews(alice.receive(cites, None, start))
-    assert [(r.message_id, r.evidence) for r in found] == [(third, Evidence.CITED), (second, Evidence.DESCENDANT)]
+    assert [(r.message_id, r.evidence) for r in found] == [(third, Evidence.CITED)]
+    (review,) = told(alice, "bob", third, holds=[second, third, *others])
+    assert (review.message_id, review.evidence) == (second, Evidence.DESCENDANT)
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_a_filter_beside_a_citation_is_believed_as_long_as_it_seldom_errs(new_channel, send, a_message, start, profile):
+    """Who vouches for nothing may lack any message, and then each false hit is a false acknowledgement."""
+    others = [sha256(b"%d" % n).hexdigest() for n in range(1_000)]
+    for held, error_rate, believed in (
+        (others[:200], 0.001, True),  # as full as it is made for
+        (others[:300], 0.001, False),
+        (others[:20], 0.1, True),  # nearly empty
+        (others[:200], 0.1, False),
+    ):
+        alice = new_channel("alice", profile=profile, bloom_capacity=200, bloom_error_rate=error_rate)
+        first, second = (send(alice, b"%d" % n, start).message_id for n in range(2))
+        field = filter_with(alice, first, *held)
+        cites = a_message("sync-1", second, sender="bob", content=b"", bloom_filter=field)
+        found = [review.message_id for review in reviews(alice.receive(cites, None, start))]
+        assert found == [second] + [first] * believed, (len(held), error_rate)
 
 
 def test_filters_of_another_size_are_read_on_the_logos_wire(new_channel, send, a_message, start):

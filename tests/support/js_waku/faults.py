@@ -49,7 +49,7 @@ class Fault(Enum):
     SHORT_FILTER_ABORTS = "js-waku gives up a message over a bloom filter that is too short; fairway ignores the filter"
     HITS_COUNTED = "js-waku counts every filter that holds a message; fairway every participant once"
     OVERFULL_FILTER_COUNTS = (
-        "js-waku believes a filter that is overfull; fairway believes nothing that it says by itself"
+        "js-waku believes a filter that is overfull; fairway nothing that it says by itself, and soon nothing at all"
     )
     DESCENDANTS_IGNORED = (
         "js-waku takes only direct citation for an acknowledgement; "

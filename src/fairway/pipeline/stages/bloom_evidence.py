@@ -28,7 +28,7 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, joined
 from fairway.pipeline.stages.filter_sizes import FilterSizes
-from fairway.protocol.sds.acknowledgements import CREDIBLE, Evidence
+from fairway.protocol.sds.acknowledgements import CREDIBLE, SUPPORTING, Evidence
 from fairway.protocol.sds.vouching import BELIEVED_MS
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, spread
 from fairway.wire.sds import WAKU_SDS, Kind, ReceivedBloom, SdsCodec
@@ -196,22 +196,23 @@ class ChannelWitness:
         if bloom is None or positions is None:
             return []
         told = self._told_in(heard)
-        tells: bool | None = None
-        evidence = []
+        chance: float | None = None
+        evidence: list[tuple[str, str, str]] = []
         for slot in np.flatnonzero(positions.held_by(bloom.words) & ~told.certain).tolist():
             held = self._ids[slot]
             if held is None or self._senders[slot] == heard.sender_id:
                 continue
+            if chance is None:
+                chance = chance_of_false_hit(bloom.words, bloom.parameters)
+                if chance > SUPPORTING:
+                    break
             number = self._number(slot) - self._base
             if number >= 0 and ancestors >> number & 1:
                 told.certain[slot] = True
                 evidence.append((held, heard.sender_id, Evidence.DESCENDANT.value))
-            elif not told.possible[slot]:
-                if tells is None:
-                    tells = chance_of_false_hit(bloom.words, bloom.parameters) <= CREDIBLE
-                if tells:
-                    told.possible[slot] = True
-                    evidence.append((held, heard.sender_id, Evidence.BLOOM.value))
+            elif chance <= CREDIBLE and not told.possible[slot]:
+                told.possible[slot] = True
+                evidence.append((held, heard.sender_id, Evidence.BLOOM.value))
         return evidence
 
     def _vouched_for(self, heard: Heard, ancestors: int) -> list[tuple[str, str, str]]:

@@ -8,7 +8,8 @@ A message of another participant acknowledges an own message in one of four ways
 * It cites a causal descendant of the own message, and says that it vouches for all that comes before
   (`fairway.protocol.sds.vouching`). This counts for own messages that are not old.
 * It cites a causal descendant of the own message, and its bloom filter holds the own message. Neither alone would do: a
-  participant delivers a message only after its ancestors, but may have given one of them up; and a filter may err.
+  participant delivers a message only after its ancestors, but may have given one of them up; and a filter may err. It
+  must not err often: who vouches for nothing may well lack the message, and then the filter is all that there is.
 * Only its bloom filter holds the own message, and the filter is not so full that it may hold it by chance. This is a
   possible acknowledgement, counted once for each participant. If there are as many as the threshold says, all of them
   count as acknowledgements.
@@ -39,6 +40,11 @@ _MAX_RANGES: Final = 64
 """Ranges of own ancestors that are remembered of one message; the oldest ranges are forgotten beyond it."""
 _MAX_WITNESSES: Final = 10_000
 """Participants that are remembered for each message."""
+SUPPORTING: Final = 0.002
+"""A filter beside the citation of a descendant is believed only if the chance of a false hit is at most this.
+
+It is twice the rate of a filter that is full by the default of all implementations, since bits are set by chance. In
+filters that are made for a higher rate, or hold more than they are made for, each hit is noise."""
 CREDIBLE: Final = 1e-6
 """A filter alone is believed only if the chance of a false hit is at most this: until some two fifths of it are set.
 
@@ -225,7 +231,7 @@ class OutgoingBuffer:
         reviews: list[Review] = []
         words, flip = bloom.words, self._codec.bloom.byte_flip
         same = bloom.parameters == self._parameters
-        tells: bool | None = None
+        chance: float | None = None
         descended_from = self.ancestry.of(entry[0] for entry in cited)
         for outgoing in list(self.messages.values()):
             if participant in outgoing.acknowledged_by:
@@ -234,12 +240,13 @@ class OutgoingBuffer:
                 continue
             if not holds(words, self._positions(outgoing, bloom.parameters, same=same), flip):
                 continue
+            if chance is None:
+                chance = chance_of_false_hit(words, bloom.parameters)
+                if chance > SUPPORTING:
+                    return []
             if any(first <= outgoing.sequence <= last for first, last in descended_from):
                 reviews += self._acknowledge(outgoing, [participant], Evidence.DESCENDANT)
-                continue
-            if tells is None:
-                tells = chance_of_false_hit(words, bloom.parameters) <= CREDIBLE
-            if tells:
+            elif chance <= CREDIBLE:
                 reviews += self._possibly(outgoing, participant)
         return reviews
 
