@@ -251,10 +251,11 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
     {
         "repairs": False,
         "store_gaps": 1.0,
-        "loss": 0.4,
+        "loss": 0.5,
         "ask_all_share": 1.0,
         "long_share": 0.4,
-        "bloom_error_rate": 0.1,
+        "gap_timeout_ms": 20_000,
+        "bloom_error_rate": 0.3,
         "bloom_capacity": 100,
         "crashes_per_hour": 10.0,
     },
