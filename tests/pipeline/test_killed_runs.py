@@ -47,7 +47,8 @@ SHORT = 2
 POINTS = int(os.environ.get("FAIRWAY_KILL_POINTS", str(SHORT)))
 SHARD = "/waku/2/rs/1/0"
 WAIT_S = 180
-JOBS = tuple(jobs(RunOptions()))
+# With filters, so that there is a table that only later jobs need.
+JOBS = tuple(jobs(RunOptions(blooms=True)))
 MOMENTS = ("begun", "written", "named", "dropped")
 LONGEST_IN_A_JOB_S = 0.8
 
@@ -169,7 +170,7 @@ def made(log, spark, tmp_path_factory):
                     archive.append(SHARD, waku)
             archive.append(SHARD, channel.wrapped(b"\xff\xff garbage"))
     source = f"a=sqlite:{folder / 'store.db'}"
-    summary = run([source], folder / "undisturbed", spark=spark)
+    summary = run([source], folder / "undisturbed", blooms=True, spark=spark)
     assert summary.balance.adds_up
     return SimpleNamespace(folder=folder, source=source, summary=summary, tables=RunTables(folder / "undisturbed"))
 
@@ -189,7 +190,7 @@ def assert_same(made, out):
 def start_and_kill(made, out, where):
     """Start the job, which kills itself at a point, and return its exit code and what it wrote; nothing of it stays."""
     words = [MOMENTS[where.moment], where.job, where.table, str(where.delay_s), where.victims, str(out)]
-    words += ["--source", made.source, "--out", str(out)]
+    words += ["--source", made.source, "--out", str(out), "--blooms"]
     ended = subprocess.run([sys.executable, "-c", DRIVER, *words], capture_output=True, timeout=WAIT_S, check=False)
     said = ended.stdout.decode()
     assert "killed " in said, f"it never came to {where}: {said} {ended.stderr.decode()}"
@@ -223,7 +224,7 @@ def test_a_driver_that_is_killed_again_and_again_ends_in_the_same_tables(made, s
         for name, told in manifest["tables"].items():
             there = out / ("work" if told["work"] else "tables") / name
             assert told["files"] == len(list(there.glob("*.parquet"))), f"{name} is not whole after {where}"
-    summary = run([made.source], out, spark=spark)
+    summary = run([made.source], out, blooms=True, spark=spark)
     assert summary.balance == made.summary.balance
     assert summary.resumed
     assert json.loads((out / "manifest.json").read_text())["attempts"] == POINTS + 1
@@ -270,7 +271,7 @@ def test_a_killed_worker_costs_a_second_attempt_and_nothing_else(made, spark, tm
             timers.append(threading.Timer(0.7, kill_all))
             timers[0].start()
 
-    summary = run([made.source], tmp_path / "run", spark=spark, progress=stop_workers)
+    summary = run([made.source], tmp_path / "run", blooms=True, spark=spark, progress=stop_workers)
     timers[0].join(timeout=WAIT_S)
     assert killed
     assert not any(map(is_alive, killed))
@@ -294,10 +295,10 @@ def test_workers_that_die_whenever_they_are_used_end_the_run_in_one_sentence(mad
 
     try:
         with pytest.raises(PipelineError, match="the same command goes on from the last table that is whole"):
-            run([made.source], tmp_path / "run", spark=spark, progress=begin)
+            run([made.source], tmp_path / "run", blooms=True, spark=spark, progress=begin)
     finally:
         ended.set()
         killer.join(timeout=WAIT_S)
     kept = [name for name in JOBS[0].writes if name not in WORK_TABLES]
-    assert run([made.source], tmp_path / "run", spark=spark).resumed == len(kept)
+    assert run([made.source], tmp_path / "run", blooms=True, spark=spark).resumed == len(kept)
     assert_same(made, tmp_path / "run")

@@ -43,8 +43,9 @@ BLOBS: Final = "bucket int, kind string, blob binary"
 NOTE: Final = "note"
 """The kind of a blob that is a note."""
 
-FLUSH_BYTES: Final = 67_108_864
-"""A `Cutter` holds so much before it cuts: the more, the larger the blobs."""
+FLUSH_BYTES: Final = 33_554_432
+"""A `Cutter` holds so much before it cuts: the more, the larger the blobs. The C library gets memory for one value of
+more from the system each time, and new pages cost more than to copy into them."""
 MAX_BLOB_BYTES: Final = 16_777_216
 """Larger parts of a bucket are several blobs, of which Spark holds some at once."""
 SPILL_BYTES: Final = 268_435_456
@@ -53,6 +54,8 @@ PIECE_BYTES: Final = 67_108_864
 """So much of a bucket that does not fit in memory is worked on at once."""
 RESULT_BYTES: Final = 8_388_608
 """Bytes of a batch that a stage gives to Spark."""
+_WIDE_ROW_BYTES: Final = 2_048
+"""Of larger rows those of a bucket are copied by themselves; to sort the whole table first would copy them twice."""
 
 _SCHEMA: Final = arrow_schema(BLOBS)
 _ALIGNMENT: Final = 8
@@ -60,7 +63,6 @@ _ALIGNMENT: Final = 8
 _STREAM_END_BYTES: Final = 8
 """What ends an IPC stream: a message of no length."""
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-_AS_IT_IS: Final = pa.ipc.IpcWriteOptions(use_threads=False)
 _BULK_SHARE: Final = 0.9
 """What contents have of a table at least, if it is not compressed because of them."""
 _ALONE: Final = pa.ipc.IpcReadOptions(use_threads=False)
@@ -146,13 +148,30 @@ def cut(table: pa.Table, places: NDArray[np.uint16], count: int, *kinds: str) ->
     if not table.num_rows:
         return
     order = np.argsort(places, kind="stable")  # of 16 bits: a radix sort
-    table = table.take(pa.array(order)).combine_chunks()
+    is_wide = table.nbytes > _WIDE_ROW_BYTES * table.num_rows
+    if not is_wide:
+        table = table.take(pa.array(order)).combine_chunks()
     start = 0
     for place, rows in enumerate(np.bincount(places, minlength=count * len(kinds)).tolist()):
         bucket, kind = divmod(place, len(kinds))
-        for piece in pieces(table.slice(start, rows), MAX_BLOB_BYTES):
+        own = _ascending(table, order[start : start + rows]) if is_wide else table.slice(start, rows)
+        for piece in pieces(own, MAX_BLOB_BYTES):
             yield _row(bucket, kinds[kind], _compressed_stream(piece))
         start += rows
+
+
+def _ascending(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """Return some rows of a table, which are in its order, in chunks as they are in the table: each is copied once."""
+    batches = table.to_batches()
+    ends = np.cumsum([batch.num_rows for batch in batches])
+    parts = [
+        batch.take(pa.array(own - (end - batch.num_rows)))
+        for batch, end, own in zip(
+            batches, ends.tolist(), np.split(rows, np.searchsorted(rows, ends[:-1])), strict=True
+        )
+        if len(own)
+    ]
+    return pa.Table.from_batches(parts, table.schema)
 
 
 class Cutter:
@@ -313,9 +332,10 @@ def _row(bucket: int, kind: str, blob: pa.Buffer) -> pa.RecordBatch:
 def _compressed_stream(table: pa.Table) -> pa.Buffer:
     """Return a table as an IPC stream whose columns are compressed, unless that would hardly make it smaller."""
     dense_bytes = sum(table[name].nbytes for name in dense_columns(table))
-    options = _AS_IT_IS if dense_bytes > _BULK_SHARE * table.nbytes else _COMPRESSED
+    if dense_bytes > _BULK_SHARE * table.nbytes:
+        return _stream(table)
     stream = pa.BufferOutputStream()
-    with pa.ipc.new_stream(stream, table.schema, options=options) as writer:
+    with pa.ipc.new_stream(stream, table.schema, options=_COMPRESSED) as writer:
         writer.write_table(table)
     return stream.getvalue()
 

@@ -36,9 +36,12 @@ _BUCKETS_OF_UNKNOWN: Final = 64
 _MOST_BUCKETS: Final = 2_048
 """A task cuts what it holds into so many blobs at most: with more they would be too small."""
 
+_BATCH_BYTES: Final = 4_194_304
+"""What Spark hands to a worker at once, if no blob alone has more."""
+
 _SETTINGS: Final = {
-    # A row may be a blob of many megabytes. With rows as the only limit a batch could have more than Arrow allows.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(BUCKET_BYTES),
+    # A row may be a blob of many megabytes. While a batch grows Java doubles its memory, and copies what is there.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
     # Rows that the reader of Parquet holds at once: by default 4,096, which of segments would be 600 MB a task.
     "spark.sql.parquet.columnarReaderBatchSize": "256",
 }

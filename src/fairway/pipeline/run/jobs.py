@@ -184,6 +184,7 @@ def _reassemble(run: Materials) -> DataFrame:
         files=run.files,
         keys=run.bucket_keys,
         buckets=run.buckets,
+        bounds=_bounds(run),
         profile=run.options.profile,
         config=replace(ARCHIVE_SEGMENTATION, parity_rate=run.options.parity_rate),
     )
@@ -219,7 +220,7 @@ def _order(run: Materials) -> DataFrame:
         split={name: SplitChannel.from_json(told) for name, told in run.told(_HEAR)["split"].items()},
         max_channel_bytes=run.options.max_channel_bytes,
     )
-    tables = ("sds_messages", "reassembled", "computed_segments", "missing_messages")
+    tables = ("sds_messages", "computed_segments", "missing_messages")
     return job.frame(run.spark, {name: run.names(name) for name in tables}, run.buckets)
 
 
@@ -270,7 +271,7 @@ _JOBS: Final = (
     Job(
         name="order",
         writes=ordering.WRITTEN,
-        reads=("sds_messages", "reassembled", "computed_segments", "missing_messages"),
+        reads=("sds_messages", "computed_segments", "missing_messages"),
         frame=_order,
     ),
     Job(

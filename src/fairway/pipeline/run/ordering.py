@@ -1,15 +1,14 @@
-"""The job that puts messages in order: ``sds_ordered`` and ``delivered``, both sorted, by ranges of their channels.
+"""The job that puts messages in order: ``sds_ordered``, sorted, by ranges of its channels.
 
 ::
 
-    tasks over files of sds_messages: logs, whole messages ---------+
-    tasks over files of reassembled: messages                       +-> by range of (channel, timestamp, id): the tables
-    tasks over files of missing_messages: what is absent            |
+    tasks over files of sds_messages: logs -------------------------+
+    tasks over files of missing_messages: what is absent            +-> by range of (channel, timestamp, id): the table
     tasks over files of computed_segments: what is absent as well --+
 
 Most channels are whole in one range, and its task orders them. The log of a split channel with gaps or broken clocks
 goes to the range in which the channel begins, if it fits there. If it does not, or if the channel has neither, each
-range numbers its part; the job before counted the messages of each. Contents always stay in their own range.
+range numbers its part; the job before counted the messages of each. No contents are read.
 
 Its notes are those of files.
 """
@@ -30,31 +29,19 @@ from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchan
 from fairway.pipeline.run.hearing import SplitChannel
 from fairway.pipeline.run.ranges import FIRST_CLOCK, Place, range_of
 from fairway.pipeline.run.shares import shared_out
-from fairway.pipeline.run.table_files import RowGroup, TableFiles, schema_of
+from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.stages.channel_log import ABSENT, LOGGED, ChannelPart, channel_logs
-from fairway.pipeline.stages.delivered import (
-    JOINED_COLUMNS,
-    WHOLE_COLUMNS,
-    are_whole,
-    in_order,
-    joined_messages,
-    whole_messages,
-)
 from fairway.pipeline.stages.sds_ordered import COMPUTED_COLUMNS, LOGGED_COLUMNS, absent_of, computed_in, logged_in
 
-WRITTEN: Final = ("sds_ordered", "delivered")
+WRITTEN: Final = ("sds_ordered",)
 """The tables that the job writes."""
 
-_NARROW: Final = (*LOGGED_COLUMNS, "sighting")
 _READ: Final = {
-    "sds_messages": (*_NARROW, "content"),
-    "reassembled": JOINED_COLUMNS,
+    "sds_messages": (*LOGGED_COLUMNS, "sighting"),
     "computed_segments": COMPUTED_COLUMNS,
     "missing_messages": ("channel_id", "message_id", "first_cited_ns"),
 }
 """The columns of each table that are read."""
-_WHOLE: Final = pa.schema([schema_of("sds_messages").field(name) for name in WHOLE_COLUMNS])
-_JOINED: Final = pa.schema([schema_of("reassembled").field(name) for name in JOINED_COLUMNS])
 
 _Cut = tuple[str, pa.Table, NDArray[np.uint16]]
 """A kind, rows of it, and the range that each goes to."""
@@ -81,7 +68,7 @@ class Ordering:
         return len(self.bounds) + 1
 
     def _cut(self, places: Sequence[tuple[str, str]]) -> Batches:
-        cutters = {kind: Cutter(kind, self._ranges) for kind in ("logged", "absent", "whole", "joined")}
+        cutters = {kind: Cutter(kind, self._ranges) for kind in ("logged", "absent")}
         for table, name in places:
             for kind, rows, ranges in self._found(table, name):
                 yield from cutters[kind].add(rows, ranges)
@@ -90,19 +77,8 @@ class Ordering:
 
     def _found(self, table: str, name: str) -> Iterator[_Cut]:
         if table == "sds_messages":
-            # Of files of segments no contents are read.
-            for rows in self.files.read(table, [name], _READ[table], wanted=_has_whole):
-                chosen = pc.and_(are_whole(rows), pc.equal(rows.column("sighting"), 1))
-                whole = filtered(rows.select(_WHOLE.names), chosen)
-                yield "whole", whole, self._range_of(whole, whole.column("message_id"))
-                yield from self._logged(rows)
-            for rows in self.files.read(table, [name], _NARROW, wanted=lambda group: not _has_whole(group)):
-                yield from self._logged(rows)
-        elif table == "reassembled":
             for rows in self.files.read(table, [name], _READ[table]):
-                complete = rows.filter(pc.equal(rows.column("outcome"), "complete"))
-                first_ids = pc.list_element(complete.column("sds_ids"), 0)
-                yield "joined", complete.select(_JOINED.names), self._range_of(complete, first_ids)
+                yield from self._logged(rows)
         else:
             absent = absent_of if table == "missing_messages" else computed_in
             for rows in self.files.read(table, [name], _READ[table]):
@@ -149,10 +125,6 @@ class Ordering:
         )
         if log.num_rows:
             yield self.files.write("sds_ordered", number, log)
-        whole, joined = bucket.table("whole", _WHOLE), bucket.table("joined", _JOINED)
-        messages = pa.concat_tables([whole_messages(whole), joined_messages(joined)])
-        for part, table in enumerate(in_order(messages)):
-            yield self.files.write("delivered", number, table, part)
 
     def _parts(self, number: int) -> dict[str, ChannelPart]:
         """Return the channels of which a range has a part of the log."""
@@ -189,7 +161,3 @@ class Ordering:
             rows.column("channel_id"), value_set=pa.array(names, pa.string())
         ).to_numpy()
         return found
-
-
-def _has_whole(group: RowGroup) -> bool:
-    return group.nulls("segment_hash") > 0

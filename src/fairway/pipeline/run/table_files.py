@@ -34,12 +34,11 @@ from fairway.pipeline.packing import dense_columns
 from fairway.pipeline.run.removed_rows import NOTHING_REMOVED, RemovedRows
 from fairway.pipeline.schema import INSTANT, arrow_schema
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
-from fairway.pipeline.stages.reassembled import REASSEMBLED
 from fairway.pipeline.tables import TABLES, table_named
 
 TABLES_FOLDER: Final = "tables"
 WORK_FOLDER: Final = "work"
-WORK_TABLES: Final = {"reassembled": REASSEMBLED, "bloom_evidence": BLOOM_EVIDENCE}
+WORK_TABLES: Final = {"bloom_evidence": BLOOM_EVIDENCE}
 """By name: the schemas, as Spark's DDL, of tables that only later jobs of a run need."""
 
 GROUP_BYTES: Final = 32 * 1_048_576
