@@ -330,6 +330,57 @@ def test_a_table_of_something_else_is_named(tmp_path, row, why):
         rows(f"parquet:{tmp_path}/a")
 
 
+def write_files(folder, *found: dict[str, object]) -> None:
+    """A file for each row."""
+    folder.mkdir()
+    for number, row in enumerate(found):
+        pq.write_table(pa.Table.from_pylist([row]), folder / f"part-{number}.parquet")
+
+
+def without(row: dict[str, Any], *columns: str) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in columns}
+
+
+@pytest.mark.parametrize("odd_is_first", [True, False])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        without(table_row(waku(1)), "meta", "version", "pubsub_topic"),
+        without(table_row(waku(1)), "timestamp_ns") | {"timestamp": 1_001},
+        table_row(waku(1)) | {"source": "named"},
+    ],
+    ids=["fewer", "timestamp-is-nanoseconds", "more"],
+)
+def test_each_file_of_a_folder_is_read_by_its_own_columns(tmp_path, odd, odd_is_first):
+    usual = table_row(waku(2)) | {"meta": b"RELIABLE", "timestamp": datetime(2026, 1, 31, tzinfo=UTC)}
+    write_files(tmp_path / "a", *([odd, usual] if odd_is_first else [usual, odd]))
+    found = {row["payload"]: row for row in rows(f"parquet:{tmp_path}/a")}
+    assert (found[b"1"]["timestamp_ns"], found[b"2"]["timestamp_ns"]) == (1_001, 1_002)
+    assert (found[b"1"]["meta"], found[b"2"]["meta"]) == (odd.get("meta"), b"RELIABLE")
+    assert found[b"2"]["pubsub_topic"] == SHARD
+    assert (found[b"1"]["source"], found[b"2"]["source"]) == (odd.get("source", f"{tmp_path}/a"), f"{tmp_path}/a")
+    within = Selection(start_ns=1_001, end_ns=1_001)
+    assert [row["payload"] for row in rows(f"parquet:{tmp_path}/a", within)] == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ({"a": 1}, "part-1.parquet.*no column message_hash"),
+        (timed(table_row(waku(1)), A_TIME), "part-1.parquet.*not exact"),
+    ],
+)
+def test_a_file_of_something_else_among_messages_is_named(tmp_path, odd, why):
+    write_files(tmp_path / "a", table_row(waku(1)), odd)
+    with pytest.raises(ConfigurationError, match=why):
+        rows(f"parquet:{tmp_path}/a")
+
+
+def test_a_folder_without_a_table_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match="has no Parquet file; give a table"):
+        rows(f"parquet:{tmp_path}")
+
+
 def test_a_table_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read as Parquet"):
         rows(f"parquet:{tmp_path}/none")

@@ -165,6 +165,17 @@ def test_a_function_over_the_messages_of_a_table_sees_what_spark_reads(spark, tm
                 spark, f"parquet:{place}", lambda batches: batches, exact_ddl(WAKU_MESSAGES), label=label
             )
             assert [row.replace("file://", "") for row in shown(found.collect())] == expected
+    lacking = "message_hash binary, content_topic string, payload binary, timestamp_ns bigint"
+    spark.createDataFrame([(b"4", "/topic", b"z", 6)], lacking).write.mode("append").parquet(table)
+    seen = [
+        open_source(spark, f"parquet:{table}", label="store"),
+        open_source(spark, f"parquet:{tmp_path}/t*", label="store"),
+    ]
+    assert [frame.count() for frame in seen] == [4, 4]
+    assert shown(seen[0].select("message_hash", "meta").collect()) == shown(
+        seen[1].select("message_hash", "meta").collect()
+    )
+    assert seen[0].where("meta = 'meta'").count() == 1
     pattern = map_source(spark, f"parquet:{tmp_path}/t*", lambda batches: batches, exact_ddl(WAKU_MESSAGES))
     assert {row.source for row in pattern.collect()} == {"a", "b", f"{tmp_path}/t*"}
 

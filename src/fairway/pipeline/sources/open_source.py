@@ -80,7 +80,8 @@ def open_source(
     - ``postgresql://user@host:5432/postgres``: nwaku's archive in PostgreSQL, for which fairway is installed with
       ``[postgresql]``; the password best comes from libpq's environment, on the executors too;
     - ``parquet:PATH``: a table that this gave. In an object store (``parquet:s3://bucket/table``) the tasks read it
-      with Arrow, without a jar; on this machine and on other file systems of Spark (``hdfs:``) Spark reads it;
+      with Arrow, without a jar; on this machine and on other file systems of Spark (``hdfs:``) Spark reads it, unless
+      its files have different columns;
     - ``lip76:DIR``: the files ``data`` and ``index`` of LIP-76;
     - ``http://127.0.0.1:8645``: a node with nwaku's REST API, itself a store or, with ``?peerAddr=``, in front of one.
 
@@ -91,10 +92,12 @@ def open_source(
     selection = Selection(
         start_ns=start_ns, end_ns=end_ns, content_topics=tuple(content_topics), channels=tuple(channels)
     )
-    if uri.startswith(PARQUET) and not is_in_object_store(place := uri.removeprefix(PARQUET)):
-        table = conformed(parquet_by_spark(spark, place), without_secrets(place), label)
-        return _selected(table, selection)
-    return frame_of(spark, scan_of(uri, selection, label), partitions)
+    scan = scan_for_arrow(uri, label, selection)
+    if scan is None or (isinstance(scan, ParquetScan) and scan.place.is_local and scan.has_one_schema()):
+        place = uri.removeprefix(PARQUET)
+        table = parquet_by_spark(spark, place, has_one_schema=scan is not None)
+        return _selected(conformed(table, without_secrets(place), label), selection)
+    return frame_of(spark, scan, partitions)
 
 
 def map_source(
@@ -168,8 +171,10 @@ def _is_for_arrow(place: str) -> bool:
     return bool(place) and (is_here or is_in_object_store(place))
 
 
-def parquet_by_spark(spark: SparkSession, path: str) -> DataFrame:
+def parquet_by_spark(spark: SparkSession, path: str, *, has_one_schema: bool = False) -> DataFrame:
     """Return a Parquet table that Spark reads, on this machine or on a file system of Spark.
+
+    Unless all files have one schema, Spark looks at each for its columns; else it would leave out what one file lacks.
 
     Raises `ConfigurationError` if there is none, if it is one of a run that grew, or if this Spark has no file system
     for its scheme.
@@ -179,7 +184,7 @@ def parquet_by_spark(spark: SparkSession, path: str) -> DataFrame:
     if is_on_this_machine(path):
         refuse_grown_table(Location.of(path, f"what follows {PARQUET!r}"))
     try:
-        return spark.read.parquet(path)
+        return spark.read.parquet(path, mergeSchema=not has_one_schema)
     except AnalysisException as error:
         raise ConfigurationError(
             f"{without_secrets(path)}: cannot be read as Parquet: {error.getCondition()}"

@@ -67,8 +67,6 @@ _STORES: Final = "sources"
 class _Part:
     """What one task reads."""
 
-    schema: pa.Schema
-    """Of all files together."""
     pieces: tuple[_Piece, ...]
 
 
@@ -77,6 +75,8 @@ class _Piece:
     """Rows of one or several row groups of a file."""
 
     groups: ds.ParquetFileFragment
+    schema: pa.Schema
+    """Of the file, with the columns that are the names of its folders."""
     first: int = 0
     end: int | None = None
     """The first row that is not meant; None for the rest."""
@@ -121,22 +121,17 @@ class ParquetScan(MessageScan):
 
     def plan(self, partitions: int | None = None) -> list[_Part]:
         """Return runs of row groups of about equally many bytes, at least one run."""
-        dataset = self._dataset()
-        wanted = self._times(dataset.schema)
-        files = list(dataset.get_fragments(wanted))
-        if self.only is not None:
-            read = {self.place.path, *(posixpath.join(self.place.path, name) for name in self.only)}
-            files = [file for file in files if file.path in read]
         try:
-            with ThreadPoolExecutor(FOOTERS_AT_ONCE) as readers:
-                found = readers.map(lambda file: file.split_by_row_group(wanted, dataset.schema), files)
-                groups = [group for groups in found for group in groups]
+            pieces = [
+                _Piece(group, schema)
+                for file, schema in self._files()
+                for group in file.split_by_row_group(self._times(schema), schema)
+            ]
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(error) from error
-        sizes = list(map(_size_bytes, groups))
+        sizes = [_size_bytes(piece.groups) for piece in pieces]
         most = max(_PARTITIONS_PER_CORE * machine.cores(), sum(sizes) // _PARTITION_BYTES)
-        runs = even_runs([_Piece(group) for group in groups], sizes, partitions or most)
-        return [_Part(dataset.schema, run) for run in runs]
+        return list(map(_Part, even_runs(pieces, sizes, partitions or most)))
 
     def plan_files(self, files: Sequence[FileRows], most: int, least_rows: int) -> list[_Part]:
         """Return rows of some files as at most ``most`` runs of about equally many bytes, of ``least_rows`` or more.
@@ -145,27 +140,26 @@ class ParquetScan(MessageScan):
         """
         if not files:
             return []
-        dataset = self._dataset([self._path_of(file.name) for file in files])
-        found = {fragment.path: fragment for fragment in dataset.get_fragments()}
+        found = {file.path: (file, schema) for file, schema in self._files([file.name for file in files])}
         pieces: list[_Piece] = []
         sizes: list[int] = []
         rows = 0
         try:
             for file in files:
-                fragment, begin = found[self._path_of(file.name)], 0
+                (fragment, schema), begin = found[self._path_of(file.name)], 0
                 for group in fragment.row_groups:
                     first = max(0, file.first - begin)
                     end = group.num_rows if file.end is None else min(group.num_rows, file.end - begin)
                     begin += group.num_rows
                     if first < end:
                         part = fragment.subset(row_group_ids=[group.id])
-                        pieces.append(_Piece(part, first, None if end == group.num_rows else end))
+                        pieces.append(_Piece(part, schema, first, None if end == group.num_rows else end))
                         sizes.append(group.total_byte_size * (end - first) // group.num_rows)
                         rows += end - first
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(error) from error
         runs = even_runs(pieces, sizes, max(1, min(most, rows // least_rows)))
-        return [_Part(dataset.schema, run) for run in runs if run]
+        return [_Part(run) for run in runs if run]
 
     def file_names(self) -> list[str]:
         """Return the paths of the files in the folder, oldest first, then by name; a file alone is ``.``."""
@@ -203,7 +197,14 @@ class ParquetScan(MessageScan):
         """
         if not self.file_names():
             return None
-        return bool({"source", _STORES} & set(self._dataset().schema.names))
+        return any({"source", _STORES} & set(schema.names) for _, schema in self._files())
+
+    def has_one_schema(self) -> bool:
+        """Return whether all files have the same columns, so that one of them tells what is in each.
+
+        Raises `ConfigurationError` for what is no table of Waku messages.
+        """
+        return len({tuple(schema) for _, schema in self._files()}) <= 1
 
     def _path_of(self, name: str) -> str:
         return posixpath.normpath(posixpath.join(self.place.path, name))
@@ -211,7 +212,7 @@ class ParquetScan(MessageScan):
     def read(self, part: _Part) -> Iterator[pa.RecordBatch]:
         """Yield the wanted messages of some row groups, a row for each store that had one."""
         for piece in part.pieces:
-            for rows in self._rows(part.schema, piece):
+            for rows in self._rows(piece):
                 found = self._chosen(self._messages(rows))
                 if found.num_rows:
                     yield found
@@ -219,15 +220,13 @@ class ParquetScan(MessageScan):
     def read_hashes(self, part: _Part) -> Iterator[pa.RecordBatch]:
         """Yield the column ``message_hash`` alone, as it is in some row groups: wanted or not, and null where it is."""
         for piece in part.pieces:
-            for rows in self._rows(part.schema, piece, (_HASH,)):
+            for rows in self._rows(piece, (_HASH,)):
                 yield pa.RecordBatch.from_arrays([_cast(rows, _HASH)], [_HASH])
 
-    def _rows(
-        self, schema: pa.Schema, piece: _Piece, names: Sequence[str] = (*ARROW_SCHEMA.names, _STORES)
-    ) -> Iterator[pa.RecordBatch]:
+    def _rows(self, piece: _Piece, names: Sequence[str] = (*ARROW_SCHEMA.names, _STORES)) -> Iterator[pa.RecordBatch]:
         """Yield rows that may be wanted; of a piece that is not whole its rows."""
-        begin = 0
-        for rows in self._batches(schema, piece.groups, None if not piece.is_whole else self._times(schema), names):
+        begin, condition = 0, None if not piece.is_whole else self._times(piece.schema)
+        for rows in self._batches(piece.schema, piece.groups, condition, names):
             first = max(0, piece.first - begin)
             end = rows.num_rows if piece.end is None else min(rows.num_rows, piece.end - begin)
             begin += rows.num_rows
@@ -255,32 +254,56 @@ class ParquetScan(MessageScan):
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(error) from error
 
-    def _dataset(self, paths: list[str] | None = None) -> ds.Dataset:
-        """Return some files, or all of them, as one table; raise `ConfigurationError` if it is none of messages."""
+    def _files(self, names: Sequence[str] | None = None) -> list[tuple[ds.ParquetFileFragment, pa.Schema]]:
+        """Return the files of these names, or all that are read, each with its own columns.
+
+        An archive may have been written by several programs, or versions of one. Arrow's own table of all files has
+        the columns of its first file, and would leave out or misread those of others. Raises `ConfigurationError` if a
+        file is no table of messages.
+        """
         refuse_grown_table(self.place)
         try:
-            if paths is None:
-                dataset = ds.dataset(
-                    self.place.path, filesystem=self.place.filesystem, format="parquet", partitioning="hive"
-                )
-            else:
-                options = ds.FileSystemFactoryOptions(
-                    partition_base_dir=self.place.path,
-                    partitioning=ds.HivePartitioning.discover(infer_dictionary=False),
-                )
-                files = ds.FileSystemDatasetFactory(self.place.filesystem, paths, ds.ParquetFileFormat(), options)
-                dataset = files.finish()
+            dataset = self._dataset(names)
+            files = list(dataset.get_fragments())
+            if not files:
+                raise ConfigurationError(f"{self.place}: has no Parquet file; give a table of Waku messages")
+            if self.only is not None:
+                read = {self.place.path, *map(self._path_of, self.only)}
+                files = [file for file in files if file.path in read]
+            with ThreadPoolExecutor(FOOTERS_AT_ONCE) as readers:
+                columns_of = list(readers.map(lambda file: file.physical_schema, files))
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(error) from error
-        schema = dataset.schema
+        known: dict[tuple[Any, ...], pa.Schema] = {}
+        found = []
+        for file, columns in zip(files, columns_of, strict=True):
+            folders = tuple(ds.get_partition_keys(file.partition_expression))
+            key = (*columns, *folders)
+            if key not in known:
+                known[key] = _with_folders(columns, folders, dataset.schema)
+                self._check(posixpath.relpath(file.path, self.place.path), known[key])
+            found.append((file, known[key]))
+        return found
+
+    def _dataset(self, names: Sequence[str] | None) -> ds.Dataset:
+        if names is None:
+            return ds.dataset(self.place.path, filesystem=self.place.filesystem, format="parquet", partitioning="hive")
+        options = ds.FileSystemFactoryOptions(
+            partition_base_dir=self.place.path,
+            partitioning=ds.HivePartitioning.discover(infer_dictionary=False),
+        )
+        paths = list(map(self._path_of, names))
+        return ds.FileSystemDatasetFactory(self.place.filesystem, paths, ds.ParquetFileFormat(), options).finish()
+
+    def _check(self, file: str, schema: pa.Schema) -> None:
+        place = self.place if file == "." else self.place / file
         if lacking := ", ".join(name for name in NEEDED_COLUMNS if _column_of(name, schema) not in schema.names):
-            raise ConfigurationError(f"{self.place}: is no table of Waku messages; it has no column {lacking}")
+            raise ConfigurationError(f"{place}: is no table of Waku messages; it has no column {lacking}")
         for name, kinds in _KINDS.items():
             column = _column_of(name, schema)
             kind = str(schema.field(column).type) if column in schema.names else "null"
             if not kind.startswith(kinds):
-                raise wrong_kind(self.place, column, kind, kinds)
-        return dataset
+                raise wrong_kind(place, column, kind, kinds)
 
     def _unreadable(self, error: Exception) -> ConfigurationError:
         if isinstance(error, FileNotFoundError):
@@ -333,6 +356,11 @@ class ParquetScan(MessageScan):
         if chosen.channels:
             wanted = pc.and_(wanted, pa.array(map(chosen.may_carry, messages["payload"].to_pylist()), pa.bool_()))
         return messages.filter(wanted)
+
+
+def _with_folders(columns: pa.Schema, folders: Sequence[str], table: pa.Schema) -> pa.Schema:
+    """Return the columns of a file with those of a table that the names of its folders are."""
+    return pa.schema([*columns, *(table.field(name) for name in folders if name not in columns.names)])
 
 
 def _column_of(name: str, schema: pa.Schema) -> str:
