@@ -63,7 +63,7 @@ _TOURS: Final = 2
 class Effort:
     """How hard each bug is looked for."""
 
-    worlds: int = 84
+    worlds: int = 2 * len(KINDS)
     """Worlds that are run without a bug, to choose from: two tours of all kinds of trouble first, then drawn ones."""
     first_seed: int = 1
     budget_s: float = 30.0

@@ -249,6 +249,26 @@ def test_who_hears_another_participant_ask_for_what_it_lacks_need_not_ask_itself
         assert story.ledger.asks_nobody("bob", now_ms + 1) == (None if is_enough else "lacking")
 
 
+def test_who_asked_itself_is_to_ask_again_unless_another_participant_asked_since(story):
+    now_ms, ledger = story.world.now_ms, story.ledger
+    ledger.kept(now_ms, "bob", [Change(table=MISSING, key="lacking", row=(b"", "alice", now_ms, 1))])
+    assert ledger.asks_nobody("bob", now_ms + 1, again=True) is None
+    for name, hearer, expected in (("bob", "carol", "lacking"), ("carol", "bob", None)):
+        question = SdsMessage(
+            message_id=f"sync-{name}",
+            sender_id=name,
+            channel_id=story.world.channel_id,
+            lamport_timestamp=now_ms,
+            repair_request=(HistoryEntry("lacking", None, "alice"),),
+        )
+        payload = Profile.WAKU.codec.encode(question)
+        carrier = RoutedMessage.of("/waku/2/rs/1/0", WakuMessage(payload=payload, content_topic="/a/1/b/proto"))
+        ledger.handed_over(now_ms + 10, name, carrier)
+        ledger.published(now_ms + 10, name, carrier)
+        ledger.heard(now_ms + 10, hearer, carrier)
+        assert ledger.asks_nobody("bob", now_ms + 11, again=True) == expected
+
+
 @pytest.mark.parametrize("asks_more", [True, False])
 def test_a_receipt_that_says_nothing_of_a_send_that_ended_is_found_unless_it_was_asked_for_more(story, asks_more):
     sent = story.ledger.sent[0]

@@ -34,6 +34,7 @@ from fairway.simulation.invariants import Invariant
 from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.runner import simulate
 from fairway.simulation.scenes import TrafficSoFar
+from fairway.simulation.tour import tour_plan
 from fairway.simulation.world import Observer, World
 from fairway.storage.memory_store import MemoryStore
 from fairway.waku.local import NO_FAULTS, LocalNetwork, LocalNode
@@ -142,7 +143,7 @@ def test_a_channel_that_after_a_restart_does_not_know_what_became_of_a_send_is_s
 
 def test_a_program_that_ends_in_order_and_does_not_acknowledge_what_it_read_is_seen(monkeypatch):
     monkeypatch.setattr(SyncTimer, "hasten", lambda *_: None)
-    assert broken(replace(PLAN, participants=2)) == {Invariant.HEALED}
+    assert broken(replace(PLAN, participants=2, seed=2)) == {Invariant.HEALED}
 
 
 def test_who_comes_back_and_reads_nothing_of_what_was_said_meanwhile_is_seen(monkeypatch):
@@ -348,6 +349,49 @@ def test_room_that_is_never_given_back_is_seen(monkeypatch):
 def test_a_message_that_comes_again_and_is_not_acknowledged_again_is_seen(monkeypatch):
     monkeypatch.setattr(OwedCitations, "came_again", lambda *_: None)
     assert Invariant.WIRE in broken(replace(PLAN, loss=0.5, duration_ms=180_000))
+
+
+def test_what_somebody_of_another_make_says_and_nobody_acknowledges_is_seen(monkeypatch):
+    plan = replace(PLAN, foreign=1, loss=0.3)
+    assert broken(plan) == set()
+    monkeypatch.setattr(OwedCitations, "is_read_one_by_one", lambda *_: None)
+    assert Invariant.WIRE in broken(plan)
+
+
+def test_who_takes_somebody_of_another_make_to_vouch_for_what_it_goes_without_is_seen(monkeypatch):
+    plan = replace(PLAN, foreign=1, loss=0.3, store_gaps=0.3, gap_timeout_ms=5_000, duration_ms=180_000)
+    assert broken(plan) == set()
+    heard = MessageChannel.heard
+    monkeypatch.setattr(
+        MessageChannel, "heard", lambda self, message, now_ms: heard(self, replace(message, vouches=True), now_ms)
+    )
+    assert Invariant.ACKNOWLEDGED in broken(plan)
+
+
+def test_who_acknowledges_again_what_its_author_says_it_acknowledged_is_seen(monkeypatch):
+    plan = replace(PLAN, loss=0.4, duration_ms=240_000, messages_per_hour=150, ask_all_share=1.0)
+    assert broken(plan) == set()
+    monkeypatch.setattr("fairway.protocol.sds.channel.is_marked", lambda *_: False)
+    assert Invariant.WIRE in broken(plan)
+
+
+def test_who_asks_again_only_after_many_minutes_is_seen(monkeypatch):
+    plan = tour_plan(44)
+    monkeypatch.setattr("fairway.protocol.sds.repair.wait_after", lambda first_ms, asked, *_: first_ms << min(asked, 1))
+    assert Invariant.ASKED in broken(plan)
+
+
+def test_who_answers_without_end_is_seen(monkeypatch):
+    monkeypatch.setattr(Repair, "may_answer", lambda *_: True)
+    assert Invariant.WIRE in broken(tour_plan(45))
+
+
+def test_who_is_behind_in_a_silent_channel_and_is_not_told_so_is_seen(monkeypatch):
+    compare = MessageChannel.compare
+    monkeypatch.setattr(
+        MessageChannel, "compare", lambda self, *arguments: compare(self, *arguments)._replace(is_behind=False)
+    )
+    assert Invariant.HEALED in broken(tour_plan(14))
 
 
 def test_who_asks_nobody_for_what_is_missing_is_seen(monkeypatch):

@@ -23,12 +23,12 @@ _PLAN: Final = SimulationPlan()
 _PANELS: Final = {
     "The world": "participants hours seed settle_ms",
     "The network": "loss duplication min_delay_ms max_delay_ms partitions partition_ms partition_sides refusals "
-    "answer_loss silence node_rate slow_uplinks node_deaths_per_hour deaf_per_hour hostile haste",
+    "answer_loss silence node_rate slow_uplinks node_deaths_per_hour deaf_per_hour hostile haste insatiable",
     "Light clients": "service_nodes resets_per_hour stalls_per_hour garbled bad_nodes",
     "The store of the network": "store_gaps store_lag_ms store_page store_lies store_cuts restamped",
     "What participants do": "messages_per_hour long_share ephemeral_share repeat_share ask_all_share ask_some_share "
     "ask_more_share impatience bursts "
-    "burst_messages burst_repeats joins leaves slow_readers direct_readers handler_failures",
+    "burst_messages burst_repeats joins leaves foreign slow_readers direct_readers handler_failures",
     "The channel": "profile delivery rate_limit segment_size_bytes parity_rate bloom_policy bloom_capacity "
     "bloom_error_rate max_history repairs reassembly_timeout_ms lost_timeout_ms gap_timeout_ms "
     "encrypted cipher_delay_ms cipher_failures mixed_options option_changes tight_quotas tiny_quotas",

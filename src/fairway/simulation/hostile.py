@@ -42,6 +42,7 @@ _ASKED: Final = 10
 _PESTERED: Final = 20
 """Messages whose repair is asked for over and over."""
 PESTERED_EVERY_MS: Final = 15_000
+ASKED_FOR_ALL_EVERY_MS: Final = 120_000
 _HASTE_MS: Final = (0, 40)
 _ANSWERED: Final = 0.3
 """Share of what is heard to which each of the answers is given at once."""
@@ -175,6 +176,14 @@ class Mallory(Observer):
                 self._count += 1
                 asked = tuple(entries[first : first + _ASKED])
                 self._whisper(victim, self._message(repair_request=asked, content=None))
+
+    def ask_for_all(self) -> None:
+        """Request repairs of all that was said, over and over: who answers each time says much for little."""
+        said = {opened.message_id: opened.sender_id for opened in self._read() if opened.content}
+        entries = [HistoryEntry(message_id, None, sender_id) for message_id, sender_id in said.items()]
+        for first in range(0, len(entries), _ASKED):
+            self._count += 1
+            self._send(self._message(repair_request=tuple(entries[first : first + _ASKED]), content=None))
 
     def _whisper(self, name: str, message: SdsMessage) -> bool:
         """Push a message to one participant; return whether that listens."""

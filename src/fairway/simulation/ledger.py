@@ -379,6 +379,8 @@ class Ledger(Observer):
         """What each participant knows that it lacks, by SDS id, with when it learned that."""
         self._asked_ms: dict[str, int] = {}
         """When each participant last asked the others for something that it lacks, or heard another one ask for it."""
+        self._asked_itself: defaultdict[str, set[str]] = defaultdict(set)
+        """What each asked for in its present life, by SDS id, and heard nobody else ask for since."""
         self._requests: dict[bytes, frozenset[str]] = {}
         """What participants ask the others for, by SDS ids, by the payload that asks for it."""
         self._lamports: dict[str, int] = {}
@@ -463,6 +465,7 @@ class Ledger(Observer):
         }
         self.limits_told.pop(name, None)
         self.status_told.pop(name, None)
+        self._asked_itself.pop(name, None)
         self._trace.update(f"{at_ms} {name} begins\n".encode())
 
     def _see_what_is_overdue(self, at_ms: int, name: str) -> None:
@@ -568,6 +571,7 @@ class Ledger(Observer):
             requested = self._requests.get(message.message.payload)
             if requested is not None and not requested.isdisjoint(self._missing[name]):
                 self._asked_ms[name] = at_ms
+                self._asked_itself[name] -= requested
 
     def lost(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Record that the network lost a message that its receiver did not know."""
@@ -678,14 +682,17 @@ class Ledger(Observer):
             return []
         return [request_id for (who, request_id), at_ms in self._open.items() if who == name and at_ms < before_ms]
 
-    def asks_nobody(self, name: str, before_ms: int) -> str | None:
+    def asks_nobody(self, name: str, before_ms: int, *, again: bool = False) -> str | None:
         """Return a message that a participant has lacked since some time, if it made no repair request since then.
 
-        Who hears another participant ask for something that it lacks puts its own requests off (SDS-R).
+        Who hears another participant ask for something that it lacks puts its own requests off (SDS-R). To ask
+        ``again`` is up to him for what he asked for before, and nobody else since.
         """
         silent_ms = max(self._began_ms.get(name, 0), self.troubled_ms.get(name, 0), self._asked_ms.get(name, 0))
+        if silent_ms >= before_ms:
+            return None
         lacking = (sds_id for sds_id, since_ms in self._missing[name].items() if since_ms < before_ms)
-        return next(lacking, None) if silent_ms < before_ms else None
+        return next((sds_id for sds_id in lacking if not again or sds_id in self._asked_itself[name]), None)
 
     def _look_at(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         try:
@@ -699,6 +706,7 @@ class Ledger(Observer):
             self._open[name, made[0].request_id] = at_ms
         if opened.repair_request:
             self._asked_ms[name] = at_ms
+            self._asked_itself[name].update(entry.message_id for entry in opened.repair_request)
         stamp_ns = message.message.timestamp_ns or 0
         for fault in self.rules.faults(at_ms, name, opened, plain, message.message_hash, stamp_ns):
             self.misformed.append((at_ms, name, fault))

@@ -58,6 +58,9 @@ _NO_ANSWER_MS: Final = 20_000
 """For so long an answer of a node is waited for; nothing else may leave meanwhile."""
 _LONGEST_WAITS: Final = 4
 """A participant that lacks a message asks again within so many T_max: twice that, and until its next sync message."""
+_ASKED_AGAIN_MS: Final = 200_000
+"""Within this time it asks again for what it asked for, if nobody else did since: after two minutes, and until it may
+speak."""
 _ASKED: Final = "asked"
 _SEGMENTS_OF_ONE: Final = 16
 """The longest message in a world has no more segments, parity included."""
@@ -380,12 +383,17 @@ class Looks:
             told = self._told[name]
             if participant.channel is None or participant.stack.statistics().queued or _ASKED in told:
                 continue
-            within_ms = _LONGEST_WAITS * participant.options.sds.repair.t_max_ms
-            lacking = self._ledger.asks_nobody(name, self._world.now_ms - within_ms)
-            if lacking is not None:
-                told.add(_ASKED)
-                text = f"{name} lacks {lacking[:12]} and asked nobody for anything for {within_ms // 60_000} min"
-                self.found.append(self.violation(Invariant.ASKED, name, text))
+            longest_ms = _LONGEST_WAITS * participant.options.sds.repair.t_max_ms
+            # A hostile neighbour asks in the name of others for what none of them asks for.
+            for within_ms in (longest_ms,) if plan.hostile else (_ASKED_AGAIN_MS, longest_ms):
+                is_asked = within_ms < longest_ms
+                lacking = self._ledger.asks_nobody(name, self._world.now_ms - within_ms, again=is_asked)
+                if lacking is not None:
+                    told.add(_ASKED)
+                    asked = "asked for it, and nobody" if is_asked else "asked nobody"
+                    text = f"{name} lacks {lacking[:12]} and {asked} for anything for {within_ms // 1_000} s"
+                    self.found.append(self.violation(Invariant.ASKED, name, text))
+                    break
 
     def _unreleased(self, name: str, held: StackStatistics) -> Iterator[Violation]:
         """Yield what takes room although it is gone."""

@@ -61,7 +61,7 @@ _RATES: Final = (
     "resets_per_hour",
     "stalls_per_hour",
 )
-_COUNTS: Final = ("joins", "leaves", "partitions", "slow_uplinks", "slow_readers", "bursts", "hostile")
+_COUNTS: Final = ("joins", "leaves", "partitions", "slow_uplinks", "slow_readers", "bursts", "foreign", "hostile")
 _OF_LIGHT_CLIENTS: Final = ("resets_per_hour", "stalls_per_hour", "garbled", "bad_nodes")
 NOT_OF_LIGHT_CLIENTS: Final = ("restamped", "clock_skew_ms", "clock_jumps_per_hour", "blips_per_hour")
 """Service nodes relay messages as they are, and those of The Waku Network refuse what is stamped 20 s off."""
@@ -69,6 +69,8 @@ _MAX_SERVICE_NODES: Final = 20
 _MAX_BURST: Final = 1_000
 _MAX_SKEW_MS: Final = HOUR_MS
 _MAX_DISK_MS: Final = 60_000
+LONGEST_HISTORY: Final = 20
+"""The most newest messages that a participant with other options cites."""
 FAST_DISK_MS: Final = 10
 """A disk up to this latency answers as soon as a write is on it."""
 
@@ -214,10 +216,14 @@ class SimulationPlan:
     """Messages of such a burst."""
     burst_repeats: float = 0.0
     """Share of the messages of a burst with the payload "ok"."""
+    foreign: int = 0
+    """Participants of another make, whose messages say nothing beyond the specifications and have no bloom filter."""
     hostile: int = 0
     """Participants that send forged messages."""
     haste: bool = False
     """Whether these also answer at once what they hear, push messages to single participants, and fill tight quotas."""
+    insatiable: bool = False
+    """Whether these also ask for everything that was said, over and over."""
     rate_limit: int | None = None
     """Transmissions that a participant may make in ten minutes; None for no limit."""
     segment_size_bytes: int = 1_000
@@ -276,6 +282,8 @@ class SimulationPlan:
         _require(self.settle_ms >= 0, self, "settle_ms", "0 or more")
         _require(self.rate_limit is None or self.rate_limit >= 1, self, "rate_limit", "at least 1 transmission")
         _require(0 <= self.service_nodes <= _MAX_SERVICE_NODES, self, "service_nodes", f"0 to {_MAX_SERVICE_NODES}")
+        has_filters = self.bloom_policy is BloomPolicy.ALWAYS
+        _require(not (self.foreign and has_filters), self, "bloom_policy", "another than always beside foreign")
         for name in _OF_LIGHT_CLIENTS:
             is_off = self.service_nodes or not getattr(self, name)
             _require(bool(is_off), self, name, "0 without service_nodes")
@@ -364,7 +372,7 @@ class SimulationPlan:
             ),
             sds=replace(
                 options.sds,
-                causal_history_size=dice.choice((2, 5, 20)),
+                causal_history_size=dice.choice((2, 5, LONGEST_HISTORY)),
                 bloom_policy=dice.choice(self._other_policies()),
             ),
         )

@@ -23,12 +23,13 @@ from fairway.protocol.encryption.aead import AesGcm
 from fairway.protocol.sds.dependencies import LONGEST_TURNED_AWAY
 from fairway.simulation.cipher import TroubledCipher
 from fairway.simulation.clocks import CLOCK_NOTICED_MS, Clocks
-from fairway.simulation.hostile import PESTERED_EVERY_MS, Mallory
+from fairway.simulation.foreign import ForeignTongue
+from fairway.simulation.hostile import ASKED_FOR_ALL_EVERY_MS, PESTERED_EVERY_MS, Mallory
 from fairway.simulation.invariants import Checks, Invariant, Violation
 from fairway.simulation.ledger import Ledger
 from fairway.simulation.light import LightNetwork
 from fairway.simulation.looks import MOMENT_MS, Looks
-from fairway.simulation.plan import FAST_DISK_MS, SimulationPlan, StoreKind
+from fairway.simulation.plan import FAST_DISK_MS, LONGEST_HISTORY, SimulationPlan, StoreKind
 from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, make_report
 from fairway.simulation.scenes import GRACE_MS, Scenes
@@ -144,7 +145,7 @@ class Run:
             options_of=self._options_of,
             habits_of=self._habits_of,
             channel_id=channel_id,
-            encryption=self._cipher_of,
+            encryption=self._hook_of,
             disk=self._disk,
             skew_ms=lambda _: self._dice.randint(-plan.clock_skew_ms, plan.clock_skew_ms),
             service_nodes=plan.service_nodes,
@@ -167,9 +168,12 @@ class Run:
         if plan.store is StoreKind.DISK:
             # A write takes so long, and with a slow disk as long again until that is known.
             rules.disk_ms = 2 * plan.disk_ms if plan.disk_ms > FAST_DISK_MS else plan.disk_ms
+        rules.answers_are_counted = not any(getattr(plan, name) for name in (*_HOLD_BACK, "clock_jumps_per_hour"))
         rules.is_limited = plan.rate_limit is not None
         rules.answers_hang = bool(plan.silence)
         rules.under_way = plan.options().max_concurrent_publishes
+        if plan.mixed_options or plan.option_changes:
+            rules.longest_history = LONGEST_HISTORY
         if not any(getattr(plan, name) for name in _KEEP_FROM_SPEAKING) and plan.disk_ms <= FAST_DISK_MS:
             # RELIABLE-CHANNEL-API, "Synchronization messages": sooner than those for which no sender waits.
             rules.answered_within_ms = plan.options().sync_min_interval_ms // 2 + _ANSWER_LATE_MS
@@ -209,6 +213,8 @@ class Run:
             self.world.at(self.start_ms + PESTERED_EVERY_MS, self._pester)
             if plan.tight_quotas:
                 self.world.at(self.start_ms + plan.duration_ms // 4, self.mallory.flood)
+        if plan.hostile and plan.insatiable:
+            self.world.at(self.start_ms + ASKED_FOR_ALL_EVERY_MS, self._ask_for_all)
         # A clock that is set lets so much time pass at once.
         jump_ms = 2 * longest_jump_ms(plan) if plan.clock_jumps_per_hour else 0
         self.ledger.segments_expire_ms = plan.reassembly_timeout_ms - jump_ms
@@ -264,6 +270,7 @@ class Run:
         if quiet and self._scenes.has_heirs:
             stirred += self._scenes.inherit()
             stirred += self._scenes.break_silence()
+            stirred += self._scenes.fall_behind()
             self._scenes.come_back_late()
             quiet = self._settle(progress)
         if quiet:
@@ -417,6 +424,11 @@ class Run:
             self.mallory.pester()
             self.world.at(self.world.now_ms + PESTERED_EVERY_MS, self._pester)
 
+    def _ask_for_all(self) -> None:
+        if not self._looks.is_healed:
+            self.mallory.ask_for_all()
+            self.world.at(self.world.now_ms + ASKED_FOR_ALL_EVERY_MS, self._ask_for_all)
+
     def _bring_back(self) -> None:
         self.world.mend()
         for name, participant in list(self.world.participants.items()):
@@ -451,6 +463,11 @@ class Run:
             impatience=self.plan.impatience,
             is_direct=self.plan.direct_readers and bool(self._dice.randrange(2)),
         )
+
+    def _hook_of(self, name: str) -> Encryption | None:
+        plan, encryption = self.plan, self._cipher_of(name)
+        is_foreign = name in names_of(plan)[: plan.foreign]
+        return ForeignTongue(name, plan.profile.codec, encryption) if is_foreign else encryption
 
     def _cipher_of(self, name: str) -> Encryption | None:
         plan = self.plan

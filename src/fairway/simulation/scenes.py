@@ -56,6 +56,9 @@ _LEARNT_MS: Final = 150_000
 """Within this time of the first sync message after a silence, which got lost, the next one comes."""
 _SPOKEN_MS: Final = 90_000
 """Within this time a participant has said something in which it can ask, and another one something that answers."""
+_PAIR: Final = 2
+_ROUNDS: Final = 4
+"""How often a scene is played at most of which chance decides whether it tells anything."""
 _HEARD_MS: Final = 500
 """Within this time what is said in a healed world is heard."""
 _LATE_MS: Final = 60_000
@@ -358,6 +361,45 @@ class Scenes:
         self._run(self._inherited_ms)
         world.network.faults = _HEALED
 
+    def fall_behind(self) -> Iterator[Violation]:
+        """Let somebody be cut off without noticing, and the channel fall silent: who hears that he is behind tells him.
+
+        RELIABLE-CHANNEL-API, "Synchronization messages". Whoever speaks by himself would tell him, too, but in a silent
+        channel that takes many minutes. He comes back when another one has just spoken; if one speaks before him all
+        the same, the scene is played again.
+        """
+        if len(self._world.participants) > _PAIR:
+            rounds = (self._fall_behind(number) for number in range(_ROUNDS))
+            yield from next((found for found in rounds if found is not None), ())
+        self._run(self._inherited_ms)
+
+    def _fall_behind(self, number: int) -> list[Violation] | None:
+        """Play one round; return None if nothing can be told of it."""
+        world = self._world
+        speaker, *others, behind = sorted(world.participants)
+        world.sever((behind,))
+        self._ledger.troubled(world.now_ms, behind)
+        sent = self._say(speaker, f"{behind} does not hear this, number {number}")
+        self._run(_SILENT_MS)
+        before = self._handed_over_by(*others)
+        world.run(_SILENT_MS, lambda: self._handed_over_by(*others) > before)
+        world.mend()
+        self._ledger.troubled(world.now_ms, behind)
+        before = self._handed_over_by(behind)
+
+        def is_known() -> bool:
+            sds = world.participants[behind].stack.sds
+            return any(sds.has(sds_id) or sds_id in sds.missing for sds_id in sent.sds_ids)
+
+        world.run(_SILENT_MS, lambda: is_known() or self._handed_over_by(behind) > before)
+        if is_known() or not sent.sds_ids:
+            return None
+        within_ms = max(each.options.sync_min_interval_ms for each in world.participants.values()) + _ANSWERED_LATE_MS
+        if world.run(within_ms, is_known):
+            return []
+        text = f"{behind} was heard, and nobody told him for {within_ms // 1_000} s of what he lacks"
+        return [self._looks.violation(Invariant.HEALED, behind, text, sent.request_id)]
+
     def come_back_late(self) -> None:
         """Let somebody be away for longer than missing messages are waited for, who lacks one.
 
@@ -401,8 +443,8 @@ class Scenes:
             yield self._looks.violation(Invariant.HEALED, speaker, text, sent.request_id)
         self._run(GRACE_MS)
 
-    def _handed_over_by(self, name: str) -> int:
-        return sum(count for (who, *_), count in self._ledger.offered.items() if who == name)
+    def _handed_over_by(self, *names: str) -> int:
+        return sum(count for (who, *_), count in self._ledger.offered.items() if who in names)
 
     def rest(self) -> Iterator[Violation]:
         """Go on for a while in which nothing is left to do; yield what was done all the same, or not."""

@@ -428,6 +428,33 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "repeat_share": 0.2,
         "ask_all_share": 1.0,
     },
+    {
+        "foreign": 1,
+        "gap_timeout_ms": 5_000,
+        "loss": 0.3,
+        "store_gaps": 0.3,
+        "long_share": 0.3,
+        "ask_all_share": 0.7,
+    },
+    {
+        "profile": Profile.LOGOS,
+        "participants": 2,
+        "loss": 0.5,
+        "store_gaps": 1.0,
+        "absences_per_hour": 10.0,
+        "absence_ms": 3 * _MINUTE_MS,
+        "duration_ms": 30 * _MINUTE_MS,
+        "messages_per_hour": 20.0,
+    },
+    {
+        "participants": 2,
+        "hostile": 1,
+        "insatiable": True,
+        "segment_size_bytes": 5_000,
+        "long_share": 0.5,
+        "messages_per_hour": 12.0,
+        "duration_ms": 40 * _MINUTE_MS,
+    },
 )
 """What is otherwise in each."""
 

@@ -57,6 +57,13 @@ _IN_A_ROW: Final = 12
 """So much content does not leave in a row while something waits to be repeated."""
 _COMMITS: Final = 2
 """What leaves was decided before the answer if it waited for the commit that was under way, and for its own."""
+_ANSWERS_AT_FIRST: Final = 16
+_ANSWERS_PER_MINUTE: Final = 2
+"""Answers for which there is an allowance, beside those that others' messages pay for: a few, as small messages."""
+_SMALL_BYTES: Final = 512
+_CITATION_BYTES: Final = 128
+_FORGED_BYTES: Final = 8_192
+"""A message that nobody made who is honest, a segment with many citations, has no more."""
 _MAX_SEGMENTS: Final = 65_536
 _MAX_PAYLOADS: Final = 100
 """Payloads of which segments are looked at together; what is sent together is not far apart."""
@@ -87,6 +94,8 @@ class _Received:
     """SDS ids of what waits for other messages."""
     log: dict[str, int] = field(default_factory=dict)
     """Lamport timestamps of what entered the log, by SDS id."""
+    cited: set[str] = field(default_factory=set)
+    """SDS ids of what stood in the log when a message entered it that cites them, in the present life."""
     rows: int = 0
     """Rows written. What enters the filter writes one at least, also if a crash had made the participant forget it."""
 
@@ -105,6 +114,7 @@ class _Received:
         last = nlargest(_RECENT, self.log.keys() - self.waiting, key=lambda sds_id: (self.log[sds_id], sds_id))
         behind = {sds_id: len(self.waiting) + place for place, sds_id in enumerate(last)}
         behind |= dict.fromkeys(self.waiting, len(self.waiting))
+        self.cited.clear()
         self.since = {sds_id: self.rows - number for sds_id, number in behind.items()}
 
     def is_held(self, sds_id: str) -> bool:
@@ -120,6 +130,25 @@ class _Copies:
     """Hashes of the carriers."""
     uncited: dict[str, int] = field(default_factory=dict)
     """When they came, by SDS id, of those that it has not cited since."""
+    owing: set[str] = field(default_factory=set)
+    """SDS ids of all that came otherwise than marked, and that it has not cited since."""
+    marked: dict[str, int] = field(default_factory=dict)
+    """When a copy came whose author has its acknowledgement, by SDS id, of those that nothing else makes it cite."""
+    plain: dict[str, int] = field(default_factory=dict)
+    """When messages entered its log, by SDS id, that vouch for nothing, and that it has not cited since."""
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What a participant sent for others in its present life, since it first kept something."""
+
+    since_ms: int
+    earned: set[str] = field(default_factory=set)
+    """SDS ids of what it kept: it may answer with as many bytes."""
+    given: set[str] = field(default_factory=set)
+    """SDS ids of what it answered with."""
+    again_bytes: int = 0
+    """What it answered with more than once, but for the first time of each."""
 
 
 @dataclass(slots=True)
@@ -165,8 +194,12 @@ class WireRules:
         """Hashes of what was forged in somebody's name and pushed to him alone."""
         self.epochs: Counter[tuple[str, int]] = Counter()
         """What each participant handed to its node, by the epoch that it is stamped with."""
+        self.answers_are_counted = True
+        """Whether who is asked without end must not answer without end: where all that is handed over leaves once."""
         self.is_limited = False
         """Whether a rate limit holds."""
+        self.longest_history = sds.causal_history_size
+        """How many of the newest messages anybody cites in each message."""
         self.under_way = 0
         """How many messages a participant hands to its node side by side."""
         self._contents: dict[str, bytes] = {}
@@ -193,7 +226,14 @@ class WireRules:
         """When each participant last asked a store."""
         self._logged: set[tuple[str, str]] = set()
         """Whose log durably has which message."""
+        self._worth: dict[str, int] = {}
+        """Bytes of content, filter and citations of each content message."""
+        self._answers: dict[str, _Answers] = {}
         self._copies: dict[str, _Copies] = {}
+        self._cites: dict[str, tuple[str, ...]] = {}
+        """What each content message cites, but for later segments."""
+        self._plain: set[str] = set()
+        """SDS ids of content messages that vouch for nothing: to their authors each message has to be cited."""
         self._repeated: set[bytes] = set()
         """Carriers in which authors handed over again what they had handed over before."""
         self._asked_for: set[str] = set()
@@ -207,12 +247,11 @@ class WireRules:
         self._seen_ms[name] = at_ms
         for change in changes:
             if change.table == HISTORY and change.row is not None:
-                received = self._received_by(name)
-                received.log[change.key] = change.row[0]
-                received.wrote(change.key)
+                self._entered(at_ms, name, change.key, change.row[0])
             elif change.table == PARKED and change.row is not None:
                 self._received_by(name).waiting.add(change.key)
                 self._received_by(name).wrote(change.key)
+                self._earned(at_ms, name, change.key)
             elif change.table == PARKED:
                 self._received_by(name).waiting.discard(change.key)
             elif change.table == SEGMENTS and change.row is not None:
@@ -227,6 +266,23 @@ class WireRules:
                 self._ended.add(change.key)
                 self._queue(name).refused.pop(change.key, None)
                 self._queue(name).to_repeat.pop(change.key, None)
+
+    def _entered(self, at_ms: int, name: str, sds_id: str, lamport: int) -> None:
+        """Note that a message is in a participant's log."""
+        received = self._received_by(name)
+        if sds_id not in received.log:
+            received.cited.update(cited for cited in self._cites.get(sds_id, ()) if cited in received.log)
+            copies = self._copies.setdefault(name, _Copies())
+            # Of what was rebuilt from other segments a participant does not know that.
+            if sds_id in self._plain and self._authors[sds_id] != name and sds_id in copies.owing:
+                copies.plain[sds_id] = at_ms
+        received.log[sds_id] = lamport
+        received.wrote(sds_id)
+        self._earned(at_ms, name, sds_id)
+
+    def _earned(self, at_ms: int, name: str, sds_id: str) -> None:
+        """Note that a participant keeps a message."""
+        self._answers.setdefault(name, _Answers(at_ms)).earned.add(sds_id)
 
     def written(self, name: str, changes: Sequence[Change]) -> None:
         """Note what is durable of the log, the attempts and the charges of a participant."""
@@ -244,6 +300,7 @@ class WireRules:
         """Note that a new life of a participant begins."""
         self._queues.pop(name, None)
         self._copies.pop(name, None)
+        self._answers.pop(name, None)
         # A life that ended first was not told of a refusal, or had no time to write it down.
         told_until_ms = self._seen_ms.get(name, 0) - _ANSWER_MS - _COMMITS * self.disk_ms
         refused = self._refused.get(name, {})
@@ -269,9 +326,14 @@ class WireRules:
         if not sds_id or message_hash in copies.heard:
             return
         copies.heard.add(message_hash)
+        if is_marked(self._acknowledged[message_hash], name, sds_id):
+            if sds_id not in copies.owing:
+                copies.marked.setdefault(sds_id, at_ms)
+            return
+        copies.owing.add(sds_id)
+        copies.marked.pop(sds_id, None)
         is_copy = message_hash in self._repeated and sds_id not in self._asked_for
         is_copy &= self.queried_ms.get(name, 0) + _ASKED_STORE_MS < at_ms
-        is_copy &= not is_marked(self._acknowledged[message_hash], name, sds_id)
         if is_copy and (name, sds_id) in self._logged and self._authors[sds_id] != name:
             copies.uncited.setdefault(sds_id, at_ms)
 
@@ -304,21 +366,51 @@ class WireRules:
             if self._contents.setdefault(opened.message_id, digest) != digest:
                 yield f"{opened.message_id[:12]} says something else than when it was first sent"
             is_new = opened.message_id not in self._authors
+            if is_new and not self._profile.segments.is_later_segment(opened.content or b""):
+                self._cites[opened.message_id] = tuple(entry.message_id for entry in opened.causal_history)
+            size_bytes = len(opened.content or b"") + len(opened.bloom_filter or b"")
+            self._worth[opened.message_id] = size_bytes + _CITATION_BYTES * (1 + len(opened.causal_history))
+            if is_new and not opened.vouches:
+                self._plain.add(opened.message_id)
             if self._authors.setdefault(opened.message_id, name) != name:
                 # A repair is the author's word.
+                yield from self._overanswered(at_ms, name, opened.message_id, len(plain))
                 return
             yield from self._hints(name, opened)
             if opened.message_id not in self._taken:
                 yield from self._misplaced(at_ms, name, opened)
             if not is_new:
                 self._repeated.add(message_hash)
+                if opened.message_id in self._ended:
+                    # It is sent again only since somebody asked for it.
+                    yield from self._overanswered(at_ms, name, opened.message_id, len(plain))
                 return
             yield from self._missegmented(opened)
         yield from self._unfiltered(name, opened)
         yield from self._uncited(at_ms, name, opened)
 
+    def _overanswered(self, at_ms: int, name: str, sds_id: str, size_bytes: int) -> Iterator[str]:
+        """See that nobody is made to say much more than is said to him, by who asks for everything again and again."""
+        answers = self._answers.setdefault(name, _Answers(at_ms))
+        if sds_id not in answers.given:
+            answers.given.add(sds_id)
+            return
+        answers.again_bytes += size_bytes
+        has_filters = self._bloom_policy is BloomPolicy.ALWAYS
+        each_bytes = max(_SMALL_BYTES, self._parameters.byte_length if has_filters else 0)
+        minutes = 1 + (at_ms - answers.since_ms) // 60_000
+        allowed = (_ANSWERS_AT_FIRST + _ANSWERS_PER_MINUTE * minutes) * each_bytes
+        allowed += sum(self._worth.get(earned, _FORGED_BYTES) for earned in answers.earned)
+        if self.answers_are_counted and answers.again_bytes > allowed:
+            answers.again_bytes = 0
+            yield f"it is an answer, and those given more than once have more than {allowed:,} bytes"
+
     def _uncited(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
-        """See that what came again is cited: its author seems not to know that it came (SDS, "Review ACK Status")."""
+        """See that what somebody waits for an acknowledgement of is cited, and nothing else (SDS, "Review ACK Status").
+
+        The author of what came again seems not to know that it came, unless he says so. Who does not vouch for what a
+        message descends from cannot read that others do.
+        """
         copies, cited = self._copies.get(name), {entry.message_id for entry in opened.causal_history}
         if copies is None or not self.copies_are_checked:
             return
@@ -337,6 +429,26 @@ class WireRules:
             came_ms = copies.uncited.pop(sds_id, at_ms)
             if self.answered_within_ms is not None and at_ms - came_ms > self.answered_within_ms:
                 yield f"it cites {sds_id[:12]} only {(at_ms - came_ms) // 1_000} s after its author sent that again"
+        for sds_id in cited & copies.plain.keys():
+            del copies.plain[sds_id]
+        plain = [sds_id for sds_id, came_ms in copies.plain.items() if came_ms + _READ_MS < made_ms]
+        for sds_id in plain:
+            del copies.plain[sds_id]
+            # Who attaches a filter to each message, and so never vouches, leaves it to that.
+            if opened.vouches and len(plain) <= _CITED_AGAIN:
+                yield f"it does not cite {sds_id[:12]}, whose author vouches for nothing"
+        copies.owing -= cited
+        for sds_id in cited & copies.marked.keys():
+            is_repeated = copies.marked.pop(sds_id) + _READ_MS < made_ms and not opened.content
+            if is_repeated and not self._may_cite(name, sds_id):
+                yield f"it cites {sds_id[:12]} for an author who has its acknowledgement, and said so"
+
+    def _may_cite(self, name: str, sds_id: str) -> bool:
+        """Return whether a participant may cite a message that it has cited before, of which no copy calls for it."""
+        received = self._received_by(name)
+        is_uncited = sds_id not in received.cited
+        newest = nlargest(self.longest_history, received.log, key=lambda other: (received.log[other], other))
+        return is_uncited or sds_id in self._plain or sds_id in newest
 
     def _kept_waiting(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that a long burst lets through what is to be repeated."""
