@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ pytest.importorskip("pyspark")
 from typer.testing import CliRunner
 
 from fairway.cli import app
-from fairway.errors import ConfigurationError, StorageError
+from fairway.errors import ConfigurationError, FairwayError, StorageError, StoreFullError
 from fairway.pipeline.export import export
 from fairway.pipeline.jobs import report as report_job
 from fairway.pipeline.jobs import run as run_job
@@ -25,6 +27,7 @@ from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.sinks.receipts import read_receipts
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import Selection
+from grown_runs import empty_run
 
 ELSEWHERE = "ftp://host/folder"
 SENDING = ("--channel", "team", "--sender", "alice", "--dry-run")
@@ -150,6 +153,29 @@ def folder(request, nowhere):
         return place
     bucket = request.getfixturevalue("bucket")
     return Location.of(bucket.uri("run", request.param), "--out")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "why"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), StoreFullError, "no room is left for run: make some; again"),
+        (OSError(errno.EROFS, "Read-only"), StorageError, "run cannot be written .*Read-only.*; again"),
+    ],
+)
+def test_what_keeps_from_writing_is_told_with_what_to_do(error, kind, why):
+    with pytest.raises(StorageError, match=why) as told, Location.of("run", "--out").being_written("again"):
+        raise error
+    assert type(told.value) is kind
+
+
+@pytest.mark.parametrize(
+    "words", ["export run --to one.db/x", "backfill --from parquet:none --to parquet:one.db/x", "generate one.db/x"]
+)
+def test_a_folder_that_cannot_be_made_is_told_in_a_sentence_and_at_once(nowhere, words):
+    empty_run("run", nowhere / "none")
+    told = CliRunner().invoke(app, ["pipeline", *words.split()])
+    assert isinstance(told.exception, FairwayError)
+    assert re.search(r"one.db.*(cannot be written|there is no folder)", str(told.exception))
 
 
 def test_a_file_is_put_read_replaced_listed_and_removed(folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairway.errors import ConfigurationError
+from fairway.errors import ConfigurationError, StorageError
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.folder import RunFolder, read_manifest
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.sources import RunSource, parse_sources
+from grown_runs import empty_run
 
 SOURCES = [{"label": "a", "uri": "sqlite:a.db", "fingerprint": [["a.db", 1, 2]]}]
 OPTIONS = {"format": "parquet", "profile": None}
@@ -130,6 +132,19 @@ def test_a_table_that_somebody_removed_is_written_again(tmp_path):
     again = opened(tmp_path / "run")
     assert again.results == {}
     again.close()
+
+
+def test_a_table_whose_file_was_cut_off_is_named_when_read_and_written_again(tmp_path):
+    empty_run(tmp_path / "run", tmp_path / "none")
+    (file,) = RunTables(tmp_path / "run").files("channel_stats")
+    os.truncate(file.path, file.info().size - 10)
+    tables = RunTables(tmp_path / "run")
+    for read in (tables.all, lambda name: tables.range_of(name, "content")):
+        with pytest.raises(StorageError, match=r"channel_stats/.*cannot be read.*makes it anew"):
+            read("channel_stats")
+    manifest = read_manifest(tmp_path / "run")
+    with closing(opened(tmp_path / "run", manifest["sources"], manifest["options"])) as again:
+        assert manifest["tables"].keys() - again.results == {"channel_stats"}
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):

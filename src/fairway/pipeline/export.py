@@ -68,7 +68,7 @@ def export(
     what each is; files that were sent as such (docs/files.md) get their names back, and those in parts are joined, and
     count as one message. The other formats have the payloads as they are. ``jsonl`` writes ``messages.jsonl`` alone,
     with ``payload_base64``; ``parquet`` writes ``messages.parquet``. Raises `ConfigurationError` for another format, a
-    folder with something in it, or a channel that is not there.
+    folder with something in it, or a channel that is not there, and `StorageError` if it cannot be written.
     """
     folder = Location.of(to, "--to")
     write = _WRITERS.get(format)
@@ -82,9 +82,10 @@ def export(
         )
     if folder.is_file() or folder.children():
         raise ConfigurationError(f"{folder} is there already: choose an empty folder, or a new one")
-    folder.make_folder()
     where = None if channel_id is None else ds.field("channel_id") == channel_id
-    return write(tables.batches("delivered", _COLUMNS, where), folder)
+    with folder.being_written("remove what is there of it before you start the command again"):
+        folder.make_folder()
+        return write(tables.batches("delivered", _COLUMNS, where), folder)
 
 
 def _write_files(batches: Iterator[pa.RecordBatch], to: Location) -> Export:

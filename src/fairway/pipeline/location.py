@@ -17,6 +17,7 @@ the old content or the new one. Nothing else is in one step on every file system
 
 from __future__ import annotations
 
+import errno
 import posixpath
 import re
 import shutil
@@ -32,11 +33,13 @@ import pyarrow as pa
 from pyarrow import NativeFile
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
-from fairway.errors import ConfigurationError, FairwayError, StorageError
+from fairway.errors import ConfigurationError, FairwayError, StorageError, StoreFullError
 from fairway.pipeline.azure import azure_of
 from fairway.pipeline.hdfs import HDFS, hdfs_of
 from fairway.storage.whole_file import replace_whole
 
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What an `OSError` says where a disk, or the part of it that a user may have, is full."""
 _FILE: Final = "file"
 _ARROW_NAMES: Final = {
     "s3": "s3",
@@ -282,6 +285,18 @@ class Location:
         if has_folders(self.filesystem):
             with self._named_errors():
                 self.filesystem.create_dir(self.path, recursive=True)
+
+    @contextmanager
+    def being_written(self, then: str) -> Iterator[None]:
+        """Raise what keeps a program from writing here as a `StorageError`, which ends with ``then``: what to do."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise StoreFullError(f"no room is left for {self}: make some; {then}") from error
+            raise StorageError(
+                f"{self} cannot be written ({error}): give another place, or mend that; {then}"
+            ) from error
 
     def remove(self) -> None:
         """Remove a file or a folder with all that is in it; it need not be there."""

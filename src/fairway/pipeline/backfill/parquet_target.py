@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import FileType
 
-from fairway.errors import ConfigurationError, StorageError, StoreLockedError
+from fairway.errors import ConfigurationError, StoreLockedError
 from fairway.pipeline.backfill.hash_set import HashSet
 from fairway.pipeline.backfill.target import Offered, Settled, Target
 from fairway.pipeline.folder_lock import FolderLock, lock_folder
@@ -40,6 +40,7 @@ _FILE: Final = "backfill-{}.parquet"
 _IN_THE_MAKING: Final = re.compile(r"\.backfill-.*\.(new|part)")
 """Files that are being made, where files do not appear whole; readers of Parquet skip names with a dot in front."""
 _HIDDEN: Final = (".", "_")
+_AGAIN: Final = "what was written stays, and the same command goes on"
 
 
 class ParquetTarget(Target):
@@ -60,7 +61,8 @@ class ParquetTarget(Target):
             raise ConfigurationError(f"{self._folder} is a file; give a folder, which gets further files")
         self._lock: FolderLock | None = None
         if create:
-            self._folder.make_folder()
+            with self._folder.being_written(_AGAIN):
+                self._folder.make_folder()
             self._lock = self._locked()
         try:
             for left in self._folder.files() if create else ():
@@ -89,12 +91,8 @@ class ParquetTarget(Target):
         enough = len(self._pending) >= _FILE_ROWS or self._bytes >= _FILE_BYTES
         if not self._pending or not (enough or last):
             return Settled()
-        try:
+        with self._folder.being_written(_AGAIN):
             self._write_file()
-        except (OSError, pa.ArrowException) as error:
-            raise StorageError(
-                f"{self._folder}: cannot be written: {error}; what was written stays, and the same command goes on"
-            ) from error
         settled = Settled(written=len(self._pending))
         self._hashes.add(self._pending)
         self._batches, self._pending, self._bytes = [], set(), 0

@@ -6,6 +6,7 @@ Where there are folders they are made beside, and renamed in one step. An object
 
 from __future__ import annotations
 
+import os
 import posixpath
 import time
 import uuid
@@ -18,6 +19,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from fairway.errors import ConfigurationError, StorageError
@@ -26,6 +29,7 @@ from fairway.pipeline.generator.block import store_name
 from fairway.pipeline.generator.plan import GeneratorPlan
 from fairway.pipeline.generator.tables import facts_mapper, rows_mapper, task_count, task_numbers
 from fairway.pipeline.location import Location, has_folders, uri_within, without_secrets
+from fairway.pipeline.run.failures import failure_said
 
 _FOLDER: Final = "the folder of an archive"
 _MESSAGES: Final = "waku_messages"
@@ -33,6 +37,7 @@ _TRUTH: Final = "truth"
 _PLAN: Final = "plan.json"
 WRITTEN: Final = (_MESSAGES, _TRUTH)
 """The tables that are written, in order."""
+_REMOVED: Final = "nothing of it is left"
 _GROUP_BYTES: Final = 16_777_216
 _REMOVED_FOR_GOOD: Final = 20
 """So many looks in a row that do not find a folder: tasks that are being ended may still make a file."""
@@ -47,6 +52,8 @@ def check_new(folder: str | PathLike[str]) -> Location:
         raise ConfigurationError(f"{target} exists; give a new name")
     if target.is_local and not target.local.parent.is_dir():
         raise ConfigurationError(f"{target}: there is no folder {target.local.parent} to make it in")
+    if target.is_local and not os.access(target.local.parent, os.W_OK):
+        raise ConfigurationError(f"{target}: the folder {target.local.parent} cannot be written to; give another place")
     return target
 
 
@@ -62,7 +69,8 @@ def write_generated(
     The messages of each store are in a folder of their own, so that a run can be given them as sources
     (`written_sources`). ``folder`` is a path of the driver and of all executors, or a URI (`Location`). ``progress`` is
     called with the name of each table (`WRITTEN`) before it is written. If the work is interrupted or fails, its jobs
-    are ended and what it wrote is removed. Raises `ConfigurationError` if the folder exists or cannot be used.
+    are ended and what it wrote is removed. Raises `ConfigurationError` if the folder exists or cannot be used,
+    `StoreFullError` if there is no room for it, and `PipelineError` for other errors of Spark.
     """
     target = check_new(folder)
     token = uuid.uuid4().hex
@@ -72,13 +80,17 @@ def write_generated(
     made = beside if is_renamed else target
     spark.addTag(token)
     try:
-        for table, mapper, by in ((_MESSAGES, rows_mapper, "source"), (_TRUTH, facts_mapper, "fact")):
-            progress(table)
-            _write(spark, plan, mapper(plan, task_count(plan)), _Table(made / table, by))
-        (made / _PLAN).put((plan.as_json() + "\n").encode())
-        if is_renamed:
-            check_new(folder)
-            target.filesystem.move(beside.path, target.path)
+        with target.being_written(_REMOVED):
+            for table, mapper, by in ((_MESSAGES, rows_mapper, "source"), (_TRUTH, facts_mapper, "fact")):
+                progress(table)
+                _write(spark, plan, mapper(plan, task_count(plan)), _Table(made / table, by))
+            (made / _PLAN).put((plan.as_json() + "\n").encode())
+            if is_renamed:
+                check_new(folder)
+                target.filesystem.move(beside.path, target.path)
+    except (Py4JJavaError, PythonException) as error:
+        _remove(made)
+        raise failure_said(str(error), target, f"Spark could not make the archive in {target}", _REMOVED) from error
     except BaseException:
         spark.interruptTag(token)
         _remove(made)

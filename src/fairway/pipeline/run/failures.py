@@ -6,7 +6,6 @@ text of the error says what to do, and that nothing is lost.
 
 from __future__ import annotations
 
-import errno
 import re
 import sqlite3
 import sys
@@ -30,9 +29,8 @@ from fairway.errors import (
     StoreFullError,
     StoreQueryError,
 )
-from fairway.pipeline.location import Location
+from fairway.pipeline.location import NO_ROOM, Location
 
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_ROOM_SAID: Final = ("No space left on device", "Disk quota exceeded", "File too large")
 _OF_SOURCES: Final = {
     kind.__name__: kind
@@ -77,7 +75,7 @@ def failure_of(error: Exception, folder: Path | Location) -> FairwayError | None
     if isinstance(error, ConnectionError) or (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)):
         return PipelineError(f"the Java process of Spark ended in the middle of the run into {folder}; {_AGAIN}")
     if isinstance(error, OSError):
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             return _no_room(folder)
         return StorageError(f"{folder} cannot be written ({error}): mend that; {_AGAIN}")
     if isinstance(error, sqlite3.OperationalError):
@@ -111,7 +109,7 @@ def failure_said(said: str, folder: Path | Location, what: str, again: str) -> F
 
 def unusable(folder: Path | Location, error: OSError) -> FairwayError:
     """Return the error for a folder that a run cannot use."""
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         return _no_room(folder)
     return ConfigurationError(
         f"{folder} cannot be used for a run ({error.strerror or error}): give --out a folder that you may write to"
@@ -130,7 +128,7 @@ def _no_room(folder: Path | Location, again: str = _AGAIN) -> StoreFullError:
 
 def _last_cause(said: str) -> str:
     """Return the innermost cause of a Java exception, in one line, with its file if the text names one."""
-    causes = re.findall(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error): .+)$", said, re.MULTILINE)
+    causes = re.findall(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error|Arrow\w+): .+)$", said, re.MULTILINE)
     cause = (causes[-1] if causes else said.strip().partition("\n")[0])[:_SHOWN_CHARACTERS]
     file = _READING.search(said)
     return cause if file is None or file[1] in cause else f"{cause} ({file[1][:_SHOWN_CHARACTERS]})"

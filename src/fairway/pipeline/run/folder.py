@@ -291,9 +291,12 @@ class RunFolder:
 
     def _is_there(self, result: TableResult) -> bool:
         place = self.place_of(result.name, work=result.work)
-        files = {found.base_name for found in place.files()}
-        named = {*result.names, *filter(None, [result.removed])}
-        return files >= named if result.names else place.is_dir()
+        sizes = {found.base_name: found.size for found in place.files()}
+        if not result.names:
+            return place.is_dir()
+        if not sizes.keys() >= {*result.names, *filter(None, [result.removed])}:
+            return False
+        return result.bytes == sum(int(sizes[name]) for name in result.names)  # else one was cut off or changed
 
     def _keep(self, result: TableResult) -> None:
         told = asdict(result)

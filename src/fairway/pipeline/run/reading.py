@@ -174,7 +174,10 @@ class RunTables:
         lows: list[int] = []
         highs: list[int] = []
         for file in self.files(name):
-            footer = pq.read_metadata(file.path, filesystem=file.filesystem)
+            try:
+                footer = pq.read_metadata(file.path, filesystem=file.filesystem)
+            except (OSError, pa.ArrowException) as error:
+                raise _unreadable(file, error) from error
             place = footer.schema.names.index(column)
             for group in range(footer.num_row_groups):
                 told = footer.row_group(group).column(place).statistics
@@ -201,5 +204,9 @@ def _rows(
             counts = pa.array(removed.counting(file.name, start, batch.num_rows))
             start += batch.num_rows
             yield batch.select(list(columns)).filter(pc.and_(counts, pc.fill_null(batch.column(_COUNTS), False)))
-    except OSError as error:
-        raise StorageError(f"{file} cannot be read: {error}") from error
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Location, error: Exception) -> StorageError:
+    return StorageError(f"{file} cannot be read ({error}): the 'fairway pipeline run' that made it makes it anew")
