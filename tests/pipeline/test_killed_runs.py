@@ -34,6 +34,7 @@ from fairway.pipeline.run.jobs import jobs
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.table_files import WORK_TABLES
+from fairway.pipeline.session import WORKER_DAEMON
 from fairway.pipeline.tables import TABLES
 from fairway.storage.nwaku_archive import NwakuArchive
 
@@ -238,10 +239,10 @@ def python_workers():
         if entry.name.isdigit():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                words = (entry / "cmdline").read_bytes()
+                words = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            parents[int(entry.name)] = (int(fields[1]), b"pyspark.daemon" in words)
+            parents[int(entry.name)] = (int(fields[1]), WORKER_DAEMON.encode() in words)
     daemons = {pid for pid, (parent, named) in parents.items() if named and not parents.get(parent, (0, False))[1]}
     mine = {pid for pid in daemons if os.getpid() in ancestors(pid, parents)}
     return [pid for pid, (parent, named) in parents.items() if named and parent in mine]

@@ -32,6 +32,9 @@ SHORT_JOB_BYTES: Final = 268_435_456
 TASK_ATTEMPTS: Final = 4
 """As on a cluster. A local master gives a task one attempt by default, so that a killed Python worker ends the job."""
 
+WORKER_DAEMON: Final = "fairway.pipeline.worker_daemon"
+"""What forks the Python workers of a session on this machine."""
+
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 # The parallel collector suits batch work; and G1, the default, can corrupt data in Java 25 before 25.0.3 (JDK-8377811,
@@ -133,6 +136,7 @@ def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
         # By default Spark gives a task up after 15 s without an answer of its own worker, which is too short on a busy
         # machine.
         "spark.python.authenticate.socketTimeout": "10m",
+        "spark.python.daemon.module": WORKER_DAEMON,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
