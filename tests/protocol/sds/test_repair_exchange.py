@@ -73,6 +73,23 @@ def test_a_request_is_repeated_after_twice_the_wait_while_the_message_is_missing
     assert pauses == [first * factor for factor in (1, 2, 2, 2, 2, 2, 2, 2, 2, 2)]
 
 
+def test_what_was_asked_for_in_vain_keeps_nothing_else_from_being_asked_for(new_channel, a_message, start):
+    """Of what one message cites twenty are asked for at once, the others by and by."""
+    bob = new_channel("bob", lost_timeout_ms=0)
+    for number in range(4):
+        bob.receive(a_message(f"m{number}", *[f"invented {number} {n}" for n in range(20)]), None, start)
+    now_ms, asked = start, Counter()
+    while len(asked) < 80 or min(asked.values()) < 10:
+        now_ms += LATER
+        asked.update(wanted(bob.send_sync(now_ms)))
+    bob.receive(a_message("m", *[f"true {n}" for n in range(25)]), None, now_ms)
+    bob.sweep_incoming(now_ms)
+    for _ in range(30):
+        now_ms += LATER
+        asked.update(wanted(bob.send_sync(now_ms)))
+    assert all(asked[f"true {n}"] for n in range(25))
+
+
 def test_hearing_somebody_else_ask_counts_as_having_asked(new_channel, a_message, asking, start):
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)

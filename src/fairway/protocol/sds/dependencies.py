@@ -43,7 +43,9 @@ _FEW_CITATIONS: Final = 20
 """New missing messages that one message usually cites. One that cites more is parked only while at most half of the
 messages that may be missing are: a forged message can cite a thousand ids that do not exist."""
 _ASKED_AT_ONCE: Final = 60
-"""A sweep plans further repair requests while fewer than this are planned."""
+"""A sweep plans further repair requests while fewer than this are planned, but for those made in vain (`_IN_VAIN`)."""
+_IN_VAIN: Final = 10
+"""A message that was asked for so often is probably an invention: what else is missing need not wait for it."""
 FOR_PROGRESS: Final = 2
 """Factor by which messages that parked ones wait for may exceed the bounds; without it a full buffer would never
 empty."""
@@ -427,15 +429,22 @@ class Dependencies:
             # Messages that can never be released are given up at once if they fill the buffer.
             full = self._biting & {Limit.INCOMING_BUFFER, Limit.INCOMING_BUFFER_BYTES}
             outcomes += self._release_circles(now_ms, waited_ms + 1 if full else waited_ms - timeout)
-        if self._repair.config.enabled and len(self._repair.requests) < _ASKED_AT_ONCE:
-            asked_for = (m for m in self.incoming.missing.values() if m.lacks is None)
-            unasked = (m.entry for m in asked_for if m.entry.message_id not in self._repair.requests)
-            for entry in list(islice(unasked, _ASKED_AT_ONCE - len(self._repair.requests))):
-                self._repair.schedule_request(entry, now_ms)
+        self._plan_requests(now_ms)
         if self.incoming.missing:
             entries = tuple(missing.entry for missing in self.incoming.missing.values())
             outcomes.append(DependenciesMissing(entries=entries))
         return outcomes
+
+    def _plan_requests(self, now_ms: int) -> None:
+        """Plan to ask for what is missing and not planned, while few of the planned ones may still come."""
+        if not self._repair.config.enabled:
+            return
+        requests = self._repair.requests
+        asked_for = (m.entry for m in self.incoming.missing.values() if m.lacks is None)
+        unplanned = (entry for entry in asked_for if entry.message_id not in requests)
+        room = _ASKED_AT_ONCE - sum(scheduled.asked < _IN_VAIN for scheduled in requests)
+        for entry in list(islice(unplanned, max(0, room))):
+            self._repair.schedule_request(entry, now_ms)
 
     def _wait_from_now_on(self) -> None:
         """Note for how long messages are waited for that an earlier life was to ask for later."""
