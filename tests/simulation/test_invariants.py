@@ -594,7 +594,7 @@ def test_what_one_life_hands_to_a_node_that_takes_none_of_it_is_found(story, liv
     (message,) = list(story.world.network.stored())[:1]
     for _ in range(lives):
         story.ledger.began(story.world.now_ms, "alice")
-        for _ in range(250 // lives):
+        for _ in range(150 // lives):
             story.ledger.handed_over(story.world.now_ms, "alice", message)
     assert ((Invariant.BUDGET, "alice") in story.found()) == is_too_much
 

@@ -31,10 +31,11 @@ _KNOWN_WITHIN_MS: Final = 180_000
 _HEALED_WITHIN_MS: Final = 45_000
 """Where nothing is lost or late, and the application reads at once, a message is there within this time, although it
 may cite what its reader has forgotten and looks for in vain: then with the first retry."""
-_REFUSED_TIMES: Final = 6
+_REFUSED: Final = 100
+_REFUSED_SLOWLY: Final = 200
+"""Through a slow uplink all that leaves side by side is handed over again each time that no answer comes."""
 _REFUSED_SHARE: Final = 2
-"""So many times in a minute it may be handed in vain as many messages as leave side by side, and so much more than it
-took, by a program that cannot know that it takes no more."""
+"""Of so many messages in a minute, and so much more than a node took, it need not be told that it takes no more."""
 
 
 class Invariant(Enum):
@@ -115,12 +116,12 @@ class Checks:
         for at_ms, name, count in self._ledger.reread:
             text = f"{name} asked the store for the same page more than {count} times in five minutes"
             yield self._violation(Invariant.BUDGET, at_ms, name, None, text)
-        most = _REFUSED_TIMES * self._world.options.max_concurrent_publishes
         for (name, life, minute), offered in self._ledger.offered.items():
             if name not in self._ledger.presences:
                 # A forger keeps to nothing.
                 continue
             taken = self._ledger.taken_from[name, life, minute]
+            most = _REFUSED_SLOWLY if name in self._ledger.slow_uplinks else _REFUSED
             if offered - taken > max(most, _REFUSED_SHARE * taken):
                 text = f"{name} handed {offered} messages in a minute to a node that took {taken} of them"
                 yield self._violation(Invariant.BUDGET, minute * 60_000, name, None, text)

@@ -327,6 +327,8 @@ class Ledger(Observer):
         """Participant and id of each message that was set aside, and so does not come again by itself."""
         self._taken: set[bytes] = set()
         """Hashes of all that the network took."""
+        self.slow_uplinks: frozenset[str] = frozenset()
+        """Who has an uplink that lets out a message in two seconds."""
         self.max_queries_per_minute: int | None = None
         """Store queries that a participant may make in any minute, if that is watched."""
         self.hop_ms = 0

@@ -202,6 +202,7 @@ class Run:
         self.stored: tuple[RoutedMessage, ...] = ()
         """What the store of the world keeps, once it has run."""
         self.world.observers.append(self.ledger)
+        self.ledger.slow_uplinks = frozenset(names_of(plan)[: plan.slow_uplinks])
         for name in names_of(plan)[: plan.slow_uplinks]:
             self.world.network.limit_uplink(name, _SLOW_PER_SECOND)
         for name in names_of(plan):
