@@ -1,4 +1,7 @@
-"""Plant bugs and see what finds them: ``python -m tests.mutants run``, and ``check`` whether their places still fit."""
+"""Plant bugs and see what finds them: ``python -m tests.mutants run``.
+
+``check`` says whether their places still fit, ``table`` prints what a run has written down so far.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,11 @@ _EFFORT = Effort()
 
 def main(words: Sequence[str] | None = None) -> int:
     """Do what the command line says; return 0 if all is well."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check", help="list mutants whose text does not stand in the sources exactly once")
+    told = commands.add_parser("table", help="print what became of those in a record, of a run that has ended or not")
+    told.add_argument("record", type=Path, metavar="FILE", help="what a run wrote with --record")
     run = commands.add_parser("run", help="plant mutants, one at a time, and print which are caught")
     run.add_argument("--names", default="*", metavar="GLOB", help="only those with such a name, or area/name")
     run.add_argument("--count", type=int, metavar="K", help="only so many, drawn at random")
@@ -52,6 +57,12 @@ def main(words: Sequence[str] | None = None) -> int:
     run.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     options = parser.parse_args(words)
     found = mutants()
+    if options.command == "table":
+        verdicts = Record(options.record, "").verdicts(found)
+        print(table(verdicts))
+        tried, planned = len(_counted(verdicts)), [mutant for mutant in found if mutant.caught_by == WORLDS]
+        print(f"{tried} with an effect tried, of {len(planned)} that worlds are to catch", file=sys.stderr)
+        return 0
     chosen = found if options.command == "check" else _chosen(found, options)
     wrong = list(misfits(chosen))
     for sentence in wrong:
@@ -138,6 +149,10 @@ class Record:
         """Return what became of a bug before."""
         row = self._verdicts.get(mutant.name)
         return None if row is None else Verdict.of_json(row, mutant)
+
+    def verdicts(self, found: list[Mutant]) -> list[Verdict]:
+        """Return what became of each of these bugs that is in the file."""
+        return [verdict for mutant in found if (verdict := self.verdict(mutant)) is not None]
 
     def note_world(self, world: World) -> None:
         """Write down a world as it is without a bug."""

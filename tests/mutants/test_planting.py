@@ -312,3 +312,5 @@ def test_a_run_goes_on_from_its_record(small_program, capsys, tmp_path):
     assert program.main(words) == 0
     assert capsys.readouterr().out == first
     assert small_program.asked == []
+    assert program.main(["table", str(tmp_path / "record.jsonl")]) == 0
+    assert capsys.readouterr().out == first

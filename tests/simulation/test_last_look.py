@@ -394,6 +394,19 @@ def test_who_is_behind_in_a_silent_channel_and_is_not_told_so_is_seen(monkeypatc
     assert Invariant.HEALED in broken(tour_plan(14))
 
 
+def test_who_listens_and_acknowledges_nothing_while_somebody_speaks_is_seen(monkeypatch):
+    def postpone(self, now_ms):
+        self.at_ms = now_ms + 60_000
+
+    monkeypatch.setattr(SyncTimer, "content_received", postpone)
+    assert Invariant.HEALED in broken(replace(PLAN, duration_ms=1_000))
+
+
+def test_an_author_who_does_not_see_to_it_that_others_learn_of_his_last_word_is_seen(monkeypatch):
+    monkeypatch.setattr("fairway.protocol.stack.ECHOES", 0)
+    assert Invariant.HEALED in broken(replace(PLAN, participants=2, loss=0.1))
+
+
 def test_who_asks_nobody_for_what_is_missing_is_seen(monkeypatch):
     monkeypatch.setattr(Repair, "take_requests", lambda *_: ())
     assert Invariant.ASKED in broken(replace(PLAN, loss=0.5, store_gaps=1.0, crashes_per_hour=60))

@@ -416,7 +416,10 @@ class Looks:
         waiting = {
             name: (participant.lives, self._left_around(name, begins_ms))
             for name, participant in self._world.participants.items()
-            if participant.channel is not None and participant.stack.statistics().queued
+            if participant.channel is not None
+            and participant.stack.statistics().queued
+            # Who took that epoch for the present one, by a clock that was wrong, may have nothing left of it.
+            and self._ledger.rules.epochs[name, begins_ms // RATE_EPOCH_MS] == 0
         }
         noticed_ms = _EPOCH_NOTICED_MS
         if self._plan.answer_loss or self._plan.silence:

@@ -34,7 +34,7 @@ from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, make_report
 from fairway.simulation.scenes import GRACE_MS, Scenes
 from fairway.simulation.script import Action, Asking, Deed, longest_jump_ms, names_of, write_script
-from fairway.simulation.wire_rules import WireRules
+from fairway.simulation.wire_rules import RATE_EPOCH_MS, WireRules
 from fairway.simulation.world import DEFAULT_CHANNEL_ID, World
 from fairway.testing import DiskFault, DiskFaults, SimulatedDisk
 from fairway.waku.node import RoutedMessage
@@ -120,7 +120,9 @@ def _heard_of_ms(plan: SimulationPlan) -> int:
         # What was handed over on arrival may still wait for its place, and is not acknowledged before.
         return plan.duration_ms + (_LONGEST_SETTLING + 1) * _patience_ms(plan)
     loss = plan.loss
-    return _SYNC_MS * (4 + (math.ceil(math.log(_SURE) / math.log(loss)) if loss else 0))
+    # What a rate limit has no room for waits for the next epoch.
+    held_back_ms = 0 if plan.rate_limit is None else RATE_EPOCH_MS
+    return held_back_ms + _SYNC_MS * (4 + (math.ceil(math.log(_SURE) / math.log(loss)) if loss else 0))
 
 
 class Run:
@@ -276,7 +278,10 @@ class Run:
             quiet = self._settle(progress)
         if quiet:
             stirred += self._scenes.rest()
-            stirred += self._scenes.answer()
+            if self._scenes.all_answer:
+                stirred += self._scenes.answer()
+                stirred += self._scenes.lecture()
+                stirred += self._scenes.last_word()
         else:
             self._run(GRACE_MS)
         checks = Checks(self.ledger, self.world, self.start_ms)

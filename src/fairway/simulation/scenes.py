@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fairway.events import ChannelStatus, MessageDelivered, StatusChanged
+from fairway.options import BloomPolicy
 from fairway.protocol.effects import Purpose
 from fairway.protocol.incoming.delivering import logical_message_id
 from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING
@@ -63,6 +64,8 @@ _HEARD_MS: Final = 500
 """Within this time what is said in a healed world is heard."""
 _LATE_MS: Final = 60_000
 _ANSWERED_LATE_MS: Final = 3_000
+_LECTURE_MS: Final = 2_500
+"""Between two things that somebody says who does not let others speak."""
 _KEEP_FROM_ANSWERING: Final = (
     "rate_limit",
     "refusals",
@@ -427,19 +430,65 @@ class Scenes:
         puts off what one would have said, so that nobody in particular answers, and perhaps nobody if the speaker goes
         on.
         """
-        world, plan = self._world, self._plan
-        is_late = plan.disk_ms > FAST_DISK_MS or plan.cipher_delay_ms
-        speaker, *others = sorted(world.participants)
-        is_there = all(each.channel is not None for each in world.participants.values())
-        if is_late or not is_there or any(getattr(plan, name) for name in _KEEP_FROM_ANSWERING):
-            return
-        interval_ms = min(world.participants[other].options.sync_min_interval_ms for other in others)
-        within_ms = interval_ms // 2 + _ANSWERED_LATE_MS
+        world, within_ms = self._world, self._answered_ms
+        speaker = min(world.participants)
         before = self._handed_over_by(speaker)
         sent = self._say(speaker, "who is still there?")
         is_answered = world.run(within_ms, lambda: sent.first_acknowledged_ms is not None)
         if not is_answered and self._handed_over_by(speaker) == before + 1:
             text = f"nobody told {speaker} for {within_ms // 1_000} s that it has {sent.request_id}"
+            yield self._looks.violation(Invariant.HEALED, speaker, text, sent.request_id)
+        self._run(GRACE_MS)
+
+    @property
+    def all_answer(self) -> bool:
+        """Whether nothing keeps participants from acknowledging soon what they hear."""
+        plan = self._plan
+        is_late = plan.disk_ms > FAST_DISK_MS or plan.cipher_delay_ms
+        is_there = all(each.channel is not None for each in self._world.participants.values())
+        return is_there and not is_late and not any(getattr(plan, name) for name in _KEEP_FROM_ANSWERING)
+
+    @property
+    def _answered_ms(self) -> int:
+        """Within this time one of those who hear something acknowledges it."""
+        _, *others = sorted(self._world.participants)
+        interval_ms = min(self._world.participants[other].options.sync_min_interval_ms for other in others)
+        return interval_ms // 2 + _ANSWERED_LATE_MS
+
+    def lecture(self) -> Iterator[Violation]:
+        """Let one speak on and on: who only listens must not wait for the end to acknowledge what it heard."""
+        world, within_ms = self._world, self._answered_ms
+        speaker, said = min(world.participants), []
+        for number in range(2 * within_ms // _LECTURE_MS):
+            said.append(self._say(speaker, f"and this is number {number}"))
+            self._run(_LECTURE_MS)
+        late = [each for each in said if each.at_ms + within_ms < world.now_ms and each.first_acknowledged_ms is None]
+        if late:
+            text = f"{speaker} spoke on and on, and nobody told it for {within_ms // 1_000} s that {len(late)} came"
+            yield self._looks.violation(Invariant.HEALED, speaker, text, late[0].request_id)
+        self._run(GRACE_MS)
+
+    def last_word(self) -> Iterator[Violation]:
+        """Let nobody hear what one says in a channel that is silent then: its author sees to it that all learn of it.
+
+        That is long before it is sent again (`fairway.protocol.outgoing.sync_timer`).
+        """
+        world, plan = self._world, self._plan
+        if plan.bloom_policy is BloomPolicy.ALWAYS or plan.mixed_options or plan.option_changes:
+            return
+        speaker, *others = sorted(world.participants)
+        world.sever((speaker,))
+        sent = self._say(speaker, "nobody heard this")
+        self._run(_HEARD_MS)
+        world.mend()
+        within_ms = world.participants[speaker].options.sync_min_interval_ms // 4 + _ANSWERED_LATE_MS
+
+        def is_known() -> bool:
+            stacks = (world.participants[other].stack.sds for other in others)
+            return all(any(sds.has(each) or each in sds.missing for each in sent.sds_ids) for sds in stacks)
+
+        if sent.sds_ids and not world.run(within_ms, is_known):
+            text = f"nobody heard {sent.request_id} of {speaker}, and somebody did not learn of it in {within_ms} ms"
             yield self._looks.violation(Invariant.HEALED, speaker, text, sent.request_id)
         self._run(GRACE_MS)
 

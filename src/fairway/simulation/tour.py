@@ -455,6 +455,27 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "messages_per_hour": 12.0,
         "duration_ms": 40 * _MINUTE_MS,
     },
+    {
+        "participants": 2,
+        "rate_limit": 12,
+        "clock_jumps_per_hour": 20.0,
+        "duration_ms": 32 * _MINUTE_MS,
+        "messages_per_hour": 30.0,
+        "long_share": 0.0,
+        "bursts": 3,
+        "burst_messages": 8,
+    },
+    {
+        "hostile": 1,
+        "haste": True,
+        "store_gaps": 1.0,
+        "loss": 0.4,
+        "absences_per_hour": 6.0,
+        "absence_ms": 8 * _MINUTE_MS,
+        "duration_ms": 24 * _MINUTE_MS,
+        "messages_per_hour": 12.0,
+        "lost_timeout_ms": 40 * _MINUTE_MS,
+    },
 )
 """What is otherwise in each."""
 
