@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairway.events import DeliveryError, Limit, LimitReached, MessageDelivered
-from fairway.options import RateLimitConfig, ReliableChannelOptions, SdsConfig
+from fairway.options import RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Persist, Purpose
 from fairway.protocol.limits import LimitWatch
 
@@ -174,3 +174,41 @@ def test_a_message_that_cites_more_missing_ones_than_may_be_is_told_and_comes_ag
         bob.send(b"later %d" % number)
     alice.receive(bob.content()[-1])
     assert alice.events(LimitReached) == expected * 2
+
+
+def test_who_begins_long_messages_and_ends_none_leaves_room_for_others_and_nothing_to_read_again(peer):
+    segmentation = SegmentationConfig(
+        segment_size_bytes=512,
+        max_sets_per_sender=4,
+        max_buffered_bytes_per_sender=32 * 1_536,
+        max_buffered_bytes=64 * 1_536,
+    )
+    options = ReliableChannelOptions(sync_min_interval_ms=0, segmentation=segmentation)
+    bob, carol = peer("bob", options), peer("carol", options)
+    for number in range(300):
+        mallory = peer(f"mallory-{number % 5}", options)
+        mallory.send(number.to_bytes(2, "big") * 1_000)
+        begun = mallory.content()[0]
+        bob.receive(begun)
+    assert bob.stack.statistics().reassembly.open_segments == 5 * 4
+    assert bob.events(LimitReached) == [LimitReached(limit=Limit.SEGMENT_SETS_OF_SENDER, bound=4)]
+    assert not bob.stack.was_turned_away(begun.message_hash)
+
+    for number in range(3):
+        carol.send(bytes([number]) * 2_000)
+    segments = carol.content()
+    bob.receive(*segments)
+    assert bob.payloads() == [bytes([number]) * 2_000 for number in range(3)]
+
+
+def test_what_waits_and_finds_no_room_is_read_again(peer):
+    options = ReliableChannelOptions(
+        sync_min_interval_ms=0, segmentation=SegmentationConfig(segment_size_bytes=512, max_sets_per_sender=1)
+    )
+    alice, bob = peer("alice", options), peer("bob", options)
+    for number in range(3):
+        alice.send(bytes([number]) * 2_000)
+    messages = alice.content()
+    size = len(messages) // 3
+    bob.receive(*messages[size : size + 2], messages[2 * size])
+    assert bob.stack.was_turned_away(messages[2 * size].message_hash)

@@ -169,6 +169,20 @@ def test_what_others_wait_for_is_worth_more_room_and_what_waits_for_nothing_the_
     assert [turned_away(outcome) for outcome in outcomes] == [None] * room + [Limit.SEGMENT_BYTES] * (16 - room)
 
 
+@pytest.mark.parametrize(("urgency", "room"), [(Urgency.AWAITED, 8), (Urgency.NEXT, 12)])
+def test_the_same_holds_of_the_bytes_of_one_sender(receiver, send, urgency, room):
+    bob = receiver(max_sets_per_sender=1, max_buffered_bytes_per_sender=COST * 4)
+    segments = [segment for message in messages_of(send, 4) for segment in message[:4]]
+    outcomes = [
+        bob.reassembler.add(one.sender_id, one.sds_id, one.order_key, one.content, 0, urgency=urgency)
+        for one in segments
+    ]
+    refused = [Limit.SEGMENT_BYTES_OF_SENDER] * (16 - room)
+    assert [turned_away(outcome) for outcome in outcomes] == [None] * room + refused
+    (other,) = messages_of(send, 1, sender_id="carol")
+    assert isinstance(bob.receive(other[0]), SegmentStored)
+
+
 def test_whole_messages_that_wait_for_their_turn_take_room_too(receiver, send):
     bob = receiver(max_buffered_bytes=COST * 4)
     (message,) = messages_of(send, 1)

@@ -234,7 +234,12 @@ class Receiving:
         if isinstance(answer, SegmentDiscarded) and answer.reason == GIVEN_UP:
             effects += self.process(self._sds.give_up(message, now_ms), now_ms)
         if isinstance(answer, SegmentDiscarded) and answer.full is not None:
-            self._query_on_connect.turn_away(transmission.message_hash, now_ms)
+            if message.causal_history or message.message_id in self._sds.missing:
+                self._query_on_connect.turn_away(transmission.message_hash, now_ms)
+            else:
+                # If it begins a message, the rest of that cites it. Nothing else need be read again for it, which might
+                # take a day: it may be one of many that somebody begins and never ends.
+                self._query_on_connect.found_room(transmission.message_hash)
             self._sds.refused(message, now_ms)
             return answer, effects
         # What there was no room for before may turn out to be nothing that can be taken in.

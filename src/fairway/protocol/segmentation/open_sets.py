@@ -5,7 +5,8 @@ timeout-based cleanup; "Denial of Service": limit concurrent reconstructions and
 
 A segment that was taken in was acknowledged, so it is kept: a quota turns new segments away, and never evicts. New sets
 are opened only while half of the bytes are free, so that the open ones can be completed. Segments on which other
-messages wait may exceed the quota, and those that wait for nothing themselves may exceed it most (`Urgency`).
+messages wait may exceed the quotas, and those that wait for nothing themselves may exceed them most (`Urgency`). So
+room is left for what is next, also of a sender whose other messages fill its quota.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ _NEW_SETS_SHARE: Final = 2
 
 
 class Urgency(Enum):
-    """How urgent it is to take a segment in; the value is the factor by which the quota of all senders may be used."""
+    """How urgent it is to take a segment in; the value is the factor by which quotas of bytes may be used."""
 
     LATER = 1
-    """It waits for messages that are not here."""
+    """It waits for messages that are not here, or it cites nothing and nobody cites it: anybody can begin any number of
+    messages with such segments."""
     AWAITED = 2
     """It waits for messages that are not here, and messages that are here wait for it."""
     NEXT = 3
-    """It waits for no message: its own is delivered as soon as it is complete. With full quotas only such segments can
-    free bytes again."""
+    """It waits for no message, and cites one or is cited: its own is delivered as soon as it is complete. With full
+    quotas only such segments can free bytes again."""
 
 
 @dataclass(slots=True)
@@ -82,19 +84,18 @@ class OpenSets:
 
         The set may be new. ``waiting_bytes`` are those of `Reassembler.add`.
         """
-        config = self._config
+        config, factor = self._config, urgency.value
         cost = payload_bytes + SEGMENT_OVERHEAD_BYTES
-        held = self._charged + waiting_bytes + cost
-        if urgency is not Urgency.LATER:
-            return Limit.SEGMENT_BYTES if held > urgency.value * config.max_buffered_bytes else None
         own = self._senders.get(target.key.sender_id)
-        share = _NEW_SETS_SHARE if own is None or target.name not in own.opened else 1
+        is_new = own is None or target.name not in own.opened
+        share = _NEW_SETS_SHARE if is_new and urgency is Urgency.LATER else 1
         if own is not None:
             if share > 1 and len(own.opened) >= config.max_sets_per_sender:
                 return Limit.SEGMENT_SETS_OF_SENDER
-            if own.byte_count + cost > config.max_buffered_bytes_per_sender // share:
+            if own.byte_count + cost > factor * config.max_buffered_bytes_per_sender // share:
                 return Limit.SEGMENT_BYTES_OF_SENDER
-        return Limit.SEGMENT_BYTES if held > config.max_buffered_bytes // share else None
+        held = self._charged + waiting_bytes + cost
+        return Limit.SEGMENT_BYTES if held > factor * config.max_buffered_bytes // share else None
 
     def grow(self, grown: SegmentSet, segment_count: int, byte_count: int) -> None:
         """Count the segments that a set has gained; the set may be new."""
