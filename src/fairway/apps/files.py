@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from fairway.errors import ConfigurationError, MessageTooLargeError, StorageError
+from fairway.storage.whole_file import make_durable
 
 _HINT: Final = "raise --max-message-bytes, or use 'fairway send --file' without --raw, which sends in parts"
 
@@ -43,8 +44,8 @@ def make_folder(folder: Path) -> None:
 def save_payload(folder: Path, message_id: str, payload: bytes) -> Path:
     """Write a payload to ``folder/message_id``, durably, and return the path; raise `StorageError` if that fails.
 
-    Whoever sees the file sees all of it. A message id is a hash, so it is a safe name, and a file of that name that is
-    there already has the same content.
+    Whoever sees the file sees all of it, also where several programs save into one folder. A message id is a hash, so
+    it is a safe name, and a file of that name that is there already has the same content.
     """
     path = folder / message_id
     name = ""
@@ -55,6 +56,7 @@ def save_payload(folder: Path, message_id: str, payload: bytes) -> Path:
             opened.flush()
             os.fsync(opened.fileno())
         Path(name).replace(path)
+        make_durable(folder)
     except OSError as error:
         if name:
             Path(name).unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
@@ -18,178 +18,143 @@ from fairway.errors import ConfigurationError
 from fairway.options import BloomPolicy, Profile
 from fairway.protocol.encryption import Encryption
 
-_TAKING_PART = "Taking part"
-_TUNING = "Tuning"
-
-_Node = Annotated[
-    str | None,
-    typer.Option(
-        "--node",
-        metavar="ADDRESS",
-        envvar="FAIRWAY_NODE",
-        help="The node: a multiaddr that 'fairway node' prints, like /ip4/127.0.0.1/tcp/60000/p2p/16Uiu2..., "
-        "http://127.0.0.1:8645 of a REST API, or local://127.0.0.1:60010 of a 'fairway network'.",
-        rich_help_panel=_TAKING_PART,
-    ),
-]
-_Channel = Annotated[
-    str | None,
-    typer.Option(
-        "--channel",
-        metavar="NAME",
-        envvar="FAIRWAY_CHANNEL",
-        help="The channel, the same for all participants.",
-        rich_help_panel=_TAKING_PART,
-    ),
-]
-_Sender = Annotated[
-    str | None,
-    typer.Option(
-        "--sender",
-        metavar="NAME",
-        envvar="FAIRWAY_SENDER",
-        help="Your sender id: unique in the channel, and the same at every start.",
-        rich_help_panel=_TAKING_PART,
-    ),
-]
-_Topic = Annotated[
-    str | None,
-    typer.Option(
-        "--topic",
-        metavar="TOPIC",
-        help="Content topic, the same for all participants; by default /fairway/1/CHANNEL/proto.",
-        rich_help_panel=_TAKING_PART,
-    ),
-]
-_Store = Annotated[
-    Path | None,
-    typer.Option(
-        "--store",
-        metavar="PATH",
-        envvar="FAIRWAY_STORE",
-        help="File that keeps the channel's state over restarts; without it the state is in memory.",
-        rich_help_panel=_TAKING_PART,
-    ),
-]
-_Key = Annotated[
-    str | None,
-    typer.Option(
-        "--key",
-        metavar="HEX",
-        help="Key of the group, 64 hex digits: AES-256-GCM as in 26/WAKU2-PAYLOAD. All users of this machine can read "
-        "it here: better use a file, or the variable FAIRWAY_KEY.",
-        rich_help_panel=_TAKING_PART,
-    ),
-]
-_KeyFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--key-file",
-        metavar="FILE",
-        envvar="FAIRWAY_KEY_FILE",
-        help="File with that key, as 'openssl rand -hex 32' prints it.",
-        rich_help_panel=_TAKING_PART,
-    ),
-]
-_Ca = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca",
-        metavar="FILE",
-        envvar="FAIRWAY_CA",
-        help="Certificate authorities (PEM) to trust beside the system's, for a node at https:// or /tls/ws.",
-        rich_help_panel=_TAKING_PART,
-    ),
-]
-_RlnGroup = Annotated[
-    Path | None,
-    typer.Option(
-        "--rln",
-        metavar="FILE",
-        envvar="FAIRWAY_RLN_GROUP",
-        help="The group of a network that asks for RLN proofs, as 'fairway rln group' makes it.",
-        rich_help_panel=_TAKING_PART,
-    ),
-]
-_RlnKeystore = Annotated[
-    Path | None,
-    typer.Option(
-        "--rln-keystore",
-        metavar="FILE",
-        envvar="FAIRWAY_RLN_KEYSTORE",
-        help=f"Keystore with your membership in it; its password comes from ${PASSWORD_VARIABLE}, or you are asked.",
-        rich_help_panel=_TAKING_PART,
-    ),
-]
-_WireProfile = Annotated[
-    Profile | None,
-    typer.Option("--profile", help="Wire format of the channel; by default waku.", rich_help_panel=_TUNING),
-]
-_OptionsFile = Annotated[
-    Path | None,
-    typer.Option("--options", metavar="FILE", help="JSON object of ReliableChannelOptions.", rich_help_panel=_TUNING),
-]
-_RetryInterval = Annotated[
-    int | None,
-    typer.Option(
-        "--retry-interval-ms",
-        metavar="MS",
-        help="Unacknowledged messages are sent again after this: 30000, or 5000 on a local network.",
-        rich_help_panel=_TUNING,
-    ),
-]
-_SyncInterval = Annotated[
-    int | None,
-    typer.Option(
-        "--sync-interval-ms",
-        metavar="MS",
-        help="Sync messages are sent at a random time within this: 30000, or 5000 on a local network.",
-        rich_help_panel=_TUNING,
-    ),
-]
-_GapTimeout = Annotated[
-    int | None,
-    typer.Option(
-        "--gap-timeout-ms",
-        metavar="MS",
-        min=0,
-        help="Show what waits for missing messages after this, marked; 0: only after they came or are given up.",
-        rich_help_panel=_TUNING,
-    ),
-]
-_BloomPolicy = Annotated[
-    BloomPolicy | None,
-    typer.Option(
-        "--bloom-policy",
-        help="Which messages have a bloom filter of 18 kB: always, as SDS has it; news, by default: those in which it "
-        "tells something; never: those that follow a lost message.",
-        rich_help_panel=_TUNING,
-    ),
-]
-_MaxMessage = Annotated[
-    int | None,
-    typer.Option("--max-message-bytes", metavar="BYTES", help="Larger messages are refused.", rich_help_panel=_TUNING),
-]
-
+_taking_part = partial(typer.Option, rich_help_panel="Taking part")
+_tuning = partial(typer.Option, rich_help_panel="Tuning")
 
 _OPTIONS: Final[dict[str, Any]] = {
-    "node": _Node,
-    "ca": _Ca,
-    "channel": _Channel,
-    "sender": _Sender,
-    "topic": _Topic,
-    "store": _Store,
-    "rln": _RlnGroup,
-    "rln_keystore": _RlnKeystore,
-    "key": _Key,
-    "key_file": _KeyFile,
-    "profile": _WireProfile,
-    "options": _OptionsFile,
-    "retry_interval_ms": _RetryInterval,
-    "sync_interval_ms": _SyncInterval,
-    "max_message_bytes": _MaxMessage,
-    "gap_timeout_ms": _GapTimeout,
-    "bloom_policy": _BloomPolicy,
+    "node": Annotated[
+        str | None,
+        _taking_part(
+            "--node",
+            metavar="ADDRESS",
+            envvar="FAIRWAY_NODE",
+            help="The node: a multiaddr that 'fairway node' prints, like /ip4/127.0.0.1/tcp/60000/p2p/16Uiu2..., "
+            "http://127.0.0.1:8645 of a REST API, or local://127.0.0.1:60010 of a 'fairway network'.",
+        ),
+    ],
+    "ca": Annotated[
+        Path | None,
+        _taking_part(
+            "--ca",
+            metavar="FILE",
+            envvar="FAIRWAY_CA",
+            help="Certificate authorities (PEM) to trust beside the system's, for a node at https:// or /tls/ws.",
+        ),
+    ],
+    "channel": Annotated[
+        str | None,
+        _taking_part(
+            "--channel", metavar="NAME", envvar="FAIRWAY_CHANNEL", help="The channel, the same for all participants."
+        ),
+    ],
+    "sender": Annotated[
+        str | None,
+        _taking_part(
+            "--sender",
+            metavar="NAME",
+            envvar="FAIRWAY_SENDER",
+            help="Your sender id: unique in the channel, and the same at every start.",
+        ),
+    ],
+    "topic": Annotated[
+        str | None,
+        _taking_part(
+            "--topic",
+            metavar="TOPIC",
+            help="Content topic, the same for all participants; by default /fairway/1/CHANNEL/proto.",
+        ),
+    ],
+    "store": Annotated[
+        Path | None,
+        _taking_part(
+            "--store",
+            metavar="PATH",
+            envvar="FAIRWAY_STORE",
+            help="File that keeps the channel's state over restarts; without it the state is in memory.",
+        ),
+    ],
+    "rln": Annotated[
+        Path | None,
+        _taking_part(
+            "--rln",
+            metavar="FILE",
+            envvar="FAIRWAY_RLN_GROUP",
+            help="The group of a network that asks for RLN proofs, as 'fairway rln group' makes it.",
+        ),
+    ],
+    "rln_keystore": Annotated[
+        Path | None,
+        _taking_part(
+            "--rln-keystore",
+            metavar="FILE",
+            envvar="FAIRWAY_RLN_KEYSTORE",
+            help="Keystore with your membership in it; its password comes from "
+            f"${PASSWORD_VARIABLE}, or you are asked.",
+        ),
+    ],
+    "key": Annotated[
+        str | None,
+        _taking_part(
+            "--key",
+            metavar="HEX",
+            help="Key of the group, 64 hex digits: AES-256-GCM as in 26/WAKU2-PAYLOAD. All users of this machine can "
+            "read it here: better use a file, or the variable FAIRWAY_KEY.",
+        ),
+    ],
+    "key_file": Annotated[
+        Path | None,
+        _taking_part(
+            "--key-file",
+            metavar="FILE",
+            envvar="FAIRWAY_KEY_FILE",
+            help="File with that key, as 'openssl rand -hex 32' prints it.",
+        ),
+    ],
+    "profile": Annotated[
+        Profile | None,
+        _tuning("--profile", help="Wire format of the channel; by default waku."),
+    ],
+    "options": Annotated[
+        Path | None,
+        _tuning("--options", metavar="FILE", help="JSON object of ReliableChannelOptions."),
+    ],
+    "retry_interval_ms": Annotated[
+        int | None,
+        _tuning(
+            "--retry-interval-ms",
+            metavar="MS",
+            help="Unacknowledged messages are sent again after this: 30000, or 5000 on a local network.",
+        ),
+    ],
+    "sync_interval_ms": Annotated[
+        int | None,
+        _tuning(
+            "--sync-interval-ms",
+            metavar="MS",
+            help="Sync messages are sent at a random time within this: 30000, or 5000 on a local network.",
+        ),
+    ],
+    "max_message_bytes": Annotated[
+        int | None,
+        _tuning("--max-message-bytes", metavar="BYTES", help="Larger messages are refused."),
+    ],
+    "gap_timeout_ms": Annotated[
+        int | None,
+        _tuning(
+            "--gap-timeout-ms",
+            metavar="MS",
+            min=0,
+            help="Show what waits for missing messages after this, marked; 0: only after they came or are given up.",
+        ),
+    ],
+    "bloom_policy": Annotated[
+        BloomPolicy | None,
+        _tuning(
+            "--bloom-policy",
+            help="Which messages have a bloom filter of 18 kB: always, as SDS has it; news, by default: those in which "
+            "it tells something; never: those that follow a lost message.",
+        ),
+    ],
 }
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 
@@ -31,12 +31,12 @@ from fairway.waku.protocols.rules import MAX_RELAYED_BYTES
 from fairway.waku.rest.options import NWAKU_CACHE_MESSAGES
 from fairway.waku.rest.token import token_in
 
-_LISTENING: Final[dict[str, Any]] = {"rich_help_panel": "Where it is reached"}
-_PORT: Final[dict[str, Any]] = {**_LISTENING, "metavar": "PORT", "min": 0, "max": 65535, "show_default": "any free one"}
-_NETWORK: Final[dict[str, Any]] = {"rich_help_panel": "The network"}
-_ARCHIVE: Final[dict[str, Any]] = {"rich_help_panel": "The archive"}
-_RLN: Final[dict[str, Any]] = {"rich_help_panel": "Rate limits that members prove (RLN)"}
-_LIMITS: Final[dict[str, Any]] = {"rich_help_panel": "Limits and tests"}
+_listening = partial(typer.Option, rich_help_panel="Where it is reached")
+_port = partial(_listening, metavar="PORT", min=0, max=65535, show_default="any free one")
+_network = partial(typer.Option, rich_help_panel="The network")
+_archive = partial(typer.Option, rich_help_panel="The archive")
+_rln = partial(typer.Option, rich_help_panel="Rate limits that members prove (RLN)")
+_limits = partial(typer.Option, rich_help_panel="Limits and tests")
 
 
 def command(
@@ -60,12 +60,11 @@ def command(
     until_stdin_closes: Annotated[
         bool, typer.Option("--until-stdin-closes", help="Stop also when standard input ends, for a child process.")
     ] = False,
-    tcp_port: Annotated[int, typer.Option(**_PORT, help="libp2p over TCP.")] = 0,
-    ws_port: Annotated[int, typer.Option(**_PORT, help="libp2p over WebSocket, for browsers.")] = 0,
+    tcp_port: Annotated[int, _port(help="libp2p over TCP.")] = 0,
+    ws_port: Annotated[int, _port(help="libp2p over WebSocket, for browsers.")] = 0,
     ws_origin: Annotated[
         list[str] | None,
-        typer.Option(
-            **_LISTENING,
+        _listening(
             metavar="ORIGIN",
             help="Web pages that may use the WebSocket port, like https://app.example.org, or '*'; repeatable.",
             show_default="those of this machine",
@@ -73,27 +72,24 @@ def command(
     ] = None,
     host: Annotated[
         str,
-        typer.Option(
-            **_LISTENING,
+        _listening(
             metavar="ADDRESS",
             help="IP address of these two ports; other machines need another one, like 0.0.0.0.",
         ),
     ] = "127.0.0.1",
     tls_cert: Annotated[
         Path | None,
-        typer.Option(
-            **_LISTENING,
+        _listening(
             metavar="FILE",
             help="Certificate (PEM, with its chain) for the WebSocket port, which then speaks TLS only: /tls/ws.",
         ),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(**_LISTENING, metavar="FILE", help="Key of that certificate (PEM, no password).")
+        Path | None, _listening(metavar="FILE", help="Key of that certificate (PEM, no password).")
     ] = None,
     announce: Annotated[
         list[str] | None,
-        typer.Option(
-            **_LISTENING,
+        _listening(
             metavar="MULTIADDR",
             help="Where others reach the node, as behind a NAT or a proxy; repeatable.",
             show_default="where it listens; for 0.0.0.0 the addresses of this machine",
@@ -101,10 +97,9 @@ def command(
     ] = None,
     key: Annotated[
         Path | None,
-        typer.Option(
+        _listening(
             "--key-file",
             "--key",
-            **_LISTENING,
             metavar="FILE",
             help="File of the node's key, created if missing: keeps the peer id over restarts.",
             show_default="node.key in the folder of --state",
@@ -112,76 +107,66 @@ def command(
     ] = None,
     state: Annotated[
         Path | None,
-        typer.Option(
-            **_LISTENING,
+        _listening(
             metavar="DIR",
             help="Folder for the node's own state; one for each node.",
             show_default="~/.local/state/fairway, or in XDG_STATE_HOME",
         ),
     ] = None,
-    rest_port: Annotated[int, typer.Option(**_PORT, help="REST API and metrics, as in nwaku.")] = 0,
+    rest_port: Annotated[int, _port(help="REST API and metrics, as in nwaku.")] = 0,
     rest_host: Annotated[
         str,
-        typer.Option(
-            **_LISTENING,
+        _listening(
             metavar="ADDRESS",
             help="IP address of the REST API; without --rest-token-file do not expose it to other machines.",
         ),
     ] = "127.0.0.1",
     rest_token_file: Annotated[
         Path | None,
-        typer.Option(
-            **_LISTENING,
+        _listening(
             metavar="FILE",
             help="File with a token that clients of the REST API must send: Authorization: Bearer TOKEN.",
         ),
     ] = None,
     rest_admin_token_file: Annotated[
         Path | None,
-        typer.Option(
-            **_LISTENING,
+        _listening(
             metavar="FILE",
             help="File with the token for /admin, which opens the rest, too; --rest-token-file alone has no /admin.",
         ),
     ] = None,
     rest_tls_cert: Annotated[
         Path | None,
-        typer.Option(
-            **_LISTENING,
+        _listening(
             metavar="FILE",
             help="Certificate (PEM, with its chain) for the REST API, which is then at https:// only.",
         ),
     ] = None,
     rest_tls_key: Annotated[
-        Path | None, typer.Option(**_LISTENING, metavar="FILE", help="Key of that certificate (PEM, no password).")
+        Path | None, _listening(metavar="FILE", help="Key of that certificate (PEM, no password).")
     ] = None,
     rest_origin: Annotated[
         list[str] | None,
-        typer.Option(
-            **_LISTENING,
+        _listening(
             metavar="ORIGIN",
             help="Web pages that may use the REST API, like https://app.example.org, or '*'; repeatable.",
         ),
     ] = None,
-    no_rest: Annotated[bool, typer.Option("--no-rest", **_LISTENING, help="Serve no REST API.")] = False,
+    no_rest: Annotated[bool, _listening("--no-rest", help="Serve no REST API.")] = False,
     peer: Annotated[
         list[str] | None,
-        typer.Option(
-            **_NETWORK, metavar="MULTIADDR", help="A node to stay connected to, fairway or nwaku; repeatable."
-        ),
+        _network(metavar="MULTIADDR", help="A node to stay connected to, fairway or nwaku; repeatable."),
     ] = None,
     tls_ca: Annotated[
         Path | None,
-        typer.Option(
-            **_NETWORK,
+        _network(
             metavar="FILE",
             help="Certificate authorities (PEM) to trust beside the system's for nodes at /tls/ws.",
         ),
     ] = None,
     network: Annotated[
         str | None,
-        typer.Option(
-            **_NETWORK,
+        _network(
             metavar="NAME|FILE",
             help="A network to join, whose nodes are found by themselves: twn, waku.test, logos.test, or a TOML file. "
             "Instead of --cluster and --shards.",
@@ -189,14 +174,11 @@ def command(
     ] = None,
     cluster: Annotated[
         int | None,
-        typer.Option(
-            **_NETWORK, metavar="NUMBER", min=0, help="1 is The Waku Network.", show_default=f"{DEFAULT_CLUSTER}"
-        ),
+        _network(metavar="NUMBER", min=0, help="1 is The Waku Network.", show_default=f"{DEFAULT_CLUSTER}"),
     ] = None,
     shards: Annotated[
         int | None,
-        typer.Option(
-            **_NETWORK,
+        _network(
             metavar="NUMBER",
             min=1,
             help="Number of network shards in the cluster.",
@@ -205,29 +187,23 @@ def command(
     ] = None,
     shard: Annotated[
         list[int] | None,
-        typer.Option(**_NETWORK, metavar="NUMBER", help="A network shard to serve; repeatable.", show_default="all"),
+        _network(metavar="NUMBER", help="A network shard to serve; repeatable.", show_default="all"),
     ] = None,
     archive: Annotated[
         str,
-        typer.Option(
-            **_ARCHIVE,
+        _archive(
             metavar="URL",
             help="Where to keep messages, in nwaku's layout: sqlite:PATH, postgresql://user@host/db, or memory:.",
         ),
     ] = "memory:",
-    keep: Annotated[
-        str, typer.Option(**_ARCHIVE, metavar="TIME", help="How long to keep messages: 12h, 30d, or 'forever'.")
-    ] = "30d",
+    keep: Annotated[str, _archive(metavar="TIME", help="How long to keep messages: 12h, 30d, or 'forever'.")] = "30d",
     keep_size: Annotated[
         str | None,
-        typer.Option(
-            **_ARCHIVE, metavar="SIZE", help="Largest size of the archive: 500MB, 20GB.", show_default="no limit"
-        ),
+        _archive(metavar="SIZE", help="Largest size of the archive: 500MB, 20GB.", show_default="no limit"),
     ] = None,
     rln: Annotated[
         str | None,
-        typer.Option(
-            **_RLN,
+        _rln(
             metavar="FILE|contract",
             help="Group whose members may send: relay and serve only messages with a proof of membership. 'contract' "
             f"is that of --network, read through the node of its chain at ${RPC_VARIABLE}.",
@@ -236,56 +212,50 @@ def command(
     ] = None,
     rln_slash_log: Annotated[
         Path | None,
-        typer.Option(
-            **_RLN, metavar="FILE", help="Append the secrets that members give away who send more than they may."
-        ),
+        _rln(metavar="FILE", help="Append the secrets that members give away who send more than they may."),
     ] = None,
     rln_keystore: Annotated[
         Path | None,
-        typer.Option(
-            **_RLN,
+        _rln(
             metavar="FILE",
             help="Keystore with a membership of the node's own, for what is published by its REST API (/relay).",
         ),
     ] = None,
     rln_password_file: Annotated[
         Path | None,
-        typer.Option(
-            **_RLN,
+        _rln(
             metavar="FILE",
             help=f"File whose first line is the password; without it ${PASSWORD_VARIABLE} is taken, or you are asked.",
         ),
     ] = None,
     requests_per_second: Annotated[
         float,
-        typer.Option(
-            **_LIMITS,
+        _limits(
             metavar="NUMBER",
             min=0,
             help="Requests a second of each peer to each service, in the long run; 0: no limit.",
         ),
     ] = 200.0,
     max_connections: Annotated[
-        int, typer.Option(**_LIMITS, metavar="NUMBER", min=16, help="libp2p connections, an eighth of them its own.")
+        int, _limits(metavar="NUMBER", min=16, help="libp2p connections, an eighth of them its own.")
     ] = DEFAULT_CONNECTIONS,
     max_connections_per_ip: Annotated[
         int,
-        typer.Option(
-            **_LIMITS,
+        _limits(
             metavar="NUMBER",
             min=1,
             help="Of these from one IP address; more are needed behind a proxy, which has one address for all.",
         ),
     ] = HostLimits().max_connections_per_ip,
     rest_cache: Annotated[
-        int, typer.Option(**_LIMITS, metavar="NUMBER", min=1, help="Messages that wait for REST clients to fetch them.")
+        int, _limits(metavar="NUMBER", min=1, help="Messages that wait for REST clients to fetch them.")
     ] = NWAKU_CACHE_MESSAGES,
     loss: Annotated[
         float,
-        typer.Option(**_LIMITS, metavar="SHARE", help="For tests: share of messages that the node loses, 0 to 1."),
+        _limits(metavar="SHARE", help="For tests: share of messages that the node loses, 0 to 1."),
     ] = 0.0,
     seed: Annotated[
-        int | None, typer.Option(**_LIMITS, metavar="NUMBER", help="For tests: the same seed loses the same messages.")
+        int | None, _limits(metavar="NUMBER", help="For tests: the same seed loses the same messages.")
     ] = None,
 ) -> None:
     r"""Serve the Waku network: relay, light push, filter and store, over TCP and WebSocket, and nwaku's REST API.

@@ -128,10 +128,8 @@ async def _light_client(
 ) -> WakuNode:
     from fairway.waku.light import LightNode, LightOptions  # noqa: PLC0415 - see the module's text
 
-    if not isinstance(options, LightOptions | None):
-        raise ConfigurationError(f"the options of a light client are LightOptions, not {type(options).__name__}")
     peers = [address.strip() for address in f"/{rest}".split(",")]
-    chosen = _trusting(options or LightOptions(), tls_ca_file)
+    chosen = _chosen(LightOptions, options, "light client", tls_ca_file)
     return await LightNode.start(peers, chosen, connect_timeout_s=connect_timeout_s, rln=rln)
 
 
@@ -148,13 +146,11 @@ async def _found_nodes(
     from fairway.waku.discovery.state_folder import default_state, peers_file  # noqa: PLC0415 - see the module's text
     from fairway.waku.light import LightNode, LightOptions  # noqa: PLC0415 - see the module's text
 
-    if not isinstance(options, LightOptions | None):
-        raise ConfigurationError(f"the options of a light client are LightOptions, not {type(options).__name__}")
+    chosen = _chosen(LightOptions, options, "light client", tls_ca_file)
     name = network or DEFAULT_NETWORK
     memory = peers_file(state or default_state(), name)
     joined = network_of(name)
     _check_epochs(name, joined, rln)
-    chosen = _trusting(options or LightOptions(), tls_ca_file)
     return await LightNode.start(
         [], chosen, connect_timeout_s=connect_timeout_s, network=joined, memory=memory, rln=rln
     )
@@ -184,15 +180,18 @@ async def _rest_client(
 ) -> WakuNode:
     from fairway.waku.rest import RestNode, RestNodeOptions  # noqa: PLC0415 - see the module's text
 
-    if not isinstance(options, RestNodeOptions | None):
-        raise ConfigurationError(f"the options of a REST client are RestNodeOptions, not {type(options).__name__}")
-    chosen = _trusting(options or RestNodeOptions(), tls_ca_file)
+    chosen = _chosen(RestNodeOptions, options, "REST client", tls_ca_file)
     return await RestNode.start(f"http{rest}", chosen, connect_timeout_s=connect_timeout_s, rln=rln)
 
 
-def _trusting(options: _Options, tls_ca_file: Path | None) -> _Options:
-    """Return options with the authorities that are to be trusted."""
-    return options if tls_ca_file is None else replace(options, tls_ca_file=tls_ca_file)
+def _chosen(
+    kind: type[_Options], options: LightOptions | RestNodeOptions | None, client: str, tls_ca_file: Path | None
+) -> _Options:
+    """Return the options of a client with the authorities to trust; raise `ConfigurationError` for others."""
+    if not isinstance(options, kind | None):
+        raise ConfigurationError(f"the options of a {client} are {kind.__name__}, not {type(options).__name__}")
+    chosen = options or kind()
+    return chosen if tls_ca_file is None else replace(chosen, tls_ca_file=tls_ca_file)
 
 
 async def _this_process(network: str, *, name: str | None = None, connect_timeout_s: float | None) -> WakuNode:

@@ -14,7 +14,7 @@ any file system takes; sizes, counts and hashes of a manifest agree with each ot
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Final, TypeAlias
 
@@ -90,6 +90,9 @@ class FilePart:
 
 FileMessage: TypeAlias = WholeFile | FileManifest | FilePart
 
+_KINDS: Final[dict[str, type[FileMessage]]] = {"whole": WholeFile, "manifest": FileManifest, "part": FilePart}
+"""By the names of the schema, whose fields have the names of the dataclasses' fields."""
+
 
 def name_problem(name: str) -> str | None:
     """Return why a name cannot be that of a received file, or None if it can.
@@ -135,34 +138,9 @@ def encode_file_message(message: FileMessage) -> bytes:
     problem = _problem(message)
     if problem is not None:
         raise ConfigurationError(f"a file cannot be sent so: {problem}")
-    encoded = pb.FileMessage()
+    kind = next(kind for kind, of in _KINDS.items() if isinstance(message, of))
     try:
-        match message:
-            case WholeFile():
-                encoded.whole.CopyFrom(
-                    pb.WholeFile(
-                        name=message.name,
-                        media_type=message.media_type,
-                        repetition=message.repetition,
-                        content=message.content,
-                    )
-                )
-            case FileManifest():
-                encoded.manifest.CopyFrom(
-                    pb.FileManifest(
-                        name=message.name,
-                        media_type=message.media_type,
-                        repetition=message.repetition,
-                        size_bytes=message.size_bytes,
-                        part_size_bytes=message.part_size_bytes,
-                        content_hash=message.content_hash,
-                        part_hashes=message.part_hashes,
-                    )
-                )
-            case FilePart():
-                encoded.part.CopyFrom(
-                    pb.FilePart(manifest_id=message.manifest_id, index=message.index, content=message.content)
-                )
+        encoded = pb.FileMessage(**{kind: {each.name: getattr(message, each.name) for each in fields(message)}})
         return FILE_PREFIX + encoded.SerializeToString(deterministic=True)
     except ENCODE_FAULTS as error:
         raise not_encodable("FileMessage", error) from error
@@ -177,29 +155,14 @@ def decode_file_message(payload: bytes) -> FileMessage | None:
     if not is_file_message(payload):
         return None
     encoded = parse(pb.FileMessage, payload[len(FILE_PREFIX) :], max_bytes=MAX_FILE_MESSAGE_BYTES)
-    message: FileMessage
-    match encoded.WhichOneof("kind"):
-        case "whole":
-            whole = encoded.whole
-            message = WholeFile(
-                name=whole.name, media_type=whole.media_type, repetition=whole.repetition, content=whole.content
-            )
-        case "manifest":
-            manifest = encoded.manifest
-            message = FileManifest(
-                name=manifest.name,
-                media_type=manifest.media_type,
-                repetition=manifest.repetition,
-                size_bytes=manifest.size_bytes,
-                part_size_bytes=manifest.part_size_bytes,
-                content_hash=manifest.content_hash,
-                part_hashes=tuple(manifest.part_hashes),
-            )
-        case "part":
-            part = encoded.part
-            message = FilePart(manifest_id=part.manifest_id, index=part.index, content=part.content)
-        case _:
-            raise DecodeError("FileMessage: it holds none of whole, manifest and part of version 1")
+    kind = encoded.WhichOneof("kind")
+    if kind is None:
+        raise DecodeError("FileMessage: it holds none of whole, manifest and part of version 1")
+    held = getattr(encoded, kind)
+    given = {each.name: getattr(held, each.name) for each in fields(_KINDS[kind])}
+    if "part_hashes" in given:
+        given["part_hashes"] = tuple(given["part_hashes"])
+    message = _KINDS[kind](**given)
     problem = _problem(message)
     if problem is not None:
         raise DecodeError(f"FileMessage: {problem}")

@@ -1,13 +1,11 @@
 """`PeerMemory`: the file in which a node remembers the peers that served it, and the newest lists that it saw.
 
-A file that is damaged or of another network is as good as none: discovery begins anew. It is replaced in one step, so
-that a crash leaves the old one.
+A file that is damaged or of another network is as good as none: discovery begins anew.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -16,6 +14,7 @@ import msgspec
 
 from fairway.errors import DecodeError
 from fairway.json_reading import read_json
+from fairway.storage.whole_file import replace_whole
 from fairway.waku.libp2p.errors import AddressError
 from fairway.waku.libp2p.multiaddr import Multiaddr
 
@@ -64,11 +63,9 @@ class PeerMemory:
         data = msgspec.json.encode(_Contents(cluster=self._cluster_id, peers=peers, sequences=sequences))
         if data == self._written:
             return
-        new = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            new.write_bytes(data)
-            new.replace(self._path)
+            replace_whole(self._path, data)
         except OSError as error:
             _LOG.warning("%s cannot be written, so no peers are remembered: %s", self._path, error)
         else:

@@ -11,6 +11,7 @@
     +-- HandshakeError            the Noise handshake failed; ``fault`` says how
     +-- NegotiationError          no protocol was agreed on, or multistream-select was not spoken
     +-- FrameError                bytes that break the framing or the format of the layer that read them
+    |   +-- FrameTooLongError     a message is longer, or a number larger, than allowed
     +-- LimitError                one of our limits was reached; the text names it
     +-- ConnectionClosedError     the connection has ended
     +-- StreamError
