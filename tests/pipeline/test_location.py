@@ -223,6 +223,13 @@ def test_a_task_gets_a_location_with_all_that_it_needs(bucket):
     assert bucket.read("run/x") == b"from a task"
 
 
+def test_a_name_in_a_bucket_is_written_as_it_is_or_escaped(bucket):
+    (Location.of(bucket.uri("büro 1"), "--out") / "a").put(b"x")
+    escaped = Location.of(bucket.uri("b%C3%BCro%201"), "--out")
+    assert [escaped.beneath(found) for found in escaped.files()] == ["a"]
+    assert escaped.name == "büro 1"
+
+
 def test_the_environment_says_where_the_store_is_and_who_may_use_it(bucket, monkeypatch):
     for name, value in bucket.environment.items():
         monkeypatch.setenv(name, value)

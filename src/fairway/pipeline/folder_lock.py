@@ -63,7 +63,7 @@ class _LocalLock:
     """The lock of a folder on this machine, which ends with the process."""
 
     def __init__(self, manifest: Path) -> None:
-        self._lock = StoreLock(manifest)
+        self._lock = StoreLock(manifest, user="run", kind="folder")
 
     def check(self) -> None:
         """Do nothing: the operating system takes the lock from no process that lives."""

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Final, Self
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import pyarrow as pa
 from pyarrow import NativeFile
@@ -63,6 +63,8 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """At least two letters, so that a drive letter is a path."""
 _ONE_REQUEST: Final = "allow_delayed_open=true"
 """Lets S3 take a small file in one request, and not in three."""
+_OF_URIS: Final = "%:/?#[]@!$&'()*+,;="
+"""Characters of a URI beside letters and digits; others, such as a blank, people write as they are."""
 _IN_PYTHON: Final = "py::"
 """What Arrow puts before the names of file systems that are made in Python."""
 _CLIENTS: Final = {**dict.fromkeys(_OF_HADOOP, hdfs_of), **dict.fromkeys(_AZURE, azure_of)}
@@ -182,7 +184,8 @@ class Location:
         if name == "s3" and _ONE_REQUEST.partition("=")[0] not in uri:
             uri += f"{'&' if '?' in uri else '?'}{_ONE_REQUEST}"
         try:
-            filesystem, path = _CLIENTS.get(name, FileSystem.from_uri)(uri)
+            client = _CLIENTS.get(name)
+            filesystem, path = client(uri) if client else FileSystem.from_uri(quote(uri, safe=_OF_URIS))
         except FairwayError:
             raise
         except (OSError, pa.ArrowException, ValueError) as error:

@@ -86,7 +86,7 @@ class StreamFolder:
             _refuse_foreign(path)
             make_folder(path, keys)
             (path / STREAM).mkdir(exist_ok=True)
-            lock = StoreLock(path / MANIFEST)
+            lock = StoreLock(path / MANIFEST, user="stream", kind="folder")
             try:
                 folder = cls(path, lock)
                 folder._identify(sources, options, keys)
