@@ -135,7 +135,7 @@ class PushClient:
             )
             response = decode(encoded)
         except (Libp2pError, TimeoutError, DecodeError) as error:
-            self._pool.failed(peer, protocol)
+            self._pool.failed(peer, protocol, was_silent=isinstance(error, TimeoutError))
             return _Answer(peer=peer, response=None, detail=str(error) or "no response in time")
         if response.action in {ClientAction.DONE, ClientAction.NEVER_RESEND_UNCHANGED}:
             self._pool.served(peer, protocol)

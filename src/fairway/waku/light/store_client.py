@@ -162,7 +162,7 @@ class StoreClient:
             )
             response = decode_store_query_response(encoded)
         except (Libp2pError, TimeoutError, DecodeError) as error:
-            self._pool.failed(peer, STORE_QUERY_PROTOCOL)
+            self._pool.failed(peer, STORE_QUERY_PROTOCOL, was_silent=isinstance(error, TimeoutError))
             raise StoreQueryError(f"store node {peer}: {error or 'no response in time'}") from error
         if not response.is_success:
             self._pool.failed(peer, STORE_QUERY_PROTOCOL)
