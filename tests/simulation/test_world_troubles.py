@@ -158,7 +158,7 @@ def test_who_was_away_reads_no_more_from_the_store_than_the_application_has_room
 
 
 def test_a_slow_disk_lets_in_no_more_messages_than_the_application_has_room_for(make):
-    options = replace(ReliableChannelOptions(), max_unread_messages=5)
+    options = replace(ReliableChannelOptions(), max_unread_messages=5, max_concurrent_publishes=16)
     with SimulatedDisk(seed=1) as disk:
         disk.faults = DiskFaults(latency_ms=(2_000.0, 3_000.0))
         slow = Habits(slow_ms=5_000)

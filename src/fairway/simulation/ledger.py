@@ -78,6 +78,8 @@ _LACKING: Final = frozenset({MISSING, REPAIR_REQUESTS})
 """Tables in which a message stands that a participant does not have."""
 _STAMPED_MS: Final = 2_000
 """What leaves later than this after its stamp comes to a store when others may have read on."""
+_HEARD_MS: Final = 2_000
+"""What left so long ago was heard, or got lost."""
 _READS_ON_MS: Final = 120_000
 """Who reads a store asks for the next page within this time."""
 _STORED_MS: Final = 5_000
@@ -310,7 +312,8 @@ class Ledger(Observer):
         """What the network lost and its receiver has not noticed yet, with when that was."""
         self._authors: dict[str, str] = {}
         """Who published an SDS message with content first."""
-        self._asked_for: set[str] = set()
+        self._asked_for: dict[str, int] = {}
+        """When a message was last asked for, if its author has not sent it since."""
         """SDS messages that a repair was asked for of and that were not published since."""
         self._alike: dict[tuple[str, str], list[SimulatedSend]] = {}
         self._finished: dict[tuple[str, tuple[str, ...]], int] = {}
@@ -942,7 +945,7 @@ class Ledger(Observer):
         if message.message.ephemeral:
             self.ephemeral_ids.add(opened.message_id)
             return Purpose.EPHEMERAL, content, history, bloom
-        self._asked_for.update(entry.message_id for entry in opened.repair_request)
+        self._asked_for.update((entry.message_id, at_ms) for entry in opened.repair_request)
         if opened.repair_request and name in self.presences:
             requested = frozenset(entry.message_id for entry in opened.repair_request)
             self._requests[message.message.payload] = requested
@@ -965,7 +968,9 @@ class Ledger(Observer):
             self._compare_lamports(at_ms, name, opened)
             return Purpose.CONTENT, content, history, bloom
         is_answer = author != name or opened.message_id in self._asked_for
-        self._asked_for.discard(opened.message_id)
+        # What was asked for a moment ago may still be under way to the author, and is answered later.
+        if at_ms - self._asked_for.get(opened.message_id, at_ms) >= _HEARD_MS:
+            del self._asked_for[opened.message_id]
         return (Purpose.REPAIR if is_answer else Purpose.RETRY), content, history, bloom
 
     def _misforms(self, name: str, opened: SdsMessage, message: RoutedMessage) -> Iterator[str]:
