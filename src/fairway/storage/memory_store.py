@@ -28,7 +28,7 @@ from fairway.storage.channel_store import (
     Write,
     check_bounds,
 )
-from fairway.storage.records import point_columns, read_point
+from fairway.storage.records import PlainPoint, plain_point, read_plain_point
 
 KEPT_REQUESTS: Final = 10_000
 """Default number of ended requests; a tenth of what a store on a disk keeps, since each takes some 700 bytes."""
@@ -51,7 +51,7 @@ class MemoryStore(ChannelStore):
         self._requests: dict[str, StoredRequest] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._kept_requests = kept_requests
-        self._trace: deque[tuple[int, int, str, int | None, bytes, int]] = deque(maxlen=kept_trace_points)
+        self._trace: deque[PlainPoint] = deque(maxlen=kept_trace_points)
 
     def __repr__(self) -> str:
         state = "open" if self._is_open else "closed"
@@ -88,7 +88,7 @@ class MemoryStore(ChannelStore):
             done(StorageError("this memory store is not open: open it before writing to it"))
             return
         try:
-            points = [point_columns(0, point) for point in write.trace]
+            points = [plain_point(point) for point in write.trace]
         except StorageError as error:
             done(error)
             return
@@ -120,8 +120,8 @@ class MemoryStore(ChannelStore):
     def trace(self, identifier: str) -> list[TracePoint]:
         """Return the trace of a message."""
         wanted = identifier.encode()
-        points = (read_point(*columns) for columns in self._trace if wanted in columns[4])
-        return [point for point in points if point is not None and point.names(identifier)]
+        points = (read_plain_point(plain) for plain in self._trace if wanted in plain[-1])
+        return [point for point in points if point.names(identifier)]
 
     def close(self) -> None:
         """Close the store; it keeps its content for the next `open`."""

@@ -138,8 +138,12 @@ def read_request(request_id: str, body: bytes, check: int) -> StoredRequest:
     return _decode(_REQUESTS, record_place("requests", request_id), body, check)
 
 
-def point_columns(number: int, point: TracePoint) -> tuple[int, int, str, int | None, bytes, int]:
-    """Return a trace point as columns of ``trace``; its identifiers are in the body as plain UTF-8.
+PlainPoint = tuple[int, str, int | None, bytes]
+"""A trace point as plain values: its time, the kind of its event, its size, and the event in MessagePack."""
+
+
+def plain_point(point: TracePoint) -> PlainPoint:
+    """Return a trace point as plain values; its identifiers are in the event as plain UTF-8.
 
     Of a received message the size of the payload is kept, but not its bytes.
     """
@@ -148,16 +152,26 @@ def point_columns(number: int, point: TracePoint) -> tuple[int, int, str, int | 
     if isinstance(event, MessageReceived) and event.payload:
         size_bytes = len(event.payload) if size_bytes is None else size_bytes
         kept = {name: getattr(event, name) for name in _FIELDS_OF_RECEIVED} | {"payload": b""}
-    kind = type(event).__name__
-    return number, point.at_ms, kind, size_bytes, *_sealed(record_place("trace", number), kept)
+    return point.at_ms, type(event).__name__, size_bytes, encode(kept)
+
+
+def point_columns(number: int, point: TracePoint) -> tuple[int, int, str, int | None, bytes, int]:
+    """Return a trace point as columns of ``trace``."""
+    plain = plain_point(point)
+    return number, *plain, check_value(plain[-1], record_place("trace", number))
 
 
 def read_point(
     number: int, at_ms: int, kind: str, size_bytes: int | None, body: bytes, check: int
 ) -> TracePoint | None:
     """Return a trace point; None if this version does not know its event."""
-    decoder = _EVENTS.get(kind)
-    if decoder is None:
+    if kind not in _EVENTS:
         return None
-    event = _decode(decoder, record_place("trace", number), body, check)
+    event = _decode(_EVENTS[kind], record_place("trace", number), body, check)
     return TracePoint(at_ms=at_ms, event=event, size_bytes=size_bytes)
+
+
+def read_plain_point(plain: PlainPoint) -> TracePoint:
+    """Return a trace point of this process."""
+    at_ms, kind, size_bytes, body = plain
+    return TracePoint(at_ms=at_ms, event=_EVENTS[kind].decode(body), size_bytes=size_bytes)
