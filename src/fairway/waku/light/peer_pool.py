@@ -1,7 +1,7 @@
 """`PeerPool`: the connected peers by service, the best first.
 
-For `FORGIVEN_AFTER_S` after a failure at a service, a peer comes after all peers that did not fail. Of those that failed
-the ones that said so at once come first: one that lets a request run out of time costs its caller all of that time.
+For `FORGIVEN_AFTER_S` after a failure at a service, a peer comes after all peers that did not fail. Of those that
+failed, the ones that said so at once come first: one that lets a request run out of time costs its caller all of it.
 """
 
 from __future__ import annotations
