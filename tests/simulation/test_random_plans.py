@@ -29,6 +29,8 @@ ALWAYS_THE_SAME = {"settle_ms", "min_delay_ms"}
 OF_LIGHT_CLIENTS = {"service_nodes", "resets_per_hour", "stalls_per_hour", "garbled", "bad_nodes"}
 """What is drawn only for worlds that are asked to have service nodes (`test_light_worlds`)."""
 
+OF_THE_TOUR = {"foreign", "insatiable"}
+"""What only the tour has."""
 
 SPECIAL = (
     *("store_cuts", "restamped", "blips_per_hour", "repairs", "reassembly_timeout_ms", "bloom_error_rate"),
@@ -52,7 +54,7 @@ def test_a_seed_draws_the_same_plan_whenever_it_is_asked_and_names_it(plans):
 
 
 def test_every_field_takes_several_values(plans):
-    one_value = ALWAYS_THE_SAME | OF_LIGHT_CLIENTS
+    one_value = ALWAYS_THE_SAME | OF_LIGHT_CLIENTS | OF_THE_TOUR
     for field in fields(SimulationPlan):
         values = {getattr(plan, field.name) for plan in plans}
         assert (len(values) == 1) is (field.name in one_value), field.name

@@ -48,9 +48,7 @@ class Fault(Enum):
     EMPTY_REPORT = "js-waku reports missing messages after every sweep, also when there are none"
     SHORT_FILTER_ABORTS = "js-waku gives up a message over a bloom filter that is too short; fairway ignores the filter"
     HITS_COUNTED = "js-waku counts every filter that holds a message; fairway every participant once"
-    OVERFULL_FILTER_COUNTS = (
-        "js-waku believes a filter that is overfull; fairway nothing that it says by itself, and soon nothing at all"
-    )
+    OVERFULL_FILTER_COUNTS = "js-waku believes a filter that is overfull; fairway nothing that it says"
     DESCENDANTS_IGNORED = (
         "js-waku takes only direct citation for an acknowledgement; "
         "fairway also that of a descendant by one whose filter holds the message"
