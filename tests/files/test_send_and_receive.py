@@ -204,6 +204,38 @@ def test_a_file_that_was_sent_to_its_end_is_sent_once_more_and_saved_beside_the_
     assert {(tmp_path / "in" / name).read_bytes() for name in saved} == {path.read_bytes()}
 
 
+def test_a_file_that_was_acknowledged_while_nobody_waited_does_not_leave_again(join, make_file, tmp_path, seed):
+    path, store = make_file(30_000), tmp_path / "alice.db"
+
+    async def work():
+        left = []
+        with LocalNetwork(seed=seed) as network:
+            node = network.node("alice")
+            async with join(network, "alice", node=node, store=store) as alice:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(3):
+                        await send_file(alice, path)
+            async with join(network, "bob") as bob:
+                async with join(network, "alice", node=node, store=store):
+                    await receive(bob, tmp_path / "in", [])
+                    await asyncio.sleep(60)
+                async with join(network, "alice", node=node, store=store) as alice:
+                    alice.on(MessageSending, left.append)
+                    first = await send_file(alice, path)
+                    assert left == []
+                async with join(network, "alice", node=node, store=store) as alice:
+                    receiving = asyncio.ensure_future(receive(bob, tmp_path / "in", []))
+                    again = await send_file(alice, path)
+                    await receiving
+        return first, again
+
+    first, again = run(work(), seed=seed)
+    assert (first.resumed_messages, first.delivered_to) == (first.total_messages, ("bob",))
+    assert again.resumed_messages == 0
+    assert again.message_id != first.message_id, "a sending that returned is over"
+    assert sorted(each.name for each in (tmp_path / "in").iterdir() if each.is_file()) == ["chart (2).pdf", "chart.pdf"]
+
+
 def test_a_file_that_changes_while_it_is_sent_is_not_sent_on(join, make_file, tmp_path, seed):
     path = make_file(200_000)
 

@@ -245,6 +245,17 @@ class Engine:
         self.commits.add(replace(write, trace=trace) if trace else write, list(events), hurry=bool(events))
         return True
 
+    def settle(self, request_id: str) -> asyncio.Future[None] | None:
+        """Store that the application has taken note of how a send went; return a future of the store."""
+        known = self._requests.get(request_id) or self._store.request(request_id)
+        if known is None or known.is_settled:
+            return None
+        settled = replace(known, is_settled=True)
+        if request_id in self._requests:
+            # Its end will be written from this.
+            self._requests[request_id] = settled
+        return self.commits.add(Write(requests=(settled,)), [], wait=True, hurry=True)
+
     def is_unsaid(self, outcome: SendOutcome, request_id: str) -> bool:
         """Return whether the event by which a send ended waits for the store, so that a crash would forget it."""
         kind = MessageDelivered if outcome is SendOutcome.DELIVERED else DeliveryError

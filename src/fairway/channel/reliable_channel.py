@@ -265,6 +265,23 @@ class ReliableChannel:
         self._started()
         return self._receipts.get(request_id)
 
+    async def settle(self, request_id: str) -> None:
+        """Keep, in the store when this returns, that the application has taken note of how a send went.
+
+        `is_settled` then says so, also after a restart: what was acknowledged while no one waited can be told from what
+        the application knows. Does nothing if the request id is unknown. Raises `ChannelClosedError` if the channel is
+        not started, a `StorageError` if the store failed.
+        """
+        durable = self._started().settle(request_id)
+        if durable is not None:
+            await durable
+
+    def is_settled(self, request_id: str) -> bool:
+        """Return whether `settle` was called for a send; raise `ChannelClosedError` if the channel is not started."""
+        self._started()
+        stored = self._store.request(request_id)
+        return stored is not None and stored.is_settled
+
     def messages(self) -> MessageStream:
         """Return an async iterator over messages of other participants, each once and in causal order.
 

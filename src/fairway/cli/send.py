@@ -164,6 +164,8 @@ def _print_report(console: Console, report: SendReport, settings: ChannelSetting
     what = f"{report.message_id[:12]} ({report.size_bytes:,} bytes)"
     if report.file is not None:
         parts = f" in {report.file.total_messages:,} messages" if report.file.total_messages > 1 else ""
+        if report.file.resumed_messages:
+            parts += f", {report.file.resumed_messages:,} of them earlier" if parts else ", earlier"
         what = f"{visible(report.file.name)} ({report.size_bytes:,} bytes{parts}, {report.message_id[:12]})"
     if report.reached and report.delivered_to:
         line = Text.assemble(("delivered ", "green"), f"{what} to {visible(', '.join(report.delivered_to))}")

@@ -2,8 +2,9 @@
 
 Each message of a file has a request id that follows from the file and the message's number. By it the channel knows
 what it has accepted and what was acknowledged, in this run or an earlier one. So a file that is sent again continues,
-and what was acknowledged does not leave again. A file that was sent to its end is a new one when it is sent again
-(`repetition`), and a message whose send failed gets a further attempt.
+and what was acknowledged does not leave again. A file whose sending has returned is a new one when it is sent again
+(`repetition`); one that was acknowledged while nobody waited is not. A message whose send failed gets a further
+attempt.
 
 Only some parts are under way at a time, whatever the size of the file: the next one is read when one was acknowledged.
 If one does not wait for that, the channel holds, in memory and in its store, all messages of the file that are not
@@ -149,6 +150,7 @@ class _FileSending:
         self._resumed = len(self._delivered)
         self._show()
         await self._send_all(wait)
+        await self._channel.settle(await self._first_request())
         holders = [set(one.delivered_to) for one in self._delivered.values()]
         return FileDelivery(
             request_id=self._request_id(0, 0),
@@ -161,7 +163,10 @@ class _FileSending:
         )
 
     async def _resume(self) -> None:
-        """Find the sending of this file that is not at its end, and its messages that are acknowledged as asked."""
+        """Find the sending of this file whose end is not known, and its messages that are acknowledged as asked.
+
+        All of them may be: a channel with the same store goes on with them when it is opened for something else.
+        """
         file, repetition = self._file, 0
         while True:
             self._file = file.repeated(repetition)
@@ -173,10 +178,15 @@ class _FileSending:
                     self._note_delivered(number, known)
                 elif known is not None:
                     self._note(number, known.progress)
-            if len(self._delivered) < file.messages:
+            if len(self._delivered) < file.messages or not self._channel.is_settled(await self._first_request()):
                 return
             repetition += 1
             self._sent, self._acknowledged = [0] * file.messages, [0] * file.messages
+
+    async def _first_request(self) -> str:
+        """Return the id of the latest attempt to send the first message, which is settled when the file is."""
+        attempt, _ = await self._latest(0)
+        return self._request_id(0, attempt)
 
     async def _latest(self, number: int) -> tuple[int, Receipt | Acknowledgement | None]:
         """Return the number of a message's last attempt, and how far it is: open, acknowledged as asked, not made.

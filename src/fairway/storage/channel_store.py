@@ -59,6 +59,8 @@ class StoredRequest:
     delivered_to: tuple[str, ...] = ()
     detail: str = ""
     """The reason of a failure."""
+    is_settled: bool = False
+    """Whether the application has taken note of how it went (`ReliableChannel.settle`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
