@@ -131,6 +131,17 @@ def test_a_file_in_parts_that_is_not_waited_for_stays_in_the_store(fairway: Run,
     assert (tmp_path / "in" / "chart.png").read_bytes() == bytes(50_000), result.output
 
 
+def test_a_file_that_was_acknowledged_while_another_command_ran_does_not_leave_again(fairway: Run, tmp_path: Path):
+    (tmp_path / "note").write_bytes(b"low water at noon")
+    words = ["--file", str(tmp_path / "note"), "--store", str(tmp_path / "alice.db")]
+    assert fairway("send", *words, "--timeout", "0.3").exit_code == 1
+    assert "17 bytes" in fairway("tail", "--sender", "bob", "--count", "1").output
+    fairway("tail", "--store", str(tmp_path / "alice.db"), "--timeout", "1")
+    result = fairway("send", *words)
+    assert result.exit_code == 0, result.output
+    assert "to bob\nnothing of it left now; if it is sent once more, it goes as a new file" in result.output
+
+
 def test_what_is_no_text_is_shown_by_its_hash(fairway: Run):
     sent(fairway, typed=b"\x1b[2J")
     result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0")

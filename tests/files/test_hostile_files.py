@@ -191,6 +191,7 @@ def test_a_file_for_which_the_disk_has_no_room_is_refused_before_a_byte_of_it_ca
     outcome = taking(work, limits)
     assert outcome.reason is FileRefusalReason.NO_ROOM
     assert "the disk has room for" in outcome.detail
+    assert "make room, and let it be sent again" in outcome.detail
     assert hidden_files(tmp_path / "in") == []
 
 

@@ -278,11 +278,30 @@ def test_what_has_no_end_or_can_be_read_only_once_is_no_file(join, tmp_path, see
     async def work():
         with LocalNetwork(seed=seed) as network:
             async with join(network, "alice") as alice:
-                for path in ("/dev/zero", tmp_path / "pipe", tmp_path):
-                    with pytest.raises(ConfigurationError, match=r"cannot be read as a file .* --raw"):
-                        await send_file(alice, path, name="a")
+                for path in ("/dev/zero", tmp_path / "pipe"):
+                    with pytest.raises(ConfigurationError, match=r"a pipe or a device.* --raw"):
+                        await send_file(alice, path)
+                for path in (tmp_path, tmp_path / ".."):
+                    with pytest.raises(ConfigurationError, match=r"it is a folder.*an archive of the folder"):
+                        await send_file(alice, path)
 
     run(work(), seed=seed)
+
+
+def test_a_link_is_sent_under_its_own_name(join, make_file, tmp_path, seed):
+    link = tmp_path / "holiday.jpg"
+    link.symlink_to(make_file(500, "0fe3.bin"))
+
+    async def work():
+        outcomes = []
+        with LocalNetwork(seed=seed) as network:
+            async with join(network, "alice") as alice, join(network, "bob") as bob:
+                await asyncio.gather(send_file(alice, link), receive(bob, tmp_path / "in", outcomes))
+        return outcomes[-1]
+
+    received = run(work(), seed=seed)
+    assert (received.name, received.media_type) == ("holiday.jpg", "image/jpeg")
+    assert received.path.read_bytes() == link.read_bytes()
 
 
 def test_a_file_of_too_many_parts_is_too_large_and_the_error_names_the_flag(join, make_file, seed):

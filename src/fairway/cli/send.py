@@ -174,6 +174,8 @@ def _print_report(console: Console, report: SendReport, settings: ChannelSetting
     else:
         line = Text.assemble((f"{visible(report.detail)} ", "red"), what)
     console.print(line, soft_wrap=True)
+    if report.reached and report.file is not None and report.file.resumed_messages == report.file.total_messages:
+        console.print("nothing of it left now; if it is sent once more, it goes as a new file", soft_wrap=True)
     if report.earlier_open:
         earlier = "an earlier send" if report.earlier_open == 1 else f"{report.earlier_open} earlier sends"
         console.print(f"{earlier} of {settings.store} went on meanwhile", soft_wrap=True)

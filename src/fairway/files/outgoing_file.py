@@ -46,7 +46,9 @@ class OutgoingFile:
         Raises `ConfigurationError` if the file cannot be read, or its name or media type is none that receivers take,
         and `MessageTooLargeError` if the hashes of all its parts do not fit one message.
         """
-        name = path.resolve().name if name is None else name
+        _check_kind(path)
+        # A link is sent under its own name: the target may be called anything.
+        name = path.absolute().name if name is None else name
         if media_type is None:
             media_type = _TYPES.guess_type(name)[0] or DEFAULT_MEDIA_TYPE
         part_bytes = largest_part_bytes(payload_bytes)
@@ -142,14 +144,22 @@ _LENGTHS_BYTES: Final = 16
 """More bytes than the lengths and numbers take of which an empty file, or one that is sent first, has none."""
 
 
+def _check_kind(path: Path) -> None:
+    """Raise `ConfigurationError` for a folder, and for a pipe or a device: one cannot be read twice, or has no end."""
+    if path.is_dir():
+        raise ConfigurationError(
+            f"{path} cannot be read as a file (it is a folder); give the path of a file, such as an archive of "
+            "the folder"
+        )
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(
+            f"{path} cannot be read as a file (it is a pipe or a device); give the path of a file, or send what it "
+            "brings with --raw"
+        )
+
+
 def _hashes_of(path: Path, part_bytes: int) -> tuple[int, bytes, tuple[bytes, ...]]:
     """Return size, hash and the hashes of all parts of a file, of which little is in memory at a time."""
-    if path.exists() and not path.is_file():
-        # A pipe cannot be read twice, and a device may have no end.
-        raise ConfigurationError(
-            f"{path} cannot be read as a file (it is a folder, a pipe or a device); give the path of a file, or "
-            "send what it brings with --raw"
-        )
     whole, parts, size_bytes = sha256(), [], 0
     try:
         with path.open("rb") as opened:

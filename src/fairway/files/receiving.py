@@ -202,7 +202,7 @@ class FileReceiver:
         if missing_bytes + size_bytes > free_bytes:
             why = (
                 f"{name} has {size_bytes:,} bytes, incomplete files lack {missing_bytes:,}, and the disk has room for "
-                f"{free_bytes:,}"
+                f"{free_bytes:,}; make room, and let it be sent again"
             )
             return self._refuse(message, message.message_id, FileRefusalReason.NO_ROOM, why)
         return None
