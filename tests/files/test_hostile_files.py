@@ -426,6 +426,20 @@ def test_a_crash_before_a_saved_file_was_reported_reports_it_again(taking, tmp_p
     assert list(visible_files(tmp_path / "in")) == ["chart.pdf"]
 
 
+def test_a_file_that_is_sent_again_for_others_is_not_saved_twice_unless_it_is_gone(taking, tmp_path):
+    folder, message = tmp_path / "in", WholeFile(name="chart.pdf", content=b"x" * 100)
+
+    async def work(take):
+        saved, again = await take(message), await take(message)
+        (folder / "chart.pdf").write_bytes(b"y" * 100)
+        return saved, again, await take(message)
+
+    saved, again, beside = taking(work)
+    assert (saved.redelivered, again) == (False, replace(saved, redelivered=True))
+    assert (beside.path.name, beside.redelivered) == ("chart (2).pdf", False)
+    assert visible_files(folder) == {"chart.pdf": b"y" * 100, "chart (2).pdf": b"x" * 100}
+
+
 def test_what_others_left_in_the_hidden_folder_does_not_stop_a_receiver(taking, tmp_path):
     inner = tmp_path / "in" / ".fairway"
     inner.mkdir(parents=True)

@@ -162,6 +162,14 @@ class FileFolder:
             if is_old:
                 self.drop(file)
 
+    def holds(self, name: str, content: bytes) -> bool:
+        """Return whether a saved file is there under its name and has this content."""
+        path = self.path / name
+        try:
+            return path.stat().st_size == len(content) and path.read_bytes() == content
+        except OSError:
+            return False
+
     def _content(self, key: str) -> Path:
         return self._inner / f"{key}{_CONTENT}"
 

@@ -65,7 +65,7 @@ class FileReceived:
     path: Path
     """Where it was saved."""
     redelivered: bool = False
-    """Whether it may have been reported before a crash."""
+    """Whether it may have been reported before: there was a crash, or its sender sent it again for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

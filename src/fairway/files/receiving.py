@@ -98,7 +98,9 @@ class FileReceiver:
 
     def _take_whole(self, message: MessageReceived, file: WholeFile) -> FileOutcome:
         key, size_bytes = self._key(message, message.message_id), len(file.content)
-        saved = self._folder.saved.get(key) if message.redelivered else None
+        saved = self._folder.saved.get(key)
+        if saved is not None and not message.redelivered and not self._folder.holds(saved.name, file.content):
+            saved = None
         if saved is not None:
             path = self._folder.path / saved.name
         elif size_bytes > self._limits.max_file_bytes:
