@@ -182,7 +182,7 @@ def test_what_comes_without_what_it_cites_is_marked(make_settings: MakeSettings)
     [
         ("/fly", "there is no /fly; there are /file PATH"),
         ("/file not there", "not there cannot be read"),
-        ("/file", "cannot be read"),
+        ("/file", "/file needs the path of a file"),
         ("x" * 1_100_000, "at most 1048576 are allowed"),
     ],
     ids=["unknown", "no file", "no path", "too long"],

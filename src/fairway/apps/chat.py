@@ -108,7 +108,9 @@ class Conversation:
 
     async def _obey(self, words: str) -> None:
         command, _, rest = words.partition(" ")
-        if command == "/file":
+        if command == "/file" and not rest.strip():
+            self._note("/file needs the path of a file: /file PATH", "red")
+        elif command == "/file":
             task = asyncio.ensure_future(self._send_file(rest.strip()))
             self._files.add(task)
             task.add_done_callback(self._files.discard)
