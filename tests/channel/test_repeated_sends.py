@@ -67,6 +67,28 @@ async def test_a_repeated_send_returns_when_the_first_one_is_durable():
             assert await first is again
 
 
+@pytest.mark.parametrize("is_open", [True, False], ids=["while open", "ended"])
+@virtual_time()
+async def test_a_settled_send_stays_so_when_it_ends_and_after_a_restart(is_open):
+    with SimulatedDisk() as disk, LocalNetwork() as network:
+        node, store = network.node("alice"), disk.store("alice")
+        async with await create_reliable_channel(node, "harbour", "alice", TOPIC, store=store) as alice:
+            receipt = await alice.send(b"ahoy", request_id="greeting")
+            await alice.send(b"who is there?", request_id="question")
+            if is_open:
+                await alice.settle("greeting")
+            async with await join(network, "bob"):
+                await receipt.delivered()
+            if not is_open:
+                assert not alice.is_settled("greeting")
+                await alice.settle("greeting")
+            await alice.settle("never sent")
+        async with await create_reliable_channel(node, "harbour", "alice", TOPIC, store=disk.store("alice")) as alice:
+            settled = [alice.is_settled(each) for each in ("greeting", "question", "never sent")]
+            assert settled == [True, False, False]
+            assert (await alice.receipt("greeting").delivered()).delivered_to == ("bob",)
+
+
 @virtual_time()
 async def test_a_send_made_twice_at_once_goes_out_once_although_the_second_waits_for_room_until_the_first_ended():
     options = ReliableChannelOptions(
