@@ -108,7 +108,7 @@ def test_silent_streams_keep_nobody_out(crowd, muxer):
             with contextlib.suppress(Libp2pError):
                 for _ in range(600):
                     await connection.open_stream([STORE_QUERY_PROTOCOL])
-            await crowd.until(lambda: connection.is_closed or node.host.statistics().inbound_streams <= SILENT + 80)
+            await crowd.until(lambda: connection.is_closed or node.host.statistics().inbound_streams <= SILENT + 144)
             await crowd.serves(node)
 
     crowd.run(work())

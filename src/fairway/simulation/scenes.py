@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fairway.events import ChannelStatus, MessageDelivered, StatusChanged
-from fairway.options import BloomPolicy
+from fairway.options import BloomPolicy, Profile
 from fairway.protocol.effects import Purpose
 from fairway.protocol.incoming.delivering import logical_message_id
 from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING
@@ -471,10 +471,13 @@ class Scenes:
     def last_word(self) -> Iterator[Violation]:
         """Let nobody hear what one says in a channel that is silent then: its author sees to it that all learn of it.
 
-        That is long before it is sent again (`fairway.protocol.outgoing.sync_timer`).
+        That is long before it is sent again (`fairway.protocol.outgoing.sync_timer`). In profile `logos` all that he
+        says of it would get lost in the same moment.
         """
         world, plan = self._world, self._plan
         if plan.bloom_policy is BloomPolicy.ALWAYS or plan.mixed_options or plan.option_changes:
+            return
+        if plan.profile is Profile.LOGOS:
             return
         speaker, *others = sorted(world.participants)
         world.sever((speaker,))

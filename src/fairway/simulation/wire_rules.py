@@ -51,6 +51,8 @@ _READ_MS: Final = 1_000
 """Within this time a program has read what it hears."""
 _ASKED_STORE_MS: Final = 5_000
 """Within this time a store may have brought what is heard."""
+_CITED_IN_VAIN: Final = 2
+"""So often nobody cites in vain what its author knows to be acknowledged; now and then one does, which is cheap."""
 _CITED_AGAIN: Final = 20
 """Messages that came again that one message cites."""
 _IN_A_ROW: Final = 12
@@ -134,6 +136,8 @@ class _Copies:
     """SDS ids of all that came otherwise than marked, and that it has not cited since."""
     marked: dict[str, int] = field(default_factory=dict)
     """When a copy came whose author has its acknowledgement, by SDS id, of those that nothing else makes it cite."""
+    cited_in_vain: int = 0
+    """How often it cited one of these all the same."""
     plain: dict[str, int] = field(default_factory=dict)
     """When messages entered its log, by SDS id, that vouch for nothing, and that it has not cited since."""
 
@@ -441,7 +445,9 @@ class WireRules:
         for sds_id in cited & copies.marked.keys():
             is_repeated = copies.marked.pop(sds_id) + _READ_MS < made_ms and not opened.content
             if is_repeated and not self._may_cite(name, sds_id):
-                yield f"it cites {sds_id[:12]} for an author who has its acknowledgement, and said so"
+                copies.cited_in_vain += 1
+                if copies.cited_in_vain == _CITED_IN_VAIN:
+                    yield f"it cites {sds_id[:12]} and others for authors who have its acknowledgement, and said so"
 
     def _may_cite(self, name: str, sds_id: str) -> bool:
         """Return whether a participant may cite a message that it has cited before, of which no copy calls for it."""
