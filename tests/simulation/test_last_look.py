@@ -369,7 +369,7 @@ def test_who_takes_somebody_of_another_make_to_vouch_for_what_it_goes_without_is
 
 
 def test_who_acknowledges_again_what_its_author_says_it_acknowledged_is_seen(monkeypatch):
-    plan = replace(PLAN, loss=0.4, duration_ms=240_000, messages_per_hour=150, ask_all_share=1.0)
+    plan = replace(PLAN, loss=0.4, duration_ms=360_000, messages_per_hour=150, ask_all_share=1.0)
     assert broken(plan) == set()
     monkeypatch.setattr("fairway.protocol.sds.channel.is_marked", lambda *_: False)
     assert Invariant.WIRE in broken(plan)
