@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from fairway.channel.attempts import Attempts
+from fairway.channel.engine import Engine
 from fairway.channel.inbox import MessageStream
 from fairway.channel.receipt import Receipt
+from fairway.channel.receipt_book import ReceiptBook
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
 from fairway.events import DeliveryError, MessageDelivered
@@ -17,6 +19,7 @@ from fairway.protocol.effects import Change
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
 from fairway.protocol.incoming.retrieval import QueryBudget, Retrieval
+from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal
 from fairway.protocol.outgoing.request import SendRequest
 from fairway.protocol.outgoing.requests import Requests
@@ -28,10 +31,11 @@ from fairway.protocol.sds.incoming import IncomingBuffer
 from fairway.protocol.sds.outcome import Ignored, MessageIgnored
 from fairway.protocol.sds.owed import OwedCitations
 from fairway.protocol.sds.repair import Repair
+from fairway.protocol.segmentation import leopard
 from fairway.protocol.segmentation.ended_sets import EndedSets
 from fairway.protocol.stack import Stack
 from fairway.simulation.invariants import Invariant
-from fairway.simulation.plan import SimulationPlan
+from fairway.simulation.plan import SimulationPlan, StoreKind
 from fairway.simulation.runner import simulate
 from fairway.simulation.scenes import TrafficSoFar
 from fairway.simulation.tour import tour_plan
@@ -405,6 +409,52 @@ def test_who_listens_and_acknowledges_nothing_while_somebody_speaks_is_seen(monk
 def test_an_author_who_does_not_see_to_it_that_others_learn_of_his_last_word_is_seen(monkeypatch):
     monkeypatch.setattr("fairway.protocol.stack.ECHOES", 0)
     assert Invariant.HEALED in broken(replace(PLAN, participants=2, loss=0.1))
+
+
+def test_segments_that_suffice_and_are_not_put_together_are_seen(monkeypatch):
+    plan = replace(PLAN, duration_ms=1_000, parity_rate=0.5)
+    assert broken(plan) == set()
+    recover = leopard.recover
+    monkeypatch.setattr(leopard, "recover", lambda data, parity: recover(data, [*parity[1:], parity[0]]))
+    assert Invariant.HEALED in broken(plan)
+
+
+def test_participants_that_draw_the_same_times_are_seen(monkeypatch):
+    plan = replace(PLAN, participants=5, duration_ms=900_000, messages_per_hour=1, max_delay_ms=20)
+    assert broken(plan) == set()
+    monkeypatch.setattr(Jitter, "fraction", lambda _: 0.5)
+    assert Invariant.WIRE in broken(plan)
+
+
+def test_a_first_page_that_is_asked_for_over_and_over_is_seen(monkeypatch):
+    query = LocalNode.query
+
+    def ask_for_the_first(self, asked, cursor=None):
+        return query(self, asked, None if asked.message_hashes else cursor)
+
+    assert broken(tour_plan(4)) == set()
+    monkeypatch.setattr(LocalNode, "query", ask_for_the_first)
+    assert Invariant.BUDGET in broken(tour_plan(4))
+
+
+SLOW_DISK = replace(PLAN, duration_ms=1_000, store=StoreKind.DISK, disk_ms=1_000)
+
+
+def test_a_receipt_that_says_how_a_send_ended_before_that_is_durable_is_seen(monkeypatch):
+    assert broken(SLOW_DISK) == set()
+    monkeypatch.setattr(Engine, "is_unsaid", lambda *_: False)
+    assert Invariant.WORD in broken(SLOW_DISK)
+
+
+def test_a_send_that_leaves_again_when_it_is_repeated_while_the_disk_writes_how_it_ended_is_seen(monkeypatch):
+    known = ReceiptBook.known
+
+    def known_once_ended(self, request_id, message_id):
+        receipt = known(self, request_id, message_id)
+        return receipt if receipt is not None and receipt.has_ended else None
+
+    monkeypatch.setattr(ReceiptBook, "known", known_once_ended)
+    assert Invariant.ONCE in broken(SLOW_DISK)
 
 
 def test_who_asks_nobody_for_what_is_missing_is_seen(monkeypatch):

@@ -113,6 +113,9 @@ class Checks:
         for at_ms, name, count in self._ledger.overasked:
             text = f"{name} asked the store for {count} pages in a minute"
             yield self._violation(Invariant.BUDGET, at_ms, name, None, text)
+        for at_ms, name in self._ledger.asked_twice:
+            text = f"{name} asked the store for the same page of messages that it named twice at once"
+            yield self._violation(Invariant.BUDGET, at_ms, name, None, text)
         for at_ms, name, count in self._ledger.reread:
             text = f"{name} asked the store for the same page more than {count} times in five minutes"
             yield self._violation(Invariant.BUDGET, at_ms, name, None, text)

@@ -80,6 +80,11 @@ _STAMPED_MS: Final = 2_000
 """What leaves later than this after its stamp comes to a store when others may have read on."""
 _HEARD_MS: Final = 2_000
 """What left so long ago was heard, or got lost."""
+_TWICE_AT_ONCE_MS: Final = 1_000
+"""Within this time nobody asks again by hash for what he asked for last: what did not come is asked for later."""
+_AT_ONCE: Final = 3
+_FEW: Final = 10
+"""Of so few participants no three draw the same time by chance."""
 _READS_ON_MS: Final = 120_000
 """Who reads a store asks for the next page within this time."""
 _STORED_MS: Final = 5_000
@@ -358,6 +363,10 @@ class Ledger(Observer):
         """Who asked for one page over and over: (when, who, how often)."""
         self._asked: Counter[tuple[str, int, StoreQuery, bytes | None]] = Counter()
         self._queried: dict[str, deque[int]] = {}
+        self.asked_twice: list[tuple[int, str]] = []
+        """Who asked for the same page twice at once, of messages that it named: (when, who)."""
+        self._last_page: dict[str, tuple[int, StoreQuery, bytes | None]] = {}
+        """What each participant asked of a store last, and when."""
         self.misformed: list[tuple[int, str, str]] = []
         """What was published that the wire does not allow: (when, by whom, what is wrong)."""
         self._durable: set[tuple[str, str]] = set()
@@ -382,6 +391,10 @@ class Ledger(Observer):
         """Who rightly gave up waiting for the rest of which message."""
         self._missing: defaultdict[str, dict[str, int]] = defaultdict(dict)
         """What each participant knows that it lacks, by SDS id, with when it learned that."""
+        self.came: set[tuple[str, str]] = set()
+        """Whom the network brought which SDS message with content."""
+        self._first_words: dict[str, int] = {}
+        """When each participant first handed something over; -1 if that was what its application said."""
         self._asked_ms: dict[str, int] = {}
         """When each participant last asked the others for something that it lacks, or heard another one ask for it."""
         self._asked_itself: defaultdict[str, set[str]] = defaultdict(set)
@@ -573,6 +586,8 @@ class Ledger(Observer):
         """Record a message that the network delivers to a participant."""
         if name in self.presences:
             self.rules.heard(at_ms, name, message.message_hash)
+            if message.message_hash in self._carried:
+                self.came.add((name, self._carried[message.message_hash]))
             requested = self._requests.get(message.message.payload)
             if requested is not None and not requested.isdisjoint(self._missing[name]):
                 self._asked_ms[name] = at_ms
@@ -706,6 +721,11 @@ class Ledger(Observer):
         except FairwayError:
             # Said once it is published.
             return
+        if name not in self._first_words:
+            # What an application says leaves when that says it.
+            self._first_words[name] = -1 if opened.content else at_ms
+            if list(self._first_words.values()).count(at_ms) >= _AT_ONCE and len(self.presences) <= _FEW:
+                self.misformed.append((at_ms, name, "it leaves in the millisecond in which others first speak, too"))
         made = self._segments.get(opened.message_id)
         if made is not None and (name, made[0].request_id) in self._open:
             self._open[name, made[0].request_id] = at_ms
@@ -729,6 +749,11 @@ class Ledger(Observer):
         self._asked[page] += 1
         if self._asked[page] == _SAME_PAGE + 1:
             self.reread.append((at_ms, name, _SAME_PAGE))
+        last_ms, *last = self._last_page.get(name, (0, None))
+        self._last_page[name] = at_ms, query, cursor
+        is_told = Limit.STORE_QUERIES in self.limits_told[name]
+        if query.message_hashes and last == [query, cursor] and at_ms - last_ms < _TWICE_AT_ONCE_MS and not is_told:
+            self.asked_twice.append((at_ms, name))
         recent = self._queried.setdefault(name, deque())
         recent.append(at_ms)
         while recent[0] <= at_ms - _MINUTE_MS + self.hop_ms:

@@ -123,7 +123,7 @@ class SimulationPlan:
     ask_more_share: float = 0.0
     """Share of sends that ask for a further participant later, before or after they count as delivered."""
     impatience: float = 0.0
-    """Share of sends that an application makes twice at once, with the same request id."""
+    """Share of sends that an application makes twice, at once or a while later, with the same request id."""
     crashes_per_hour: float = 0.5
     """Crashes of a participant; it starts again at once from its store."""
     cuts_per_hour: float = 0.0

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -41,6 +42,8 @@ _LOOKED_AFTER_S: Final = 5.0
 """Time between two checks whether the channel still runs, for a program that reads by handlers."""
 _FAILING: Final = 0.3
 _TAKEN_BACK: Final = 0.5
+_IMPATIENT_AFTER_S: Final = (0.0, 0.0, 10.0, 60.0)
+"""How long an application that is impatient waits before it makes a send again that is not accepted."""
 _ASKED_MORE_S: Final = 120.0
 """How long after a send counts as delivered an application asks for more, at most."""
 _TOLD_KINDS: Final = tuple(kind for kind in EVENT_NAMES if kind is not MessageReceived)
@@ -262,13 +265,17 @@ class Program:
             return channel.receipt(request_id)
         send = partial(channel.send, wish.payload, request_id=request_id, count=wish.count, by=wish.by)
         if self._habits.impatience and not wish.is_accepted and self._dice.random() < self._habits.impatience:
-            receipt, _ = await asyncio.gather(send(), send())
+            receipt, _ = await asyncio.gather(send(), self._later(send))
         else:
             receipt = await send()
         if not wish.is_accepted:
             wish.is_accepted = True
             self._watcher.accepted(self.name, request_id)
         return receipt
+
+    async def _later(self, send: Callable[[], Awaitable[Receipt]]) -> Receipt:
+        await asyncio.sleep(self._dice.choice(_IMPATIENT_AFTER_S))
+        return await send()
 
     async def _ask_more(self, channel: ReliableChannel, request_id: str, wish: Wish) -> None:
         # What was asked for before holds on: only what is new is said.
@@ -311,6 +318,12 @@ class Program:
             answers.append(None)
         except (ChannelClosedError, ConfigurationError, StorageError):
             return
+
+    async def send_again(self, request_id: str, payload: bytes) -> None:
+        """Send under an id that may have been used before, if the channel runs, and keep no receipt."""
+        if self.channel is not None:
+            with suppress(ChannelClosedError, StorageError):
+                await self.channel.send(payload, request_id=request_id)
 
     async def send_ephemeral(self, payload: bytes) -> None:
         """Send an ephemeral message, if the channel runs."""

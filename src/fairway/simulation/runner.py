@@ -270,6 +270,10 @@ class Run:
         if quiet:
             stirred += self._scenes.away()
             quiet = self._settle(progress)
+        if quiet:
+            stirred += self._scenes.rebuild()
+            stirred += self._scenes.repeat()
+            quiet = self._settle(progress)
         if quiet and self._scenes.has_heirs:
             stirred += self._scenes.inherit()
             stirred += self._scenes.break_silence()

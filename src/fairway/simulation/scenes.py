@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from fairway.events import ChannelStatus, MessageDelivered, StatusChanged
@@ -60,6 +61,9 @@ _SPOKEN_MS: Final = 90_000
 _PAIR: Final = 2
 _ROUNDS: Final = 4
 """How often a scene is played at most of which chance decides whether it tells anything."""
+_LONG_SEGMENTS: Final = 12
+_REBUILT_MS: Final = 4_000
+"""Within this time who heard enough segments has the message, and so has its application."""
 _HEARD_MS: Final = 500
 """Within this time what is said in a healed world is heard."""
 _LATE_MS: Final = 60_000
@@ -280,6 +284,57 @@ class Scenes:
                 text = f"{absent} said that it is synced before it had got {sent.request_id}"
             if text is not None:
                 yield self._looks.violation(Invariant.HEALED, absent, text, sent.request_id)
+
+    def rebuild(self) -> Iterator[Violation]:
+        """Let everybody lose some segments of a long message: who heard as many as it has data has the message.
+
+        SEGMENTATION, "Receiving": parity stands for what is lacking, long before that is sent again.
+        """
+        world, plan = self._world, self._plan
+        speaker, *others = sorted(world.participants)
+        parity_rate = world.participants[speaker].options.segmentation.parity_rate
+        amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or plan.clock_skew_ms
+        if not parity_rate or amiss or not self.all_answer:
+            return
+        world.network.faults = replace(_HEALED, loss=min(0.3, parity_rate / 2))
+        for _ in range(_ROUNDS):
+            sent = self._say(speaker, self._dice.randbytes(_LONG_SEGMENTS * plan.segment_size_bytes // 2).hex())
+            self._run(_REBUILT_MS)
+            for other in others:
+                heard = sum((other, sds_id) in self._ledger.came for sds_id in sent.sds_ids)
+                if heard >= sent.data_count > 0 and other not in sent.deliveries:
+                    text = f"{other} heard {heard} segments of a message, which has {sent.data_count}, and lacks it"
+                    yield self._looks.violation(Invariant.HEALED, other, text, sent.request_id)
+            # The next one waits for this one.
+            others = [other for other in others if other in sent.deliveries]
+        world.network.faults = _HEALED
+
+    def repeat(self) -> Iterator[Violation]:
+        """Let a program repeat a send, and ask for its receipt, while the disk writes how it ended."""
+        world = self._world
+        for name in sorted(world.participants)[: _SPEAKERS if self._plan.disk_ms > FAST_DISK_MS else 0]:
+            participant, request_id, payload = world.participants[name], f"{name} once", f"{name}: once".encode()
+            if participant.channel is None:
+                continue
+            self._ledger.tried(world.now_ms, name, request_id, payload)
+            sent = self._ledger.request(request_id)
+            sent.is_staged = True
+            world.send_again(name, request_id, payload)
+            has_ended = partial(self._has_ended, name, sent)
+            if not world.run(GRACE_MS, has_ended):
+                continue
+            answers = world.ask_again(name, request_id)
+            world.send_again(name, request_id, payload)
+            world.run(1)
+            if answers and not sent.ends:
+                text = f"the receipt of {request_id} says how it ended while the disk writes that"
+                yield self._looks.violation(Invariant.WORD, name, text, request_id)
+            self._run(_STILL_UNDER_WAY_MS)
+
+    def _has_ended(self, name: str, sent: SimulatedSend) -> bool:
+        participant = self._world.participants[name]
+        is_running = participant.channel is not None
+        return is_running and bool(sent.sds_ids) and sent.request_id not in participant.stack.requests.open
 
     @property
     def has_heirs(self) -> bool:

@@ -476,6 +476,24 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "messages_per_hour": 12.0,
         "lost_timeout_ms": 40 * _MINUTE_MS,
     },
+    {
+        "tight_quotas": True,
+        "impatience": 1.0,
+        "node_rate": 1.0,
+        "bursts": 2,
+        "burst_messages": 40,
+        "duration_ms": _MINUTE_MS,
+        "messages_per_hour": 60.0,
+        "ask_more_share": 0.0,
+    },
+    # All hear what is said in the same millisecond, and nothing but what they draw keeps them from answering in one.
+    {"participants": 5, "max_delay_ms": 20, "duration_ms": 20 * _MINUTE_MS, "messages_per_hour": 3.0},
+    {
+        "store": StoreKind.DISK,
+        "disk_ms": 2_000,
+        "storage_faults_per_hour": 200.0,
+        "messages_per_hour": 300.0,
+    },
 )
 """What is otherwise in each."""
 

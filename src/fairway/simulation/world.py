@@ -341,6 +341,12 @@ class World:
             self._within(participant.process.spawn, participant.program.ask_again(request_id, answers))
         return answers
 
+    def send_again(self, name: str, request_id: str, payload: bytes) -> None:
+        """Let a participant's application send under an id that may have been used before, and keep no receipt."""
+        participant = self.participants[name]
+        if participant.is_running:
+            self._within(participant.process.spawn, participant.program.send_again(request_id, payload))
+
     def stop(self, name: str) -> None:
         """Let a participant close its channel; its program then ends, and is started again after a while."""
         participant = self.participants[name]
