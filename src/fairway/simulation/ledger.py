@@ -596,7 +596,9 @@ class Ledger(Observer):
     def lost(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Record that the network lost a message that its receiver did not know."""
         sds_id = self._first.get(message.message_hash)
-        if sds_id is not None and name in self.presences:
+        sent = None if sds_id is None else self.message_of(sds_id)
+        is_staged = sent is not None and sent.is_staged
+        if sds_id is not None and name in self.presences and not is_staged:
             self._lost[name, sds_id] = self._to_mend[name, sds_id] = at_ms
 
     def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:

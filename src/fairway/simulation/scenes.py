@@ -62,6 +62,7 @@ _PAIR: Final = 2
 _ROUNDS: Final = 4
 """How often a scene is played at most of which chance decides whether it tells anything."""
 _LONG_SEGMENTS: Final = 12
+_REMEMBERED_SEGMENTS: Final = 100
 _REBUILT_MS: Final = 4_000
 """Within this time who heard enough segments has the message, and so has its application."""
 _HEARD_MS: Final = 500
@@ -294,6 +295,8 @@ class Scenes:
         speaker, *others = sorted(world.participants)
         parity_rate = world.participants[speaker].options.segmentation.parity_rate
         amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or plan.clock_skew_ms
+        # What a log has forgotten and others cite is looked for.
+        amiss = amiss or plan.max_history < _ROUNDS * _REMEMBERED_SEGMENTS
         if not parity_rate or amiss or not self.all_answer:
             return
         world.network.faults = replace(_HEALED, loss=min(0.3, parity_rate / 2))

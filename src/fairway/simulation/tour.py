@@ -486,6 +486,14 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "messages_per_hour": 60.0,
         "ask_more_share": 0.0,
     },
+    {
+        "store_page": 2,
+        "repairs": False,
+        "loss": 0.4,
+        "bursts": 4,
+        "burst_messages": 12,
+        "long_share": 0.0,
+    },
     # All hear what is said in the same millisecond, and nothing but what they draw keeps them from answering in one.
     {"participants": 5, "max_delay_ms": 20, "duration_ms": 20 * _MINUTE_MS, "messages_per_hour": 3.0},
     {
