@@ -412,7 +412,7 @@ def test_an_author_who_does_not_see_to_it_that_others_learn_of_his_last_word_is_
 
 
 def test_segments_that_suffice_and_are_not_put_together_are_seen(monkeypatch):
-    plan = replace(PLAN, duration_ms=1_000, parity_rate=0.5)
+    plan = replace(PLAN, duration_ms=1_000, parity_rate=0.5, bloom_capacity=500)
     assert broken(plan) == set()
     recover = leopard.recover
     monkeypatch.setattr(leopard, "recover", lambda data, parity: recover(data, [*parity[1:], parity[0]]))

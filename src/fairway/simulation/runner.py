@@ -270,10 +270,6 @@ class Run:
         if quiet:
             stirred += self._scenes.away()
             quiet = self._settle(progress)
-        if quiet:
-            stirred += self._scenes.rebuild()
-            stirred += self._scenes.repeat()
-            quiet = self._settle(progress)
         if quiet and self._scenes.has_heirs:
             stirred += self._scenes.inherit()
             stirred += self._scenes.break_silence()
@@ -286,6 +282,9 @@ class Run:
                 stirred += self._scenes.answer()
                 stirred += self._scenes.lecture()
                 stirred += self._scenes.last_word()
+            stirred += self._scenes.rebuild()
+            stirred += self._scenes.repeat()
+            quiet = self._settle(progress)
         else:
             self._run(GRACE_MS)
         checks = Checks(self.ledger, self.world, self.start_ms)

@@ -296,7 +296,7 @@ class Scenes:
         parity_rate = world.participants[speaker].options.segmentation.parity_rate
         amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or plan.clock_skew_ms
         # What a log has forgotten and others cite is looked for.
-        amiss = amiss or plan.max_history < _ROUNDS * _REMEMBERED_SEGMENTS
+        amiss = amiss or min(plan.max_history, plan.bloom_capacity) < _ROUNDS * _REMEMBERED_SEGMENTS
         if not parity_rate or amiss or not self.all_answer:
             return
         world.network.faults = replace(_HEALED, loss=min(0.3, parity_rate / 2))
