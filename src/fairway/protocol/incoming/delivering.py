@@ -269,8 +269,7 @@ class Delivering:
 
     def _urgency(self, message: SdsMessage) -> Urgency:
         if not self._sds.waits_for(message):
-            is_placed = message.causal_history or message.message_id in self._sds.missing
-            return Urgency.NEXT if is_placed else Urgency.LATER
+            return Urgency.NEXT if self._sds.is_placed(message) else Urgency.LATER
         return Urgency.AWAITED if self._sds.is_waited_for(message.message_id) else Urgency.LATER
 
     def _received(self, complete: CompleteMessage) -> MessageReceived:

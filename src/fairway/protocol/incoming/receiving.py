@@ -234,7 +234,7 @@ class Receiving:
         if isinstance(answer, SegmentDiscarded) and answer.reason == GIVEN_UP:
             effects += self.process(self._sds.give_up(message, now_ms), now_ms)
         if isinstance(answer, SegmentDiscarded) and answer.full is not None:
-            if message.causal_history or message.message_id in self._sds.missing:
+            if self._sds.is_placed(message):
                 self._query_on_connect.turn_away(transmission.message_hash, now_ms)
             else:
                 # If it begins a message, the rest of that cites it. Nothing else need be read again for it, which might

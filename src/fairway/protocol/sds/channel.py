@@ -239,6 +239,10 @@ class MessageChannel:
         """Return whether a parked message waits for this one."""
         return self.dependencies.incoming.is_waited_for(message_id)
 
+    def is_placed(self, message: SdsMessage) -> bool:
+        """Return whether a message cites another one or is missed: anybody can invent others, in any number."""
+        return bool(message.causal_history) or message.message_id in self.missing
+
     def missing_behind(self, message_id: str) -> list[str]:
         """Return the missing messages that a parked one waits for, itself or through other parked ones."""
         return self.dependencies.incoming.missing_behind(self.parked[message_id])
