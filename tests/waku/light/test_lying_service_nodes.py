@@ -201,7 +201,6 @@ def test_what_two_nodes_took_and_no_store_has_goes_to_the_third_one_when_it_is_s
         services = [{LIGHTPUSH_PROTOCOL: taking(name), STORE_QUERY_PROTOCOL: store([])} for name in "abc"]
         async with among(*services, presence_first_s=0.05, presence_attempts=2) as (light, _):
             assert (await light.send(message(b"out"))).accepted
-            assert taken.total() == 2
             await until(lambda: taken.total() >= 4)
             assert len(taken) == 3
 

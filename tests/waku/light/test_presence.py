@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from fairway.errors import StoreQueryError
+from fairway.testing import virtual_time
 from fairway.waku.light import LightOptions
 from fairway.waku.light.presence import PresenceKeeper
 from fairway.waku.node import RoutedMessage, SendResult
+from fairway.waku.owned_tasks import OwnedTasks
 from fairway.wire.waku_message import WakuMessage
 
 SHARD = "/waku/2/rs/16/0"
@@ -24,8 +26,13 @@ class Network:
         self.answers = True
         self.looks = []
         self.pushes = []
+        self.tasks = OwnedTasks()
         self.keeper = PresenceKeeper(
-            present=self._present, push=self._push, options=LightOptions(**options), clock=lambda: self.now_s
+            present=self._present,
+            push=self._push,
+            options=LightOptions(**options),
+            clock=lambda: self.now_s,
+            tasks=self.tasks,
         )
 
     async def _present(self, hashes):
@@ -110,3 +117,33 @@ def test_messages_that_are_sent_again_do_not_wait_for_one_another():
         network.keeper.add(message(number))
     asyncio.run(network.pass_time(2))
     assert (len(network.pushes), network.most) == (5, 5)
+
+
+@virtual_time(seed=1)
+async def test_a_store_that_does_not_answer_holds_up_no_other_message():
+    loop, tasks, asked, pushed = asyncio.get_running_loop(), OwnedTasks(), [], []
+
+    async def present(hashes):
+        asked.append(hashes)
+        if len(asked) == 1:
+            await asyncio.sleep(10)
+        return frozenset()
+
+    async def push(one):
+        pushed.append((one.message_hash, loop.time()))
+        return SendResult(accepted=True)
+
+    options = LightOptions(presence_attempts=2, presence_first_s=1.0)
+    keeper = PresenceKeeper(present=present, push=push, options=options, clock=loop.time, tasks=tasks)
+    began_s = loop.time()
+    tasks.spawn(keeper.run())
+    keeper.add(message(1))
+    await asyncio.sleep(1)
+    keeper.add(message(2))
+    await asyncio.sleep(60)
+    await tasks.close()
+    first_s = {digest: at_s - began_s for digest, at_s in reversed(pushed)}
+    assert first_s[message(1).message_hash] > 10
+    assert first_s[message(2).message_hash] < 5
+    assert all(hashes.count(message(1).message_hash) <= 1 for hashes in asked)
+    assert sum(message(1).message_hash in hashes for hashes in asked) == 2

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 
+import pytest
+
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.stream import Stream
 from fairway.waku.light import LightNode, LightOptions
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.waku.protocols.exchange import answering
@@ -34,7 +38,7 @@ from fairway.wire.store import (
     encode_store_query_response,
 )
 from fairway.wire.waku_message import WakuMessage
-from patience import run, until
+from patience import PATIENCE_S, run, until
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
@@ -109,9 +113,16 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def among(*nodes: Node, peers_to_use: int = 2, ping_interval_s: float = 60.0) -> AsyncIterator[LightNode]:
+async def among(
+    *nodes: Node, peers_to_use: int = 2, ping_interval_s: float = 60.0, request_timeout_s: float = 10.0
+) -> AsyncIterator[LightNode]:
     """A light client that knows what these nodes serve."""
-    options = LightOptions(peers_to_use=peers_to_use, ping_interval_s=ping_interval_s, max_failed_pings=1)
+    options = LightOptions(
+        peers_to_use=peers_to_use,
+        ping_interval_s=ping_interval_s,
+        max_failed_pings=1,
+        request_timeout_s=request_timeout_s,
+    )
     async with contextlib.AsyncExitStack() as exits:
         hosts = [await exits.enter_async_context(node.serving()) for node in nodes]
         light = await LightNode.start([host.addresses[0] for host in hosts], options, connect_timeout_s=None)
@@ -178,6 +189,22 @@ def test_a_message_that_the_first_nodes_cannot_take_goes_through_another_one() -
         nodes = [Node(push_code=lambda: next(codes, 200)) for _ in range(3)]
         async with among(*nodes) as light:
             assert (await light.send(message(1))).accepted
+
+    run(work())
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_a_node_that_does_not_answer_holds_up_no_message_that_another_one_takes(first: int) -> None:
+    async def silent(_: Stream) -> None:
+        await asyncio.Event().wait()
+
+    async def work() -> None:
+        nodes = [Node(lambda: 503), Node(), Node()]
+        async with among(*nodes[first:], *nodes[:first], request_timeout_s=10 * PATIENCE_S) as light:
+            nodes[2].host.handle(LIGHTPUSH_PROTOCOL, silent)
+            for number in range(4):
+                async with asyncio.timeout(PATIENCE_S):
+                    assert (await light.send(message(number))).accepted
 
     run(work())
 

@@ -110,7 +110,7 @@ class LightNode(WatchedNode):
         )
         self._pulse: Final = Pulse(host, changed=self._peers_changed)
         self._pool: Final = PeerPool(host, clock=monotonic_s, admits=self._admits)
-        self._push: Final = PushClient(host, self._pool, options)
+        self._push: Final = PushClient(host, self._pool, options, self._tasks)
         self._store: Final = StoreClient(host, self._pool, options)
         self._listeners: Final = NodeSubscriptions(gone=self._unsubscribed)
         self._filter: Final = FilterClient(
@@ -122,7 +122,11 @@ class LightNode(WatchedNode):
             changed=self._show_status,
         )
         self._presence: Final = PresenceKeeper(
-            present=self._store.present, push=self._push.push, options=options, clock=monotonic_s
+            present=self._store.present,
+            push=self._push.push,
+            options=options,
+            clock=monotonic_s,
+            tasks=self._tasks,
         )
         rng = random.Random(random_bytes(16))  # noqa: S311 - spreads attempts to connect, guards nothing
         self._keeper: Final = PeerKeeper(host, addresses, rng=rng, longest_pause_s=_LONGEST_PAUSE_S)

@@ -2,13 +2,15 @@
 
 WAKU-P2P-RELIABILITY, "Store-based reliability": light push confirms that a node accepted a message, a store that the
 network has it. Each message is looked for at most ``presence_attempts`` times, with growing pauses; at most
-``max_presence`` messages are watched. Ephemeral messages are not, because no store keeps them.
+``max_presence`` messages are watched. Ephemeral messages are not, because no store keeps them. No message waits for
+what was asked about others, since service nodes refuse one that is some seconds old.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import Final
 from fairway.errors import StoreQueryError
 from fairway.waku.light.options import LightOptions
 from fairway.waku.node import RoutedMessage, SendResult
+from fairway.waku.owned_tasks import OwnedTasks
 
 _LOG: Final = logging.getLogger(__name__)
 _MAX_HASHES: Final = 100
@@ -27,6 +30,7 @@ _TICK_S: Final = 0.5
 class _Outstanding:
     message: RoutedMessage
     due_s: float
+    """When it is looked for next; infinite meanwhile."""
     attempts: int = 0
 
 
@@ -40,11 +44,14 @@ class PresenceKeeper:
         push: Callable[[RoutedMessage], Awaitable[SendResult]],
         options: LightOptions,
         clock: Callable[[], float],
+        tasks: OwnedTasks,
     ) -> None:
+        """``tasks`` are those of the node, in which it looks for messages."""
         self._present: Final = present
         self._push: Final = push
         self._options: Final = options
         self._clock: Final = clock
+        self._tasks: Final = tasks
         self._outstanding: OrderedDict[bytes, _Outstanding] = OrderedDict()
         self.confirmed = 0
         """Messages that a store node has."""
@@ -68,14 +75,18 @@ class PresenceKeeper:
         """Look for messages, and send them again, until cancelled."""
         while True:
             await asyncio.sleep(_TICK_S)
-            await self.look()
+            if self._due():
+                # In a task of its own: a store or a node that does not answer holds up no other message.
+                self._tasks.spawn(self.look())
 
     async def look(self) -> None:
         """Query stores for messages that are due, and send missing ones again."""
         now_s = self._clock()
-        due = [digest for digest, message in self._outstanding.items() if message.due_s <= now_s][:_MAX_HASHES]
+        due = self._due()
         if not due:
             return
+        for digest in due:
+            self._outstanding[digest].due_s = math.inf
         try:
             found = await self._present(tuple(due))
         except StoreQueryError as error:
@@ -99,3 +110,8 @@ class PresenceKeeper:
                 again.append(outstanding.message)
         # At once: a node that does not answer would hold up each of them in turn.
         await asyncio.gather(*map(self._push, again))
+
+    def _due(self) -> list[bytes]:
+        """Return the hashes of messages to look for now."""
+        now_s = self._clock()
+        return [digest for digest, message in self._outstanding.items() if message.due_s <= now_s][:_MAX_HASHES]

@@ -1,4 +1,4 @@
-"""`PushClient`: sends a message by light push through two service nodes, and through others if those fail.
+"""`PushClient`: sends a message by light push through two service nodes at a time, and through others if those fail.
 
 WAKU-LIGHTPUSH; WAKU-P2P-RELIABILITY, "Lightpush".
 
@@ -6,14 +6,15 @@ A node is asked in the latest version that it serves: 3, or 2, which go-waku has
 they are read from what it says. Invariants: a message counts as sent if a node said 200, and as refused for good if all
 nodes said so; a node that said 200 but relayed it to nobody is believed only when no other node does better. A message
 that is sent again, because no store has it, goes first to nodes that have not taken it. 503 and 505 are alike: that
-node reaches nobody now.
+node reaches nobody now. A node that is silent holds nothing up: the next one is asked as soon as another one failed,
+and a send ends with the first node that relayed the message, while the request to the other one goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +26,7 @@ from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.light.options import LightOptions
 from fairway.waku.light.peer_pool import PeerPool
 from fairway.waku.node import RoutedMessage, SendResult
+from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.exchange import ask
 from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,
@@ -90,10 +92,12 @@ class _Answer:
 class PushClient:
     """Sends messages through the peers of a pool."""
 
-    def __init__(self, host: Host, pool: PeerPool, options: LightOptions) -> None:
+    def __init__(self, host: Host, pool: PeerPool, options: LightOptions, tasks: OwnedTasks) -> None:
+        """``tasks`` are those of the node, which hold the requests."""
         self._host: Final = host
         self._pool: Final = pool
         self._options: Final = options
+        self._tasks: Final = tasks
         self._takers: OrderedDict[bytes, set[PeerId]] = OrderedDict()
         """Nodes that said 200, by message hash, for as many messages as are watched."""
 
@@ -101,19 +105,29 @@ class PushClient:
         """Send a message."""
         takers = self._takers.get(message.message_hash, ())
         # What a store lacks was not relayed by those that took it: others come first when it is sent again.
-        peers = sorted(self._pool.serving(*PUSH_PROTOCOLS), key=lambda peer: peer in takers)[:_MAX_ATTEMPTS]
+        peers = sorted(self._pool.serving(*PUSH_PROTOCOLS), key=lambda peer: peer in takers)
+        untried = deque(peers[:_MAX_ATTEMPTS])
         answers: list[_Answer] = []
-        step = self._options.peers_to_use
-        for first in range(0, len(peers), step):
-            answers += await asyncio.gather(*(self._ask(peer, message) for peer in peers[first : first + step]))
-            if any(answer.relayed for answer in answers):
-                break
-        self._remember(message, [answer.peer for answer in answers if answer.taken])
+        asked: set[asyncio.Task[None]] = set()
+        try:
+            while (untried or asked) and not any(answer.relayed for answer in answers):
+                while untried and len(asked) < self._options.peers_to_use:
+                    asked.add(self._tasks.spawn(self._try(untried.popleft(), message, answers)))
+                done, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+                if any(task.cancelled() for task in done):
+                    break  # the node closes
+        except asyncio.CancelledError:
+            for task in asked:
+                task.cancel()
+            raise
         return _result(answers)
 
-    def _remember(self, message: RoutedMessage, takers: Collection[PeerId]) -> None:
-        if takers and not message.message.ephemeral:
-            self._takers.setdefault(message.message_hash, set()).update(takers)
+    async def _try(self, peer: PeerId, message: RoutedMessage, answers: list[_Answer]) -> None:
+        """Send a message through one node, and add its answer."""
+        answer = await self._ask(peer, message)
+        answers.append(answer)
+        if answer.taken and not message.message.ephemeral:
+            self._takers.setdefault(message.message_hash, set()).add(peer)
             if len(self._takers) > self._options.max_presence:
                 self._takers.popitem(last=False)
 

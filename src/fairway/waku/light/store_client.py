@@ -66,8 +66,12 @@ class StoreClient:
         return _united(await _told([partial(self._page, peer, query, from_here) for peer, from_here in asked.items()]))
 
     async def present(self, hashes: tuple[bytes, ...]) -> frozenset[bytes]:
-        """Return which messages any store node has; raises `StoreQueryError` if none answers."""
-        told = await _told([partial(self._hashes, peer, hashes) for peer in self._begin()])
+        """Return which messages any store node has; raises `StoreQueryError` if none answers.
+
+        Nodes that failed recently are asked only if there is no other: the answer is worth most when it comes soon.
+        """
+        sound = self._pool.unfailing(STORE_QUERY_PROTOCOL)[:_MAX_STORE_NODES]
+        told = await _told([partial(self._hashes, peer, hashes) for peer in sound or self._begin()])
         return frozenset[bytes]().union(*told)
 
     def _begin(self) -> dict[PeerId, bytes | None]:
