@@ -219,4 +219,5 @@ async def test_what_a_store_has_is_found_soon_by_short_queries_however_much_it_l
             began = now_ms()
             async with asyncio.timeout(7_200):
                 await found.wait()
-            assert now_ms() - began < 200_000, (now_ms() - began, seed)
+            # What was asked for in vain does not go before it: with two messages a query that would take minutes.
+            assert now_ms() - began < 30_000, (now_ms() - began, seed)

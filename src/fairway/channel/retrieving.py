@@ -18,7 +18,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from itertools import islice
 from typing import Final, Protocol
 
 from fairway.channel.clock import Clock
@@ -107,9 +106,9 @@ class Retriever:
         self._limited = limited
         self._is_limited = False
         self._max_hashes = max_hashes
-        self._hashes: dict[bytes, None] = {}
-        """What to ask for by hash, what waits longest first. The protocol wants each again and again until it came;
-        here it waits once, so that none keeps others from being asked for."""
+        self._hashes: dict[bytes, int] = {}
+        """What to ask for by hash, what waits longest first, with how often it was asked for. The protocol wants each
+        again and again until it came; here it waits once, so that none keeps others from being asked for."""
         self._by_time: deque[Backwards] = deque()
         self._backwards: Backwards | None = None
         """The query by time under way."""
@@ -130,7 +129,7 @@ class Retriever:
             self._time_away = reading
             self._end_pause(_Turn.TIME_AWAY)
         elif query.message_hashes:
-            self._hashes.update(dict.fromkeys(query.message_hashes))
+            self._hashes.update(dict.fromkeys(query.message_hashes, query.tries))
         elif all(query != other.query for other in self._by_time) and len(self._by_time) < _MAX_WAITING:
             self._by_time.append(Backwards(query))
         self._arrived.set()
@@ -152,6 +151,7 @@ class Retriever:
             return
         self._turns.remove(turn)
         self._turns.append(turn)
+        await self._permission()
         if turn is _Turn.TIME_AWAY and self._time_away is not None:
             await self._read_on(self._time_away)
         elif turn is _Turn.BACKWARDS:
@@ -180,14 +180,17 @@ class Retriever:
         self._arrived.set()
 
     async def _ask_by_hash(self) -> None:
-        """Ask for as many hashes as a query may name."""
-        query = QueryStore(message_hashes=tuple(islice(self._hashes, self._max_hashes)))
+        """Ask for as many hashes as a query may name, those that were asked for least often first."""
+        least_asked = sorted(self._hashes, key=self._hashes.__getitem__)
+        query = QueryStore(message_hashes=tuple(least_asked[: self._max_hashes]))
         for message_hash in query.message_hashes:
             del self._hashes[message_hash]
         question = StoreQuery(message_hashes=query.message_hashes)
         followed: set[bytes | None] = {None}
         cursor: bytes | None = None
         while len(followed) < _MAX_PAGES:
+            if cursor is not None:
+                await self._permission()
             try:
                 page, _ = await self._page(question, cursor)
             except (NetworkError, TimeoutError):
@@ -198,6 +201,9 @@ class Retriever:
                 break
             cursor = page.cursor
             followed.add(cursor)
+        for message_hash in query.message_hashes:
+            # What was wanted again while the store looked for it has its answer.
+            self._hashes.pop(message_hash, None)
         self._answered(query)
 
     async def _go_back(self, reading: Backwards) -> None:
@@ -270,11 +276,10 @@ class Retriever:
             self._begin_pause(_Turn.TIME_AWAY, reading.pause_s)
 
     async def _page(self, question: StoreQuery, cursor: bytes | None) -> tuple[StorePage, bool]:
-        """Query a page, when the budget allows it, and process its messages.
+        """Query a page, for which there is permission, and process its messages.
 
         Return the page without wrong messages, and whether there were any.
         """
-        await self._permission()
         self.queries += 1
         async with asyncio.timeout(_ANSWER_TIMEOUT_S):
             page = await self._node.query(question, cursor)

@@ -93,6 +93,8 @@ class QueryStore:
     """
 
     message_hashes: tuple[bytes, ...] = ()
+    tries: int = 0
+    """How often these messages were asked for by hash, and not brought: what was asked for least often goes first."""
     start_ns: int | None = None
     end_ns: int | None = None
     catch_up: bool = False

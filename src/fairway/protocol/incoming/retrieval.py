@@ -6,13 +6,15 @@ and `QueryBudget` bounds how often a store is asked at all.
 A hint names the WakuMessage, so that the first choice is a query by hash. A hint may be wrong, and js-waku's hints for
 own messages nearly always are: after three vain tries, or without a hint, the question becomes "what was sent around
 the time when it was noticed?". Questions about one message that were answered in vain are spaced ever further; how many
-messages are asked about at once, and how often by time, is bounded.
+messages are asked about at once, and how often by time, is bounded. Where a store may not be asked as often as all
+that takes, what was asked for least often goes first.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from fairway.errors import ConfigurationError
@@ -67,7 +69,7 @@ class Retrieval:
         if self.at_ms is None or self.at_ms > now_ms:
             return []
         self.at_ms = now_ms + self._frequency_ms
-        hashes: list[bytes] = []
+        hashes: dict[bytes, int] = {}
         by_time: list[int] = []
         asked: dict[str, _Asked] = {}
         for message in missing:
@@ -79,7 +81,7 @@ class Retrieval:
             if at_ms <= now_ms:
                 at_ms = now_ms + self._frequency_ms
                 if hint is not None:
-                    hashes.append(hint)
+                    hashes[hint] = min(tries, hashes.get(hint, tries))
                 if hint is None or tries >= _TRIES_BEFORE_SPACING:
                     by_time.append(min(message.since_ms, now_ms))
                 if hint is None:
@@ -87,10 +89,11 @@ class Retrieval:
                     tries, at_ms = tries + 1, now_ms + self._spacing(tries + 1)
             asked[message_id] = _Asked(hint, tries, at_ms)
         self._asked = asked
-        unique = list(dict.fromkeys(hashes))
         queries = [
-            QueryStore(message_hashes=tuple(unique[start : start + self._max_hashes]))
-            for start in range(0, len(unique), self._max_hashes)
+            QueryStore(message_hashes=alike[start : start + self._max_hashes], tries=tries)
+            for tries, group in groupby(sorted(hashes, key=hashes.__getitem__), key=hashes.__getitem__)
+            for alike in (tuple(group),)
+            for start in range(0, len(alike), self._max_hashes)
         ]
         if by_time and now_ms >= self._next_range_at:
             self._next_range_at = now_ms + (_RANGE_EVERY_MS << min(self._ranges, _MAX_RANGE_DOUBLINGS))
