@@ -472,3 +472,19 @@ def test_events_of_an_operation_come_before_the_publication_that_they_announce(p
     effects = peer(options=limited(5)).send(b"hello").effects
     announced = [type(effect.event) if isinstance(effect, Emit) else type(effect) for effect in effects]
     assert announced == [Persist, MessageSending, Publish]
+
+
+def test_a_node_is_handed_no_more_than_may_come_back_into_the_queue(peer):
+    options = ReliableChannelOptions(
+        sync_min_interval_ms=0, max_concurrent_publishes=16, rate_limit=RateLimitConfig(max_queued=4)
+    )
+    alice = peer(options=options)
+    for number in range(10):
+        alice.send(b"%d" % number)
+    handed_out = alice.content()
+    assert len(handed_out) == 4
+    alice.answer(*handed_out, accepted=False)
+    assert alice.stack.statistics().queued == 10
+    alice.pass_time(120_000)
+    assert alice.stack.statistics().queued == 0
+    assert len({publication.sds_id for publication in alice.content()}) == 10

@@ -143,7 +143,8 @@ class Outbound:
             membership=membership,
             upstream=upstream,
         )
-        self._max_in_flight = options.max_concurrent_publishes
+        # What the node does not take comes back into the queue, whether there is room or not.
+        self._max_in_flight = min(options.max_concurrent_publishes, options.rate_limit.max_queued)
         self.pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
         self.connected = True
         """Whether the node can send; nothing is dispatched while it cannot."""
