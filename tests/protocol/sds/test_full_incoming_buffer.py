@@ -82,6 +82,21 @@ def test_what_is_to_be_asked_for_later_is_not_given_up_after_a_restart_without_h
     assert [[entry.message_id for entry in o.entries] for o in lost] == [["m0"]], "it alone was asked for"
 
 
+def test_what_came_once_is_asked_for_after_a_restart_however_many_inventions_are_asked_for(
+    new_channel, a_message, start
+):
+    bob = filled(new_channel, a_chain(a_message, 60), start, max_incoming_buffer=16)
+    lacked = set(bob.missing)
+    for number in range(5):
+        inventions = [f"invention {number}-{n}" for n in range(20)]
+        bob.receive(a_message(f"sync-{number}", *inventions, content=None), None, start + 2)
+    assert not lacked <= asked_for(bob), "most of it only finds room later"
+    reborn = new_channel("bob", start + 3, max_incoming_buffer=16)
+    SdsState(reborn).load(SdsState(bob).rows())
+    reborn.sweep_incoming(start + 4)
+    assert lacked <= asked_for(reborn)
+
+
 def test_what_was_to_be_asked_for_later_is_given_up_in_the_end_however_often_a_program_is_started_again(
     new_channel, a_message, start
 ):

@@ -416,7 +416,6 @@ class Dependencies:
         # An own message may enter the history after it was cited (`broadcast`), and that does not release what waits.
         for message_id in [i for i in self.incoming.missing if i in self._history]:
             outcomes += self.release_waiters(message_id, now_ms)
-        self._wait_from_now_on()
         self._ask_again(now_ms)
         while (around_at := self._next_around_at()) is not None and around_at <= waited_ms:
             outcomes += self._deliver_around_gaps(next(iter(self.incoming.parked.values())), now_ms)
@@ -430,6 +429,7 @@ class Dependencies:
             full = self._biting & {Limit.INCOMING_BUFFER, Limit.INCOMING_BUFFER_BYTES}
             outcomes += self._release_circles(now_ms, waited_ms + 1 if full else waited_ms - timeout)
         self._plan_requests(now_ms)
+        self._wait_from_now_on()
         if self.incoming.missing:
             entries = tuple(missing.entry for missing in self.incoming.missing.values())
             outcomes.append(DependenciesMissing(entries=entries))
@@ -440,11 +440,18 @@ class Dependencies:
         if not self._repair.config.enabled:
             return
         requests = self._repair.requests
-        asked_for = (m.entry for m in self.incoming.missing.values() if m.lacks is None)
-        unplanned = (entry for entry in asked_for if entry.message_id not in requests)
+        unplanned = [
+            missing
+            for message_id, missing in self.incoming.missing.items()
+            if missing.lacks is None and message_id not in requests
+        ]
         room = _ASKED_AT_ONCE - sum(scheduled.asked < _IN_VAIN for scheduled in requests)
-        for entry in list(islice(unplanned, max(0, room))):
-            self._repair.schedule_request(entry, now_ms)
+        for missing in unplanned:
+            # What was to be asked for later came once, and so is no invention. A forger who invents messages all the
+            # time leaves no room for ever.
+            if room > 0 or missing.is_resumed or missing.turned_away:
+                self._repair.schedule_request(missing.entry, now_ms)
+                room -= 1
 
     def _wait_from_now_on(self) -> None:
         """Note for how long messages are waited for that an earlier life was to ask for later."""
