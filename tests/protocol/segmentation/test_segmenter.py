@@ -11,6 +11,9 @@ from fairway.protocol.segmentation.segmenter import Segmentation, Segmenter, par
 from fairway.wire.hashing import keccak256
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
 
+A_SEGMENT = Segment(
+    payload_hash=bytes(32), index=0, data_count=2, parity_count=0, is_parity=False, payload=b"a", payload_length=None
+)
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "segmentation.json").read_text())
 
 
@@ -202,3 +205,21 @@ def test_no_part_of_the_waku_format_is_ever_mistaken(payload, size):
         assert b"".join(segment.payload for segment in data) == payload
         assert max(len(segment.payload) for segment in data) <= size
         assert {segment.payload_hash for segment in segments(split)} == {keccak256(payload)}
+
+
+@given(
+    st.sampled_from([WAKU_SEGMENTS, LIP_243]),
+    st.binary(min_size=1, max_size=3_000) | st.just(WAKU_SEGMENTS.encode(A_SEGMENT)),
+    st.sampled_from([192, 256, 1_000]),
+    st.sampled_from([0.0, 0.125, 1.0]),
+)
+def test_segments_are_counted_as_they_are_made(segment_format, payload, size, rate):
+    cutting = segmenter(segment_format, segment_size_bytes=size, parity_rate=rate)
+    assert cutting.segment_count(payload) == len(cutting.split(payload).segments)
+
+
+def test_what_cannot_be_segmented_is_not_counted():
+    with pytest.raises(EmptyPayloadError):
+        segmenter().segment_count(b"")
+    with pytest.raises(MessageTooLargeError):
+        segmenter(max_message_size_bytes=10).segment_count(bytes(11))

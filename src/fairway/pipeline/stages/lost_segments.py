@@ -78,7 +78,11 @@ class LackingSegments:
 def lost_segments(whole: Whole, config: SegmentationConfig) -> LackingSegments:
     """Return the lost segments of a message; ``config.parity_rate`` gives the parity count if no segment does."""
     by_order = {seen.order(whole.data_count): seen for seen in whole.seen}
-    segments = _all_segments(whole, by_order, config)
+    segmenter = _segmenter(whole, by_order, config)
+    count = max(_segment_count(segmenter, whole.payload), whole.data_count + (whole.parity_count or 0))
+    if by_order.keys() >= set(range(count)):
+        return LackingSegments()  # without making all of them again, with their hashes and parity
+    segments = _all_segments(segmenter, whole.payload)
     first, last = min(by_order), max(by_order)
     base = by_order[first].lamport - first
     if last < len(segments) and 0 <= base <= base + len(segments) < _LAMPORT_END:
@@ -90,12 +94,12 @@ def lost_segments(whole: Whole, config: SegmentationConfig) -> LackingSegments:
     return LackingSegments(guessed=tuple(_guessed(whole, by_order)))
 
 
-def _all_segments(whole: Whole, by_order: dict[int, Seen], config: SegmentationConfig) -> tuple[OutgoingSegment, ...]:
-    """Return all segments as they were sent; empty if that does not follow from the segments that are there."""
+def _segmenter(whole: Whole, by_order: dict[int, Seen], config: SegmentationConfig) -> Segmenter | None:
+    """Return what cuts a payload as its sender did; None if that does not follow from the segments that are there."""
     last = whole.data_count - 1  # the one segment that may be shorter than the others
     piece = next((seen for order, seen in by_order.items() if order != last), None)
     if piece is None:
-        return ()  # one segment is the whole message, and it is here
+        return None  # one segment is the whole message, and it is here
     size = len(whole.segment_format.decode(piece.content, config.max_total_segments).payload)
     describes_itself = whole.segment_format.self_describing
     # Parity needs a multiple of 64 bytes, so that of other sizes there is none.
@@ -111,8 +115,23 @@ def _all_segments(whole: Whole, by_order: dict[int, Seen], config: SegmentationC
         min_parity_segments=config.min_parity_segments if whole.parity_count is None else 0,
     )
     try:
-        segmenter = Segmenter(made, whole.segment_format, single_segment_parity=bool(whole.parity_count))
-        return segmenter.split(whole.payload).segments
+        return Segmenter(made, whole.segment_format, single_segment_parity=bool(whole.parity_count))
+    except FairwayError:
+        return None
+
+
+def _segment_count(segmenter: Segmenter | None, payload: bytes) -> int:
+    """Return how many segments a payload was cut into; 0 if that is unknown."""
+    try:
+        return 0 if segmenter is None else segmenter.segment_count(payload)
+    except FairwayError:
+        return 0
+
+
+def _all_segments(segmenter: Segmenter | None, payload: bytes) -> tuple[OutgoingSegment, ...]:
+    """Return all segments as they were sent; empty if they are unknown."""
+    try:
+        return () if segmenter is None else segmenter.split(payload).segments
     except FairwayError:
         return ()
 

@@ -99,6 +99,20 @@ class Segmenter:
 
         Raises `MessageTooLargeError`, and `EmptyPayloadError` where the format cannot carry an empty payload.
         """
+        plan = self._plan(payload)
+        if plan is not None:
+            return self._segmented(payload, plan)
+        # SEGMENTATION, "Sending": smaller than or equal to segmentSize SHALL be transmitted unmodified.
+        segment = OutgoingSegment(content=payload, order=0, data_count=1, is_parity=False)
+        return Segmentation(payload_hash=None, segments=(segment,))
+
+    def segment_count(self, payload: bytes) -> int:
+        """Return how many segments `split` makes of a payload, without making them; it raises the same errors."""
+        plan = self._plan(payload)
+        return 1 if plan is None else plan.data_count + plan.parity_count
+
+    def _plan(self, payload: bytes) -> _Plan | None:
+        """Return how a payload is cut; None if it is transmitted unmodified."""
         if len(payload) > self.limit_bytes:
             raise MessageTooLargeError(
                 len(payload),
@@ -106,19 +120,17 @@ class Segmenter:
                 "raise max_message_size_bytes (--max-message-bytes) or segment_size_bytes, or send it "
                 "as a file, in parts (fairway.send_file, --file)",
             )
-        if self._format.self_describing:
-            return self._segmented(payload, self._plan(payload))
-        if not payload:
+        if not payload and not self._format.self_describing:
             raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
-        if len(payload) > self.segment_payload_bytes:
-            return self._segmented(payload, self._plan(payload))
+        if self._format.self_describing or len(payload) > self.segment_payload_bytes:
+            data_count = max(1, -(-len(payload) // self.segment_payload_bytes))
+            parity_count = self.parity_count(data_count)
+            return _Plan(piece_bytes=self.segment_payload_bytes, data_count=data_count, parity_count=parity_count)
         if self._format.is_segment(payload):
             # Sent unmodified, this payload would be taken for a segment of some other message. Two data
             # segments are the fewest that SEGMENTATION allows; each receiver joins them again.
-            return self._segmented(payload, _Plan(piece_bytes=(len(payload) + 1) // 2, data_count=2, parity_count=0))
-        # SEGMENTATION, "Sending": smaller than or equal to segmentSize SHALL be transmitted unmodified.
-        segment = OutgoingSegment(content=payload, order=0, data_count=1, is_parity=False)
-        return Segmentation(payload_hash=None, segments=(segment,))
+            return _Plan(piece_bytes=(len(payload) + 1) // 2, data_count=2, parity_count=0)
+        return None
 
     def parity_count(self, data_count: int) -> int:
         """Return how many parity segments a message of so many data segments has."""
@@ -135,12 +147,6 @@ class Segmenter:
         count = max(count, min(config.min_parity_segments, data_count))
         # "MUST NOT produce more than 256 total segments": parity is a MAY, so it is parity that gives way.
         return count if data_count + count <= self._max_total else 0
-
-    def _plan(self, payload: bytes) -> _Plan:
-        data_count = max(1, -(-len(payload) // self.segment_payload_bytes))
-        return _Plan(
-            piece_bytes=self.segment_payload_bytes, data_count=data_count, parity_count=self.parity_count(data_count)
-        )
 
     def _max_data_count(self) -> int:
         """Return how many data segments leave room for their parity within max_total_segments."""
