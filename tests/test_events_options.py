@@ -212,6 +212,23 @@ def test_a_mapping_that_is_wrong_is_refused_by_the_name_of_the_option(mapping, t
         ReliableChannelOptions.from_mapping(mapping)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (ReliableChannelOptions, "profile"),
+        (ReliableChannelOptions, "delivery"),
+        (SdsConfig, "bloom_policy"),
+        (SdsConfig, "id_rule"),
+    ],
+)
+def test_the_text_of_a_choice_is_refused_where_it_would_choose_nothing(kind, name):
+    chosen = next(field.default for field in dataclasses.fields(kind) if field.name == name)
+    with pytest.raises(
+        ConfigurationError, match=rf"{name} must be one of .*{chosen}.*, not '{chosen.value}'; .*from_mapping"
+    ):
+        kind(**{name: chosen.value})
+
+
 def test_an_unknown_option_in_a_call_is_a_type_error_as_everywhere_in_python():
     with pytest.raises(TypeError, match="retry_interval"):
         ReliableChannelOptions(**{"retry_interval": 1})  # noqa: PIE804 - a checker of types knows that it is wrong

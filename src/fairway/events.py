@@ -236,7 +236,7 @@ class MessageReceived:
     ephemeral: bool = False
     """Whether the message was sent as ephemeral; such a message is not kept for a restart."""
     dependencies_met: bool = True
-    """False only with delivery="arrival", or when a dependency was declared lost, or not waited for any longer
+    """False only with ``Delivery.ARRIVAL``, or when a dependency was declared lost, or not waited for any longer
     (`SdsConfig.gap_timeout_ms`)."""
     recovered: bool = False
     """Whether Reed-Solomon restored lost segments."""

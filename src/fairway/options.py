@@ -128,6 +128,13 @@ def _require(condition: bool, text: str) -> None:
         raise ConfigurationError(text)
 
 
+def _require_member(kind: type[Enum], value: object, name: str) -> None:
+    """Refuse the text of a member, which would equal none of them."""
+    members = ", ".join(map(str, kind))
+    text = f"{name} must be one of {members}, not {value!r}; ReliableChannelOptions.from_mapping takes texts"
+    _require(isinstance(value, kind), text)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentationConfig:
     """Segmentation and reassembly (SEGMENTATION; LIP-243)."""
@@ -251,6 +258,8 @@ class SdsConfig:
     """SDS-R."""
 
     def __post_init__(self) -> None:
+        _require_member(BloomPolicy, self.bloom_policy, "bloom_policy")
+        _require_member(IdRule, self.id_rule, "id_rule")
         _require(self.causal_history_size >= 0, "causal_history_size must not be negative")
         _require(self.bloom_capacity >= 1, "bloom_capacity must be at least 1")
         _require(0 < self.bloom_error_rate < 1, "bloom_error_rate must lie between 0 and 1")
@@ -346,7 +355,8 @@ class ReliableChannelOptions:
     max_set_aside: int = 1_000
     """Messages that are set aside; for each further one the oldest is discarded, with an event."""
     max_concurrent_publishes: int = 32
-    """Transmissions handed to the node and not answered; with few of them, channel and node wait for each other."""
+    """Transmissions handed to the node and not answered, at most max_queued; with few, channel and node wait for each
+    other."""
     max_hashes_per_query: int = 50
     """Message hashes in one store query."""
     max_wire_message_bytes: int = 153_600
@@ -365,6 +375,8 @@ class ReliableChannelOptions:
     """Rate limit manager."""
 
     def __post_init__(self) -> None:
+        _require_member(Profile, self.profile, "profile")
+        _require_member(Delivery, self.delivery, "delivery")
         for name in (
             "sync_min_interval_ms",
             "retry_interval_ms",
