@@ -50,6 +50,14 @@ def never_ends(plan):
             hash(plan)
 
 
+_ran = []
+
+
+def finds_what_ran_before(plan):
+    _ran.append(plan.seed)
+    return fine(plan) if _ran == [plan.seed] else broken(plan)
+
+
 def kills_its_process(plan):
     if plan.seed == 2:
         os.kill(os.getpid(), signal.SIGSEGV)

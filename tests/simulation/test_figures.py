@@ -77,8 +77,8 @@ def test_where_the_network_loses_nothing_no_loss_is_noticed():
     plan = replace(CALM, participants=3, duration_ms=120_000, messages_per_hour=200.0)
     figures = Figures.of(simulate(plan))
     assert (figures.losses, figures.noticed.count, figures.noticed_within_3s) == (0, 0, None)
-    # What is said once the world is healed is no part of them.
-    assert 20 < figures.first.count < figures.messages
+    # What is said in the scenes, once the world is healed, is no part of them.
+    assert figures.first.count == figures.messages == 21
     assert (figures.first.within(1_000), figures.consistent_within_6s) == (figures.first.count, 1.0)
 
 

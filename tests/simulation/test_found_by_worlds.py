@@ -143,6 +143,32 @@ def test_what_the_only_other_participant_has_is_not_given_up_where_half_gets_los
     assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])
 
 
+def test_what_a_bad_service_node_swallowed_is_sent_again_before_it_is_too_old_though_another_one_is_silent():
+    plan = replace(
+        CALM,
+        seed=143,
+        participants=3,
+        duration_ms=4 * MINUTE_MS,
+        messages_per_hour=150,
+        long_share=0.2,
+        ephemeral_share=0.1,
+        repeat_share=0.2,
+        ask_all_share=0.4,
+        ask_some_share=0.4,
+        ask_more_share=0.2,
+        refusals=0.4,
+        max_delay_ms=250,
+        duplication=0.1,
+        segment_size_bytes=500,
+        bloom_capacity=500,
+        settle_ms=60 * MINUTE_MS,
+        service_nodes=3,
+        bad_nodes=2,
+    )
+    report = simulate(plan)
+    assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])
+
+
 def test_bloom_filters_that_err_often_have_no_sender_stop_before_its_message_came():
     plan = replace(
         CALM,

@@ -127,6 +127,9 @@ def test_no_world_asks_for_more_than_a_participant_can_ask_for(plans):
     tiny = [plan for plan in plans if plan.tiny_quotas]
     assert tiny
     assert not any(plan.restamped for plan in tiny)
+    hasty = [plan for plan in plans if plan.haste]
+    assert hasty
+    assert not any(plan.bursts and plan.tight_quotas for plan in hasty)
     assert any(plan.hostile and plan.cipher_failures for plan in plans)
     assert not any(plan.hostile and plan.loss > 0.3 and plan.cipher_failures > 0.02 for plan in plans)
 

@@ -65,21 +65,10 @@ def test_a_calm_world_delivers_everything_to_everybody_and_counts_it():
     assert (report.lost, report.duplicates, report.order_violations, report.false_claims) == (0, 0, 0, 0)
     assert report.ephemeral_received == 3 * report.ephemeral_sent > 0
     assert (report.reported_delivered, report.reported_failed) == (report.sent, 0)
-    # In the end every program is killed and started again, and hears nothing in between; one is away for a while.
-    assert report.network_deliveries + report.network_lost <= 3 * report.transmissions
-    # Last words, a word when all are up again, a word that two say when the network is about to heal, and the roll; one
-    # word before somebody stops, two while somebody is away, one amid the rest, and twenty that two say when the
-    # network is healed, a lecture of fourteen, one that nobody hears, and four long ones of which all lose a part, none
-    # of which are timed; and in passing each says something.
-    staged = 4 + 2 * 20 + 14 + 1 + 4
-    said_at_the_end = 2 * CALM.participants + 1 + 2 + staged
-    assert report.deeds == {
-        "send": report.sent - said_at_the_end,
-        "send ephemeral": report.ephemeral_sent - CALM.participants,
-        "crash": CALM.participants,
-    }
-    assert report.first_acknowledgement.count == report.sent - staged
-    assert report.delivery.count == report.delivered - 3 * staged
+    assert report.network_deliveries + report.network_lost == 3 * report.transmissions
+    # The last words of each are no deed of the script, and what is said and done in the scenes after them is left out.
+    assert report.deeds == {"send": report.sent - CALM.participants, "send ephemeral": report.ephemeral_sent}
+    assert (report.first_acknowledgement.count, report.delivery.count) == (report.sent, report.delivered)
     assert 0 < (report.delivery.max_ms or 0) <= CALM.max_delay_ms
     assert report.transmitted_bytes > report.payload_bytes > 0
 

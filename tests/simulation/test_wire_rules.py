@@ -253,3 +253,36 @@ def test_what_is_not_paid_for_is_noticed() -> None:
 
     assert watched.hand_over(first) == []
     assert any("charged" in fault for fault in watched.hand_over(second))
+
+
+@pytest.mark.parametrize("waited_ms", [0, 30_000, 200_000])
+def test_an_answer_that_does_not_wait_for_its_turn_is_noticed(waited_ms: int) -> None:
+    watched = _Watched()
+    rules, codec, times = watched.rules, Profile.WAKU.codec, Profile.WAKU.repair
+    rules.answers_wait_ms = 120_000
+    carol = MessageChannel("harbour", "carol", SdsConfig(bloom_policy=BloomPolicy.ALWAYS), now_ms=_NOW_MS)
+    said = carol.send(b"who has this?", _NOW_MS)
+    entry = HistoryEntry(said.message_id, None, "carol")
+    asking = SdsMessage(message_id="bob asks", sender_id="bob", channel_id="harbour", repair_request=(entry,))
+    for name, message in (("carol", said), ("bob", asking)):
+        list(rules.faults(_NOW_MS, name, message, codec.encode(message), watched.hash_of(message), _NOW_MS * 1_000_000))
+
+    faults = watched.hand_over(said, _NOW_MS + waited_ms)
+
+    turn_ms = times.response_offset("alice", "carol", said.message_id, rules.answers_wait_ms)
+    assert any("its turn" in fault for fault in faults) is (waited_ms + 1_000 < turn_ms)
+    assert 1_000 < turn_ms < 200_000
+
+
+def test_what_is_nothing_new_may_not_use_up_an_epoch() -> None:
+    watched = _Watched()
+    watched.rules.most_repeated = 2
+    said = [watched.make(b"%d" % number) for number in range(3)]
+
+    assert [fault for message in said for fault in watched.hand_over(message)] == []
+    sync = watched.sds.send_sync(_NOW_MS)
+    assert sync is not None
+    faults = watched.hand_over(sync)
+    assert any("nothing new" in fault for fault in faults)
+    faults = watched.hand_over(sync, _NOW_MS + RATE_EPOCH_MS)
+    assert not any("nothing new" in fault for fault in faults)

@@ -133,8 +133,6 @@ class SimulatedSend:
     """Whether its send was refused."""
     in_vain: tuple[str, ...] = ()
     """The participants that had it long enough for the sender to know, when its delivery failed."""
-    is_staged: bool = False
-    """Whether it is part of a trial after the world was healed, and so tells nothing about how soon messages come."""
     ended_in: int = 0
     """The life of the sender in which the latest of them was told."""
     answers: list[tuple[int, tuple[str, ...] | None]] = field(default_factory=list)
@@ -362,6 +360,8 @@ class Ledger(Observer):
         self.reread: list[tuple[int, str, int]] = []
         """Who asked for one page over and over: (when, who, how often)."""
         self._asked: Counter[tuple[str, int, StoreQuery, bytes | None]] = Counter()
+        self.most_often_by_hash = _SAME_PAGE
+        """How often a participant may ask a store for the same messages in five minutes: seldom if it answers."""
         self._queried: dict[str, deque[int]] = {}
         self.asked_twice: list[tuple[int, str]] = []
         """Who asked for the same page twice at once, of messages that it named: (when, who)."""
@@ -596,9 +596,7 @@ class Ledger(Observer):
     def lost(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Record that the network lost a message that its receiver did not know."""
         sds_id = self._first.get(message.message_hash)
-        sent = None if sds_id is None else self.message_of(sds_id)
-        is_staged = sent is not None and sent.is_staged
-        if sds_id is not None and name in self.presences and not is_staged:
+        if sds_id is not None and name in self.presences:
             self._lost[name, sds_id] = self._to_mend[name, sds_id] = at_ms
 
     def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
@@ -749,8 +747,9 @@ class Ledger(Observer):
             self._reading_ms[name] = since_ms if at_ms - last_ms <= _READS_ON_MS else at_ms, at_ms
         page = (name, at_ms // _SAME_PAGE_MS, query, cursor)
         self._asked[page] += 1
-        if self._asked[page] == _SAME_PAGE + 1:
-            self.reread.append((at_ms, name, _SAME_PAGE))
+        most_often = self.most_often_by_hash if query.message_hashes else _SAME_PAGE
+        if self._asked[page] == most_often + 1:
+            self.reread.append((at_ms, name, most_often))
         last_ms, *last = self._last_page.get(name, (0, None))
         self._last_page[name] = at_ms, query, cursor
         is_told = Limit.STORE_QUERIES in self.limits_told[name]

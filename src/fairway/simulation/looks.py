@@ -137,7 +137,7 @@ class Looks:
         self._start_ms = world.now_ms
         self._told: defaultdict[str, set[str]] = defaultdict(set)
         """What was found of each participant, which is not told again."""
-        self._unsought_since: dict[str, dict[str, int]] = {}
+        self._unsought_since: dict[tuple[str, int], dict[str, int]] = {}
         """What each participant lacks and never asked a store for, and when that was seen first."""
         self._ever_sought: defaultdict[str, set[str]] = defaultdict(set)
         """SDS ids of what each participant asked a store for, by any hint."""
@@ -299,11 +299,13 @@ class Looks:
             # What came and waits for something else itself is not asked for.
             if message.lacks is None and message.entry.retrieval_hint is not None
         }
-        before, ever = self._unsought_since.get(name, {}), self._ever_sought[name]
+        # What waited for its turn when a program ended waits anew.
+        life = name, participant.kept.openings
+        before, ever = self._unsought_since.get(life, {}), self._ever_sought[name]
         # A later hint of a message waits for the pauses that queries by an earlier one earned.
         ever |= {sds_id for sds_id, hint in hints.items() if (name, hint) in sought}
         since = {sds_id: before.get(sds_id, now_ms) for sds_id in hints if sds_id not in ever}
-        self._unsought_since[name] = since
+        self._unsought_since[life] = since
         if self._is_full(participant):
             self._full_ms[name] = now_ms
         # What is asked by each query waits for the one before.

@@ -479,8 +479,14 @@ def _repeats_in_bursts(rng: random.Random, plan: dict[str, Any]) -> dict[str, An
 
 
 def _haste(_: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
-    """Let forgers answer at once, where they read what they hear as it comes."""
-    return {"haste": True} if plan.get("hostile") and not plan.get("encrypted") else {}
+    """Let forgers answer at once, where they read what they hear as it comes; and leave room for what they forge.
+
+    Of a burst they forge more segments than tight quotas have room for, and what is taken in may not give way
+    (docs/worlds.md).
+    """
+    if not plan.get("hostile") or plan.get("encrypted"):
+        return {}
+    return {"haste": True} | ({"tight_quotas": False} if plan.get("bursts") else {})
 
 
 def _impatient_senders(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,13 @@
-"""What happened in a simulated world, as figures."""
+"""What happened in a simulated world, as figures.
+
+Figures are of the conversation, which ends when the channel comes to rest for the first time. Promises are checked up
+to the end of the scenes that a world plays after it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from math import ceil
 from typing import Any, Final
@@ -67,14 +71,18 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationReport:
-    """Everything that a run showed. The same plan gives an equal report."""
+    """Everything that a run showed. The same plan gives an equal report.
+
+    `trace_hash`, `violations`, `quiet`, `lost`, `duplicates` and `order_violations` are of the whole run, scenes
+    included; all else is of the conversation.
+    """
 
     plan: SimulationPlan
     trace_hash: str
     """SHA-256 over every deed, event and publication, in order."""
     violations: tuple[Violation, ...]
     quiet: bool
-    """Whether the channel came to rest."""
+    """Whether the channel came to rest, each time."""
     settled_ms: int
     """How long that took after the last word."""
     sent: int
@@ -183,45 +191,53 @@ class SimulationReport:
         told["ok"] = self.ok
         return told
 
+    def judged(
+        self, ledger: Ledger, checks: Checks, violations: Sequence[Violation], *, quiet: bool
+    ) -> SimulationReport:
+        """Return the report with what is known at the end of the run."""
+        return replace(
+            self,
+            trace_hash=ledger.trace_hash(),
+            violations=tuple(violations),
+            quiet=quiet,
+            lost=checks.lacking(),
+            duplicates=sum(violation.invariant is Invariant.ONCE for violation in violations),
+            order_violations=sum(violation.invariant is Invariant.ORDER for violation in violations),
+        )
 
-def make_report(
+
+def report_conversation(
     plan: SimulationPlan,
     ledger: Ledger,
     network: NetworkStatistics,
     checks: Checks,
-    violations: Sequence[Violation],
     peaks: Peaks,
     *,
-    quiet: bool,
+    over_ms: int,
     settled_ms: int,
 ) -> SimulationReport:
-    """Count what a ledger holds."""
+    """Count what a ledger holds at ``over_ms``, when the conversation ends; whether promises were kept is not in it."""
     owed = [(sent, names) for sent, names in zip(ledger.sent, checks.owed, strict=True) if names]
-    timed = [(sent, names) for sent, names in owed if not sent.is_staged]
     waits = [
-        sorted(sent.deliveries[name][0] - sent.at_ms for name in names & sent.deliveries.keys())
-        for sent, names in timed
+        sorted(sent.deliveries[name][0] - sent.at_ms for name in names & sent.deliveries.keys()) for sent, names in owed
     ]
-    to_all = [each[-1] for each, (_, names) in zip(waits, timed, strict=True) if len(each) == len(names)]
+    to_all = [each[-1] for each, (_, names) in zip(waits, owed, strict=True) if len(each) == len(names)]
     acknowledged = [
-        sent.first_acknowledged_ms - sent.at_ms
-        for sent in ledger.sent
-        if sent.first_acknowledged_ms is not None and not sent.is_staged
+        sent.first_acknowledged_ms - sent.at_ms for sent in ledger.sent if sent.first_acknowledged_ms is not None
     ]
     to_everybody = [
         at_ms - sent.at_ms
         for sent in ledger.sent
-        if sent.present and sent.asked >= sent.present and not sent.is_staged
+        if sent.present and sent.asked >= sent.present
         for at_ms, event in sent.ends[:1]
         if isinstance(event, MessageDelivered)
     ]
-    idle_ms = ledger.idle_ms + ledger.idle_until(plan.duration_ms + settled_ms)
     ends = [event for sent in ledger.sent for _, event in sent.ends]
     return SimulationReport(
         plan=plan,
         trace_hash=ledger.trace_hash(),
-        violations=tuple(violations),
-        quiet=quiet,
+        violations=(),
+        quiet=True,
         settled_ms=settled_ms,
         sent=len(ledger.sent),
         payload_bytes=sum(sent.size_bytes for sent in ledger.sent),
@@ -229,9 +245,9 @@ def make_report(
         ephemeral_received=sum(ledger.ephemeral_deliveries.values()),
         deliveries_owed=sum(len(names) for _, names in owed),
         delivered=sum(len(names & sent.deliveries.keys()) for sent, names in owed),
-        lost=checks.lacking(),
-        duplicates=sum(violation.invariant is Invariant.ONCE for violation in violations),
-        order_violations=sum(violation.invariant is Invariant.ORDER for violation in violations),
+        lost=0,
+        duplicates=0,
+        order_violations=0,
         first_acknowledgement=DurationFigures.of(acknowledged),
         delivery=DurationFigures.of(wait for each in waits for wait in each),
         reached_all=DurationFigures.of(to_all),
@@ -240,7 +256,7 @@ def make_report(
         full_acknowledgements=Histogram.of(to_everybody),
         mended=Histogram.of(ledger.mended_ms),
         idle_bytes=ledger.idle_bytes,
-        idle_hours=round(idle_ms / HOUR_MS, 3),
+        idle_hours=round((ledger.idle_ms + ledger.idle_until(over_ms)) / HOUR_MS, 3),
         noticed=Histogram.of(ledger.noticed_ms),
         unnoticed=len(ledger.unnoticed()),
         first_acknowledgements=Histogram.of(acknowledged),
@@ -266,7 +282,7 @@ def make_report(
         network_lost=network.lost,
         deeds=dict(sorted(ledger.deeds.items())),
         events=dict(sorted(ledger.events.items())),
-        peaks=peaks,
+        peaks=replace(peaks),
     )
 
 

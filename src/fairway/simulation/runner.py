@@ -31,7 +31,7 @@ from fairway.simulation.light import LightNetwork
 from fairway.simulation.looks import MOMENT_MS, Looks
 from fairway.simulation.plan import FAST_DISK_MS, LONGEST_HISTORY, SimulationPlan, StoreKind
 from fairway.simulation.program import Habits, Reading
-from fairway.simulation.report import SimulationReport, make_report
+from fairway.simulation.report import SimulationReport, report_conversation
 from fairway.simulation.scenes import GRACE_MS, Scenes
 from fairway.simulation.script import Action, Asking, Deed, longest_jump_ms, names_of, write_script
 from fairway.simulation.wire_rules import RATE_EPOCH_MS, WireRules
@@ -171,7 +171,11 @@ class Run:
             # A write takes so long, and with a slow disk as long again until that is known.
             rules.disk_ms = 2 * plan.disk_ms if plan.disk_ms > FAST_DISK_MS else plan.disk_ms
         rules.answers_are_counted = not any(getattr(plan, name) for name in (*_HOLD_BACK, "clock_jumps_per_hour"))
+        if not (plan.hostile or plan.clock_jumps_per_hour):
+            rules.answers_wait_ms = plan.options().sds.repair.t_max_ms
         rules.is_limited = plan.rate_limit is not None
+        if plan.rate_limit is not None:
+            rules.most_repeated = max(1, int(plan.rate_limit * plan.options().rate_limit.approached_threshold))
         rules.answers_hang = bool(plan.silence)
         rules.under_way = plan.options().max_concurrent_publishes
         if plan.mixed_options or plan.option_changes:
@@ -199,7 +203,7 @@ class Run:
         self.ledger.max_queries_per_minute = plan.options().max_store_queries_per_minute
         haste = random.Random(f"haste/{plan.seed}") if plan.hostile and plan.haste else None  # noqa: S311 - as above
         self.mallory = Mallory(self.world, plan.options(), self._cipher_of("mallory"), self.ledger, haste)
-        self._scenes = Scenes(self.world, plan, self.ledger, self._looks, self._dice, self._holds)
+        self._scenes = Scenes(self.world, plan, self.ledger, self._looks, self._clocks, self._dice, self._holds)
         self.start_ms = self.world.now_ms
         self.stored: tuple[RoutedMessage, ...] = ()
         """What the store of the world keeps, once it has run."""
@@ -244,7 +248,15 @@ class Run:
         self._last_words()
         began_ms = self.world.now_ms
         quiet = self._settle(progress)
-        settled_ms = self.world.now_ms - began_ms
+        report = report_conversation(
+            plan,
+            self.ledger,
+            self.world.network.statistics(),
+            Checks(self.ledger, self.world, self.start_ms),
+            self._looks.peaks,
+            over_ms=self.world.now_ms,
+            settled_ms=self.world.now_ms - began_ms,
+        )
         unkept: list[Violation] = []
         called: list[str] = []
         if quiet:
@@ -270,6 +282,12 @@ class Run:
         if quiet:
             stirred += self._scenes.away()
             quiet = self._settle(progress)
+        if quiet:
+            stirred += self._scenes.halt()
+            stirred += self._scenes.arrive_late()
+            stirred += self._scenes.exhaust()
+            self._scenes.crowd()
+            quiet = self._settle(progress)
         if quiet and self._scenes.has_heirs:
             stirred += self._scenes.inherit()
             stirred += self._scenes.break_silence()
@@ -284,6 +302,8 @@ class Run:
                 stirred += self._scenes.last_word()
             stirred += self._scenes.rebuild()
             stirred += self._scenes.repeat()
+            if self._scenes.has_heirs:
+                stirred += self._scenes.set_right()
             quiet = self._settle(progress)
         else:
             self._run(GRACE_MS)
@@ -301,16 +321,7 @@ class Run:
         violations += self._fell_short()
         if not quiet:
             violations.insert(0, self._unrest())
-        return make_report(
-            plan,
-            self.ledger,
-            self.world.network.statistics(),
-            checks,
-            violations,
-            self._looks.peaks,
-            quiet=quiet,
-            settled_ms=settled_ms,
-        )
+        return report.judged(self.ledger, checks, violations, quiet=quiet)
 
     def _run(self, for_ms: int) -> None:
         self.world.run(for_ms)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 from typing import Final
 
 from fairway.events import ChannelStatus, MessageDelivered, StatusChanged
@@ -23,13 +24,16 @@ from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING, PARKED
 from fairway.protocol.sds.retained import RETAINED
+from fairway.simulation.clocks import Clocks
 from fairway.simulation.invariants import Invariant, Violation
 from fairway.simulation.ledger import Ledger, SimulatedSend
 from fairway.simulation.looks import AT_REST_MS, MOMENT_MS, Looks
 from fairway.simulation.plan import FAST_DISK_MS, SimulationPlan
 from fairway.simulation.script import Deed, names_of
+from fairway.simulation.wire_rules import RATE_EPOCH_MS
 from fairway.simulation.world import World
 from fairway.waku.local import NetworkFaults
+from fairway.waku.node import StoreQuery
 
 _CALLED: Final = 6
 """How many participants say something in the end, and are asked for by name: in a world of a thousand not all."""
@@ -50,6 +54,22 @@ _CIPHER_IN_TIME_MS: Final = 500
 _HEALED: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100)
 _FAR: Final = NetworkFaults(min_delay_ms=200, max_delay_ms=300)
 """Answers take so long that it matters whether others are awaited at the same time."""
+_CROWD_SHARE: Final = 2
+"""So many times as many messages as a buffer has room for are too many."""
+_PAGES: Final = 4
+_HALTINGLY_MS: Final = 240_000
+"""Within this time a store is read of which every other page comes, a few messages each."""
+_AHEAD_MS: Final = 600_000
+_BELIEVED_MS: Final = 20_000
+"""After this time a program follows a clock that was set ahead."""
+_ASKED_IN_VAIN: Final = 20
+"""So often in five minutes a participant asks a store for what that does not have: ever less often."""
+_LAG_MS: Final = 30_000
+_LOOKED_AGAIN_MS: Final = 90_000
+"""Within this time of its return somebody has looked at a store again."""
+_MOST_SAID: Final = 40
+_NOTICED_MS: Final = 3_000
+"""Within this time of an epoch something of what waited for it leaves."""
 _HEIR: Final = "heir"
 _SILENT_MS: Final = 45 * 60_000
 """After such a silence participants wait longest between two sync messages."""
@@ -110,10 +130,12 @@ class Scenes:
         plan: SimulationPlan,
         ledger: Ledger,
         looks: Looks,
+        clocks: Clocks,
         dice: random.Random,
         holds: Callable[[str, str], bool],
     ) -> None:
         """Play in a world; ``holds`` says whether a participant has an SDS message."""
+        self._clocks = clocks
         self._world, self._plan, self._ledger, self._looks, self._dice = world, plan, ledger, looks, dice
         self._holds = holds
 
@@ -121,14 +143,12 @@ class Scenes:
         self._world.run(for_ms)
         self._looks.look()
 
-    def _say(self, name: str, text: str, by: Collection[str] = (), *, is_staged: bool = True) -> SimulatedSend:
-        """Let a participant send a text; figures leave out what ``is_staged``."""
+    def _say(self, name: str, text: str, by: Collection[str] = ()) -> SimulatedSend:
+        """Let a participant send a text."""
         payload = text.encode()
         request_id = self._world.send(name, payload, by=by)
         self._ledger.tried(self._world.now_ms, name, request_id, payload, by)
-        sent = self._ledger.request(request_id)
-        sent.is_staged = is_staged
-        return sent
+        return self._ledger.request(request_id)
 
     def recover(self) -> Iterator[Violation]:
         """Heal the network only, and let some say much at once: programs that live on must make use of it."""
@@ -143,7 +163,7 @@ class Scenes:
             # After a refusal one message at a time is tried, until one is taken.
             for name in list(world.participants)[:_SPEAKERS]:
                 if world.participants[name].channel is not None:
-                    self._say(name, f"{name} tries again", world.participants.keys() - {name}, is_staged=False)
+                    self._say(name, f"{name} tries again", world.participants.keys() - {name})
             self._run(_TRIED_MS)
             world.network.faults = _FAR
         said: list[SimulatedSend] = []
@@ -177,6 +197,7 @@ class Scenes:
     def start_all_again(self) -> list[Violation]:
         """End all faults, kill and restart every program; return the differences between stored and true state."""
         self._looks.is_healed = True
+        self._ledger.most_often_by_hash = _ASKED_IN_VAIN
         self._world.network.faults = _HEALED
         for participant in self._world.participants.values():
             participant.habits = replace(participant.habits, raises=0.0)
@@ -218,7 +239,7 @@ class Scenes:
         some = self._dice.sample(names, min(_CALLED, len(names)))
         called = []
         for name in some:
-            sent = self._say(name, f"{name} is here", frozenset(some) - {name}, is_staged=False)
+            sent = self._say(name, f"{name} is here", frozenset(some) - {name})
             if self._is_patient(name, frozenset(some) - {name}):
                 called.append(sent.request_id)
         # Where the rate limit holds acknowledgements back for an epoch, retries may be over before.
@@ -286,6 +307,130 @@ class Scenes:
             if text is not None:
                 yield self._looks.violation(Invariant.HEALED, absent, text, sent.request_id)
 
+    @property
+    def _may_read_a_store(self) -> bool:
+        """Whether who comes back finds in a store what was said meanwhile, and nothing else keeps it from reading."""
+        plan = self._plan
+        return not (
+            plan.service_nodes
+            or plan.rate_limit
+            or plan.encrypted
+            or plan.slow_readers
+            or plan.clock_skew_ms
+            or plan.clock_jumps_per_hour
+            or len(self._world.participants) > _FEW
+        )
+
+    def _leave_for_a_while(self, absent: str) -> None:
+        self._world.go_offline(absent)
+        self._ledger.troubled(self._world.now_ms, absent)
+
+    def _come_back(self, absent: str) -> None:
+        self._world.go_online(absent)
+        self._ledger.troubled(self._world.now_ms, absent)
+
+    def crowd(self) -> None:
+        """Let more be said in somebody's absence than it has room for while it lacks the first, which no store has.
+
+        What it has no room for on a page does not count as read (RELIABLE-CHANNEL-API, "Query on connect").
+        """
+        world = self._world
+        speaker, *_, absent = sorted(world.participants)
+        if not (self._plan.tiny_quotas and self._plan.repairs and self._may_read_a_store):
+            return
+        self._leave_for_a_while(absent)
+        world.network.faults = replace(_HEALED, store_loss=1.0)
+        self._say(speaker, "no store has this")
+        self._run(MOMENT_MS)
+        world.network.faults = _HEALED
+        for number in range(_CROWD_SHARE * world.participants[absent].options.sds.max_incoming_buffer):
+            self._say(speaker, f"{absent} has no room for all of this {number}")
+            self._run(MOMENT_MS)
+        self._come_back(absent)
+        self._run(_AWAY_MS)
+
+    def halt(self) -> Iterator[Violation]:
+        """Let every other page of a store get lost while somebody reads what was said in its absence.
+
+        It must come to the end, and not begin anew each time.
+        """
+        world, plan = self._world, self._plan
+        *speakers, absent = sorted(world.participants)[: _SPEAKERS + 1]
+        is_small = plan.tight_quotas or plan.tiny_quotas
+        if plan.store_page is None or is_small or not self._may_read_a_store:
+            return
+        if world.participants[absent].channel is None:
+            return
+        self._leave_for_a_while(absent)
+        for number in range(_PAGES):
+            for name in speakers:
+                self._say(name, f"{name} fills page {number}")
+            self._run(MOMENT_MS)
+        comes = cycle((True, False))
+
+        def lose_every_other(name: str, query: StoreQuery, _: bytes | None) -> None:
+            is_reading = name == absent and not (query.message_hashes or query.newest_first)
+            is_lost = is_reading and not next(comes)
+            world.network.faults = replace(_HEALED, store_page=_SPEAKERS, query_loss=float(is_lost))
+
+        world.network.query_observers.append(lose_every_other)
+        self._come_back(absent)
+        is_read = world.run(_HALTINGLY_MS, lambda: world.participants[absent].stack.status is ChannelStatus.SYNCED)
+        world.network.query_observers.remove(lose_every_other)
+        world.network.faults = _HEALED
+        if not is_read:
+            text = f"{absent} has not read the store for {_HALTINGLY_MS // 1_000} s, of which every other page came"
+            yield self._looks.violation(Invariant.HEALED, absent, text)
+
+    def arrive_late(self) -> Iterator[Violation]:
+        """Let a store get something only after it was read for the time away, while nobody else is there to cite it.
+
+        Who has read it looks at that time again, a minute later at first.
+        """
+        world = self._world
+        speaker, *_, reader = names = sorted(world.participants)
+        is_small = self._plan.tight_quotas or self._plan.tiny_quotas
+        if is_small or not self._may_read_a_store or any(each.channel is None for each in world.participants.values()):
+            return
+        for name in names[1:]:
+            self._leave_for_a_while(name)
+        world.network.faults = replace(_HEALED, store_lag_ms=_LAG_MS)
+        sent = self._say(speaker, f"{reader} is to read this later")
+        self._run(MOMENT_MS)
+        self._leave_for_a_while(speaker)
+        world.network.faults = _HEALED
+        self._come_back(reader)
+        is_there = world.run(_LOOKED_AGAIN_MS, lambda: all(self._holds(reader, each) for each in sent.sds_ids))
+        if sent.sds_ids and not is_there:
+            text = f"{reader} did not look again for {sent.request_id}, which a store got {_LAG_MS} ms late"
+            yield self._looks.violation(Invariant.HEALED, reader, text, sent.request_id)
+        for name in names[:-1]:
+            self._come_back(name)
+        self._run(MOMENT_MS)
+
+    def exhaust(self) -> Iterator[Violation]:
+        """Let somebody say more than an epoch lets out: the rest leaves in the next one, though nothing happens then.
+
+        LIP-173, "Rate Limit Manager".
+        """
+        world, limit = self._world, self._plan.rate_limit
+        speaker = min(world.participants)
+        if limit is None or limit > _MOST_SAID or len(world.participants) > _FEW:
+            return
+        if self._plan.clock_jumps_per_hour or world.participants[speaker].channel is None:
+            return
+        self._run(RATE_EPOCH_MS - world.now_ms % RATE_EPOCH_MS + MOMENT_MS)
+        for number in range(limit + _SPEAKERS):
+            self._say(speaker, f"{speaker} says more than an epoch holds {number}")
+        self._run(RATE_EPOCH_MS - world.now_ms % RATE_EPOCH_MS - MOMENT_MS)
+        before = self._handed_over_by(speaker)
+        held = world.participants[speaker].stack.statistics().queued
+        is_released = world.run(MOMENT_MS + _NOTICED_MS, lambda: self._handed_over_by(speaker) > before)
+        if held and not is_released:
+            text = f"{speaker} let nothing out of what waited for an epoch for {_NOTICED_MS} ms"
+            yield self._looks.violation(Invariant.WAKES, speaker, text)
+        self._run(GRACE_MS)
+
     def rebuild(self) -> Iterator[Violation]:
         """Let everybody lose some segments of a long message: who heard as many as it has data has the message.
 
@@ -321,7 +466,6 @@ class Scenes:
                 continue
             self._ledger.tried(world.now_ms, name, request_id, payload)
             sent = self._ledger.request(request_id)
-            sent.is_staged = True
             world.send_again(name, request_id, payload)
             has_ended = partial(self._has_ended, name, sent)
             if not world.run(GRACE_MS, has_ended):
@@ -551,6 +695,31 @@ class Scenes:
         if sent.sds_ids and not world.run(within_ms, is_known):
             text = f"nobody heard {sent.request_id} of {speaker}, and somebody did not learn of it in {within_ms} ms"
             yield self._looks.violation(Invariant.HEALED, speaker, text, sent.request_id)
+        self._run(GRACE_MS)
+
+    def set_right(self) -> Iterator[Violation]:
+        """Let somebody whose clock is ahead learn that it lacks something, and then have the clock set right.
+
+        It must not ask for that only when it is as late as it seemed (SDS-R: T_req counts from when it learned of it).
+        """
+        world = self._world
+        speaker, *_, behind = sorted(world.participants)
+        participant = world.participants[behind]
+        self._clocks.set(behind, _AHEAD_MS)
+        self._run(_BELIEVED_MS)
+        world.network.faults = replace(_HEALED, store_loss=1.0)
+        world.sever((behind,))
+        sent = self._say(speaker, f"{behind} is to ask for this")
+        self._run(MOMENT_MS)
+        world.mend()
+        self._ledger.troubled(world.now_ms, behind)
+        world.run(_SILENT_MS, lambda: any(sds_id in participant.stack.sds.missing for sds_id in sent.sds_ids))
+        self._clocks.set(behind, 0)
+        is_here = world.run(self._inherited_ms, lambda: all(self._holds(behind, each) for each in sent.sds_ids))
+        if sent.sds_ids and not is_here:
+            text = f"{behind} lacks {sent.request_id} {self._inherited_ms // 1_000} s after its clock was set right"
+            yield self._looks.violation(Invariant.HEALED, behind, text, sent.request_id)
+        world.network.faults = _HEALED
         self._run(GRACE_MS)
 
     def _handed_over_by(self, *names: str) -> int:

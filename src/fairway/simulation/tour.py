@@ -257,8 +257,11 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
     {
         "tiny_quotas": True,
         "refusals": 0.5,
-        "loss": 0.3,
+        "loss": 0.5,
         "store_gaps": 0.7,
+        "long_share": 0.5,
+        # Of each long message several segments are lacking at a time.
+        "parity_rate": 0.0,
         "bursts": 3,
         "burst_messages": 8,
     },
@@ -486,7 +489,8 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
     {
         "repairs": False,
         "store_gaps": 1.0,
-        "loss": 0.5,
+        # The eleven transmissions of a segment are all that there is of it: at half lost one in 2,048 never comes.
+        "loss": 0.35,
         "ask_all_share": 1.0,
         "long_share": 0.4,
         "gap_timeout_ms": 20_000,

@@ -51,8 +51,6 @@ _READ_MS: Final = 1_000
 """Within this time a program has read what it hears."""
 _ASKED_STORE_MS: Final = 5_000
 """Within this time a store may have brought what is heard."""
-_CITED_IN_VAIN: Final = 2
-"""So often nobody cites in vain what its author knows to be acknowledged; now and then one does, which is cheap."""
 _CITED_AGAIN: Final = 20
 """Messages that came again that one message cites."""
 _IN_A_ROW: Final = 12
@@ -88,8 +86,10 @@ class _Pieces:
 class _Received:
     """What a participant received, as far as its bloom filter holds it for sure."""
 
+    heard: set[str] = field(default_factory=set)
+    """SDS ids of what the network brought."""
     known: set[str] = field(default_factory=set)
-    """SDS ids of all that came."""
+    """SDS ids of all that came, or was rebuilt from other segments."""
     since: dict[str, int] = field(default_factory=dict)
     """How many rows had been written when a message entered the filter, by SDS id; a restart fills the filter anew."""
     waiting: set[str] = field(default_factory=set)
@@ -136,8 +136,6 @@ class _Copies:
     """SDS ids of all that came otherwise than marked, and that it has not cited since."""
     marked: dict[str, int] = field(default_factory=dict)
     """When a copy came whose author has its acknowledgement, by SDS id, of those that nothing else makes it cite."""
-    cited_in_vain: int = 0
-    """How often it cited one of these all the same."""
     plain: dict[str, int] = field(default_factory=dict)
     """When messages entered its log, by SDS id, that vouch for nothing, and that it has not cited since."""
 
@@ -200,8 +198,12 @@ class WireRules:
         """What each participant handed to its node, by the epoch that it is stamped with."""
         self.answers_are_counted = True
         """Whether who is asked without end must not answer without end: where all that is handed over leaves once."""
+        self.answers_wait_ms = 0
+        """T_max, before which each holder of a message answers in its turn; 0 where that is not looked at."""
         self.is_limited = False
         """Whether a rate limit holds."""
+        self.most_repeated: int | None = None
+        """After so many messages in an epoch only what is new may leave; None without a limit."""
         self.longest_history = sds.causal_history_size
         """How many of the newest messages anybody cites in each message."""
         self.under_way = 0
@@ -240,8 +242,8 @@ class WireRules:
         """SDS ids of content messages that vouch for nothing: to their authors each message has to be cited."""
         self._repeated: set[bytes] = set()
         """Carriers in which authors handed over again what they had handed over before."""
-        self._asked_for: set[str] = set()
-        """SDS ids of messages whose repair somebody requested: a copy of such a one is the answer."""
+        self._asked_for: dict[str, int] = {}
+        """When somebody first requested the repair of a message, by SDS id: a copy of such a one is the answer."""
         self._pieces: OrderedDict[tuple[str, bytes], _Pieces] = OrderedDict()
         self._paid: dict[str, dict[int, int]] = {}
         """What is durable of each participant's charges, by epoch."""
@@ -275,7 +277,9 @@ class WireRules:
         """Note that a message is in a participant's log."""
         received = self._received_by(name)
         if sds_id not in received.log:
-            received.cited.update(cited for cited in self._cites.get(sds_id, ()) if cited in received.log)
+            if sds_id in received.heard:
+                # Parity gives the content of a segment back, and not what it cites.
+                received.cited.update(cited for cited in self._cites.get(sds_id, ()) if cited in received.log)
             copies = self._copies.setdefault(name, _Copies())
             # Of what was rebuilt from other segments a participant does not know that.
             if sds_id in self._plain and self._authors[sds_id] != name and sds_id in copies.owing:
@@ -329,6 +333,7 @@ class WireRules:
         copies, (sds_id, _) = self._copies.setdefault(name, _Copies()), self._carried.get(message_hash, ("", b""))
         if not sds_id or message_hash in copies.heard:
             return
+        self._received_by(name).heard.add(sds_id)
         copies.heard.add(message_hash)
         if is_marked(self._acknowledged[message_hash], name, sds_id):
             if sds_id not in copies.owing:
@@ -362,8 +367,10 @@ class WireRules:
             # That alone tells a copy from what was first sent.
             plain = plain.removesuffix(self.codec.with_acknowledged_by(b"", opened.acknowledged_by))
         digest = hashlib.sha256(plain).digest()
-        self._asked_for.update(entry.message_id for entry in opened.repair_request)
+        for entry in opened.repair_request:
+            self._asked_for.setdefault(entry.message_id, at_ms)
         yield from self._kept_waiting(at_ms, name, opened)
+        yield from self._used_up(name, opened, stamp_ns // (RATE_EPOCH_MS * NS_PER_MS))
         if is_content:
             self._carried[message_hash] = opened.message_id, digest
             self._acknowledged[message_hash] = opened.acknowledged_by
@@ -379,6 +386,7 @@ class WireRules:
             if self._authors.setdefault(opened.message_id, name) != name:
                 # A repair is the author's word.
                 yield from self._overanswered(at_ms, name, opened.message_id, len(plain))
+                yield from self._answered_early(at_ms, name, opened)
                 return
             yield from self._hints(name, opened)
             if opened.message_id not in self._taken:
@@ -408,6 +416,16 @@ class WireRules:
         if self.answers_are_counted and answers.again_bytes > allowed:
             answers.again_bytes = 0
             yield f"it is an answer, and those given more than once have more than {allowed:,} bytes"
+
+    def _answered_early(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
+        """See that who holds a message answers in its turn, so that one answer may do for all (SDS-R: T_resp)."""
+        asked_ms = self._asked_for.get(opened.message_id)
+        if asked_ms is None or not self.answers_wait_ms:
+            return
+        times = self._profile.repair
+        turn_ms = times.response_offset(name, opened.sender_id, opened.message_id, self.answers_wait_ms)
+        if at_ms < asked_ms + turn_ms - _READ_MS:
+            yield f"it is an answer {at_ms - asked_ms} ms after the first request, and its turn is {turn_ms} ms after"
 
     def _uncited(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that what somebody waits for an acknowledgement of is cited, and nothing else (SDS, "Review ACK Status").
@@ -445,9 +463,7 @@ class WireRules:
         for sds_id in cited & copies.marked.keys():
             is_repeated = copies.marked.pop(sds_id) + _READ_MS < made_ms and not opened.content
             if is_repeated and not self._may_cite(name, sds_id):
-                copies.cited_in_vain += 1
-                if copies.cited_in_vain == _CITED_IN_VAIN:
-                    yield f"it cites {sds_id[:12]} and others for authors who have its acknowledgement, and said so"
+                yield f"it cites {sds_id[:12]} for an author who has its acknowledgement, and said so"
 
     def _may_cite(self, name: str, sds_id: str) -> bool:
         """Return whether a participant may cite a message that it has cited before, of which no copy calls for it."""
@@ -474,6 +490,15 @@ class WireRules:
         self.epochs[name, epoch] += 1
         if self.is_limited and self._paid.get(name, {}).get(epoch, 0) < self.epochs[name, epoch]:
             yield "a crash now would forget that the rate limit was charged for it"
+
+    def _used_up(self, name: str, opened: SdsMessage, epoch: int) -> Iterator[str]:
+        """See that what repeats leaves the rest of an epoch to what is new.
+
+        RELIABLE-CHANNEL-API, "Rate Limit Management".
+        """
+        is_new = bool(opened.content) and opened.sender_id == name and opened.message_id not in self._tried
+        if self.most_repeated is not None and not is_new and self.epochs[name, epoch] > self.most_repeated:
+            yield f"it is nothing new, and of the epoch only what is beyond {self.most_repeated} messages is left"
 
     def _unfiltered(self, name: str, opened: SdsMessage) -> Iterator[str]:
         if not opened.bloom_filter:

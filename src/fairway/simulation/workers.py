@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
@@ -62,38 +63,35 @@ class WorldOutcome:
 def run_worlds(
     plans: Iterable[SimulationPlan], *, jobs: int, limit_s: float, wall_s: float, world: World = simulate
 ) -> Generator[WorldOutcome]:
-    """Run a world for each plan in so many processes, and yield what comes of each as it ends.
+    """Run a world for each plan in a process of its own, so many side by side, and yield what comes of each as it ends.
 
-    A plan is asked for when there is a process for it and the outcome before it has been looked at, so that the
-    caller can stop, or choose the next one. A world is ended that takes more CPU time than ``limit_s``, or more
+    A plan is asked for when its world may begin and the outcome before it has been looked at, so that the caller can
+    stop, or choose the next one. A world is ended that takes more CPU time than ``limit_s``, or more
     than ``wall_s`` without; one of more than 40 participants may take longer (`times_as_long`). To close the iterator
     ends what still runs.
     """
     rest = iter(plans)
-    busy: dict[Connection[Any, Any], _Worker] = {}
+    running: dict[Connection[Any, Any], _Process] = {}
+
+    def begin(count: int) -> None:
+        for plan in islice(rest, count):
+            process = _Process(plan, world, limit_s, wall_s)
+            running[process.connection] = process
+
     try:
-        for _, plan in zip(range(jobs), rest, strict=False):
-            worker = _Worker(world, limit_s, wall_s)
-            busy[worker.connection] = worker
-            worker.give(plan)
-        while busy:
-            earliest = min(worker.until for worker in busy.values())
-            ready = wait(busy, max(0.0, earliest - time.monotonic()))
-            late = [each for each, worker in busy.items() if time.monotonic() >= worker.until]
+        begin(jobs)
+        while running:
+            earliest = min(process.until for process in running.values())
+            ready = wait(running, max(0.0, earliest - time.monotonic()))
+            late = [each for each, process in running.items() if time.monotonic() >= process.until]
             for connection in dict.fromkeys([*ready, *late]):
-                worker = busy[connection]  # type: ignore[index]
-                yield worker.outcome()
-                following = next(rest, None)
-                if following is None or not worker.process.is_alive():
-                    busy.pop(worker.connection).end()
-                if following is not None:
-                    if not worker.process.is_alive():
-                        worker = _Worker(world, limit_s, wall_s)
-                        busy[worker.connection] = worker
-                    worker.give(following)
+                outcome = running[connection].outcome()  # type: ignore[index]
+                running.pop(connection).end()  # type: ignore[call-overload]
+                yield outcome
+                begin(1)
     finally:
-        for worker in busy.values():
-            worker.end()
+        for process in running.values():
+            process.end()
 
 
 def times_as_long(plan: SimulationPlan) -> float:
@@ -101,41 +99,31 @@ def times_as_long(plan: SimulationPlan) -> float:
     return max(1.0, plan.participants / _MANY)
 
 
-class _Worker:
-    """A process that runs one world after another."""
+class _Process:
+    """A process that runs one world: what it leaves behind in memory ends with it."""
 
-    def __init__(self, world: World, limit_s: float, wall_s: float) -> None:
-        self.connection, theirs = _CONTEXT.Pipe()
-        self.process = _CONTEXT.Process(target=_serve, args=(theirs, world, limit_s), daemon=True)
-        self.process.start()
+    def __init__(self, plan: SimulationPlan, world: World, limit_s: float, wall_s: float) -> None:
+        self.connection, theirs = _CONTEXT.Pipe(duplex=False)
+        self._process = _CONTEXT.Process(target=_serve, args=(theirs, plan, world, limit_s), daemon=True)
+        self._process.start()
         theirs.close()
-        self._wall_s = wall_s
-        self._plan = SimulationPlan()
-        self.until = 0.0
-
-    def give(self, plan: SimulationPlan) -> None:
-        self._plan = plan
-        self.until = time.monotonic() + self._wall_s * times_as_long(plan)
-        self.connection.send(plan)
+        self._plan, self._wall_s = plan, wall_s * times_as_long(plan)
+        self.until = time.monotonic() + self._wall_s
 
     def outcome(self) -> WorldOutcome:
-        """Return what came of the plan; a process that cannot say it any more is ended."""
+        """Return what came of the plan, also where the process cannot say it any more."""
         try:
             if self.connection.poll():
                 outcome: WorldOutcome = self.connection.recv()
                 return outcome
-            self.end()
-            ended_after_s = self._wall_s * times_as_long(self._plan)
-            return _broken(self._plan, ENDS, f"the world was ended after {ended_after_s:g} s in which it did little")
         except (EOFError, ConnectionError):
-            self.process.join()
-            code = self.process.exitcode
-            self.end()
-            return _broken(self._plan, RAISES, f"the world's process ended with exit code {code}")
+            self._process.join()
+            return _broken(self._plan, RAISES, f"the world's process ended with exit code {self._process.exitcode}")
+        return _broken(self._plan, ENDS, f"the world was ended after {self._wall_s:g} s in which it did little")
 
     def end(self) -> None:
-        self.process.kill()
-        self.process.join()
+        self._process.kill()
+        self._process.join()
         self.connection.close()
 
 
@@ -143,15 +131,14 @@ class _TooLong(KeyboardInterrupt):
     """The world took longer than it may: nothing but an interrupt passes through an event loop."""
 
 
-def _serve(connection: Connection[Any, Any], world: World, limit_s: float) -> None:
-    """Run the worlds that arrive over a connection, until it is closed."""
+def _serve(connection: Connection[Any, Any], plan: SimulationPlan, world: World, limit_s: float) -> None:
+    """Run a world, and send what came of it over a connection."""
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt is to end
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-    with suppress(EOFError, ConnectionError):
-        while True:
-            connection.send(_run(connection.recv(), world, limit_s))
+    with suppress(ConnectionError):
+        connection.send(_run(plan, world, limit_s))
 
 
 def _end_with_parent() -> None:
