@@ -52,7 +52,7 @@ def test_workers_keep_the_memory_that_they_had(spark):
         yield pa.RecordBatch.from_pydict({"pool": [pool], "top": [os.environ["MALLOC_TOP_PAD_"]]})
 
     (row,) = spark.range(0, 1, 1, 1).mapInArrow(told, "pool string, top string").collect()
-    assert (row.pool, int(row.top)) == ("system", 64 << 20)
+    assert (row.pool, int(row.top)) == ("mimalloc", 64 << 20)
 
 
 def test_the_logging_configuration_is_part_of_the_package():

@@ -51,9 +51,11 @@ _FEW_CORES: Final = 4
 _LITTLE_JAVA_OPTION: Final = "-XX:TieredStopAtLevel=1"
 
 # Workers keep the memory that they had: they work on one table of some megabytes after the other, and to give back and
-# get again the pages of each costs more time than to copy them. The variables of MALLOC are those of the GNU C library.
+# get again the pages of each costs more time than to copy them. Arrow takes its memory from mimalloc, because the GNU C
+# library, whose variables are those of MALLOC, gets any value of 32 MiB or more anew.
 _WORKER_MEMORY: Final = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "ARROW_DEFAULT_MEMORY_POOL": "mimalloc",
+    "MIMALLOC_PURGE_DELAY": "-1",
     "MALLOC_MMAP_THRESHOLD_": str(33_554_432),
     "MALLOC_TRIM_THRESHOLD_": str(4_294_967_296),
     "MALLOC_TOP_PAD_": str(67_108_864),

@@ -31,6 +31,7 @@ from fairway.pipeline.exchange import filtered, note, taken
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.location import has_folders
 from fairway.pipeline.packing import dense_columns
+from fairway.pipeline.parquet_file import opened_parquet
 from fairway.pipeline.run.removed_rows import NOTHING_REMOVED, RemovedRows
 from fairway.pipeline.schema import INSTANT, arrow_schema
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
@@ -45,6 +46,9 @@ GROUP_BYTES: Final = 32 * 1_048_576
 """Size of a row group in memory: a reader holds one at a time."""
 GROUP_ROWS: Final = 8_192
 """Few enough that who looks for some rows reads no more than a part of a file."""
+_PAGE_BYTES: Final = 1_048_576
+_PAGE_ROWS: Final = 1_024
+"""A writer asks after so many rows whether a page is full. A page of as many segments would be 32 MB, held twice."""
 _COMPRESSION_LEVEL: Final = 1
 """Of zstd. Level 3, the default, takes twice the time and makes payloads no smaller: those are mostly ciphertext and
 bloom filters."""
@@ -172,7 +176,8 @@ class TableFiles:
             pq.write_table(
                 table,
                 sink,
-                row_group_size=_group_rows(table),
+                row_group_size=_rows_within(GROUP_BYTES, table, GROUP_ROWS),
+                write_batch_size=_rows_within(_PAGE_BYTES, table, _PAGE_ROWS),
                 compression=dict.fromkeys(compressed, "zstd"),
                 compression_level=dict.fromkeys(compressed, _COMPRESSION_LEVEL),
                 use_dictionary=_dictionary_columns(schema),
@@ -200,7 +205,7 @@ class TableFiles:
         for file in files:
             with (
                 self.filesystem.open_input_file(posixpath.join(self.folder_of(name), file)) as source,
-                pq.ParquetFile(source) as parquet,
+                opened_parquet(source, self.filesystem) as parquet,
             ):
                 for group in range(parquet.num_row_groups):
                     if wanted is None or wanted(RowGroup(parquet.metadata.row_group(group))):
@@ -271,9 +276,10 @@ def _in_order(table: pa.Table, column: str) -> pa.Table:
     return taken(table, np.argsort(values, kind="stable"))
 
 
-def _group_rows(table: pa.Table) -> int:
-    held_rows: int = GROUP_BYTES * table.num_rows // max(1, table.nbytes)
-    return max(1, min(GROUP_ROWS, held_rows))
+def _rows_within(size_bytes: int, table: pa.Table, most: int) -> int:
+    """Return how many rows of a table have so many bytes; at least one, and at most ``most``."""
+    held_rows: int = size_bytes * table.num_rows // max(1, table.nbytes)
+    return max(1, min(most, held_rows))
 
 
 def _compressed_columns(table: pa.Table) -> list[str]:

@@ -24,6 +24,7 @@ from pyarrow.fs import FileType
 from fairway.errors import ConfigurationError
 from fairway.pipeline import machine
 from fairway.pipeline.location import Location
+from fairway.pipeline.parquet_file import opened_parquet
 from fairway.pipeline.sources.grown_tables import refuse_grown_table
 from fairway.pipeline.sources.waku_messages import (
     ARROW_SCHEMA,
@@ -42,8 +43,6 @@ _PARTITION_BYTES: Final = 268_435_456
 read again when a task fails."""
 _BATCH_ROWS: Final = 4_000
 _BATCH_BYTES: Final = 8_388_608
-_BATCHES_AHEAD: Final = 2
-"""Arrow would read 16 batches ahead."""
 FOOTERS_AT_ONCE: Final = 16
 """Files whose footers are read at a time: from an object store each is a request or two."""
 NEEDED_COLUMNS: Final = ("message_hash", "content_topic", "payload", EXACT_TIME)
@@ -80,10 +79,6 @@ class _Piece:
     first: int = 0
     end: int | None = None
     """The first row that is not meant; None for the rest."""
-
-    @property
-    def is_whole(self) -> bool:
-        return not self.first and self.end is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +162,7 @@ class ParquetScan(MessageScan):
         if itself.is_file:
             return ["."]
         if itself.type == FileType.NotFound:
+            self.place.refuse_missing_bucket()
             raise ConfigurationError(f"{self.place}: cannot be read as Parquet: there is no such file or folder")
         found = [(file.mtime_ns, self.place.beneath(file)) for file in self.place.files(recursive=True)]
         # Arrow and Spark pass over names like these, with which other files and unfinished ones are marked.
@@ -225,8 +221,8 @@ class ParquetScan(MessageScan):
 
     def _rows(self, piece: _Piece, names: Sequence[str] = (*ARROW_SCHEMA.names, _STORES)) -> Iterator[pa.RecordBatch]:
         """Yield rows that may be wanted; of a piece that is not whole its rows."""
-        begin, condition = 0, None if not piece.is_whole else self._times(piece.schema)
-        for rows in self._batches(piece.schema, piece.groups, condition, names):
+        begin = 0
+        for rows in self._batches(piece.schema, piece.groups, names):
             first = max(0, piece.first - begin)
             end = rows.num_rows if piece.end is None else min(rows.num_rows, piece.end - begin)
             begin += rows.num_rows
@@ -236,21 +232,26 @@ class ParquetScan(MessageScan):
                 return
 
     def _batches(
-        self, schema: pa.Schema, group: ds.ParquetFileFragment, condition: ds.Expression | None, names: Sequence[str]
+        self, schema: pa.Schema, groups: ds.ParquetFileFragment, names: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a row group that may meet a condition, in their order, with those columns that it has."""
-        columns = {
-            name: ds.field(_column_of(name, schema)) for name in names if _column_of(name, schema) in schema.names
-        }
-        rows = sum(each.num_rows for each in group.row_groups)
+        """Yield the rows of some row groups of a file, in their order, with those columns that it has."""
+        columns = {name: column for name in names if (column := _column_of(name, schema)) in schema.names}
+        folders = ds.get_partition_keys(groups.partition_expression)
+        own = [column for column in columns.values() if column in groups.physical_schema.names]
+        rows = sum(each.num_rows for each in groups.row_groups)
+        size = max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, _size_bytes(groups))))
+        numbers = [each.id for each in groups.row_groups]
         try:
-            yield from group.to_batches(
-                schema,
-                columns=columns,
-                filter=condition,
-                batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, _size_bytes(group)))),
-                batch_readahead=_BATCHES_AHEAD,
-            )
+            with groups.open() as source, opened_parquet(source, self.place.filesystem, groups.metadata) as file:
+                for batch in file.iter_batches(size, row_groups=numbers, columns=own, use_threads=False):
+                    yield pa.RecordBatch.from_pydict(
+                        {
+                            name: batch.column(column)
+                            if column in own
+                            else pa.repeat(pa.scalar(folders[column], schema.field(column).type), batch.num_rows)
+                            for name, column in columns.items()
+                        }
+                    )
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(error) from error
 
@@ -307,6 +308,7 @@ class ParquetScan(MessageScan):
 
     def _unreadable(self, error: Exception) -> ConfigurationError:
         if isinstance(error, FileNotFoundError):
+            self.place.refuse_missing_bucket()
             detail = "there is no such file or folder; give that of a table of Waku messages"
         else:  # Arrow says the path twice; what is wrong stands behind it.
             detail = str(error).rpartition("': ")[2]

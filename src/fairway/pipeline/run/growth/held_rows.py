@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fairway.pipeline.codes import codes_of
+from fairway.pipeline.parquet_file import opened_parquet
 from fairway.pipeline.run.removed_rows import NOTHING_REMOVED, PLACES, RemovedRows
 from fairway.pipeline.run.table_files import RowGroup, TableFiles, exact_schema_of
 
@@ -124,7 +125,7 @@ class HeldRows:
         for file in self.names:
             with (
                 self.files.filesystem.open_input_file(posixpath.join(self.files.folder_of(self.name), file)) as source,
-                pq.ParquetFile(source) as parquet,
+                opened_parquet(source, self.files.filesystem) as parquet,
             ):
                 groups, rows = _groups(parquet, span)
                 if not groups:
