@@ -435,6 +435,79 @@ def test_causes_are_counted_and_say_what_to_do(tmp_path):
     assert to_do["what"] == "3 of 3 lost messages: other participants had them, no store has them."
 
 
+def to_dos(tmp_path: Path, tables: dict[str, list[dict]], section: str, **changes) -> list[dict]:
+    told = report_json(RunTables(run_folder(tmp_path / "run", tables, **changes)))
+    return [each for each in told["to_do"] if each["section"] == section]
+
+
+def test_a_sender_is_named_if_more_is_lost_of_it_than_chance_explains(tmp_path):
+    unlucky = [sender(f"unlucky-{number}", 1, 2) for number in range(3)]
+    others = [sender(f"other-{number}", 9, 1) for number in range(60)]
+    senders = [*unlucky, *others, sender("gone", 3, 9)]
+    in_all = stats("tiny", sum(row["content"] for row in senders), sum(row["missing"] for row in senders))
+    (to_do,) = to_dos(tmp_path, {"sender_stats": senders, "channel_stats": [in_all]}, "senders")
+    assert to_do["what"] == "Much is lost of gone in tiny (9 of 12 lost, of unknown cause)."
+
+
+def test_no_sender_is_named_where_all_lose_alike_or_no_citation_names_the_author(tmp_path):
+    for number, senders in enumerate(
+        ([sender("a", 40, 60), sender("b", 40, 60)], [sender("a", 9, 0), sender(None, 0, 9)])
+    ):
+        in_all = stats("tiny", sum(row["content"] for row in senders), sum(row["missing"] for row in senders))
+        tables = {"sender_stats": senders, "channel_stats": [in_all]}
+        assert to_dos(tmp_path / str(number), tables, "senders") == []
+
+
+def epoch(sender_id: str, messages: int, **told) -> dict:
+    return {"sender_id": sender_id, "epoch_start_ms": 1_700_000_400_000, "messages": messages, "channels": 1} | told
+
+
+def test_a_sender_that_used_a_message_id_twice_is_named_with_the_command_that_says_more(tmp_path):
+    rows = [
+        epoch("mallory", 5, message_ids=3, double_signals=2),
+        epoch("mallory", 5, message_ids=4, double_signals=1, epoch_start_ms=1_700_001_000_000),
+        epoch("alice", 5, message_ids=5, double_signals=0),
+    ]
+    no_limit = {"options": {"format": "parquet", "epoch_ms": 600_000}}
+    (to_do,) = to_dos(tmp_path, {"rate_utilisation": rows}, "rate", **no_limit)
+    assert to_do["what"] == (
+        "Used RLN message ids twice: mallory (3 message ids, first in the epoch from 2023-11-14 22:20 UTC)."
+    )
+    assert to_do["commands"] == [f"fairway pipeline violations {tmp_path / 'run'}"]
+    page = page_of_folder(tmp_path / "run", tmp_path / "report.html")
+    assert [row["used twice"] for row in rows_in(page)["rate"]] == [2, 1, 0]
+
+
+def test_what_counts_towards_the_limit_is_the_same_everywhere(tmp_path):
+    rows = [
+        epoch("repeats", 150, message_ids=90, double_signals=0, limit=100, pct=90.0),
+        epoch("above", 120, message_ids=101, double_signals=0, limit=100, pct=101.0),
+    ]
+    (to_do,) = to_dos(tmp_path, {"rate_utilisation": rows}, "rate")
+    assert to_do["what"].startswith("Over the rate limit of 100: above (101 in the epoch")
+    page = page_of_folder(tmp_path / "run", tmp_path / "report.html")
+    assert [(row["messages"], row["charged"]) for row in rows_in(page)["rate"]] == [(150, 90), (120, 101)]
+    bars = page[page.index("Busiest senders in one epoch") :]
+    assert bars.index("90 of 100 (90.0%)") < bars.index("101 of 100 (101.0%)") < bars.index("</figure>")
+    assert bars[: bars.index("</figure>")].count('class="bar bad"') == 1
+
+
+def test_an_archive_of_which_nothing_could_be_read_asks_for_keys(tmp_path):
+    refused = [{"timestamp_ns": BEGIN, "status": "not-sds", "error": "x", "payload_bytes": 7}]
+    messages = [{"timestamp_ns": BEGIN, "content_topic": "/t", "sources": ["a"]}]
+    (to_do,) = to_dos(tmp_path, {"quarantine": refused, "waku_messages": messages}, "quarantine")
+    assert to_do["what"] == "Of 1 Waku message none could be read as a message of a channel."
+    assert "--keys" in to_do["action"]
+
+
+def test_an_empty_archive_has_sections_that_say_so_and_no_empty_tables(tmp_path):
+    page = page_of(tmp_path, {})
+    told = Checked(page).text
+    for empty in ("No channel message is known.", "There are no channels.", "There are no senders.", "Nothing to do"):
+        assert empty in told
+    assert "data-table=" not in page.partition("<script>")[0]
+
+
 def test_red_is_only_what_something_can_be_done_about(tmp_path):
     quiet = {
         "channel_stats": [stats("tiny", 100, 0)],

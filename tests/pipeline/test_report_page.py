@@ -11,11 +11,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from browsing import SCREENS, launched, opened
+from browsing import SCREENS, Screen, launched, opened
 from fairway.pipeline.report.html import write_html_report
 from run_tables import write_run
 
 DESK, PHONE = SCREENS
+A4 = Screen(name="A4", width=718, height=1_047)  # what its margins leave, at 96 dots an inch
 MOSTLY_AT_A_DESK = [pytest.param(DESK, id="desk"), pytest.param(PHONE, id="phone", marks=pytest.mark.full)]
 BEGIN = 1_760_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -74,7 +75,7 @@ def page_file(tmp_path_factory) -> Path:
             *(statistics(name, 10 + place, 0) for place, name in enumerate(channels)),
         ],
         "sender_stats": [
-            statistics("team", 100, 30, sender_id="alice"),
+            statistics("team", 100, 30, sender_id="alice", latency_p50_ms=4_110),
             statistics("team", 100, 0, sender_id="bob"),
             *(statistics(name, 10, 0, sender_id=FORMULA) for name in channels),
         ],
@@ -149,19 +150,25 @@ def test_the_page_fits_its_screen_and_nothing_is_cut_off(browser, page_file, scr
                 each.offsetParent && each.scrollWidth > each.clientWidth + 1).map((each) => each.innerText)"""
         )
         assert narrow == []
+        if screen is DESK:
+            beyond = page.evaluate(
+                """() => [...document.querySelectorAll('.table')].filter((each) =>
+                    each.scrollWidth > each.clientWidth).map((each) => each.dataset.table || each.innerText)"""
+            )
+            assert beyond == []
 
 
 @pytest.mark.full
 def test_a_column_sorts_up_and_down_and_says_so(browser, page_file):
     with opened(browser, page_file) as page:
         rates = table(page, "rate")
-        head = rates.locator("th", has_text="messages")
-        assert first_cells(rates, "messages")[0] == "59 (59.0%)"
+        head = rates.locator("th", has_text="charged")
+        assert first_cells(rates, "charged")[0] == "59 (59.0%)"
         head.get_by_role("button").click()
         assert head.get_attribute("aria-sort") == "descending"
         head.get_by_role("button").press("Enter")
         assert head.get_attribute("aria-sort") == "ascending"
-        assert first_cells(rates, "messages")[0] == "0 (0.0%)"
+        assert first_cells(rates, "charged")[0] == "0 (0.0%)"
         senders = rates.locator("th", has_text="sender")
         senders.get_by_role("button").click()
         assert (senders.get_attribute("aria-sort"), head.get_attribute("aria-sort")) == ("ascending", None)
@@ -252,6 +259,7 @@ def test_a_table_is_saved_as_csv_with_what_is_shown_and_no_formulas(browser, pag
             "130",
         )
         assert rows[0]["first (UTC)"] == "2025-10-09T08:53:20.000Z"
+        assert rows[0]["half within (ms)"] == "4110"
         assert {row["sender"] for row in rows} == {"alice", "bob", f"'{FORMULA}"}
         senders.get_by_label("Search").fill("bob")
         senders.get_by_text("1 to 1 of 1").wait_for()
@@ -293,7 +301,7 @@ def test_everything_can_be_reached_with_the_keyboard(browser, page_file):
         for _ in range(8):
             page.keyboard.press("Tab")
             reached.append(page.evaluate("document.activeElement.innerText"))
-        assert reached[:6] == ["Save as CSV", "sender", "epoch from (UTC)", "messages", "limit", "channels"]
+        assert reached[:6] == ["Save as CSV", "sender", "epoch from (UTC)", "messages", "charged", "limit"]
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline == "solid"
         page.locator("section#rate summary").press("Enter")
@@ -320,7 +328,40 @@ def test_a_screen_reader_finds_names_for_everything_that_it_can_use(browser, pag
         assert headings[0] == "H1"
         assert headings.count("H1") == 1
         # Folding a table to lists takes nothing from its roles, and each head says of what.
-        assert page.get_by_role("columnheader", name="channel").count() >= (3 if screen is DESK else 0)
+        assert page.get_by_role("columnheader", name="channel").count() >= 3
+
+
+def test_whoever_follows_with_the_keyboard_goes_on_there_and_comes_back_to_the_table(browser, page_file):
+    with opened(browser, page_file) as page:
+        senders = table(page, "senders")
+        senders.get_by_role("link", name="alice", exact=True).press("Enter")
+        bar = page.get_by_role("region", name="What is followed")
+        bar.get_by_text("channel team, sender alice").wait_for()
+        assert bar.evaluate("each => each === document.activeElement")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.innerText") == "Show everything"
+        page.keyboard.press("Enter")
+        bar.wait_for(state="hidden")
+        assert page.evaluate("document.activeElement.closest('[data-table]').dataset.table") == "senders"
+
+
+def test_a_message_that_waits_for_nothing_is_not_said_to_wait_for_something_unknown(browser, page_file):
+    with opened(browser, page_file) as page:
+        messages = table(page, "messages")
+        messages.get_by_label("State").select_option("complete")
+        assert set(first_cells(messages, "waits for")) == {"none"}
+
+
+@pytest.mark.full
+def test_on_paper_tables_are_as_wide_as_the_page_and_commands_stand_there(browser, page_file):
+    with opened(browser, page_file, A4) as page:
+        page.emulate_media(media="print")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        for name in ("channels", "senders", "lost", "messages"):
+            wide = page.locator(f'[data-table="{name}"]')
+            assert wide.evaluate("each => each.querySelector('table').offsetWidth <= each.clientWidth"), name
+        assert page.locator("details:not([open])").count() == 0
+        assert not page.get_by_role("button", name="Save as CSV").first.is_visible()
 
 
 def test_without_scripts_the_first_rows_stand_there(browser, page_file):

@@ -35,6 +35,7 @@ EMPTY = ArchiveReport(
     stores_lacked=(),
     stores_lacked_in_all=0,
     over_limit=(),
+    double_signals=(),
     acknowledgement=AcknowledgementBasis(content=0, acknowledged=0, filters_read=False, evidence={}),
     waiting=(),
     archive="store.db",

@@ -11,7 +11,7 @@ from fairway.pipeline.report.causes import LostMessage
 from fairway.pipeline.report.evidence import AcknowledgementBasis
 from fairway.pipeline.report.headline import Headline, WaitingCount
 from fairway.pipeline.report.outages import Outage
-from fairway.pipeline.report.rates import OverLimit
+from fairway.pipeline.report.rates import DoubleSignals, OverLimit
 from fairway.pipeline.report.stores import TopicLack
 from fairway.pipeline.report.to_do import ToDo
 
@@ -154,6 +154,8 @@ class ArchiveReport:
     """How many pairs of a store and a content topic there would be without it."""
     over_limit: tuple[OverLimit, ...]
     """Senders above the rate limit, the furthest first; all of them."""
+    double_signals: tuple[DoubleSignals, ...]
+    """Senders that used RLN message ids twice, those with the most first; all of them."""
     acknowledgement: AcknowledgementBasis
     waiting: tuple[WaitingCount, ...]
     """The channels in which messages are held up, those with the most first; all of them."""

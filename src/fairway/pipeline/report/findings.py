@@ -25,7 +25,7 @@ from fairway.pipeline.report.evidence import acknowledgement_basis
 from fairway.pipeline.report.figures import TimeAxis, time_axis
 from fairway.pipeline.report.headline import Accounts, Sender, headline_of
 from fairway.pipeline.report.ranking import worst_first
-from fairway.pipeline.report.rates import over_limit
+from fairway.pipeline.report.rates import double_signals, over_limit
 from fairway.pipeline.report.stores import store_lacks
 from fairway.pipeline.report.to_do import MOST_OF_A_KIND, Found, SenderLoss, StoreShare, to_do_of
 from fairway.pipeline.run.reading import RunTables
@@ -74,7 +74,7 @@ class Findings:
         quarantined, unreadable_bytes = _quarantined(tables)
         readable_bytes = sum(row["bytes"] for row in tables.all("bandwidth", ["bytes"]))
         stores, senders = self._stores(), self._senders(max(limit, _NAMED_SENDERS))
-        headline, limited = headline_of(self.channels.values()), over_limit(tables)
+        headline, limited, twice = headline_of(self.channels.values()), over_limit(tables), double_signals(tables)
         causes = Counter[LossCause]()
         for (cause, _), number in self.causes.items():
             causes[cause] += number
@@ -93,7 +93,11 @@ class Findings:
                 for store in stores
             ],
             senders=[self._loss(sender) for sender in senders if sender.messages.lost],
+            senders_in_all=tables.rows("sender_stats"),
             over_limit=limited,
+            double_signals=twice,
+            run=str(tables.place),
+            messages=tables.rows("waku_messages"),
             causes=causes,
             quarantined={reason.status: reason.count for reason in quarantined},
         )
@@ -109,6 +113,7 @@ class Findings:
             stores_lacked=self.lacks.topics[:limit],
             stores_lacked_in_all=self.lacks.total,
             over_limit=limited,
+            double_signals=twice,
             acknowledgement=acknowledgement_basis(
                 tables, sum(row["content"] for row in ordered), sum(row["acknowledged"] for row in ordered)
             ),
@@ -180,7 +185,7 @@ def bandwidth_of(tables: RunTables) -> list[tuple[str, int, int]]:
 def busiest_epochs(tables: RunTables, limit: int) -> list[dict[str, Any]]:
     """Return the senders and epochs of most transmissions, as rows of ``rate_utilisation``."""
     order = [("messages", "descending"), ("epoch_start_ms", "ascending"), ("sender_id", "ascending")]
-    columns = ["sender_id", "epoch_start_ms", "messages", "limit", "pct"]
+    columns = ["sender_id", "epoch_start_ms", "messages", "message_ids", "limit", "pct"]
     return tables.head("rate_utilisation", columns, order, limit)
 
 

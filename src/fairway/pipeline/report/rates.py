@@ -1,15 +1,21 @@
-"""`over_limit`: the senders that sent more in an epoch than the rate limit allows."""
+"""Who broke the rate limit: `over_limit`, senders above it, and `double_signals`, senders that used message ids twice.
+
+Of messages with RLN proofs the message ids count towards the limit, of others every one (`charged`). Two messages under
+one id are a violation whatever the limit is.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pyarrow.dataset as ds
 
 from fairway.pipeline.run.reading import RunTables
 
-_FULL_PCT = 100.0
+_FULL_PCT: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +27,30 @@ class OverLimit:
     """In how many epochs it was above the limit."""
     epoch_start_ms: int
     messages: int
-    """What it sent in that epoch."""
+    """What counted towards the limit in that epoch (`charged`)."""
     limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubleSignals:
+    """A sender that used message ids of RLN for more than one message, and the first epoch in which it did."""
+
+    sender_id: str
+    epoch_start_ms: int
+    message_ids: int
+    """How many message ids it used so, in all epochs."""
+
+
+def charged(row: Mapping[str, Any]) -> int:
+    """Return what counts towards the limit in a row of ``rate_utilisation``.
+
+    The table keeps it as a share with two decimals, which is exact for limits below 10,000. Without a limit, or without
+    proofs, it is the number of messages.
+    """
+    messages: int = row["messages"]
+    if row["message_ids"] and row["pct"] is not None:
+        messages = round(row["pct"] * row["limit"] / _FULL_PCT)
+    return messages
 
 
 def epochs_over_limit(tables: RunTables) -> frozenset[tuple[str, int]]:
@@ -39,21 +67,31 @@ def over_limit(tables: RunTables) -> tuple[OverLimit, ...]:
     """Return the senders above the limit, the furthest first; none if the run was not given a limit."""
     epochs: Counter[str] = Counter()
     worst: dict[str, OverLimit] = {}
-    columns = ["sender_id", "epoch_start_ms", "messages", "limit"]
+    columns = ["sender_id", "epoch_start_ms", "messages", "message_ids", "limit", "pct"]
     for batch in tables.batches("rate_utilisation", columns, ds.field("pct") > _FULL_PCT):
         for row in batch.to_pylist():
-            sender_id = row["sender_id"]
+            sender_id, counted = row["sender_id"], charged(row)
             epochs[sender_id] += 1
-            if sender_id not in worst or row["messages"] > worst[sender_id].messages:
-                worst[sender_id] = OverLimit(epochs=0, **row)
-    found = [
-        OverLimit(
-            sender_id=sender_id,
-            epochs=number,
-            epoch_start_ms=worst[sender_id].epoch_start_ms,
-            messages=worst[sender_id].messages,
-            limit=worst[sender_id].limit,
-        )
-        for sender_id, number in epochs.items()
-    ]
+            if sender_id not in worst or counted > worst[sender_id].messages:
+                worst[sender_id] = OverLimit(
+                    sender_id=sender_id,
+                    epochs=0,
+                    epoch_start_ms=row["epoch_start_ms"],
+                    messages=counted,
+                    limit=row["limit"],
+                )
+    found = [replace(told, epochs=epochs[sender_id]) for sender_id, told in worst.items()]
     return tuple(sorted(found, key=lambda told: (-told.messages, -told.epochs, told.sender_id)))
+
+
+def double_signals(tables: RunTables) -> tuple[DoubleSignals, ...]:
+    """Return the senders that used message ids twice, those with the most first. The proofs are not verified."""
+    found: dict[str, DoubleSignals] = {}
+    columns = ["sender_id", "epoch_start_ms", "double_signals"]
+    for batch in tables.batches("rate_utilisation", columns, ds.field("double_signals") > 0):
+        for row in batch.to_pylist():
+            sender_id, begin, ids = row["sender_id"], row["epoch_start_ms"], row["double_signals"]
+            if before := found.get(sender_id):
+                begin, ids = min(begin, before.epoch_start_ms), ids + before.message_ids
+            found[sender_id] = DoubleSignals(sender_id=sender_id, epoch_start_ms=begin, message_ids=ids)
+    return tuple(sorted(found.values(), key=lambda told: (-told.message_ids, told.sender_id)))

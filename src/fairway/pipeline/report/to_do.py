@@ -5,6 +5,7 @@ Only what can be acted on is here: a channel in which nothing can be brought bac
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,8 @@ from typing import Final
 from fairway.pipeline.report.causes import LossCause
 from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.outages import Outage
-from fairway.pipeline.report.ranking import least_share
-from fairway.pipeline.report.rates import OverLimit
-from fairway.pipeline.report.words import clock, percent
+from fairway.pipeline.report.rates import DoubleSignals, OverLimit
+from fairway.pipeline.report.words import clock, counted, percent
 from fairway.pipeline.stages.decoding import Status
 from fairway.units import NS_PER_MS
 from fairway.visible import visible
@@ -23,7 +23,11 @@ from fairway.visible import visible
 MOST_OF_A_KIND: Final = 3
 """Things of one kind that are named one by one."""
 _LOST_SENDER: Final = 0.2
-"""A sender is named if at least this share of its messages is lost, with 95 % certainty."""
+"""A sender is named if at least this share of its messages is lost."""
+_LEAST_USUAL: Final = 0.02
+"""Share that may be lost of any sender, also where nothing else is."""
+_CHANCE: Final = 0.01
+"""How likely it may be that an archive in which losses hit all alike names a sender."""
 _NAME: Final = 40
 _READ_ONLY: Final = "lip76:"
 """Sources that nothing is written into."""
@@ -75,8 +79,14 @@ class Found:
     stores: Sequence[StoreShare]
     """All of them, the least complete first."""
     senders: Sequence[SenderLoss]
-    """The worst first."""
+    """Those of whom something is lost, the worst first."""
+    senders_in_all: int
     over_limit: Sequence[OverLimit]
+    double_signals: Sequence[DoubleSignals]
+    run: str
+    """The folder of the run."""
+    messages: int
+    """WakuMessages."""
     causes: dict[LossCause, int]
     quarantined: dict[str, int]
 
@@ -86,17 +96,32 @@ def to_do_of(found: Found) -> tuple[ToDo, ...]:
     return (
         *_balance(found),
         *_outages(found.stores),
-        *_senders(found.senders),
+        *_senders(found),
+        *_double_signals(found),
         *_over_limit(found.over_limit),
         *_losses(found),
         *_lacking(found.stores),
+        *_unreadable(found),
         *_quarantine(found.quarantined),
     )
 
 
-def is_lost_sender(sender: SenderLoss) -> bool:
-    """Return whether so much of a sender is lost that it is named."""
-    return least_share(sender.lost, sender.known) >= _LOST_SENDER
+def _is_lost(sender: SenderLoss, found: Found) -> bool:
+    """Return whether so much more of a sender is lost than of the others that this is no chance.
+
+    The losses of which no citation names the author are no sender's.
+    """
+    if sender.sender_id is None or sender.lost < _LOST_SENDER * sender.known:
+        return False
+    of_others = (found.headline.lost - sender.lost) / max(found.headline.known - sender.known, 1)
+    usual, share = max(of_others, _LEAST_USUAL), sender.lost / sender.known
+    if share <= usual:
+        return False
+    # Chernoff's bound of the binomial distribution: chance gives so many at most with exp(-known * divergence).
+    divergence = share * math.log(share / usual)
+    if share < 1:
+        divergence += (1 - share) * math.log((1 - share) / (1 - usual))
+    return found.senders_in_all * math.exp(-sender.known * divergence) <= _CHANCE
 
 
 def outage_text(outage: Outage) -> str:
@@ -144,11 +169,11 @@ def _outages(stores: Sequence[StoreShare]) -> Iterator[ToDo]:
             )
 
 
-def _senders(senders: Sequence[SenderLoss]) -> Iterator[ToDo]:
-    named = [sender for sender in senders if is_lost_sender(sender)]
+def _senders(found: Found) -> Iterator[ToDo]:
+    named = [sender for sender in found.senders if _is_lost(sender, found)]
     told = [
-        f"{'an unnamed author' if sender.sender_id is None else _name(sender.sender_id)} in "
-        f"{_name(sender.channel_id)} ({sender.lost:,} of {sender.known:,} lost, {_OF_SENDERS[sender.cause]})"
+        f"{_name(sender.sender_id)} in {_name(sender.channel_id)} "
+        f"({sender.lost:,} of {sender.known:,} lost, {_OF_SENDERS[sender.cause]})"
         for sender in named[:MOST_OF_A_KIND]
     ]
     if told:
@@ -159,10 +184,28 @@ def _senders(senders: Sequence[SenderLoss]) -> Iterator[ToDo]:
         )
 
 
+def _double_signals(found: Found) -> Iterator[ToDo]:
+    told = [
+        f"{_name(sender.sender_id)} ({counted(sender.message_ids, 'message id')}, first in the epoch from "
+        f"{_epoch(sender.epoch_start_ms)})"
+        for sender in found.double_signals[:MOST_OF_A_KIND]
+    ]
+    if told:
+        yield ToDo(
+            what=f"Used RLN message ids twice: {_listed(told, len(found.double_signals), 'senders')}.",
+            action="See which memberships these are; --group names members. If they are, their secrets are out.",
+            commands=(f"fairway pipeline violations {shlex.quote(visible(found.run))}",),
+            section="rate",
+        )
+
+
+def _epoch(start_ms: int) -> str:
+    return f"{clock(start_ms * NS_PER_MS, '%Y-%m-%d %H:%M')} UTC"
+
+
 def _over_limit(senders: Sequence[OverLimit]) -> Iterator[ToDo]:
     told = [
-        f"{_name(sender.sender_id)} ({sender.messages:,} in the epoch from "
-        f"{clock(sender.epoch_start_ms * NS_PER_MS, '%Y-%m-%d %H:%M')} UTC)"
+        f"{_name(sender.sender_id)} ({sender.messages:,} in the epoch from {_epoch(sender.epoch_start_ms)})"
         for sender in senders[:MOST_OF_A_KIND]
     ]
     if told:
@@ -222,6 +265,15 @@ def _uri(store: StoreShare) -> str:
 
 def _iso(timestamp_ns: int) -> str:
     return clock(timestamp_ns, "%Y-%m-%dT%H:%M:%SZ")
+
+
+def _unreadable(found: Found) -> Iterator[ToDo]:
+    if found.messages and not found.headline.known and found.quarantined:
+        yield ToDo(
+            what=f"Of {counted(found.messages, 'Waku message')} none could be read as a message of a channel.",
+            action="If the channels are encrypted, give their keys (--keys). See whether this is the right archive.",
+            section="quarantine",
+        )
 
 
 def _quarantine(counts: dict[str, int]) -> Iterator[ToDo]:

@@ -15,7 +15,8 @@ from fairway.pipeline.report.html.axes import latency_place, latency_ticks, time
 from fairway.pipeline.report.html.charts import Bar, Charts
 from fairway.pipeline.report.html.losses import CHART_ROWS, label
 from fairway.pipeline.report.html.page import Column, table, text
-from fairway.pipeline.report.words import clock, duration, of, percent, size_of, size_text
+from fairway.pipeline.report.rates import charged
+from fairway.pipeline.report.words import clock, counted, duration, of, percent, size_of, size_text
 from fairway.pipeline.run.reading import RunTables
 
 _SHARES_PCT: Final = (0.0, 50.0, 80.0, 100.0)
@@ -34,7 +35,7 @@ def traffic(charts: Charts, found: Findings) -> tuple[str, ...]:
     wide = duration(axis.width_ns // 1_000_000)
     total, size = sum(told.messages) + told.outside, sum(told.bytes) + told.outside_bytes
     lead = (
-        f"{total:,} distinct messages with {size_text(size)} of payload, quarantined ones included, from "
+        f"{counted(total, 'distinct message')} with {size_text(size)} of payload, quarantined ones included, from "
         f"{clock(axis.begin_ns)} to {clock(axis.end_ns)} UTC in {axis.bins} stretches of {wide}."
     )
     if told.outside:
@@ -43,7 +44,7 @@ def traffic(charts: Charts, found: Findings) -> tuple[str, ...]:
         f"{clock(begin)}: {of(number, total)} messages" for begin, number in zip(begins, told.messages, strict=True)
     ]
     sizes = [f"{clock(begin)}: {size_of(part, size)}" for begin, part in zip(begins, told.bytes, strict=True)]
-    most, largest = f"{max(told.messages):,} messages per {wide}", f"{size_text(max(told.bytes))} per {wide}"
+    most, largest = f"{counted(max(told.messages), 'message')} per {wide}", f"{size_text(max(told.bytes))} per {wide}"
     busiest = sorted(range(axis.bins), key=lambda place: -told.messages[place])[:_BUSIEST]
     return (
         lead,
@@ -98,7 +99,7 @@ def bandwidth(charts: Charts, tables: RunTables) -> tuple[str, ...]:
     if not whole:
         return ("No message could be decoded.",)
     carriers = tables.rows("sds_messages")
-    lead = f"The payload of {carriers:,} decoded messages is {size_text(whole)}; its parts add up to that."
+    lead = f"The payload of {counted(carriers, 'decoded message')} is {size_text(whole)}; its parts add up to that."
     shares = [percent(size, whole) for _, size, _ in parts]
     bars = [
         Bar(label=part, value=size, whole=whole, note=f"{size_text(size)} ({share})")
@@ -118,7 +119,7 @@ def rate(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     epoch = duration(tables.manifest["options"]["epoch_ms"])
     limit = tables.manifest["options"].get("rate_limit")
     busiest = busiest_epochs(tables, CHART_ROWS)
-    lead = f"{total:,} pairs of a sender and an epoch of {epoch} in which it sent."
+    lead = f"{counted(total, 'pair')} of a sender and an epoch of {epoch} in which it sent."
     tail: list[str] = []
     if limit is None:
         lead += " The limit is not known: a run with --rate-limit compares with it."
@@ -131,14 +132,16 @@ def rate(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
         spread = [(share, of(number, total)) for share, number in zip(_SHARE_NAMES, counts, strict=True)]
         columns = [Column(title="share of the limit"), Column(title="senders and epochs", figure=True)]
         tail.append(table("Utilisation", columns, reversed(spread)))
+    if any(row["message_ids"] for row in busiest):
+        lead += " Charged are the message ids of RLN proofs, and each message without a proof."
     most = max(row["messages"] for row in busiest)
     bars = [
         Bar(
             label=label(row["sender_id"]),
-            value=row["messages"],
+            value=charged(row),
             whole=limit or most,
-            note=f"{row['messages']:,}" if limit is None else of(row["messages"], limit),
-            bad=limit is not None and row["messages"] > limit,
+            note=f"{row['messages']:,}" if limit is None else of(charged(row), limit),
+            bad=limit is not None and charged(row) > limit,
         )
         for row in busiest
     ]

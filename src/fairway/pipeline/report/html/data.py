@@ -55,6 +55,8 @@ class ColumnKind(Enum):
 
 
 _FIGURES: Final = frozenset({ColumnKind.COUNT, ColumnKind.PART, ColumnKind.TIME, ColumnKind.SPAN, ColumnKind.SIZE})
+_BREAKABLE: Final = frozenset({ColumnKind.PART, ColumnKind.TIME})
+"""Figures of two parts, between which a line may end."""
 _STRANGE: Final = frozenset({ColumnKind.NAME, ColumnKind.ID, ColumnKind.WORD, ColumnKind.TEXT})
 
 
@@ -68,6 +70,8 @@ class DataColumn:
     """For a part, the title of the column that is its whole."""
     follows: str | None = None
     """``channel`` or ``sender``: what following a value of this column shows of all tables."""
+    absent: str = "unknown"
+    """What None means in a column that holds no figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +148,13 @@ def _fitted(table: DataTable, room: int) -> tuple[DataTable, str]:
 
 def _packed(table: DataTable) -> str:
     columns = [
-        {"title": column.title, "kind": column.kind.value, "of": column.of, "follows": column.follows}
+        {
+            "title": column.title,
+            "kind": column.kind.value,
+            "of": column.of,
+            "follows": column.follows,
+            "absent": column.absent,
+        }
         for column in table.columns
     ]
     values = [
@@ -158,7 +168,7 @@ def _packed(table: DataTable) -> str:
 
 def _cell(column: DataColumn, value: Any, row: Sequence[Any], places: dict[str, int]) -> str:
     if value is None:
-        return "<i>unknown</i>" if column.kind in _STRANGE else "-"
+        return f"<i>{escape(column.absent)}</i>" if column.kind in _STRANGE else "-"
     if column.kind is ColumnKind.ID:
         return name(value, _ID_HEAD, _ID_TAIL)
     if column.kind is ColumnKind.NAME:
@@ -167,7 +177,8 @@ def _cell(column: DataColumn, value: Any, row: Sequence[Any], places: dict[str, 
         whole = row[places[column.of]]
         return f"{value:,} ({percent(value, whole)})" if whole else f"{value:,}"
     if column.kind is ColumnKind.TIME:
-        return clock(value * NS_PER_MS)
+        day, _, moment = clock(value * NS_PER_MS).partition(" ")
+        return f"<span><span>{day}</span> <span>{moment}</span></span>"
     if column.kind is ColumnKind.SPAN:
         return duration(value)
     if column.kind is ColumnKind.SIZE:
@@ -176,6 +187,6 @@ def _cell(column: DataColumn, value: Any, row: Sequence[Any], places: dict[str, 
 
 
 def _side(column: DataColumn) -> str:
-    if column.kind not in _FIGURES:
-        return ""
-    return ' class="figure time"' if column.kind is ColumnKind.TIME else ' class="figure"'
+    if column.kind in _BREAKABLE:
+        return f' class="figure {column.kind.value}"'
+    return ' class="figure"' if column.kind in _FIGURES else ""

@@ -62,9 +62,11 @@ def _shares(charts: Charts, title: str, described: str, names: Sequence[str], sh
 def senders(found: Findings, rows: str) -> tuple[str, ...]:
     """Return what became of the messages of each sender."""
     total = found.report.senders_in_all
+    if not total:
+        return ("There are no senders.",)
     lead = (
-        f"{total:,} pairs of a channel and a sender; those come first of whom the greatest share is lost. The author "
-        "of a lost message is known only if a citation names it; the others are counted together as unknown."
+        f"{counted(total, 'pair')} of a channel and a sender; those come first of whom the greatest share is lost. The "
+        "author of a lost message is known only if a citation names it; the others are counted together as unknown."
     )
     return lead, rows
 
@@ -128,8 +130,10 @@ def incomplete(found: Findings, rows: str) -> tuple[str, ...]:
 
 
 def messages(found: Findings, rows: str) -> tuple[str, ...]:
-    """Return the messages that are there."""
+    """Return the messages that are there, and how many of them are held up."""
     told = found.report.headline
+    if not told.known:
+        return ("There are no messages of channels.",)
     lead = (
         f"{of(told.held_up, told.known)} messages known are held up: a live participant delivers them only after "
         "it has given up the lost one named beside them."

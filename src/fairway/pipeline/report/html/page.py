@@ -152,7 +152,7 @@ def page(title: str, head: str, sections: Iterable[tuple[str, str, str]], data: 
         '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
         f"<title>{escape(title)}</title><style>{style}</style></head>\n"
         f'<body><header><h1>{escape(title)}</h1>{head}<nav aria-label="Sections"><ul>{links}</ul></nav></header>\n'
-        '<div id="focus" role="region" aria-label="What is followed" hidden></div>'
+        '<div id="focus" role="region" aria-label="What is followed" tabindex="-1" hidden></div>'
         '<div id="said" role="status" class="unseen"></div>\n'
         f"<main>{bodies}</main>\n{data}<script>{script}</script></body></html>\n"
     )

@@ -22,6 +22,7 @@ from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.html.data import ColumnKind, DataColumn, DataTable, milliseconds
 from fairway.pipeline.report.ranking import worst_first
+from fairway.pipeline.report.rates import charged
 from fairway.pipeline.run.reading import RunTables
 
 MOST_ROWS: Final = 100_000
@@ -42,11 +43,12 @@ class _Column:
     """Of a row. One whose name ends with ``_ns`` is shown in milliseconds, bytes in hex, lists with commas."""
     of: str | None = None
     follows: str | None = None
+    absent: str = "unknown"
 
     @property
     def head(self) -> DataColumn:
         """Return it without what it shows."""
-        return DataColumn(title=self.title, kind=self.kind, of=self.of, follows=self.follows)
+        return DataColumn(title=self.title, kind=self.kind, of=self.of, follows=self.follows, absent=self.absent)
 
     def value(self, row: Row) -> Any:
         """Return what it shows of a row."""
@@ -166,9 +168,12 @@ _SHOWN: Final = {
         (
             _SENDER,
             _Column("epoch from (UTC)", ColumnKind.TIME, "epoch_start_ms"),
-            _Column("messages", ColumnKind.PART, "messages", of="limit"),
+            _Column("messages", ColumnKind.COUNT, "messages"),
+            _Column("charged", ColumnKind.PART, "charged", of="limit"),
             _Column("limit", ColumnKind.COUNT, "limit"),
             _Column("channels", ColumnKind.COUNT, "channels"),
+            _Column("message ids", ColumnKind.COUNT, "message_ids"),
+            _Column("used twice", ColumnKind.COUNT, "double_signals"),
         ),
     ),
     "quarantine": _Shown(
@@ -195,7 +200,7 @@ _SHOWN: Final = {
             _MESSAGE,
             _SENT,
             _Column("state", ColumnKind.WORD, "status"),
-            _Column("waits for", ColumnKind.ID, "waits_for"),
+            _Column("waits for", ColumnKind.ID, "waits_for", absent="none"),
             _Column("stores", ColumnKind.WORD, "stores"),
             _HASH,
         ),
@@ -213,21 +218,27 @@ def data_tables(found: Findings) -> list[DataTable]:
         "lost": _lost(found),
         "incomplete": _greatest(tables, "incomplete", None, "held"),
         "lacked": _lacked(found),
-        "rate": _greatest(tables, "rate_utilisation", None, "messages"),
+        "rate": _rate(tables),
         "quarantine": _greatest(tables, "quarantine", None, "payload_bytes"),
         "messages": _messages(found),
     }
-    shown = dict(_SHOWN)
-    if tables.manifest["options"].get("rate_limit") is None:
-        shown["rate"] = _without_limit(shown["rate"])
+    shown = _SHOWN | {"rate": _rate_columns(tables, made["rate"][0])}
     return [each.of(name, *made[name]) for name, each in shown.items()]
 
 
-def _without_limit(rate: _Shown) -> _Shown:
-    """Return the table of epochs for a run that was told no rate limit."""
-    kept = (column for column in rate.columns if column.field != "limit")
-    counts = (replace(column, kind=ColumnKind.COUNT, of=None) if column.of == "limit" else column for column in kept)
-    return replace(rate, columns=tuple(counts))
+def _rate(tables: RunTables) -> tuple[list[Row], int]:
+    rows, total = _greatest(tables, "rate_utilisation", None, "messages")
+    return [row | {"charged": charged(row)} for row in rows], total
+
+
+def _rate_columns(tables: RunTables, rows: Sequence[Row]) -> _Shown:
+    """Return the columns of the table of epochs that say something: of a limit, and of proofs."""
+    shown, absent = _SHOWN["rate"], set[str]()
+    if tables.manifest["options"].get("rate_limit") is None:
+        absent |= {"limit", "charged"}
+    if not any(row["message_ids"] for row in rows):
+        absent |= {"message_ids", "double_signals"}
+    return replace(shown, columns=tuple(column for column in shown.columns if column.field not in absent))
 
 
 def _channels(found: Findings) -> tuple[list[Row], int]:

@@ -7,6 +7,8 @@
   const ID_HEAD = 12, ID_TAIL = 6;
   const FEW_WORDS = 40;
   const FIGURES = new Set(["count", "part", "time", "span", "size"]);
+  const BREAKABLE = new Set(["part", "time"]); /* of two parts, between which a line may end */
+  const UNITS = { span: " (ms)", size: " (bytes)" };
   const numbers = new Intl.NumberFormat("en-US");
   const tables = [];
   const said = document.getElementById("said");
@@ -87,6 +89,7 @@
   /* ---- what is followed: a channel, a sender ---- */
 
   const focus = new Map();
+  let followedFrom = null; /* the table to go back to */
 
   function readFocus() {
     focus.clear();
@@ -140,9 +143,12 @@
     showFocus();
     if (focus.size) {
       say("All tables show " + [...focus].map(([name, value]) => name + " " + value).join(", ") + " only.");
-      document.getElementById("focus").scrollIntoView({ block: "start" });
+      const bar = document.getElementById("focus");
+      bar.scrollIntoView({ block: "start" });
+      bar.focus({ preventScroll: true }); /* what had it is gone with its row */
     } else {
       say("All tables show everything.");
+      if (followedFrom) followedFrom.reveal();
     }
   }
 
@@ -186,10 +192,12 @@
       const id = "search-" + this.name;
       const search = make("input", { type: "search", id, autocomplete: "off", spellcheck: "false" });
       let waiting;
-      search.addEventListener("input", () => {
+      this.settle = () => {
         clearTimeout(waiting);
-        waiting = setTimeout(() => { this.query = search.value.trim().toLowerCase(); this.refresh(); }, 120);
-      });
+        const query = search.value.trim().toLowerCase();
+        if (query !== this.query) { this.query = query; this.refresh(); }
+      };
+      search.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(this.settle, 120); });
       const bar = make("div", { class: "tools", role: "group", "aria-label": this.table.caption.textContent },
         make("label", { for: id, text: "Search" }), search);
       this.columns.forEach((column, place) => {
@@ -274,7 +282,7 @@
 
     row(number) {
       return make("tr", {}, ...this.columns.map((column, place) => {
-        const side = FIGURES.has(column.kind) ? (column.kind === "time" ? "figure time" : "figure") : null;
+        const side = BREAKABLE.has(column.kind) ? "figure " + column.kind : FIGURES.has(column.kind) ? "figure" : null;
         const cell = make("td", { class: side, "data-title": column.title });
         cell.append(this.cell(column, this.values[place][number], number));
         return cell;
@@ -282,11 +290,13 @@
     }
 
     cell(column, value, row) {
-      if (value === null) return FIGURES.has(column.kind) ? "-" : make("i", { text: "unknown" });
+      if (value === null) return FIGURES.has(column.kind) ? "-" : make("i", { text: column.absent });
       switch (column.kind) {
         case "name": {
           const label = make("bdi", { class: "id", text: shortened(value) || "(empty)", title: value });
-          return column.follows ? make("a", { href: followed(column.follows, value, row, this) }, label) : label;
+          if (!column.follows) return label;
+          const href = followed(column.follows, value, row, this);
+          return make("a", { href, onclick: () => { followedFrom = this; } }, label);
         }
         case "id": {
           const copy = make("button", { type: "button", class: "copy", text: "Copy", "aria-label": `Copy ${column.title} ${value}` });
@@ -298,7 +308,10 @@
           const whole = this.values[this.places[column.of]][row];
           return numbers.format(value) + (whole ? ` (${percent(value, whole)})` : "");
         }
-        case "time": return clock(value);
+        case "time": {
+          const [day, ...moment] = clock(value).split(" ");
+          return make("span", {}, make("span", { text: day }), " ", make("span", { text: moment.join(" ") }));
+        }
         case "span": return span(value);
         case "size": return size(value);
         case "count": return numbers.format(value);
@@ -319,7 +332,7 @@
         if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = "'" + text;
         return /[",\n\r]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
       };
-      const lines = [this.columns.map((column) => column.title).join(",")];
+      const lines = [this.columns.map((column) => column.title + (UNITS[column.kind] ?? "")).join(",")];
       for (const row of this.found) {
         lines.push(this.columns.map((column, place) => field(column, this.values[place][row])).join(","));
       }
@@ -327,6 +340,7 @@
     }
 
     save() {
+      this.settle(); /* what was typed a moment ago */
       const link = make("a", { download: this.name + ".csv" });
       const address = URL.createObjectURL(new Blob([this.csv()], { type: "text/csv" }));
       link.href = address;
@@ -378,7 +392,7 @@
     if (location.hash === "" || location.hash.includes("=")) follow();
   });
   addEventListener("beforeprint", () => {
-    for (const details of document.querySelectorAll("main details")) details.open = true;
+    for (const details of document.querySelectorAll("main details, .todo details")) details.open = true;
   });
   document.documentElement.classList.add("works");
   follow();
