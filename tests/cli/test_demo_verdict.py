@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from fairway.apps.demonstration_bookkeeping import DemonstrationFaults
 from fairway.apps.demonstration_report import Rebuilt
 from fairway.apps.demonstration_result import DemonstrationResult, SentMessage
 from fairway.cli import app
+from fairway.errors import MissingExtraError
 
 MESSAGE = SentMessage(
     sender="alice",
@@ -96,6 +98,15 @@ def test_something_lost_ends_in_exit_code_1_whatever_spark_says(run, arguments):
 
 def test_a_copy_that_differs_ends_in_exit_code_1(run):
     assert run("--no-spark", result=replace(RESULT, saved={"bob": "cd"})).exit_code == 1
+
+
+def test_without_spark_it_says_so_before_anything_runs(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    ran = run()
+    assert isinstance(ran.exception, MissingExtraError)
+    assert "--no-spark" in str(ran.exception)
+    assert not ran.stdout
+    assert run("--no-spark").exit_code == 0
 
 
 def test_a_program_gets_one_object_and_nothing_else_on_stdout(run):

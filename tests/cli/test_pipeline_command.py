@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from typer.testing import CliRunner
 
 from fairway.cli import app
-from fairway.errors import ConfigurationError
+from fairway.errors import ConfigurationError, FairwayError
 from fairway.pipeline import run
 from fairway.pipeline.jobs import run as run_job
 from fairway.pipeline.jobs import stream as stream_job
@@ -44,8 +44,8 @@ def pretended(monkeypatch, tmp_path):
     return pretend
 
 
-def invoke(*words: str):
-    return CliRunner().invoke(app, ["pipeline", *words])
+def invoke(*words: str, catch: bool = True):
+    return CliRunner().invoke(app, ["pipeline", *words], catch_exceptions=catch)
 
 
 def test_help_lists_the_commands_and_each_explains_itself():
@@ -78,6 +78,49 @@ def test_several_sources_may_follow_one_word(pretended):
     result = invoke("run", "--source", "a=one.db", "b=two.db", "c=three.db", "--out", "out", "--source", "d=four.db")
     assert result.exit_code == 0, result.output
     assert sorted(called[0][1]) == ["a=one.db", "b=two.db", "c=three.db", "d=four.db"]
+
+
+def test_sources_may_stand_without_the_word_and_one_is_needed(pretended):
+    called = pretended(21)
+    assert invoke("run", "a=one.db", "two.db", "--out", "out").exit_code == 0
+    assert called[0][1] == ["a=one.db", "two.db"]
+
+
+@pytest.mark.parametrize("command", ["stream", "run"])
+def test_a_command_without_a_source_says_how_to_give_one(command, tmp_path):
+    with pytest.raises(ConfigurationError, match="there is no source, and one is needed: --source sqlite:"):
+        invoke(command, "--out", str(tmp_path / "out"), catch=False)
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("sqlite:none.db", "No such file"),
+        ("sqlite:junk", "not an archive of a nwaku store"),
+        ("parquet:empty", "has no Parquet file"),
+        ("parquet:folder", "cannot be read as Parquet"),
+        ("lip76:empty", "has no file 'index'"),
+        ("http://127.0.0.1:1", "see that the node runs"),
+        ("postgresql://me@127.0.0.1:1/nodes", "no connection to PostgreSQL"),
+    ],
+)
+def test_a_source_that_cannot_be_read_ends_a_run_before_there_is_a_folder(source, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "junk").write_text("nothing that SQLite knows")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "rows.parquet").write_text("nothing that Arrow knows")
+    with pytest.raises(FairwayError, match=why):
+        invoke("run", "--source", source, "--out", "out", catch=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_stream_takes_the_length_of_an_epoch(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr("fairway.pipeline.streaming.stream", lambda *_, options, **__: asked.append(options))
+    invoke("stream", "one.db", "--out", str(tmp_path / "out"), "--epoch-ms", "60000", "--rate-limit", "5")
+    (options,) = asked
+    assert (options.tables.epoch_ms, options.tables.rate_limit) == (60_000, 5)
 
 
 @pytest.mark.parametrize("command", [("stream",), ("run",)])

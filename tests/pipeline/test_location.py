@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from fairway.cli import app
 from fairway.errors import ConfigurationError, FairwayError, StorageError, StoreFullError
 from fairway.pipeline.export import export
+from fairway.pipeline.generator import check_new
 from fairway.pipeline.jobs import report as report_job
 from fairway.pipeline.jobs import run as run_job
 from fairway.pipeline.jobs import send as send_job
@@ -23,7 +24,10 @@ from fairway.pipeline.jobs import stream as stream_job
 from fairway.pipeline.location import Location, local_path, uri_of, without_secrets
 from fairway.pipeline.report.html import write_html_report
 from fairway.pipeline.restore import restore
-from fairway.pipeline.run.sources import RunSource
+from fairway.pipeline.run.folder import RunFolder
+from fairway.pipeline.run.options import RunOptions
+from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.sinks.receipts import read_receipts
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import Selection
@@ -276,7 +280,18 @@ def test_a_uri_that_cannot_be_used_says_why(given, told):
         Location.of(given, "--out")
 
 
-def test_a_bucket_that_is_not_there_is_named(s3, bucket):
-    place = Location.of(bucket.uri("run").replace(bucket.name, "no-such-bucket"), "--out")
-    with pytest.raises(StorageError, match=r"s3://no-such-bucket/run cannot be used.*does not exist"):
-        place.put(b"x")
+def test_a_bucket_that_is_not_there_is_named_by_whatever_needs_it(s3, bucket):
+    folder = bucket.uri("run").replace(bucket.name, "no-such-bucket")
+    source = scan_of(f"parquet:{folder}", Selection())
+    for use in (
+        lambda: Location.of(folder, "--out").put(b"x"),
+        lambda: RunTables(folder),
+        lambda: RunFolder.open_for(folder, [], RunOptions().as_json(), None),
+        lambda: check_new(folder),
+        source.plan,
+        parse_sources([f"parquet:{folder}"])[0].fingerprint,
+    ):
+        with pytest.raises(ConfigurationError, match=r"s3://no-such-bucket/\S+: there is no bucket 'no-such-bucket'"):
+            use()
+    with pytest.raises(ConfigurationError, match="is no run folder"):
+        RunTables(bucket.uri("run"))

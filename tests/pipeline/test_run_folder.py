@@ -245,7 +245,7 @@ def test_a_scheme_that_no_archive_has_is_refused_before_spark_starts(text):
 def test_sources_have_names_of_their_own_and_there_is_one():
     with pytest.raises(ConfigurationError, match="two sources have the name 'a'"):
         parse_sources(["a=one.db", "a=two.db"])
-    with pytest.raises(ConfigurationError, match="at least one source"):
+    with pytest.raises(ConfigurationError, match="there is no source"):
         parse_sources([])
 
 

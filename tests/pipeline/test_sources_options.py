@@ -72,11 +72,26 @@ def test_every_option_is_in_the_table_of_the_documentation():
         ("2026-01-31 10:55:00.25", 1_769_856_900 * SECOND + 250_000_000, 1_769_856_900 * SECOND + 250_999_999),
         ("2026-01-31T10:55:00.000000001Z", 1_769_856_900 * SECOND + 1, 1_769_856_900 * SECOND + 1),
         ("1769856900000", 1_769_856_900 * SECOND, 1_769_856_900 * SECOND + 999_999),
-        ("-1", -1_000_000, -1),
+        ("0", 0, 999_999),
     ],
 )
 def test_times_are_iso_texts_or_milliseconds_and_the_last_one_is_whole(text, first, last):
     assert (first_ns(text, "--since"), last_ns(text, "--until")) == (first, last)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("-1", "-1 is negative: write a time before 1970 as ISO text"),
+        ("1760000400", "1760000400 milliseconds is in 1970: of seconds write 1760000400000"),
+        ("1760000400000000", "after the year 2262; of microseconds leave the last three digits out"),
+        ("1760000400000000000", "after the year 2262; of nanoseconds leave the last six digits out"),
+    ],
+)
+def test_a_number_of_another_unit_is_refused_and_the_right_one_named(text, why):
+    for read in (first_ns, last_ns):
+        with pytest.raises(ConfigurationError, match=why):
+            read(text, "--since")
 
 
 @given(st.integers(-(2**62), 2**62))
@@ -131,7 +146,12 @@ def test_a_place_survives_as_an_offset():
         ({"settleMs": "-1"}, "settleMs is a length of time, not '-1'"),
         ({"settleMs": "P"}, "settleMs is a length of time, not 'P'"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss must be true or false"),
-        ({"startingOffsets": "newest"}, "option startingOffsets"),
+        ({"uri": "b.db"}, "uri 'b.db' and path 'a.db' both name the archive"),
+        ({"label": " "}, "label is empty and names no store"),
+        (
+            {"startingOffsets": "newest"},
+            "startingOffsets is 'earliest', 'latest' or an offset such as .*, not 'newest'",
+        ),
         ({"startingOffsets": "[]"}, "is no offset; expected one like"),
         ({"startingOffsets": '{"timestamp": 1.5}'}, "is no offset"),
         ({"startingOffsets": '{"timestamp": 9223372036854775808}'}, "is no offset"),

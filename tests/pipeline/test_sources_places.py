@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import random
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -222,6 +223,19 @@ def test_channels_are_looked_for_in_the_clear(tmp_path, codec):
     assert sorted(codec.decode(row["payload"]).channel_id for row in found) == ["other", "team"]
 
 
+@pytest.mark.parametrize(
+    ("uri", "instead"),
+    [
+        ("s3a://bucket/table", "write parquet:s3a://bucket/table"),
+        ("hdfs://name:8020/table", "write parquet:hdfs://name:8020/table"),
+        ("file:///data/one", "write sqlite:file:///data/one or lip76:file:///data/one or parquet:file:///data/one"),
+    ],
+)
+def test_a_uri_that_names_a_place_alone_is_answered_with_the_kinds_of_archive_there(uri, instead):
+    with pytest.raises(ConfigurationError, match=f"does not say what kind of archive is there: {instead}$"):
+        scan_of(uri, Selection())
+
+
 @pytest.mark.parametrize("uri", ["", "ftp://host/file", "kafka:topic"])
 def test_a_uri_that_is_not_understood_shows_those_that_are(uri):
     with pytest.raises(ConfigurationError) as raised:
@@ -278,6 +292,22 @@ def test_a_table_tells_which_store_had_a_message(tmp_path, more, label, stores):
     place = str(tmp_path / "a")
     assert {row["source"] for row in found} == {place if store == "PLACE" else store for store in stores}
     assert len(found) == 20 * len(stores)
+
+
+def test_of_a_large_row_group_some_rows_are_held_at_once(tmp_path):
+    count, payload_bytes = 1_024, 65_536
+    rows = [table_row(waku(number, payload=random.Random(number).randbytes(payload_bytes))) for number in range(count)]
+    table = pa.Table.from_pylist(rows)
+    pq.write_table(table, tmp_path / "large.parquet", use_dictionary=False, write_batch_size=16)
+    scan = scan_of(f"parquet:{tmp_path}", Selection())
+    (part,) = [part for part in scan.plan() if part.pieces]
+    before = pa.total_allocated_bytes()
+    found, most_bytes = 0, 0
+    for batch in scan.read(part):
+        found += batch.num_rows
+        most_bytes = max(most_bytes, pa.total_allocated_bytes() - before)
+    assert found == count
+    assert most_bytes < count * payload_bytes
 
 
 def test_folders_of_a_table_are_columns(tmp_path):

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from rich.console import RenderableType
 
-from fairway.extras import needing
+from fairway.errors import MissingExtraError
 from fairway.options import Profile
 
 PAGE: Final = "report.html"
@@ -40,18 +41,23 @@ class Rebuilt:
     """The report's summary, for a terminal."""
 
 
+def require_spark() -> None:
+    """Raise `MissingExtraError` without the ``spark`` extra."""
+    if find_spec("pyspark") is None:
+        raise MissingExtraError("spark", "the Spark job (left out with --no-spark)", "pyspark")
+
+
 def rebuild(archive: Path, folder: Path, tell: Callable[[str], None]) -> Rebuilt:
     """Run the pipeline over an archive into a folder, and tell each step as it begins.
 
     Raises `MissingExtraError` without the ``spark`` extra, and what `fairway.pipeline.run.run` raises.
     """
-    with needing("spark", "the Spark job (left out with --no-spark)"):
-        from fairway.pipeline.report.html import write_html_report  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.report.terminal import short_report  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run import run  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run.progress import RunProgress  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra
+    from fairway.pipeline.report.html import write_html_report  # noqa: PLC0415 - needs the [spark] extra
+    from fairway.pipeline.report.terminal import short_report  # noqa: PLC0415 - needs the [spark] extra
+    from fairway.pipeline.run import run  # noqa: PLC0415 - needs the [spark] extra
+    from fairway.pipeline.run.progress import RunProgress  # noqa: PLC0415 - needs the [spark] extra
+    from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
+    from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra
 
     def progress(step: RunProgress) -> None:
         if step.results is None:

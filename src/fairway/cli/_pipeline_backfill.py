@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from fairway.cli._pipeline_terminal import broken_off, console, progress_bar
+from fairway.cli._pipeline_terminal import DEFAULT_EPOCH_MS, broken_off, console, progress_bar
 from fairway.extras import needing
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from fairway.pipeline.backfill import BackfillProgress, BackfillSummary
-
-_DEFAULT_EPOCH_MS: Final = 600_000
 
 
 def command(
@@ -49,7 +47,7 @@ def command(
         int | None,
         typer.Option(min=1, help="Messages in an epoch, evenly spaced.", show_default="what a node says of itself"),
     ] = None,
-    epoch_ms: Annotated[int, typer.Option(min=1, help="Length of an epoch of the rate limit.")] = _DEFAULT_EPOCH_MS,
+    epoch_ms: Annotated[int, typer.Option(min=1, help="Length of an epoch of the rate limit.")] = DEFAULT_EPOCH_MS,
     max_message_bytes: Annotated[
         int | None, typer.Option(min=1, help="Leave out larger messages.", show_default="no limit")
     ] = None,

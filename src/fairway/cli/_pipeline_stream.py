@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from fairway.cli._pipeline_terminal import DEFAULT_PARITY_RATE, MoreSources, console
+from fairway.cli._pipeline_terminal import DEFAULT_EPOCH_MS, DEFAULT_PARITY_RATE, MoreSources, console
 from fairway.cli._selection_options import Channels, ChannelTopicPairs, Since, Topics, Until
 from fairway.extras import needing
 from fairway.options import Profile
@@ -23,13 +23,14 @@ def command(
     more: MoreSources = None,
     *,
     source: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--source",
             metavar="URI",
-            help="An archive to follow: sqlite:PATH, postgresql://..., http://..., parquet:DIR; NAME=URI names it.",
+            help="An archive to follow: sqlite:PATH, postgresql://..., http://..., parquet:DIR, lip76:DIR; NAME=URI "
+            "names it. Repeatable; at least one.",
         ),
-    ],
+    ] = None,
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder of the stream; created if missing.")],
     keys: Annotated[
         Path | None, typer.Option("--keys", metavar="FILE", help="Keys of encrypted channels, as JSON.")
@@ -51,6 +52,7 @@ def command(
     blooms: Annotated[
         bool, typer.Option("--blooms", help="Look for acknowledgements in bloom filters too, at each refresh.")
     ] = False,
+    epoch_ms: Annotated[int, typer.Option(help="Length of an epoch of the rate limit.")] = DEFAULT_EPOCH_MS,
     rate_limit: Annotated[
         int | None, typer.Option(help="Transmissions that a sender may make in an epoch.", show_default="not known")
     ] = None,
@@ -78,6 +80,7 @@ def command(
         tables=RunOptions(
             profile=profile,
             blooms=blooms,
+            epoch_ms=epoch_ms,
             rate_limit=rate_limit,
             parity_rate=parity_rate,
             selection=selection_of(since=since, until=until, channels=channel, content_topics=topic),
@@ -91,7 +94,7 @@ def command(
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     teller = _JsonLines() if machine else _Lines()
     summary = follow(
-        [*source, *(more or ())], out, options=options, keys=channel_keys, progress=teller.tell, signals=True
+        [*(source or ()), *(more or ())], out, options=options, keys=channel_keys, progress=teller.tell, signals=True
     )
     teller.end(summary)
     raise typer.Exit(0 if summary.balance.adds_up else 1)

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
     from fairway.pipeline.run.progress import RunProgress
 
+# Those of `fairway.pipeline.run.RunOptions`, which takes the extra to import.
 DEFAULT_PARITY_RATE: Final = 0.125
-"""Of `fairway.pipeline.run.RunOptions`, which takes the extra to import."""
+DEFAULT_EPOCH_MS: Final = 600_000
 MoreSources = Annotated[
-    list[str] | None, typer.Argument(metavar="URI", help="More sources, as if each had --source before it.")
+    list[str] | None, typer.Argument(metavar="URI", help="Sources, as if each had --source before it.")
 ]
-"""So that ``--source A B`` means what it seems to."""
+"""So that ``--source A B`` means what it seems to, and ``run A`` too."""
 _WIDTH_OF_A_FILE: Final = 160
 """Columns of tables where no terminal says how many there are."""
 _SHARES: Final = {

@@ -61,6 +61,8 @@ def command(
     console = PlainConsole(highlight=False, stderr=machine)
     if archive is not None and archive.exists():
         raise ConfigurationError(f"{archive} is there already; give --archive a path that is new")
+    if spark:
+        demonstration_report.require_spark()
     with _run_folder(keep) as folder:
         plan = DemonstrationPlan(
             file=file if file is not None else _picture(folder, seed),

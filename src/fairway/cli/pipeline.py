@@ -13,6 +13,7 @@ import typer
 
 from fairway.cli import _pipeline_backfill, _pipeline_send, _pipeline_stream
 from fairway.cli._pipeline_terminal import (
+    DEFAULT_EPOCH_MS,
     DEFAULT_PARITY_RATE,
     MoreSources,
     StepsShown,
@@ -30,7 +31,6 @@ from fairway.visible import visible
 if TYPE_CHECKING:
     from fairway.pipeline.restore import Restored
 
-_DEFAULT_EPOCH_MS: Final = 600_000
 _DEFAULT_CHANNEL_BYTES: Final = 536_870_912
 _SHOWN_LEFT_OUT: Final = 20
 
@@ -57,13 +57,13 @@ def run(
     more: MoreSources = None,
     *,
     source: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--source",
             metavar="URI",
-            help="An archive: sqlite:PATH and others; NAME=URI names the store. Repeatable.",
+            help="An archive: sqlite:PATH and others; NAME=URI names the store. Repeatable; at least one.",
         ),
-    ],
+    ] = None,
     out: Annotated[
         str,
         typer.Option("--out", metavar="DIR", help="Folder for the tables, created if missing, or s3://BUCKET/PATH."),
@@ -86,7 +86,7 @@ def run(
     blooms: Annotated[
         bool, typer.Option("--blooms", help="Look for acknowledgements in bloom filters too; reads all payloads again.")
     ] = False,
-    epoch_ms: Annotated[int, typer.Option(help="Length of an epoch of the rate limit.")] = _DEFAULT_EPOCH_MS,
+    epoch_ms: Annotated[int, typer.Option(help="Length of an epoch of the rate limit.")] = DEFAULT_EPOCH_MS,
     rate_limit: Annotated[
         int | None, typer.Option(help="Transmissions that a sender may make in an epoch.", show_default="not known")
     ] = None,
@@ -130,7 +130,7 @@ def run(
         with broken_off("the same command goes on with the job that was running"):
             summary = run_with(
                 options,
-                [*source, *(more or ())],
+                [*(source or ()), *(more or ())],
                 out,
                 keys=channel_keys,
                 progress=shown.step,

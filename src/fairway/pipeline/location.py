@@ -22,7 +22,7 @@ import posixpath
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -232,6 +232,20 @@ class Location:
         """Return whether it is a file."""
         return bool(self.info().type == FileType.File)
 
+    def refuse_missing_bucket(self) -> None:
+        """Raise `ConfigurationError` if it is in a bucket, or a container, that is not there.
+
+        Ask only when something is missing already: who may use a bucket need not be allowed to ask for it.
+        """
+        if has_folders(self.filesystem):
+            return
+        bucket = self.path.partition("/")[0]
+        with suppress(OSError):
+            if self.filesystem.get_file_info(bucket).type == _NOT_THERE:
+                raise ConfigurationError(
+                    f"{self}: there is no bucket {bucket!r}, or it is not shown to these keys: make it, or give another"
+                )
+
     def files(self, *, recursive: bool = False) -> list[FileInfo]:
         """Return the files in a folder, sorted by path, each with path, size and time; none if it is not there."""
         return [found for found in self.children(recursive=recursive) if found.type == FileType.File]
@@ -327,4 +341,5 @@ class Location:
         except OSError as error:
             if self.is_local:
                 raise
+            self.refuse_missing_bucket()
             raise StorageError(f"{self.shown} cannot be used: {error}") from error

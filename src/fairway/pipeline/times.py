@@ -21,6 +21,14 @@ _MS_DIGITS: Final = 3
 _NS_DIGITS: Final = 9
 _MAX_MS: Final = (2**63 - 1) // NS_PER_MS
 """The last millisecond of a signed 64-bit number of nanoseconds: in the year 2262."""
+_SECONDS: Final = range(10**9, 10**11)
+"""Numbers that are seconds of the years 2001 to 5138. As milliseconds they would be of 1970 to 1973, before any message
+of Waku."""
+_NOT_MS: Final = (
+    (10**3 * _MAX_MS, "of nanoseconds leave the last six digits out"),
+    (_MAX_MS, "of microseconds leave the last three digits out"),
+)
+"""What too great a number may be, from which on."""
 _DURATION: Final = re.compile(
     r"P(?:(?P<days>\d{1,6})D)?(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
     r"(?:(?P<seconds>\d{1,9}(?:[.,]\d{1,9})?)S)?)?",
@@ -74,13 +82,7 @@ def _parsed(text: str, what: str) -> tuple[int, bool]:
     """Return a time in nanoseconds, and whether it has more digits than milliseconds."""
     text = text.strip()
     if _NUMBER.fullmatch(text):
-        time_ms = int(text)
-        if abs(time_ms) > _MAX_MS:
-            raise ConfigurationError(
-                f"{what} is milliseconds since 1970 or an ISO time, and {text} milliseconds is after the year 2262; "
-                "of nanoseconds leave the last six digits out"
-            )
-        return time_ms * NS_PER_MS, False
+        return _checked_ms(int(text), what) * NS_PER_MS, False
     fraction = _FRACTION.fullmatch(text)
     digits = fraction["digits"] if fraction else ""
     try:
@@ -93,3 +95,17 @@ def _parsed(text: str, what: str) -> tuple[int, bool]:
     since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
     seconds = since.days * 86_400 + since.seconds
     return seconds * NS_PER_S + int(digits.ljust(_NS_DIGITS, "0")), len(digits) > _MS_DIGITS
+
+
+def _checked_ms(time_ms: int, what: str) -> int:
+    """Return milliseconds since 1970, or raise `ConfigurationError` for a number that cannot be meant so."""
+    told = f"{what} is milliseconds since 1970 or an ISO time, and {time_ms}"
+    if time_ms < 0:
+        raise ConfigurationError(f"{told} is negative: write a time before 1970 as ISO text, such as 1969-12-31T23:00Z")
+    for above, instead in _NOT_MS:
+        if time_ms > above:
+            raise ConfigurationError(f"{told} milliseconds is after the year 2262; {instead}")
+    if time_ms in _SECONDS:
+        year = (_EPOCH + timedelta(milliseconds=time_ms)).year
+        raise ConfigurationError(f"{told} milliseconds is in {year}: of seconds write {time_ms}000")
+    return time_ms

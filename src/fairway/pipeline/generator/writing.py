@@ -50,6 +50,7 @@ def check_new(folder: str | PathLike[str]) -> Location:
     target = Location.of(folder, _FOLDER)
     if target.is_file() or target.is_dir():
         raise ConfigurationError(f"{target} exists; give a new name")
+    target.refuse_missing_bucket()
     if target.is_local and not target.local.parent.is_dir():
         raise ConfigurationError(f"{target}: there is no folder {target.local.parent} to make it in")
     if target.is_local and not os.access(target.local.parent, os.W_OK):

@@ -1,13 +1,14 @@
-"""A run: archives through all stages, into a folder of tables, resumable table by table.
+"""A run: archives through a few jobs of Spark, into a folder of tables, resumable job by job.
 
 ::
 
-    sources -> steps, one table each -> folder: tables/ and manifest.json -> reading, without Spark
+    sources -> jobs, several tables each -> folder: tables/ and manifest.json -> reading, without Spark
+                growth, without Spark    ->
 
-`run` carries out all steps (`running`). Streams and `send` use some of its parts too:
+`run` carries out the jobs, or takes in what is new (`running`). Streams and `send` use some of its parts too:
 
 - `options`: the options of the tables; `sources`: the URIs of archives, and whether their files have changed
-- `steps`: the stage and the inputs of each table; `layout`: how sorted tables are spread over files
+- `jobs`: what each job writes and reads; `attempt`: takes those that are not finished; `growth`: what came since
 - `folder`: the tables and the manifest; `reading`: the tables of a finished run, with or without Spark
 - `progress`: the events of a run; `summary`: its tables, and the balance of rows
 - `failures`: the `FairwayError` for an error of Spark

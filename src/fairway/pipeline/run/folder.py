@@ -334,8 +334,10 @@ def taking(path: Path | Location, others: str) -> Iterator[None]:
 
 def read_manifest(path: Path | Location) -> dict[str, Any]:
     """Return the manifest of a run folder; raise `ConfigurationError` if there is none that can be read."""
-    manifest = _read((Location.of(path, "the run folder") if isinstance(path, Path) else path) / MANIFEST)
+    place = Location.of(path, "the run folder") if isinstance(path, Path) else path
+    manifest = _read(place / MANIFEST)
     if manifest is None:
+        place.refuse_missing_bucket()
         raise ConfigurationError(
             f"{path} is no run folder: it has no {MANIFEST}; 'fairway pipeline run --out' makes one"
         )
@@ -345,6 +347,11 @@ def read_manifest(path: Path | Location) -> dict[str, Any]:
             f"{SCHEMA_VERSION}: run the pipeline again"
         )
     return manifest
+
+
+def holds_run(out: str | PathLike[str]) -> bool:
+    """Return whether a folder has the manifest of a run, finished or not; raise `ConfigurationError` as `Location`."""
+    return (Location.of(out, "--out") / MANIFEST).is_file()
 
 
 def kind_of(manifest: Mapping[str, Any]) -> str:

@@ -45,7 +45,11 @@ Columns = Sequence[str] | Mapping[str, ds.Expression]
 
 
 class RunTables:
-    """A run folder, for reading, on any storage (`Location`)."""
+    """A run folder, for reading, on any storage (`Location`).
+
+    `pandas` and `batches` need no Spark; `dataframe` gives a table of any size to one. All raise `ConfigurationError`
+    for a table that a run has not.
+    """
 
     def __init__(self, path: str | PathLike[str] | Location) -> None:
         """Open a folder, as it was given to a run or as `RunSummary` names it.

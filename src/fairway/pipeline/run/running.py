@@ -19,12 +19,12 @@ from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.attempt import Attempt
 from fairway.pipeline.run.failures import named_failures
-from fairway.pipeline.run.folder import RunFolder
+from fairway.pipeline.run.folder import RunFolder, holds_run
 from fairway.pipeline.run.growth.growing import grow, unchanged
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress
-from fairway.pipeline.run.sources import RunSource, parse_sources
+from fairway.pipeline.run.sources import RunSource, check_readable, parse_sources
 from fairway.pipeline.run.summary import RunSummary
 from fairway.pipeline.session import session_or_own
 from fairway.pipeline.sources.open_source import scan_for_arrow
@@ -90,6 +90,8 @@ def run_with(
     """
     parsed = parse_sources(sources)
     described = [source.described() for source in parsed]
+    if not holds_run(out):
+        check_readable(parsed)
     opened = RunFolder.open_for(out, described, options.as_json(), keys, holds_finished=True)
     with closing(opened) as folder:
         if folder.held is not None:

@@ -8,7 +8,7 @@ address, so that an interrupted run continues with the rows that it has read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from fairway.errors import ConfigurationError
 from fairway.pipeline.location import Location, is_in_object_store, local_path, without_secrets
 from fairway.pipeline.sources.grown_tables import refuse_grown_table
+from fairway.pipeline.sources.open_source import scan_for_arrow
 from fairway.pipeline.sources.places import check_scheme
 from fairway.storage.nwaku_archive import file_at
 
@@ -141,12 +142,23 @@ def parse_sources(uris: Sequence[str]) -> tuple[RunSource, ...]:
     """Return the sources of a run; raise `ConfigurationError` if there is none, or two have one name."""
     parsed = tuple(map(RunSource.parse, uris))
     if not parsed:
-        raise ConfigurationError("a run needs at least one source, such as sqlite:store.db")
+        raise ConfigurationError("there is no source, and one is needed: --source sqlite:store.db")
     labels = [source.label or source.shown for source in parsed]
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
         raise ConfigurationError(f"two sources have the name {twice[0]!r}; name them: a=sqlite:one.db b=sqlite:two.db")
     return parsed
+
+
+def check_readable(sources: Iterable[RunSource]) -> None:
+    """Raise the error of a source that cannot be read, so that there is none once there is a folder for its tables.
+
+    What only Spark can read is not looked at.
+    """
+    for source in sources:
+        scan = scan_for_arrow(source.uri, source.label)
+        if scan is not None:
+            scan.plan(1)
 
 
 def _states_at(place: Location) -> list[list[Any]]:
@@ -158,6 +170,7 @@ def _states_at(place: Location) -> list[list[Any]]:
         return [[itself.base_name, itself.size, itself.mtime_ns]]
     found = place.files(recursive=True)
     if not found:
+        place.refuse_missing_bucket()
         raise ConfigurationError(f"the source {place} cannot be read: there is no such file or folder")
     states = ([place.beneath(file), file.size, file.mtime_ns] for file in found)
     return [state for state in states if _has_rows(PurePath(state[0]))]

@@ -67,7 +67,10 @@ class SourceOptions:
             raise ConfigurationError(
                 f"the source 'waku' has no option {', '.join(sorted(unknown))}; it has {', '.join(OPTION_NAMES)}"
             )
-        uri = given.get("uri") or given.get("path")
+        uri, path = given.get("uri"), given.get("path")
+        if uri and path and uri != path:
+            raise ConfigurationError(f"options uri {uri!r} and path {path!r} both name the archive; give one of them")
+        uri = uri or path
         if not uri:
             raise ConfigurationError("the source 'waku' needs a path or a URI: .load('sqlite:store.sqlite3')")
         starting = _offset(given, "startingOffsets", EARLIEST)
@@ -78,7 +81,7 @@ class SourceOptions:
         settle_ms = None if settle is None else duration_ms(settle, "option settleMs")
         return cls(
             uri=uri,
-            label=given.get("label"),
+            label=_text(given, "label", "names no store; leave it out for the place of the archive"),
             selection=replace(
                 _selection(
                     ("startingTimestamp", given.get("startingtimestamp")),
@@ -158,6 +161,12 @@ def _offset(given: Mapping[str, str], name: str, default: str) -> ArchiveCursor 
         return text.lower()
     try:
         offset: Any = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"option {name} is 'earliest', 'latest' or an offset such as "
+            f'{{"timestamp": 1760000000000000000, "hash": "0x..."}}, not {text!r}'
+        ) from error
+    try:
         return offset if isinstance(offset, dict) and not _OF_FILES.isdisjoint(offset) else place_of(offset)
     except ValueError as error:
         raise ConfigurationError(f"option {name}: {error}") from error
@@ -174,10 +183,10 @@ def _selection(starting: tuple[str, str | None], ending: tuple[str, str | None])
     return Selection(start_ns=start_ns, end_ns=end_ns)
 
 
-def _text(given: Mapping[str, str], name: str) -> str | None:
+def _text(given: Mapping[str, str], name: str, if_empty: str = "selects nothing; leave it out for all") -> str | None:
     text = given.get(name.lower())
     if text is not None and not text.strip():
-        raise ConfigurationError(f"option {name} is empty and selects nothing; leave it out for all")
+        raise ConfigurationError(f"option {name} is empty and {if_empty}")
     return text
 
 

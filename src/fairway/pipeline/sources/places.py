@@ -13,7 +13,14 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.location import Location, local_path
+from fairway.pipeline.location import (
+    SCHEMES,
+    Location,
+    is_on_this_machine,
+    local_path,
+    scheme_of,
+    without_secrets,
+)
 from fairway.pipeline.sources.lip76_scan import Lip76Scan
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.store_node import StoreNodeArchive
@@ -62,6 +69,11 @@ def check_scheme(uri: str) -> None:
 def not_understood(uri: str) -> ConfigurationError:
     """Return the error for a URI."""
     scheme = uri.partition(":")[0] if _SCHEME.match(uri) else ""
+    if scheme_of(uri) in SCHEMES:
+        shown = without_secrets(uri)
+        kinds = (*_ON_THIS_MACHINE, PARQUET) if is_on_this_machine(uri) else (PARQUET,)
+        instead = " or ".join(kind + shown for kind in kinds)
+        return ConfigurationError(f"{shown} does not say what kind of archive is there: write {instead}")
     given = f"the scheme {scheme!r}" if scheme else "an empty URI"
     return ConfigurationError(f"{given} names no archive; known are {', '.join(EXAMPLES)}")
 
