@@ -85,6 +85,15 @@ def test_a_message_is_kept_once_with_every_store_that_had_it(spark):
     }
 
 
+def test_a_stage_that_needs_all_rows_refuses_a_stream_and_decoding_takes_one(spark, tmp_path):
+    stream = spark.readStream.schema(exact_ddl(WAKU_MESSAGES)).parquet(str(tmp_path))
+    decoded = stages.decoded(stream)
+    assert decoded.isStreaming
+    for stage, frame in ((stages.deduplicated, stream), (stages.sds_messages, decoded)):
+        with pytest.raises(ConfigurationError, match="this stage needs all rows, and a stream comes in micro-batches"):
+            stage(frame)
+
+
 def test_what_else_stands_under_an_id_is_in_the_quarantine(spark):
     schema = stages.DECODED
     defaults: dict[str, object] = dict.fromkeys(columns_of(schema))

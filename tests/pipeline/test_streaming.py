@@ -299,7 +299,7 @@ def test_what_cannot_be_followed_is_refused(tmp_path):
     for sources, what in (
         (["lip76:folder"], "has no file"),
         ([f"sqlite:{tmp_path / 'none.db'}"], "none.db"),
-        ([], "at least one source"),
+        ([], "there is no source, and one is needed"),
     ):
         with pytest.raises(ConfigurationError, match=what):
             stream(sources, tmp_path / "out")

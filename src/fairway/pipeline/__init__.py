@@ -1,11 +1,13 @@
 """The Spark shell: the same protocol over whole archives.
 
-Three functions do all the work. Each writes tables into a folder and, started again after a crash, continues there:
+Four functions do all the work. Each of them, started again after a crash, continues. The first three write tables into
+a folder:
 
 - `fairway.pipeline.run.run`: archives through all stages; `report` shows the result, `export` writes the messages to
   files, `restore` makes the store of a live channel
 - `fairway.pipeline.streaming.stream`: the same, following archives as they grow
 - `fairway.pipeline.outgoing.send`: payloads through segmentation, SDS, encryption and the rate limit to a node
+- `fairway.pipeline.backfill.backfill`: what one archive has and another lacks
 
 The parts, each of use alone in any Spark session:
 

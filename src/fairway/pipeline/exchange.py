@@ -33,6 +33,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from fairway.errors import ConfigurationError
 from fairway.pipeline.bucket_keys import MAX_BUCKETS, BucketKeys
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.packing import dense_columns
@@ -272,8 +273,14 @@ def bucketed(
 ) -> DataFrame:
     """Return what ``work`` makes of each bucket, with this schema in Spark's DDL. No job is started.
 
-    There are ``count`` buckets, by default as many as the session's shuffles have partitions.
+    There are ``count`` buckets, by default as many as the session's shuffles have partitions. Raises
+    `ConfigurationError` for the rows of a stream: each of its micro-batches would be taken for all rows.
     """
+    if any(each.frame.isStreaming for each in cuts):
+        raise ConfigurationError(
+            "this stage needs all rows, and a stream comes in micro-batches: write the stream and read it as a table, "
+            "or let fairway.pipeline.streaming.stream follow the archives ('decoded' takes a stream)"
+        )
     session = cuts[0].frame.sparkSession
     buckets = count or int(session.conf.get("spark.sql.shuffle.partitions") or 1)
     keys = BucketKeys.drawn()

@@ -45,7 +45,7 @@ def ids_beside(keystore: str | os.PathLike[str]) -> Path:
 
 
 class RlnMembership:
-    """Proves what is sent with one identity; an `fairway.protocol.ratelimit.RlnProofProvider`.
+    """Proves what is sent with one identity; a `fairway.protocol.ratelimit.RlnProofProvider`.
 
     Its methods compute, and read and write files: nodes and channels call them in a thread of their own.
     """

@@ -18,7 +18,7 @@ from fairway.rln.proving import Prover, RlnMember
 
 
 class MembershipSource(Protocol):
-    """Where a member is looked up: what a signer asks of an `fairway.rln.group.RlnGroup`."""
+    """Where a member is looked up: what a signer asks of a `fairway.rln.group.RlnGroup`."""
 
     @property
     def network(self) -> RlnNetwork:

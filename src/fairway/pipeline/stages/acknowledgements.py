@@ -58,10 +58,11 @@ def acknowledgements(
     *,
     possible_acks_threshold: int = SdsConfig().possible_acks_threshold,
 ) -> DataFrame:
-    """Return ``acknowledgements`` (`ACKNOWLEDGEMENTS`).
+    """Return ``acknowledgements`` (`ACKNOWLEDGEMENTS`), one row for each message and participant that has it.
 
-    ``bloom_evidence`` is the result of the stage of that name. The earliest evidence counts; evidence by filters alone
-    counts once ``possible_acks_threshold`` participants give it.
+    ``bloom_evidence`` is the result of the stage of that name, of the same archive; without it only citations count.
+    Either way these are lower bounds: senders also hear what no store keeps. The earliest evidence counts; evidence by
+    filters alone counts once ``possible_acks_threshold`` participants give it.
     """
     reads_filters = bloom_evidence is not None  # Python workers cannot have the DataFrame
 
@@ -82,7 +83,11 @@ def acknowledgements(
 
 
 def ack_latency(unique_messages: DataFrame, acknowledgements: DataFrame) -> DataFrame:
-    """Return ``ack_latency`` (`ACK_LATENCY`)."""
+    """Return ``ack_latency`` (`ACK_LATENCY`), one row for each content message.
+
+    ``latency_ms`` goes from its timestamp to that of the first of its ``acknowledgements``, by the clocks of two
+    participants, and is at least 0; null for a message that has none.
+    """
 
     def work(bucket: Bucket) -> Iterator[pa.Table]:
         yield latency_rows(*keyed(bucket.table("sent", SENT), bucket.table("acknowledged", _SCHEMA)))

@@ -64,9 +64,11 @@ def bloom_evidence(
     channel_topics: ChannelTopics | None = None,
     sds: SdsConfig | None = None,
 ) -> DataFrame:
-    """Return the evidence of bloom filters (`BLOOM_EVIDENCE`).
+    """Return the evidence of bloom filters (`BLOOM_EVIDENCE`), for `acknowledgements`.
 
-    ``sds`` tells the expected size of the filters on the Waku wire; other sizes are inferred (`FilterSizes`).
+    Reads ``waku_messages`` with payloads, and ``profile``, ``keys`` and ``channel_topics`` as `decoded` does. A worker
+    goes through a whole channel in its order, and tests the 1,024 newest content messages in each filter. ``sds`` tells
+    the expected size of the filters on the Waku wire; other sizes are inferred (`FilterSizes`).
     """
     config = sds or SdsConfig()
     weigh = evidence_mapper(config)

@@ -36,7 +36,10 @@ CITED: Final = pa.schema([field for field in _SCHEMA if field.name != "citing_id
 
 
 def citations(unique_messages: DataFrame) -> DataFrame:
-    """Return ``citations`` (`CITATIONS`)."""
+    """Return ``citations`` (`CITATIONS`), one row for each message in the causal history of another one.
+
+    A message does not cite itself, and ephemeral messages cite nothing.
+    """
     return mapped(unique_messages.select(*CITING_COLUMNS), citations_in, CITATIONS)
 
 

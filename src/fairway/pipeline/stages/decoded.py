@@ -57,7 +57,10 @@ def decoded(
     max_total_segments: int = MAX_SEGMENTS,
     channel_topics: ChannelTopics | None = None,
 ) -> DataFrame:
-    """Return ``decoded`` (`DECODED`).
+    """Return ``decoded`` (`DECODED`), one row for each of ``waku_messages``, also for those that cannot be decoded.
+
+    ``status`` (`Status`) says what became of it, and ``error`` why. Of the input ``message_hash``, ``content_topic``,
+    ``payload``, ``timestamp_ns`` and, without a ``profile``, ``meta`` are needed.
 
     Without a ``profile``, the ``meta`` of each message determines it. ``encryption`` decrypts all messages, or ``keys``
     those of their channels; both must be picklable for the executors. What claims a channel of ``channel_topics`` on

@@ -103,7 +103,11 @@ def reassembled(
     *,
     config: SegmentationConfig = ARCHIVE_SEGMENTATION,
 ) -> DataFrame:
-    """Return ``reassembled`` (`REASSEMBLED`). Without a ``profile`` each message is read by its column of that name."""
+    """Return ``reassembled`` (`REASSEMBLED`), one row for each message that was sent in segments, whole or not.
+
+    ``outcome`` says whether it could be put together, with Reed-Solomon where segments are lost; only then there is a
+    ``payload``. Without a ``profile`` each message is read by its column of that name; ``config`` has the bounds.
+    """
 
     def work(bucket: Bucket) -> Iterator[pa.Table]:
         yield from reassembled_rows(bucket.table("segments", SEGMENTS), profile, config)

@@ -22,7 +22,8 @@ DECODED_INPUT: Final = tuple(name for name in columns_of(exact_ddl(f"{CARRIER}, 
 def sds_messages(decoded: DataFrame) -> DataFrame:
     """Return ``sds_messages`` (`SDS_MESSAGES`): the decodable messages that are not forged.
 
-    The key is message_hash, or (channel_id, message_id) where ``sighting = 1``.
+    One row for each WakuMessage that carries an SDS message: ``sighting`` counts those of the same one in the order of
+    their timestamps. The key is message_hash, or (channel_id, message_id) where ``sighting = 1``.
     """
     rows = Cut(
         frame=decoded.where("status = 'ok'").select(*DECODED_INPUT),
