@@ -237,8 +237,10 @@ def test_codes_are_equal_exactly_where_all_columns_are(pairs, chunks):
 
 
 @examples(1)
-@given(rows, st.integers(1, 5), st.data())
-def test_rows_that_are_taken_are_those_asked_for_in_their_order(given_rows, chunks, data):
+@given(rows, st.integers(1, 5), st.booleans(), st.data())
+def test_rows_that_are_taken_are_those_asked_for_in_their_order(given_rows, chunks, are_large, data):
+    if are_large:
+        given_rows = [row | {"text": row["text"] and row["text"] * 3_000} for row in given_rows]
     table = table_of(given_rows, chunks)
     places = st.lists(st.integers(0, len(given_rows) - 1), max_size=20) if given_rows else st.just([])
     wanted = data.draw(places)

@@ -56,7 +56,7 @@ PIECE_BYTES: Final = 67_108_864
 RESULT_BYTES: Final = 8_388_608
 """Bytes of a batch that a stage gives to Spark."""
 _WIDE_ROW_BYTES: Final = 2_048
-"""Of larger rows those of a bucket are copied by themselves; to sort the whole table first would copy them twice."""
+"""Larger rows, and values, are copied one by one; to sort all of them first would copy them twice."""
 
 _SCHEMA: Final = arrow_schema(BLOBS)
 _ALIGNMENT: Final = 8
@@ -120,10 +120,30 @@ def filtered(table: pa.Table, chosen: pa.ChunkedArray | pa.Array | NDArray[np.bo
 def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
     """Return some rows of a table in the order given; unlike Arrow's ``take`` it copies no more others than these.
 
-    Arrow puts all chunks of a column together first, which may be a bucket that does not fit in memory.
+    Arrow puts all chunks of a column together first, which may be a bucket that does not fit in memory. Large values
+    are copied once.
     """
     if not len(rows):
         return table.slice(0, 0)
+    wide = [name for name in table.column_names if table.column(name).nbytes > _WIDE_ROW_BYTES * table.num_rows]
+    found = {name: _values_at(table.column(name), rows) for name in wide}
+    others = table.drop_columns(wide)
+    if others.num_columns:
+        found |= dict(zip(others.column_names, _taken(others, rows).columns, strict=True))
+    return pa.table([found[name] for name in table.column_names], schema=table.schema)
+
+
+def _values_at(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.Array:
+    ends = np.cumsum([len(chunk) for chunk in column.chunks])
+    of_row = np.searchsorted(ends, rows, side="right")
+    places = rows - np.append(0, ends)[of_row]
+    chunks = column.chunks
+    return pa.concat_arrays(
+        [chunks[number].slice(place, 1) for number, place in zip(of_row.tolist(), places.tolist(), strict=True)]
+    )
+
+
+def _taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
     if 2 * len(rows) >= table.num_rows:
         return table.combine_chunks().take(pa.array(rows))
     batches = table.to_batches()

@@ -167,7 +167,8 @@ def reassembled_rows(segments: pa.Table, profile: Profile | None, config: Segmen
     keys = [*_GROUP, *(["profile"] if profile is None else [])]
     groups = codes_of(*(segments.column(name) for name in keys))
     by = pa.table({"group": groups, **{name: segments.column(name) for name in _ORDER}})
-    order = pc.sort_indices(by, [(name, "ascending", "at_start") for name in by.schema.names]).to_numpy()
+    order = pc.sort_indices(by, [(name, "ascending", "at_start") for name in by.schema.names])
+    order = order.to_numpy().astype(np.int64)
     starts = starts_of_runs(groups[order])
     limit = config.max_total_segments * MAX_REMEMBERED_SENDINGS
     sizes = pc.binary_length(segments.column("content")).fill_null(0).to_numpy()
