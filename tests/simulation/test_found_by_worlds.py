@@ -8,6 +8,7 @@ import pytest
 
 from fairway.options import BloomPolicy, Profile
 from fairway.simulation import SimulationPlan, replay_command, simulate
+from fairway.simulation.plan import StoreKind
 from fairway.simulation.random_plans import CALM
 
 MINUTE_MS = 60_000
@@ -186,5 +187,60 @@ def test_bloom_filters_that_err_often_have_no_sender_stop_before_its_message_cam
         bloom_capacity=100,
         bloom_error_rate=0.3,
     )
+    report = simulate(plan)
+    assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        replace(
+            CALM,
+            seed=168,
+            participants=2,
+            duration_ms=162_015,
+            loss=0.3,
+            messages_per_hour=30,
+            ephemeral_share=0.3,
+            ask_more_share=0.1,
+            impatience=1.0,
+            absence_ms=100_000,
+            joins=1,
+            silence=0.2,
+            deaf_per_hour=1,
+            mixed_options=True,
+            hostile=1,
+            haste=True,
+            bloom_capacity=1_000,
+            lost_timeout_ms=55 * MINUTE_MS,
+        ),
+        replace(
+            CALM,
+            seed=43,
+            participants=2,
+            duration_ms=MINUTE_MS,
+            loss=0.21,
+            messages_per_hour=30,
+            ephemeral_share=0.3,
+            repeat_share=0.4,
+            crashes_per_hour=20,
+            refusals=0.02,
+            node_rate=1,
+            silence=0.2,
+            store_cuts=0.3,
+            store=StoreKind.DISK,
+            clock_skew_ms=MINUTE_MS,
+            clock_jumps_per_hour=1,
+            slow_readers=1,
+            hostile=2,
+            haste=True,
+            rate_limit=196,
+            bloom_policy=BloomPolicy.ALWAYS,
+            bloom_capacity=1_000,
+        ),
+    ],
+    ids=lambda plan: plan.seed,
+)
+def test_a_store_that_gave_no_answer_is_not_asked_the_same_again_at_once(plan):
     report = simulate(plan)
     assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])

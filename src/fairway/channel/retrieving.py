@@ -30,6 +30,8 @@ from fairway.units import NS_PER_MS
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery, WakuNode
 
 _ANSWER_TIMEOUT_S: Final = 30.0
+_PAUSE_S: Final = 1.0
+"""How long nothing is asked for by hash when no answer came."""
 _MAX_PAGES: Final = 100_000
 """Most pages of one query, against a store that always returns a further one."""
 _MAX_WAITING: Final = 1_000
@@ -185,7 +187,17 @@ class Retriever:
         query = QueryStore(message_hashes=tuple(least_asked[: self._max_hashes]))
         for message_hash in query.message_hashes:
             del self._hashes[message_hash]
-        question = StoreQuery(message_hashes=query.message_hashes)
+        is_answered = await self._read_all(StoreQuery(message_hashes=query.message_hashes))
+        for message_hash in query.message_hashes:
+            # What was wanted again meanwhile has its answer, or the protocol wants it again at its next look.
+            self._hashes.pop(message_hash, None)
+        if is_answered:
+            self._answered(query)
+        else:
+            self._begin_pause(_Turn.HASHES, _PAUSE_S)
+
+    async def _read_all(self, question: StoreQuery) -> bool:
+        """Read all pages of what is asked for, and return whether each came."""
         followed: set[bytes | None] = {None}
         cursor: bytes | None = None
         while len(followed) < _MAX_PAGES:
@@ -194,17 +206,13 @@ class Retriever:
             try:
                 page, _ = await self._page(question, cursor)
             except (NetworkError, TimeoutError):
-                # The protocol keeps track of missing messages, and queries again.
                 self.failures += 1
-                return
+                return False
             if page.cursor in followed:
                 break
             cursor = page.cursor
             followed.add(cursor)
-        for message_hash in query.message_hashes:
-            # What was wanted again while the store looked for it has its answer.
-            self._hashes.pop(message_hash, None)
-        self._answered(query)
+        return True
 
     async def _go_back(self, reading: Backwards) -> None:
         """Read one page of a time in which messages are missing, and note whether to read the next one."""
