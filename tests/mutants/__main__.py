@@ -35,13 +35,15 @@ def main(words: Sequence[str] | None = None) -> int:
     told = commands.add_parser("table", help="print what became of those in a record, of a run that has ended or not")
     told.add_argument("record", type=Path, metavar="FILE", help="what a run wrote with --record")
     run = commands.add_parser("run", help="plant mutants, one at a time, and print which are caught")
-    run.add_argument("--names", default="*", metavar="GLOB", help="only those with such a name, or area/name")
+    run.add_argument(
+        "--names", nargs="+", default=["*"], metavar="GLOB", help="only those with such names, or area/name"
+    )
     run.add_argument("--count", type=int, metavar="K", help="only so many, drawn at random")
     run.add_argument("--seed", type=int, default=1, help="what the draw follows from")
     run.add_argument("--by", choices=(WORLDS, TESTS, "all"), default="all", help="only those that these catch")
     run.add_argument("--worlds", type=int, default=_EFFORT.worlds, help="worlds to choose from")
     run.add_argument("--first-seed", type=int, default=_EFFORT.first_seed, help="seed of the first world")
-    run.add_argument("--budget-s", type=float, default=_EFFORT.budget_s, help="CPU time for each")
+    run.add_argument("--budget-s", type=float, default=_EFFORT.budget_s, help="CPU time beyond one world of each kind")
     run.add_argument("--world-s", type=float, default=_EFFORT.world_s, help="a world that takes longer hangs")
     run.add_argument(
         "--plan",
@@ -77,7 +79,7 @@ def _chosen(found: list[Mutant], options: argparse.Namespace) -> list[Mutant]:
     chosen = [
         mutant
         for mutant in found
-        if (fnmatch(mutant.name, options.names) or fnmatch(f"{mutant.area}/{mutant.name}", options.names))
+        if any(fnmatch(mutant.name, glob) or fnmatch(f"{mutant.area}/{mutant.name}", glob) for glob in options.names)
         and options.by in {"all", mutant.caught_by}
     ]
     if options.count is not None:

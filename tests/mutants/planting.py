@@ -2,7 +2,9 @@
 
 First worlds are run without a bug (`Garden.baseline`): those that break are left out, and of the others it is known
 what each costs and which of the places it passes where bugs are to be planted. A bug is then tried in the worlds that
-pass its place, cheap ones first, and those first that caught others of its kind.
+pass its place: in one of each kind of the tour, so that none is left out which alone could notice it, and then in as
+many more as the budget is for, first in those of kinds in which something went otherwise. Cheap ones come first in
+both, and those that caught others of its area.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Effort:
     """Worlds that are run without a bug, to choose from: two tours of all kinds of trouble first, then drawn ones."""
     first_seed: int = 1
     budget_s: float = 30.0
-    """CPU time for each bug: as many worlds as take so much without it."""
+    """CPU time for each bug beyond one world of each kind: as many worlds as take so much without it."""
     world_s: float = 60.0
     """A world that takes more CPU time counts as one that hangs."""
     plan: tuple[str, ...] = ("--participants", "3", "--settle-ms", "3600000")
@@ -86,6 +88,8 @@ class World:
     """Its plan, pickled."""
     replay: str
     cpu_s: float
+    kind: int | None = None
+    """Which kind of the tour it is of; a drawn one is of none."""
     troubles: frozenset[str] = frozenset()
     """Fields of its plan that are not as in a calm world."""
     broken: tuple[str, ...] = ()
@@ -253,12 +257,18 @@ class Garden:
         found = {row["world"]: row for row in known}
         worlds: dict[int, World] = {}
         for seed in range(self.effort.first_seed, self.effort.first_seed + self.effort.worlds):
-            plan = tour_plan(seed) if seed <= _TOURS * len(KINDS) else draw_plan(seed, **given)
+            is_on_tour = seed <= _TOURS * len(KINDS)
+            plan = tour_plan(seed) if is_on_tour else draw_plan(seed, **given)
             troubles = frozenset(
                 each.name for each in fields(plan) if getattr(plan, each.name) != getattr(CALM, each.name)
             )
             worlds[seed] = World(
-                seed=seed, plan=pickle.dumps(plan), replay=replay_command(plan), cpu_s=0.0, troubles=troubles
+                seed=seed,
+                plan=pickle.dumps(plan),
+                replay=replay_command(plan),
+                cpu_s=0.0,
+                kind=(seed - 1) % len(KINDS) if is_on_tour else None,
+                troubles=troubles,
             )
             if seed in found:
                 _fill(worlds[seed], found[seed])
@@ -306,52 +316,74 @@ class Garden:
         return Verdict(mutant=mutant, caught=bool(run.broken), run=run)
 
     def _run_worlds(self, mutant: Mutant, planted: Path, began_s: float) -> Run:
-        passing, chosen = self._chosen(mutant)
-        broken: dict[int, tuple[str, ...]] = {}
-        results: list[Result] = []
-
-        def note(result: Result) -> None:
-            world = chosen[result.place]
-            results.append(result)
-            world.tried[mutant.area] += 1
-            if result.violations:
-                world.caught[mutant.area] += 1
-                broken[world.seed] = _names(result)
-
-        with self._runner() as runner:
-            ended = runner.run(
-                Request(
-                    folder=planted,
-                    plans=[world.plan for world in chosen],
-                    world_s=self.effort.world_s,
-                    is_patient=self.effort.all_worlds,
-                ),
-                note,
-            )
-        first = next((result for result in results if result.violations), None)
+        possible = [world for world in self.worlds if mutant.name in world.passes and not world.broken]
+        first = self._one_of_each_kind(mutant, possible)
+        results, ended = self._run_some(mutant, planted, first)
+        if self.effort.all_worlds or not (ended or any(result.violations for _, result in results)):
+            otherwise = {world.kind for world, result in results if result.trace_hash != world.trace_hash}
+            rest = [world for world in possible if world not in first]
+            more, ended_later = self._run_some(mutant, planted, self._within_budget(mutant, rest, otherwise))
+            results, ended = results + more, ended or ended_later
+        found = [(world, result) for world, result in results if result.violations]
+        broken = {world.seed: _names(result) for world, result in found}
         if ended:
             broken[-1] = (CRASHED,)
         return Run(
             worlds=len(results),
             broken=broken,
-            sentences=_sentences(first) if first else (ended,) * bool(ended),
+            sentences=_sentences(found[0][1]) if found else (ended,) * bool(ended),
             seconds=time.monotonic() - began_s,
-            replay=chosen[first.place].replay if first else "",
-            passing=passing,
-            changed=sum(result.trace_hash != chosen[result.place].trace_hash for result in results),
+            replay=found[0][0].replay if found else "",
+            passing=len(possible),
+            changed=sum(result.trace_hash != world.trace_hash for world, result in results),
         )
 
-    def _chosen(self, mutant: Mutant) -> tuple[int, list[World]]:
-        """Return how many worlds pass the place of a bug, and those in which it is tried, in this order."""
-        possible = [world for world in self.worlds if mutant.name in world.passes and not world.broken]
+    def _run_some(self, mutant: Mutant, planted: Path, worlds: list[World]) -> tuple[list[tuple[World, Result]], str]:
+        """Run worlds of planted sources; return what came of each, and why it ended early, or nothing."""
+        results: list[tuple[World, Result]] = []
+
+        def note(result: Result) -> None:
+            world = worlds[result.place]
+            results.append((world, result))
+            world.tried[mutant.area] += 1
+            if result.violations:
+                world.caught[mutant.area] += 1
+
+        if not worlds:
+            return results, ""
+        with self._runner() as runner:
+            ended = runner.run(
+                Request(
+                    folder=planted,
+                    plans=[world.plan for world in worlds],
+                    world_s=self.effort.world_s,
+                    is_patient=self.effort.all_worlds,
+                ),
+                note,
+            )
+        return results, ended
+
+    @staticmethod
+    def _one_of_each_kind(mutant: Mutant, possible: list[World]) -> list[World]:
+        """Return one world of each kind of the tour that passes the place of a bug, in the order to try them."""
+        found: dict[int, World] = {}
+        for world in possible:
+            if world.kind is not None:
+                found.setdefault(world.kind, world)
+        return sorted(found.values(), key=lambda world: -world.worth(mutant.area))
+
+    def _within_budget(self, mutant: Mutant, rest: list[World], otherwise: set[int | None]) -> list[World]:
+        """Return those worlds for which the budget is enough, in the order to try them.
+
+        Those come first in whose kind something went otherwise than without the bug.
+        """
         chosen: list[World] = []
         spent_s = 0.0
-        for world in sorted(possible, key=lambda world: -world.worth(mutant.area)):
-            if chosen and spent_s + world.cpu_s > self.effort.budget_s:
-                continue
-            spent_s += world.cpu_s
-            chosen.append(world)
-        return len(possible), chosen
+        for world in sorted(rest, key=lambda each: (each.kind not in otherwise, -each.worth(mutant.area))):
+            if spent_s + world.cpu_s <= self.effort.budget_s:
+                spent_s += world.cpu_s
+                chosen.append(world)
+        return chosen
 
     @contextmanager
     def _runner(self) -> Iterator[Runner]:

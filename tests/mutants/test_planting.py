@@ -12,6 +12,8 @@ from tests.mutants.catalogue import Mutant
 from tests.mutants.nursery import ENDS, RAISES, Nursery, Request, Result
 from tests.mutants.planting import CRASHED, HUNG, Effort, Garden, marked, plan_fields, run_tests
 
+from fairway.simulation.tour import KINDS
+
 GOOD = "def answer():\n    return 42\n"
 WRONG = Mutant(name="off-by-one", file="sums.py", old="42", new="43", harm="A wrong answer.", area="sums")
 EFFORT = Effort(worlds=5, first_seed=10, budget_s=60.0, world_s=1.0)
@@ -29,8 +31,15 @@ def sources(tmp_path):
 class Small:
     """Stands in for hours of worlds: some break with the bug, and some without it as well."""
 
-    def __init__(self, *seeds: int, also_clean: tuple[int, ...] = (), passing: Callable[[int], bool] = bool) -> None:
+    def __init__(
+        self,
+        *seeds: int,
+        also_clean: tuple[int, ...] = (),
+        passing: Callable[[int], bool] = bool,
+        otherwise: Callable[[int], bool] = bool,
+    ) -> None:
         self.seeds = seeds
+        self.otherwise = otherwise
         self.also_clean = also_clean
         self.passing = passing
         self.asked: list[list[int]] = []
@@ -48,7 +57,7 @@ class Small:
                     place=place,
                     violations=(("sums are right", "it says 43"),) * 4 if is_broken else (),
                     cpu_s=1.0 + seed % 3,
-                    trace_hash=f"{seed} {'43' in source}",
+                    trace_hash=f"{seed} {'43' in source and self.otherwise(seed)}",
                     passed=passed,
                 )
             )
@@ -109,10 +118,26 @@ def test_worlds_that_caught_bugs_of_an_area_come_first_for_the_next(tmp_path, so
     assert small.asked[-1][0] == 11
 
 
-def test_no_more_worlds_are_run_than_the_budget_is_for(tmp_path, sources):
-    small = Small()
-    place = garden(tmp_path, sources, small, Effort(worlds=5, first_seed=10, budget_s=3.0, world_s=1.0))
-    assert place.try_out(WRONG).run.worlds == 2
+def test_one_world_of_each_kind_is_run_whatever_the_budget_is(tmp_path, sources):
+    small = Small(passing=lambda seed: seed != 12)
+    effort = Effort(worlds=2 * len(KINDS), first_seed=1, budget_s=0.0, world_s=1.0)
+    assert garden(tmp_path, sources, small, effort).try_out(WRONG).run.worlds == len(KINDS)
+    assert {seed % len(KINDS) for seed in small.asked[-1]} == set(range(len(KINDS)))
+    assert 12 + len(KINDS) in small.asked[-1]
+
+
+def test_others_of_its_kind_come_next_where_something_went_otherwise(tmp_path, sources):
+    small = Small(otherwise=lambda seed: seed == 8)
+    effort = Effort(worlds=2 * len(KINDS), first_seed=1, budget_s=6.0, world_s=1.0)
+    verdict = garden(tmp_path, sources, small, effort).try_out(WRONG)
+    assert small.asked[-1][0] == 8 + len(KINDS)
+    assert len(small.asked[-1]) > 1
+    assert (verdict.run.worlds, verdict.run.changed) == (len(KINDS) + len(small.asked[-1]), 1)
+
+
+def test_of_the_others_no_more_are_run_than_the_budget_is_for(tmp_path, sources):
+    drawn = Effort(worlds=5, first_seed=2 * len(KINDS) + 1, budget_s=3.0, world_s=1.0)
+    assert garden(tmp_path, sources, Small(), drawn).try_out(WRONG).run.worlds == 2
 
 
 def test_a_simulator_that_ends_is_a_catch_of_its_own(tmp_path, sources):
