@@ -200,6 +200,18 @@ def test_a_message_that_comes_again_after_a_crash_is_found_if_its_reader_had_lon
     assert story.found() == [(Invariant.ONCE, "bob")]
 
 
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_what_comes_again_is_found_if_its_reader_finished_before_its_channel_stopped_in_order(story, is_finished):
+    if is_finished:
+        story.world.run(1)
+    story.ledger.stopping(story.world.now_ms, "bob")
+    story.ledger.stopped(story.world.now_ms, "bob")
+    if not is_finished:
+        story.say("alice", b"and now")
+    story.tell("bob", replace(story.told("bob", MessageReceived), redelivered=True))
+    assert ((Invariant.WORD, "bob") in story.found()) is is_finished
+
+
 def test_what_a_handler_raises_on_that_seemed_to_be_done_with_it_comes_again(story):
     story.say("alice", b"and now")
     message = story.told("bob", MessageReceived)
@@ -337,10 +349,11 @@ def test_a_message_that_overtakes_what_its_sender_knew_is_found(story):
     assert (Invariant.ORDER, "carol") in story.found()
 
 
-def test_with_delivery_on_arrival_messages_may_overtake(tell_a_story):
+@pytest.mark.parametrize("is_met", [True, False])
+def test_with_delivery_on_arrival_messages_may_overtake_if_it_is_told_what_they_lack(tell_a_story, is_met):
     story = tell_a_story(options=ReliableChannelOptions(delivery=Delivery.ARRIVAL))
-    story.tell("carol", two_of_which_the_second_rests_on_the_first(story))
-    assert (Invariant.ORDER, "carol") not in story.found()
+    story.tell("carol", replace(two_of_which_the_second_rests_on_the_first(story), dependencies_met=is_met))
+    assert ((Invariant.ORDER, "carol") in story.found()) is is_met
 
 
 def test_a_loss_is_found_and_excuses_what_is_delivered_after_it(story):
@@ -359,7 +372,7 @@ def test_what_only_a_message_that_was_given_up_told_to_come_before_may_come_afte
         story.say(name, payload)
     (lost,) = story.ledger.sent[2].sds_ids
     story.tell("carol", IrretrievableMessage(message_id=lost, reason=LossReason.NO_ROOM, sender_id="alice"))
-    story.tell("carol", story.told("alice", MessageReceived))
+    story.tell("carol", replace(story.told("alice", MessageReceived), dependencies_met=False))
     assert (Invariant.ORDER, "carol") not in story.found()
 
 
@@ -371,7 +384,7 @@ def test_what_was_said_at_once_rests_on_what_was_said_just_before_also_while_the
     three.known &= ~(1 << two.number)
     (lost,) = two.sds_ids
     story.tell("carol", IrretrievableMessage(message_id=lost, reason=LossReason.NO_ROOM, sender_id="alice"))
-    story.tell("carol", story.told("bob", MessageReceived))
+    story.tell("carol", replace(story.told("bob", MessageReceived), dependencies_met=False))
     assert (Invariant.ORDER, "carol") not in story.found()
 
 
@@ -385,7 +398,7 @@ def test_what_only_a_message_that_expired_told_to_come_before_may_come_after(sto
     story.tell("carol", IrretrievableMessage(message_id=lost, reason=LossReason.SEGMENTS_EXPIRED, sender_id="alice"))
     if is_expired:
         story.ledger.expired.add(("carol", two.number))
-    story.tell("carol", story.told("alice", MessageReceived))
+    story.tell("carol", replace(story.told("alice", MessageReceived), dependencies_met=False))
     assert ((Invariant.ORDER, "carol") in story.found()) is not is_expired
 
 

@@ -25,6 +25,7 @@ from fairway.protocol.outgoing.request import SendRequest
 from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.sending import Sending
 from fairway.protocol.outgoing.sync_timer import SyncTimer
+from fairway.protocol.ratelimit.quota import Quota
 from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.incoming import IncomingBuffer
@@ -423,6 +424,21 @@ def test_participants_that_draw_the_same_times_are_seen(monkeypatch):
     plan = replace(PLAN, participants=5, duration_ms=900_000, messages_per_hour=1, max_delay_ms=20)
     assert broken(plan) == set()
     monkeypatch.setattr(Jitter, "fraction", lambda _: 0.5)
+    assert Invariant.WIRE in broken(plan)
+
+
+def test_what_is_said_in_passing_and_takes_what_content_needs_is_seen(monkeypatch):
+    plan = tour_plan(51)
+    assert broken(plan) == set()
+    judge = Quota.verdict
+    monkeypatch.setattr(Quota, "verdict", lambda self, share, now_ms, **_: judge(self, share, now_ms))
+    assert broken(plan) == {Invariant.RATE}
+
+
+def test_who_keeps_an_acknowledgement_back_as_long_as_others_speak_is_seen(monkeypatch):
+    plan = tour_plan(52)
+    assert broken(plan) == set()
+    monkeypatch.setattr(SyncTimer, "copy_received", lambda *_: None)
     assert Invariant.WIRE in broken(plan)
 
 

@@ -67,6 +67,29 @@ def test_a_filter_that_lacks_what_is_cited_is_noticed() -> None:
     assert "its bloom filter lacks it" in fault
 
 
+def test_a_sync_message_without_the_newest_that_its_sender_has_is_noticed() -> None:
+    watched = _Watched()
+    for content in (b"one", b"two", b"three"):
+        watched.hand_over(watched.make(content))
+    sync = watched.sds.send_sync(_NOW_MS + 60_000)
+    assert sync is not None
+
+    assert watched.hand_over(sync, _NOW_MS + 60_000) == []
+    (fault,) = watched.hand_over(replace(sync, causal_history=sync.causal_history[:-1]), _NOW_MS + 60_000)
+    assert f"it does not cite {sync.causal_history[-1].message_id[:12]}" in fault
+
+
+@pytest.mark.parametrize(("pause_ms", "is_too_much"), [(1_000, True), (20_000, False)])
+def test_one_sync_message_after_the_other_is_too_much(pause_ms: int, is_too_much: bool) -> None:
+    watched = _Watched()
+    watched.hand_over(watched.make(b"one"))
+    times_ms = [_NOW_MS + number * pause_ms for number in range(90)]
+    syncs = [(at_ms, watched.sds.send_sync(at_ms)) for at_ms in times_ms]
+
+    faults = [fault for at_ms, sync in syncs if sync is not None for fault in watched.hand_over(sync, at_ms)]
+    assert any("it is a sync message" in fault for fault in faults) is is_too_much
+
+
 def test_a_restarted_filter_needs_only_what_stands_last_in_the_log() -> None:
     watched = _Watched()
     early, *rest = [watched.make(b"%d" % number) for number in range(150)]

@@ -189,6 +189,12 @@ class Checks:
             yield self._violation(Invariant.SENT, at_ms, name, None, text)
 
     def _order(self) -> Iterator[Violation]:
+        for at_ms, name, number, other in self._ledger.lacking:
+            message, lacks = self._ledger.sent[number], self._ledger.sent[other]
+            text = f"{name} got {_title(message)} as one that lacks nothing, and lacked {_title(lacks)}, which it cites"
+            # Of what was refused a part may be there, which is all that there is.
+            if not lacks.refused:
+                yield self._violation(Invariant.ORDER, at_ms, name, message, text)
         options = self._world.options
         if options.delivery is Delivery.ARRIVAL or options.sds.gap_timeout_ms:
             return

@@ -223,6 +223,8 @@ class Ledger(Observer):
         """Messages that came again although their application had long finished with them: (when, to whom, number)."""
         self.unmet: list[tuple[int, str, int]] = []
         """Deliveries that were said to lack something, without a loss being announced: (when, to whom, number)."""
+        self.lacking: list[tuple[int, str, int, int]] = []
+        """Deliveries that were said to lack nothing, and lacked what they cite: (when, to whom, number, what)."""
         self.troubled_ms: dict[str, int] = {}
         """When each participant was last away, restarted, or cut off."""
         self.false_words: list[tuple[int, str, str | None, str]] = []
@@ -321,6 +323,10 @@ class Ledger(Observer):
         self._alike: dict[tuple[str, str], list[SimulatedSend]] = {}
         self._finished: dict[tuple[str, tuple[str, ...]], int] = {}
         """When an application finished with a message: by participant and SDS ids."""
+        self._stopping_ms: dict[str, int] = {}
+        """When a program asked its channel to stop, which has not done so yet."""
+        self._stopped: dict[str, tuple[int, int]] = {}
+        """When a program last asked a channel to stop that then stopped in order, and in which life."""
         self._raised: dict[tuple[str, tuple[str, ...]], tuple[int, int, str]] = {}
         """What handlers raised on, and so may come again in the same life: when, in which, and the message id."""
         self._inbox_ms: dict[tuple[str, tuple[str, ...]], int] = {}
@@ -895,10 +901,16 @@ class Ledger(Observer):
             return
         if handed is not None and (message.redelivered or was_raised_on):
             finished_ms = self._finished.get(key)
+            stopped_ms, stopped_life = self._stopped.get(name, (0, 0))
+            if finished_ms is not None and finished_ms < stopped_ms and handed[0] <= stopped_life:
+                text = f"a message ({message.sds_ids[0][:12]}) with which it had finished before it stopped comes again"
+                self.false_words.append((at_ms, name, None, text))
             if finished_ms is not None and at_ms - finished_ms > FINISHED_FOR_GOOD_MS:
                 self.repeated.append((at_ms, name, sent.number))
             return
-        if not message.dependencies_met and not any(loss.participant == name for loss in self.losses):
+        if message.dependencies_met:
+            self._see_what_is_met(at_ms, name, message, sent)
+        elif not any(loss.participant == name for loss in self.losses):
             self.unmet.append((at_ms, name, sent.number))
         times = sent.deliveries.setdefault(name, [])
         times.append(at_ms)
@@ -907,10 +919,31 @@ class Ledger(Observer):
             presence.known |= 1 << sent.number
             presence.order.append(sent.number)
 
+    def _see_what_is_met(self, at_ms: int, name: str, message: MessageReceived, sent: SimulatedSend) -> None:
+        """Write down what a message cites that was not delivered before, although it is said to lack nothing.
+
+        Of a long message its sender may cite segments before it has the message. What was told as lost may lack.
+        """
+        told = {loss.number for loss in self.losses if loss.participant == name}
+        told |= {number for who, number in self.expired if who == name}
+        cited = (self.message_of(cited) for sds_id in message.sds_ids for cited in self.rules.cited_by(sds_id))
+        for other in dict.fromkeys(other.number for other in cited if other is not None):
+            is_known = sent.known >> other & 1 and other not in told
+            if is_known and self.sent[other].sender != name and name not in self.sent[other].deliveries:
+                self.lacking.append((at_ms, name, sent.number, other))
+
     def raised(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Record that a handler raised on a message."""
         if not message.ephemeral:
             self._raised[name, message.sds_ids] = at_ms, self._lives[name], message.message_id
+
+    def stopping(self, at_ms: int, name: str) -> None:
+        """Record that a program asks its channel to stop."""
+        self._stopping_ms[name] = at_ms
+
+    def stopped(self, at_ms: int, name: str) -> None:
+        """Record that it did: all that was said to it before is on the disk now."""
+        self._stopped[name] = self._stopping_ms.get(name, at_ms), self._lives[name]
 
     def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Record that an application has finished a message."""

@@ -71,6 +71,8 @@ _MAX_SKEW_MS: Final = HOUR_MS
 _MAX_DISK_MS: Final = 60_000
 LONGEST_HISTORY: Final = 20
 """The most newest messages that a participant with other options cites."""
+SHORTEST_INTERVAL_MS: Final = 10_000
+"""The shortest interval of sync messages of one with other options."""
 FAST_DISK_MS: Final = 10
 """A disk up to this latency answers as soon as a write is on it."""
 
@@ -361,7 +363,7 @@ class SimulationPlan:
             segment_bytes = max(64, segment_bytes // dice.choice((1, 2)))
         return replace(
             options,
-            sync_min_interval_ms=dice.choice((10_000, 30_000, 60_000)),
+            sync_min_interval_ms=dice.choice((SHORTEST_INTERVAL_MS, 30_000, 60_000)),
             retry_interval_ms=dice.choice((10_000, 30_000, 45_000)),
             retrieve_frequency_ms=dice.choice((5_000, 10_000, 60_000)),
             max_concurrent_publishes=dice.choice((1, 4, 16)),

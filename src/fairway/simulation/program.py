@@ -107,6 +107,12 @@ class Watcher(Protocol):
     def taken_back(self, name: str, message: MessageSetAside) -> None:
         """Note that a message that was set aside is handed over again, or discarded."""
 
+    def stopping(self, name: str) -> None:
+        """Note that a program asks its channel to stop."""
+
+    def stopped(self, name: str) -> None:
+        """Note that the channel stopped, in order."""
+
     def resumed(self, name: str) -> None:
         """Note that a channel that was stopped is about to go on."""
 
@@ -286,8 +292,10 @@ class Program:
     async def stop(self) -> None:
         """Close the channel, if it runs, and end then."""
         if self.channel is not None:
+            self._watcher.stopping(self.name)
             self._closing = asyncio.ensure_future(self.channel.close())
             await self._closing
+            self._watcher.stopped(self.name)
 
     async def pause(self, for_s: float) -> None:
         """Stop the channel, whatever is under way in it, and let it go on after a while."""
@@ -296,7 +304,9 @@ class Program:
             return
         self._is_paused = True
         try:
+            self._watcher.stopping(self.name)
             await channel.stop()
+            self._watcher.stopped(self.name)
             await asyncio.sleep(for_s)
             self._watcher.resumed(self.name)
             await channel.start()

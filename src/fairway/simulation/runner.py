@@ -29,7 +29,7 @@ from fairway.simulation.invariants import Checks, Invariant, Violation
 from fairway.simulation.ledger import Ledger
 from fairway.simulation.light import LightNetwork
 from fairway.simulation.looks import MOMENT_MS, Looks
-from fairway.simulation.plan import FAST_DISK_MS, LONGEST_HISTORY, SimulationPlan, StoreKind
+from fairway.simulation.plan import FAST_DISK_MS, LONGEST_HISTORY, SHORTEST_INTERVAL_MS, SimulationPlan, StoreKind
 from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, report_conversation
 from fairway.simulation.scenes import GRACE_MS, Scenes
@@ -180,6 +180,7 @@ class Run:
         rules.under_way = plan.options().max_concurrent_publishes
         if plan.mixed_options or plan.option_changes:
             rules.longest_history = LONGEST_HISTORY
+            rules.interval_ms = SHORTEST_INTERVAL_MS
         if not any(getattr(plan, name) for name in _KEEP_FROM_SPEAKING) and plan.disk_ms <= FAST_DISK_MS:
             # RELIABLE-CHANNEL-API, "Synchronization messages": sooner than those for which no sender waits.
             rules.answered_within_ms = plan.options().sync_min_interval_ms // 2 + _ANSWER_LATE_MS
@@ -302,6 +303,7 @@ class Run:
                 stirred += self._scenes.last_word()
             stirred += self._scenes.rebuild()
             stirred += self._scenes.repeat()
+            self._scenes.put_down()
             if self._scenes.has_heirs:
                 stirred += self._scenes.set_right()
             quiet = self._settle(progress)

@@ -68,6 +68,7 @@ _LAG_MS: Final = 30_000
 _LOOKED_AGAIN_MS: Final = 90_000
 """Within this time of its return somebody has looked at a store again."""
 _MOST_SAID: Final = 40
+_ACCEPTED_MS: Final = 10
 _NOTICED_MS: Final = 3_000
 """Within this time of an epoch something of what waited for it leaves."""
 _HEIR: Final = "heir"
@@ -411,7 +412,8 @@ class Scenes:
     def exhaust(self) -> Iterator[Violation]:
         """Let somebody say more than an epoch lets out: the rest leaves in the next one, though nothing happens then.
 
-        LIP-173, "Rate Limit Manager".
+        LIP-173, "Rate Limit Manager". What is said in passing meanwhile takes nothing of what content needs
+        (RELIABLE-CHANNEL-API, "Rate Limit Management").
         """
         world, limit = self._world, self._plan.rate_limit
         speaker = min(world.participants)
@@ -422,6 +424,12 @@ class Scenes:
         self._run(RATE_EPOCH_MS - world.now_ms % RATE_EPOCH_MS + MOMENT_MS)
         for number in range(limit + _SPEAKERS):
             self._say(speaker, f"{speaker} says more than an epoch holds {number}")
+        # All of it is accepted, and of none an answer has come yet.
+        world.run(_ACCEPTED_MS)
+        in_passing = [f"{speaker} says in passing {number}".encode() for number in range(limit)]
+        for payload in in_passing:
+            self._ledger.ephemeral_sent += 1
+            world.send_ephemeral(speaker, payload)
         self._run(RATE_EPOCH_MS - world.now_ms % RATE_EPOCH_MS - MOMENT_MS)
         before = self._handed_over_by(speaker)
         held = world.participants[speaker].stack.statistics().queued
@@ -429,6 +437,10 @@ class Scenes:
         if held and not is_released:
             text = f"{speaker} let nothing out of what waited for an epoch for {_NOTICED_MS} ms"
             yield self._looks.violation(Invariant.WAKES, speaker, text)
+        heard = {message_id for _, message_id in self._ledger.ephemeral_heard}
+        if not heard.isdisjoint(map(logical_message_id, in_passing)):
+            text = f"{speaker} let out what it said in passing while content waited for which the epoch had no room"
+            yield self._looks.violation(Invariant.RATE, speaker, text)
         self._run(GRACE_MS)
 
     def rebuild(self) -> Iterator[Violation]:
@@ -476,6 +488,27 @@ class Scenes:
             if answers and not sent.ends:
                 text = f"the receipt of {request_id} says how it ended while the disk writes that"
                 yield self._looks.violation(Invariant.WORD, name, text, request_id)
+            self._run(_STILL_UNDER_WAY_MS)
+
+    def put_down(self) -> None:
+        """Let somebody who is offline stop its channel while the disk writes: what it finished before is kept.
+
+        There is no goodbye then, which would be written, too. Only if two messages come together is the disk still
+        busy with one of them when it has finished with the other.
+        """
+        world = self._world
+        *speakers, reader = sorted(world.participants)[: _SPEAKERS + 1]
+        participant = world.participants[reader]
+        if self._plan.disk_ms <= FAST_DISK_MS or participant.habits.slow_ms or len(speakers) < _SPEAKERS:
+            return
+        for number in range(_ROUNDS):
+            said = [self._say(name, f"{reader} puts this down {number}") for name in speakers]
+            world.run(GRACE_MS, lambda said=said: any(reader in sent.deliveries for sent in said))
+            self._leave_for_a_while(reader)
+            world.run(1)
+            world.stop(reader)
+            self._run(_GOODBYE_MS)
+            self._come_back(reader)
             self._run(_STILL_UNDER_WAY_MS)
 
     def _has_ended(self, name: str, sent: SimulatedSend) -> bool:

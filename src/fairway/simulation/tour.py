@@ -498,6 +498,19 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "bloom_capacity": 100,
         "crashes_per_hour": 10.0,
     },
+    # An epoch holds more than leaves side by side, so that content may wait in it.
+    {"participants": 2, "rate_limit": 40, "duration_ms": 12 * _MINUTE_MS, "messages_per_hour": 30.0, "long_share": 0.0},
+    # So many speak that each one's sync messages are mostly put off by those of others.
+    {
+        "participants": 9,
+        "repairs": False,
+        "loss": 0.3,
+        "duration_ms": 20 * _MINUTE_MS,
+        "messages_per_hour": 6.0,
+        "long_share": 0.0,
+        "ask_all_share": 1.0,
+        "ask_more_share": 0.0,
+    },
 )
 """What is otherwise in each."""
 

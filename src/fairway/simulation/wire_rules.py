@@ -60,6 +60,12 @@ _COMMITS: Final = 2
 _ANSWERS_AT_FIRST: Final = 16
 _ANSWERS_PER_MINUTE: Final = 2
 """Answers for which there is an allowance, beside those that others' messages pay for: a few, as small messages."""
+_SYNC_AT_FIRST: Final = 24
+"""Sync messages that may follow each other closely, to ask for what is missing."""
+_SYNC_PER_INTERVAL: Final = 3
+"""One for what is missing, one that says that its sender is there, and one for somebody who is behind."""
+_SYNC_EACH: Final = 4
+"""How often the author of a message speaks so that all notice it."""
 _SMALL_BYTES: Final = 512
 _CITATION_BYTES: Final = 128
 _FORGED_BYTES: Final = 8_192
@@ -98,6 +104,8 @@ class _Received:
     """Lamport timestamps of what entered the log, by SDS id."""
     cited: set[str] = field(default_factory=set)
     """SDS ids of what stood in the log when a message entered it that cites them, in the present life."""
+    entered_ms: int = 0
+    """When something last entered the log, or began to wait."""
     rows: int = 0
     """Rows written. What enters the filter writes one at least, also if a crash had made the participant forget it."""
 
@@ -154,6 +162,16 @@ class _Answers:
 
 
 @dataclass(slots=True)
+class _Talk:
+    """How often a participant spoke in its present life without content, and what gave it a reason."""
+
+    since_ms: int
+    sync: int = 0
+    said: int = 0
+    heard: int = 0
+
+
+@dataclass(slots=True)
 class _Queue:
     """Content that a participant handed over in its present life, and of which the network had taken nothing before."""
 
@@ -204,6 +222,9 @@ class WireRules:
         """Whether a rate limit holds."""
         self.most_repeated: int | None = None
         """After so many messages in an epoch only what is new may leave; None without a limit."""
+        self.interval_ms = 30_000
+        """The shortest interval of sync messages that anybody has."""
+        self._cited_by_all = sds.causal_history_size
         self.longest_history = sds.causal_history_size
         """How many of the newest messages anybody cites in each message."""
         self.under_way = 0
@@ -235,6 +256,7 @@ class WireRules:
         self._worth: dict[str, int] = {}
         """Bytes of content, filter and citations of each content message."""
         self._answers: dict[str, _Answers] = {}
+        self._talks: dict[str, _Talk] = {}
         self._copies: dict[str, _Copies] = {}
         self._cites: dict[str, tuple[str, ...]] = {}
         """What each content message cites, but for later segments."""
@@ -260,6 +282,7 @@ class WireRules:
                 self._earned(at_ms, name, change.key)
             elif change.table == PARKED:
                 self._received_by(name).waiting.discard(change.key)
+                self._received_by(name).entered_ms = at_ms
             elif change.table == SEGMENTS and change.row is not None:
                 self._made_ms.setdefault(change.key, at_ms)
                 self._ended.discard(change.key)
@@ -284,6 +307,7 @@ class WireRules:
             # Of what was rebuilt from other segments a participant does not know that.
             if sds_id in self._plain and self._authors[sds_id] != name and sds_id in copies.owing:
                 copies.plain[sds_id] = at_ms
+            received.entered_ms = at_ms
         received.log[sds_id] = lamport
         received.wrote(sds_id)
         self._earned(at_ms, name, sds_id)
@@ -309,6 +333,7 @@ class WireRules:
         self._queues.pop(name, None)
         self._copies.pop(name, None)
         self._answers.pop(name, None)
+        self._talks.pop(name, None)
         # A life that ended first was not told of a refusal, or had no time to write it down.
         told_until_ms = self._seen_ms.get(name, 0) - _ANSWER_MS - _COMMITS * self.disk_ms
         refused = self._refused.get(name, {})
@@ -334,6 +359,8 @@ class WireRules:
         if not sds_id or message_hash in copies.heard:
             return
         self._received_by(name).heard.add(sds_id)
+        if name in self._talks:
+            self._talks[name].heard += 1
         copies.heard.add(message_hash)
         if is_marked(self._acknowledged[message_hash], name, sds_id):
             if sds_id not in copies.owing:
@@ -370,6 +397,7 @@ class WireRules:
         for entry in opened.repair_request:
             self._asked_for.setdefault(entry.message_id, at_ms)
         yield from self._kept_waiting(at_ms, name, opened)
+        yield from self._talked_much(at_ms, name, is_content=is_content)
         yield from self._used_up(name, opened, stamp_ns // (RATE_EPOCH_MS * NS_PER_MS))
         if is_content:
             self._carried[message_hash] = opened.message_id, digest
@@ -400,6 +428,20 @@ class WireRules:
             yield from self._missegmented(opened)
         yield from self._unfiltered(name, opened)
         yield from self._uncited(at_ms, name, opened)
+        yield from self._without_newest(at_ms, name, opened)
+
+    def _talked_much(self, at_ms: int, name: str, *, is_content: bool) -> Iterator[str]:
+        """See that nobody is made to send one sync message after the other, by who invents what all lack."""
+        talk = self._talks.setdefault(name, _Talk(at_ms))
+        if is_content:
+            talk.said += 1
+            return
+        talk.sync += 1
+        intervals = 1 + (at_ms - talk.since_ms) // self.interval_ms
+        allowed = _SYNC_AT_FIRST + _SYNC_PER_INTERVAL * intervals + _SYNC_EACH * talk.said + talk.heard
+        if talk.sync > allowed:
+            talk.sync = 0
+            yield f"it is a sync message, and in {(at_ms - talk.since_ms) // 1_000} s {allowed} are enough"
 
     def _overanswered(self, at_ms: int, name: str, sds_id: str, size_bytes: int) -> Iterator[str]:
         """See that nobody is made to say much more than is said to him, by who asks for everything again and again."""
@@ -443,14 +485,13 @@ class WireRules:
             # A logical clock that is ahead does not tell when a sync message was made.
             made_ms = 0
         due = [sds_id for sds_id, came_ms in copies.uncited.items() if came_ms + _READ_MS < made_ms]
-        for sds_id in due:
-            del copies.uncited[sds_id]
-            if len(due) <= _CITED_AGAIN and sds_id not in cited:
-                yield f"it does not cite {sds_id[:12]}, which its author sent again"
         for sds_id in cited:
             came_ms = copies.uncited.pop(sds_id, at_ms)
             if self.answered_within_ms is not None and at_ms - came_ms > self.answered_within_ms:
                 yield f"it cites {sds_id[:12]} only {(at_ms - came_ms) // 1_000} s after its author sent that again"
+        for sds_id in due:
+            if copies.uncited.pop(sds_id, None) is not None and len(due) <= _CITED_AGAIN:
+                yield f"it does not cite {sds_id[:12]}, which its author sent again"
         for sds_id in cited & copies.plain.keys():
             del copies.plain[sds_id]
         plain = [sds_id for sds_id, came_ms in copies.plain.items() if came_ms + _READ_MS < made_ms]
@@ -471,6 +512,26 @@ class WireRules:
         is_uncited = sds_id not in received.cited
         newest = nlargest(self.longest_history, received.log, key=lambda other: (received.log[other], other))
         return is_uncited or sds_id in self._plain or sds_id in newest
+
+    def _without_newest(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
+        """See that a sync message cites the newest in its sender's log, whenever they came (SDS, "Send Message").
+
+        Content may have been made long before it leaves; a sync message is made when it leaves.
+        """
+        received = self._received_by(name)
+        if opened.content or not self.copies_are_checked or not self.order_is_checked:
+            return
+        if received.entered_ms + _READ_MS + _COMMITS * self.disk_ms >= at_ms:
+            return
+        cited = {entry.message_id for entry in opened.causal_history}
+        here = received.log.keys() - received.waiting
+        for sds_id in nlargest(self._cited_by_all, here, key=lambda other: (received.log[other], other)):
+            if sds_id not in cited:
+                yield f"it does not cite {sds_id[:12]}, which is one of the newest that its sender has"
+
+    def cited_by(self, sds_id: str) -> tuple[str, ...]:
+        """Return what a message cites that was handed over; nothing of a later segment."""
+        return self._cites.get(sds_id, ())
 
     def _kept_waiting(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that a long burst lets through what is to be repeated."""

@@ -61,6 +61,12 @@ class Observer:
     def taken_back(self, at_ms: int, name: str, message: MessageSetAside) -> None:
         """Note that an application has a message that was set aside handed over again, or discards it."""
 
+    def stopping(self, at_ms: int, name: str) -> None:
+        """Note that a participant's program asks its channel to stop."""
+
+    def stopped(self, at_ms: int, name: str) -> None:
+        """Note that the channel stopped, in order."""
+
     def raised(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Note that a participant's handler raised on a message, which so comes again."""
 
@@ -696,6 +702,14 @@ class _Watching:
     def taken_back(self, name: str, message: MessageSetAside) -> None:
         for observer in self._world.observers:
             observer.taken_back(self._world.now_ms, name, message)
+
+    def stopping(self, name: str) -> None:
+        for observer in self._world.observers:
+            observer.stopping(self._world.now_ms, name)
+
+    def stopped(self, name: str) -> None:
+        for observer in self._world.observers:
+            observer.stopped(self._world.now_ms, name)
 
     def resumed(self, name: str) -> None:
         for observer in self._world.observers:
