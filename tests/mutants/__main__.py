@@ -173,7 +173,10 @@ class Record:
 def _try_all(garden: Garden, chosen: list[Mutant], jobs: int, console: Console, record: Record) -> list[Verdict]:
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("mutants, {task.description}"), TimeElapsedColumn())
     verdicts = {mutant.name: known for mutant in chosen if (known := record.verdict(mutant)) is not None}
-    rest = [mutant for mutant in chosen if mutant.name not in verdicts]
+    # What has no effect takes longest, since mostly no world notices it, and says least.
+    rest = sorted(
+        (mutant for mutant in chosen if mutant.name not in verdicts), key=lambda mutant: bool(mutant.survives)
+    )
     pool = ThreadPoolExecutor(jobs)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=len(rest))

@@ -496,20 +496,24 @@ class Scenes:
         There is no goodbye then, which would be written, too. Only if two messages come together is the disk still
         busy with one of them when it has finished with the other.
         """
-        world = self._world
-        *speakers, reader = sorted(world.participants)[: _SPEAKERS + 1]
-        participant = world.participants[reader]
-        if self._plan.disk_ms <= FAST_DISK_MS or participant.habits.slow_ms or len(speakers) < _SPEAKERS:
+        *speakers, reader = sorted(self._world.participants)[: _SPEAKERS + 1]
+        is_slow = self._world.participants[reader].habits.slow_ms
+        if self._plan.disk_ms <= FAST_DISK_MS or is_slow or len(speakers) < _SPEAKERS:
             return
         for number in range(_ROUNDS):
-            said = [self._say(name, f"{reader} puts this down {number}") for name in speakers]
-            world.run(GRACE_MS, lambda said=said: any(reader in sent.deliveries for sent in said))
-            self._leave_for_a_while(reader)
-            world.run(1)
-            world.stop(reader)
-            self._run(_GOODBYE_MS)
-            self._come_back(reader)
-            self._run(_STILL_UNDER_WAY_MS)
+            self._put_down(reader, speakers, number)
+
+    def _put_down(self, reader: str, speakers: Collection[str], number: int) -> None:
+        """Play one round of it."""
+        world = self._world
+        said = [self._say(name, f"{reader} puts this down {number}") for name in speakers]
+        world.run(GRACE_MS, lambda: any(reader in sent.deliveries for sent in said))
+        self._leave_for_a_while(reader)
+        world.run(1)
+        world.stop(reader)
+        self._run(_GOODBYE_MS)
+        self._come_back(reader)
+        self._run(_STILL_UNDER_WAY_MS)
 
     def _has_ended(self, name: str, sent: SimulatedSend) -> bool:
         participant = self._world.participants[name]

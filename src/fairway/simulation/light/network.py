@@ -92,7 +92,7 @@ class _Service:
 
     async def _serve(self) -> None:
         self.node = await _WatchedNode.start(self._network.service_options(self), key=self.key, archive=self.archive)
-        self.node.watch = self._network.published
+        self.node.watch = partial(self._network.published, self.number)
         self._network.attach(self)
 
     def end(self, *, silently: bool) -> None:
@@ -278,8 +278,8 @@ class LightNetwork:
 
     # What light clients do.
 
-    def _note_push(self, message_hash: bytes) -> None:
-        self.watch.pushed(self._senders.get(message_hash, ""), message_hash)
+    def _note_push(self, message_hash: bytes, number: int) -> None:
+        self.watch.pushed(self._senders.get(message_hash, ""), message_hash, number)
 
     def multiaddrs(self) -> list[Multiaddr]:
         """Return where light clients find the service nodes."""
@@ -434,9 +434,9 @@ class LightNetwork:
             self.watch.disturb()
             service.process.spawn(self._pester(service.node, service.number))
 
-    def published(self, message: RoutedMessage) -> None:
+    def published(self, number: int, message: RoutedMessage) -> None:
         """Note a message that a service node publishes; other service nodes, and later copies, add nothing."""
-        self._note_push(message.message_hash)
+        self._note_push(message.message_hash, number)
         if message.message_hash not in self._relayed:
             self._relayed.add(message.message_hash)
             self.watch.published(self._senders.get(message.message_hash, ""), message)

@@ -92,12 +92,12 @@ class Troubles:
         bad: int,
         clock: Callable[[], float],
         refused: Callable[[bytes, int, int], object],
-        pushed: Callable[[bytes], object],
+        pushed: Callable[[bytes, int], object],
         swallowed: Callable[[RoutedMessage], object],
     ) -> None:
         """Let nothing go wrong but what is given.
 
-        ``refused`` takes message hash, code and node of each refusal, ``pushed`` the message hash of a push, and
+        ``refused`` takes message hash, code and node of each refusal, ``pushed`` message hash and node of a push, and
         ``swallowed`` what a node says that it took, and drops.
         """
         self.dice = dice
@@ -218,7 +218,7 @@ class _Troubled:
             )
         request = decode_lightpush_request(data, max_bytes=_REQUEST_BYTES)
         message = RoutedMessage.of(request.pubsub_topic or "", request.message(), request.message_bytes)
-        self._troubles.pushed(message.message_hash)
+        self._troubles.pushed(message.message_hash, self._number)
         if code == StatusCode.SUCCESS:
             self._troubles.swallowed(message)
         else:
