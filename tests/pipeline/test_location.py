@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,8 +34,15 @@ from fairway.pipeline.sinks.receipts import read_receipts
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import Selection
 from grown_runs import empty_run
+from patience import PATIENCE_S
 
 ELSEWHERE = "ftp://host/folder"
+FORKS_AFTER_HDFS = """
+import subprocess, sys
+from fairway.pipeline.location import Location
+Location.of("hdfs://127.0.0.1:1/run", "--out")
+subprocess.run([sys.executable, "-c", "print('forked')"], preexec_fn=lambda: None, check=True)
+"""
 SENDING = ("--channel", "team", "--sender", "alice", "--dry-run")
 
 
@@ -266,6 +275,12 @@ def test_hdfs_takes_its_user_and_options_from_elsewhere():
     pytest.importorskip("hdfs_native")
     with pytest.raises(ConfigurationError, match=r"hdfs://node/run has a user or options: set HADOOP_USER_NAME"):
         Location.of("hdfs://secret@node/run", "--out")
+
+
+def test_a_process_that_used_hdfs_may_fork():
+    pytest.importorskip("hdfs_native")
+    words = [sys.executable, "-W", "ignore", "-c", FORKS_AFTER_HDFS]
+    assert subprocess.run(words, capture_output=True, timeout=PATIENCE_S, check=True).stdout == b"forked\n"
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,18 @@ A rename replaces what is there, in one step, which HDFS does and Arrow does not
 
 from __future__ import annotations
 
-from typing import Any, Final
+import os
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from pyarrow.fs import FileInfo, FileSystem, FSSpecHandler, PyFileSystem
 
 from fairway.errors import ConfigurationError
 from fairway.extras import needing
+
+if TYPE_CHECKING:
+    from hdfs_native.fsspec import HdfsFileSystem
 
 HDFS: Final = "hdfs"
 """Arrow's name for the type of these file systems."""
@@ -28,16 +33,27 @@ def hdfs_of(uri: str) -> tuple[FileSystem, str]:
     Raises `MissingExtraError` without hdfs-native, `ConfigurationError` for a URI with a user or options, and the
     errors of the client for a configuration that it does not understand.
     """
-    with needing("hdfs", "HDFS"):
-        from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem  # noqa: PLC0415 - needs the [hdfs] extra
     parts = urlsplit(uri)
     if parts.username or parts.query:
         raise ConfigurationError(
             f"{parts.scheme}://{parts.hostname or ''}{parts.path} has a user or options: set HADOOP_USER_NAME, and "
             "options in the configuration of Hadoop"
         )
-    kind = HdfsFileSystem if parts.scheme == HDFS else ViewfsFileSystem
-    return PyFileSystem(_Handler(kind(host=parts.hostname, port=parts.port))), parts.path or "/"
+    client = _client(parts.scheme, parts.hostname, parts.port, os.getpid())
+    return PyFileSystem(_Handler(client)), parts.path or "/"
+
+
+@cache
+def _client(scheme: str, host: str | None, port: int | None, _process: int) -> HdfsFileSystem:
+    """Return the client of a name node, which this process then keeps.
+
+    Else the cache of fsspec alone may have it, which a forked process empties; and the end of a client waits for its
+    threads, which are not there after a fork. So the start of Spark, which forks, would never end.
+    """
+    with needing("hdfs", "HDFS"):
+        from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem  # noqa: PLC0415 - needs the [hdfs] extra
+    kind = HdfsFileSystem if scheme == HDFS else ViewfsFileSystem
+    return kind(host=host, port=port)
 
 
 class _Handler(FSSpecHandler):  # type: ignore[misc] # pyarrow has no types
