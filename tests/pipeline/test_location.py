@@ -99,6 +99,23 @@ def test_a_job_refuses_it_too_with_exit_code_2_and_what_was_given(job, words, ca
     assert sorted(child.name for child in nowhere.iterdir()) == ["one.db", "payloads"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--source", "one.db", "--out", ""),
+        ("generate", ""),
+        ("report", ""),
+        ("stream", "--source", "one.db", "--out", ""),
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_empty_path_is_not_the_current_folder(words, nowhere):
+    result = CliRunner().invoke(app, ["pipeline", *words])
+    assert isinstance(result.exception, ConfigurationError)
+    assert "is empty: give a path" in str(result.exception)
+    assert sorted(child.name for child in nowhere.iterdir()) == ["one.db", "payloads"]
+
+
 def test_a_program_that_gives_one_is_refused_before_anything_is_read():
     for refused in (
         lambda: write_html_report("run", ELSEWHERE),

@@ -233,6 +233,7 @@ def test_an_empty_archive_has_an_empty_report(spark, tmp_path):
     run([f"sqlite:{tmp_path / 'empty.db'}"], tmp_path / "run", spark=spark)
     report = report_of(RunTables(tmp_path / "run"))
     assert (report.messages, report.payload_bytes, report.first_ns, report.channels) == (0, 0, None, ())
+    assert [told.what for told in report.to_do] == ["The sources have no messages at all."]
 
 
 def test_what_is_no_archive_is_refused(spark, tmp_path):

@@ -23,8 +23,10 @@ from fairway.pipeline.report.evidence import AcknowledgementBasis
 from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.terminal_tables import print_report
 from fairway.pipeline.report.to_do import ToDo
+from fairway.pipeline.sources.waku_messages import Selection
 
 SECOND = 1_000_000_000
+BEYOND = "What they cite beyond these counts as lost."
 NOTHING = Headline(known=0, readable=0, lost=0, incomplete=0, held_up=0, undetermined=0)
 EMPTY = ArchiveReport(
     headline=NOTHING,
@@ -39,6 +41,7 @@ EMPTY = ArchiveReport(
     acknowledgement=AcknowledgementBasis(content=0, acknowledged=0, filters_read=False, evidence={}),
     waiting=(),
     archive="store.db",
+    selection=None,
     messages=0,
     payload_bytes=0,
     first_ns=None,
@@ -227,3 +230,23 @@ def test_sizes_are_told_in_a_unit_that_suits(size, shown):
 
 def test_times_are_told_as_dates():
     assert "1969-12-31 23:59:59 to 2262-04-11 23:47:16 UTC" in rendered(replace(EMPTY, first_ns=-1, last_ns=2**63 - 1))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        (
+            {"start_ns": 1_760_000_000 * SECOND, "end_ns": 1_760_000_060_050_000_000},
+            f"from 2025-10-09T08:53:20Z, up to 2025-10-09T08:54:20.05Z were read. {BEYOND}",
+        ),
+        ({"channels": ("team\x1b",)}, r"of channel team\x1b were read."),
+        (
+            {"channels": ("a", "b", "c", "d"), "content_topics": ("/x",)},
+            f"of channels a, b, c and 1 more, of content topic /x were read. {BEYOND}",
+        ),
+    ],
+)
+def test_a_report_of_some_messages_says_which(chosen, told):
+    shown = rendered(replace(EMPTY, selection=Selection(**chosen).as_json()), width=200)
+    assert f"Only messages {told} " in shown
+    assert "Only messages" not in rendered(EMPTY)

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from fairway.cli import app
 from fairway.errors import ConfigurationError
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.report.html import write_html_report
 from fairway.pipeline.run import RunOptions, RunTables, run
 from fairway.pipeline.sources import open_source
 from fairway.pipeline.sources.options import selection_of
@@ -141,6 +142,13 @@ def test_a_command_says_that_nothing_is_selected(archive, tmp_path, spark):
     assert (summary["selects_nothing"], summary["balance"]["rows_in"]) == (True, 0)
     told = CliRunner().invoke(app, [*given, "--out", str(tmp_path / "run")])
     assert "no message of the sources is selected" in told.stdout
+    report = CliRunner().invoke(app, ["pipeline", "report", str(tmp_path / "run")])
+    words = " ".join(report.stdout.replace("│", " ").split())
+    assert "Only messages from 2031-01-01T00:00:00Z were read." in words
+    assert "No message of the sources is selected" in words
+    assert "Nothing to do" not in words
+    write_html_report(tmp_path / "run", tmp_path / "page.html")
+    assert "Only messages from 2031-01-01T00:00:00Z were read." in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize("command", ["run", "stream"])

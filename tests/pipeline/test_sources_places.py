@@ -319,13 +319,13 @@ def test_folders_of_a_table_are_columns(tmp_path):
 
 
 def test_a_row_of_a_table_that_lacks_what_a_message_has_is_a_row_all_the_same(tmp_path):
-    lacking = {"message_hash": None, "content_topic": None, "timestamp_ns": None, "pubsub_topic": None}
+    lacking = {"message_hash": None, "content_topic": None, "timestamp_ns": None, "pubsub_topic": None, "version": None}
     found = [table_row(waku(number)) for number in range(10)]
     write_parquet(tmp_path / "a", [*found[:2], found[2] | lacking, found[3] | lacking | {"payload": None}, *found[4:]])
     assert numbers([row for row in rows(f"parquet:{tmp_path}/a") if row["timestamp_ns"]]) == [0, 1, *range(4, 10)]
     odd = [row for row in rows(f"parquet:{tmp_path}/a") if not row["timestamp_ns"]]
     assert sorted((row["payload"] or b"", len(row["message_hash"])) for row in odd) == [(b"", 0), (b"2", 32)]
-    assert {(row["content_topic"], row["pubsub_topic"]) for row in odd} == {(None, None)}
+    assert {(row["content_topic"], row["pubsub_topic"], row["version"]) for row in odd} == {(None, None, 0)}
 
 
 @pytest.mark.parametrize(
@@ -333,13 +333,13 @@ def test_a_row_of_a_table_that_lacks_what_a_message_has_is_a_row_all_the_same(tm
     [
         ("timestamp_ns", pa.uint64(), [7, 2**63], [7, 0]),
         ("timestamp_ns", pa.decimal128(20, 2), [Decimal("7.25"), Decimal(10) ** 17], [7, 10**17]),
-        ("version", pa.int64(), [1, 2**31], [1, None]),
+        ("version", pa.int64(), [1, 2**31, None], [1, 0, 0]),
         ("content_topic", pa.int32(), [1, None], ["1", None]),
         ("payload", pa.large_binary(), [b"1", None], [b"1", None]),
     ],
 )
 def test_columns_of_other_types_are_read_as_far_as_their_values_fit(tmp_path, column, kind, values, expected):
-    table = pa.Table.from_pylist([table_row(waku(number)) for number in range(2)])
+    table = pa.Table.from_pylist([table_row(waku(number)) for number in range(len(values))])
     table = table.set_column(table.schema.names.index(column), column, pa.array(values, kind))
     pq.write_table(table, tmp_path / "a.parquet")
     assert [row[column] for row in rows(f"parquet:{tmp_path}/a.parquet")] == expected

@@ -109,12 +109,14 @@ def is_in_object_store(place: str | PathLike[str]) -> bool:
 def local_path(place: str | PathLike[str], use: str) -> Path:
     """Return the path of what must be on this machine: a path, or a URI like ``file:///shared/run``.
 
-    ``use`` names the argument in errors, such as ``--out``. Raises `ConfigurationError` for a URI of another scheme, or
-    a ``file:`` URI that names another machine.
+    ``use`` names the argument in errors, such as ``--out``. Raises `ConfigurationError` for an empty text, for a URI of
+    another scheme, or a ``file:`` URI that names another machine.
     """
     given = uri_of(place)
     scheme = scheme_of(given)
     if scheme is None:
+        if not given:  # pathlib takes it as the current folder; it is rather a variable of a shell that is not set
+            raise ConfigurationError(f"{use} is empty: give a path, or '.' for the current folder")
         return Path(given)
     if scheme != _FILE:
         raise ConfigurationError(

@@ -6,6 +6,7 @@ Counts are over the whole archive. Lists are shortened; counts beside them have 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from fairway.pipeline.report.causes import LostMessage
 from fairway.pipeline.report.evidence import AcknowledgementBasis
@@ -160,6 +161,8 @@ class ArchiveReport:
     waiting: tuple[WaitingCount, ...]
     """The channels in which messages are held up, those with the most first; all of them."""
     archive: str
+    selection: dict[str, Any] | None
+    """What was wanted of it, as `Selection.as_json` has it; None for everything."""
     messages: int
     """WakuMessages, each hash once."""
     payload_bytes: int

@@ -98,6 +98,7 @@ class Findings:
             double_signals=twice,
             run=str(tables.place),
             messages=tables.rows("waku_messages"),
+            is_selection=tables.manifest["options"].get("selection") is not None,
             causes=causes,
             quarantined={reason.status: reason.count for reason in quarantined},
         )
@@ -119,6 +120,7 @@ class Findings:
             ),
             waiting=tuple(self.accounts.waiting),
             archive=", ".join(source["label"] or source["uri"] for source in tables.manifest["sources"]),
+            selection=tables.manifest["options"].get("selection"),
             messages=tables.rows("waku_messages"),
             payload_bytes=readable_bytes + unreadable_bytes,
             first_ns=first_ns,

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from fairway.pipeline.report.archive_report import ArchiveReport
 from fairway.pipeline.report.headline import Headline
-from fairway.pipeline.report.words import counted, duration_text, share_text, size_text
+from fairway.pipeline.report.words import counted, duration_text, selection_text, share_text, size_text
 from fairway.visible import visible
 
 _SHORT_ID: Final = 12
@@ -49,6 +49,8 @@ def render_report(report: ArchiveReport, channels: int = _MOST_CHANNELS) -> Rend
 def render_summary(report: ArchiveReport) -> RenderableType:
     """Return the head of a report: what became of all messages, and what should be done."""
     lines = _headline(report.headline)
+    if (selection := selection_text(report.selection)) is not None:
+        lines.append(escape(selection))
     if report.to_do:
         lines += ["", "[bold]To do[/]"]
         for each in report.to_do:

@@ -87,6 +87,8 @@ class Found:
     """The folder of the run."""
     messages: int
     """WakuMessages."""
+    is_selection: bool
+    """Whether only some of the messages of the sources were wanted."""
     causes: dict[LossCause, int]
     quarantined: dict[str, int]
 
@@ -101,6 +103,7 @@ def to_do_of(found: Found) -> tuple[ToDo, ...]:
         *_over_limit(found.over_limit),
         *_losses(found),
         *_lacking(found.stores),
+        *_nothing(found),
         *_unreadable(found),
         *_quarantine(found.quarantined),
     )
@@ -265,6 +268,16 @@ def _uri(store: StoreShare) -> str:
 
 def _iso(timestamp_ns: int) -> str:
     return clock(timestamp_ns, "%Y-%m-%dT%H:%M:%SZ")
+
+
+def _nothing(found: Found) -> Iterator[ToDo]:
+    if not found.messages:
+        selected = "No message of the sources is selected by --since, --until, --channel and --topic."
+        yield ToDo(
+            what=selected if found.is_selection else "The sources have no messages at all.",
+            action="Select others." if found.is_selection else "See whether these are the right archives.",
+            section="rows",
+        )
 
 
 def _unreadable(found: Found) -> Iterator[ToDo]:

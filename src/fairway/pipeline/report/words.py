@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
+from fairway.pipeline.times import exact_text
 from fairway.units import MS_PER_S
+from fairway.visible import visible
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOSECONDS_PER_MICROSECOND: Final = 1_000
@@ -14,6 +16,8 @@ _UNITS_MS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000
 _KIB: Final = 1_024
 _SIZE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _LEAST_SHARE: Final = 0.001
+_NAMED: Final = 3
+_NAME: Final = 60
 
 
 def of(part: int, whole: int) -> str:
@@ -78,3 +82,33 @@ def duration_text(milliseconds: int | None) -> str:
 def counted(number: int, what: str) -> str:
     """Return a number of things, such as "1 message" or "2 messages"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def selection_text(selection: dict[str, Any] | None) -> str | None:
+    """Return what a run wanted of its sources (`Selection.as_json`) as a sentence; None if it wanted everything."""
+    if selection is None:
+        return None
+    words = [f"{word} {_moment(selection[name])}" for name, word in _ENDS.items() if selection[name] is not None]
+    for name, what in _KINDS.items():
+        chosen = selection[name]
+        if chosen:
+            named = ", ".join(map(_short, chosen[:_NAMED]))
+            more = f" and {len(chosen) - _NAMED:,} more" if len(chosen) > _NAMED else ""
+            words.append(f"of {what}{'' if len(chosen) == 1 else 's'} {named}{more}")
+    cut = any(selection[name] for name in ("since_ns", "until_ns", "topics"))  # channels do not cite each other
+    return f"Only messages {', '.join(words)} were read.{_BEYOND if cut else ''}"
+
+
+def _moment(time_ns: int) -> str:
+    """Return a time as ISO text, with no more digits than it needs."""
+    return f"{exact_text(time_ns).removesuffix('Z').rstrip('0').removesuffix('.')}Z"
+
+
+def _short(name: str) -> str:
+    whole = visible(name)
+    return whole if len(whole) <= _NAME else f"{whole[: _NAME - 1]}…"
+
+
+_ENDS: Final = {"since_ns": "from", "until_ns": "up to"}
+_KINDS: Final = {"channels": "channel", "topics": "content topic"}
+_BEYOND: Final = " What they cite beyond these counts as lost."

@@ -226,6 +226,7 @@ def conformed(table: DataFrame, place: str, label: str | None) -> DataFrame:
     # A row of a file may lack what every message has; that makes none the same as another, nor leaves it out of time.
     columns["message_hash"] = coalesce(columns["message_hash"], unhex(sha2(columns["payload"], 256)), lit(b""))
     columns["timestamp_ns"] = coalesce(columns["timestamp_ns"], lit(0))
+    columns["version"] = coalesce(columns["version"], lit(0))
     columns["source"] = coalesce(columns["source"], lit(place))
     return frame_with_instants(table.select(*(column.alias(name) for name, column in columns.items())), WAKU_MESSAGES)
 

@@ -327,13 +327,14 @@ class ParquetScan(MessageScan):
         """Return rows with the columns and types of `ARROW_SCHEMA`, one for each store that had a message.
 
         What a row lacks makes it none the same as another, nor leaves it out of time: without a hash it gets that of
-        its payload, without a timestamp the time 0.
+        its payload, without a timestamp the time 0, without a version the version 0, as on the wire.
         """
         columns = {name: _cast(rows, name) for name in ARROW_SCHEMA.names}
         if columns["message_hash"].null_count:
             given = zip(columns["message_hash"].to_pylist(), columns["payload"].to_pylist(), strict=True)
             columns["message_hash"] = pa.array([_hash_of(*row) for row in given], pa.binary())
         columns["timestamp_ns"] = columns["timestamp_ns"].fill_null(0)
+        columns["version"] = columns["version"].fill_null(0)
         columns["source"] = columns["source"].fill_null(self.source)
         if self.is_labelled:
             columns["source"] = pa.array([self.source] * rows.num_rows, pa.string())

@@ -11,7 +11,7 @@ from fairway.pipeline.report.archive_report import ArchiveReport
 from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.html.page import Column, KeyFigure, key_figures, name, table, text
-from fairway.pipeline.report.words import clock, counted, of, percent, size_text
+from fairway.pipeline.report.words import clock, counted, of, percent, selection_text, size_text
 from fairway.pipeline.run.reading import RunTables
 
 _CLASSES: Final = {
@@ -30,6 +30,7 @@ def overview(found: Findings) -> str:
     report = found.report
     return (
         f'<p class="headline">{_headline(report.headline)}</p>'
+        + _selection(report)
         + _to_do(report)
         + key_figures(_figures(found))
         + f"<p>{_read(report)}</p>"
@@ -45,6 +46,11 @@ def _headline(told: Headline) -> str:
     if told.incomplete:
         sentence += f" {of(told.incomplete, told.known)} are segments that lack the others."
     return sentence
+
+
+def _selection(report: ArchiveReport) -> str:
+    told = selection_text(report.selection)
+    return "" if told is None else f"<p>{escape(told)}</p>"
 
 
 def _to_do(report: ArchiveReport) -> str:
