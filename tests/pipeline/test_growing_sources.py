@@ -25,6 +25,7 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import RunOptions, RunTables, run, run_with
 from fairway.pipeline.run.growth.growing import grow
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
+from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.sources.options import selection_of
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
 from fairway.protocol.encryption import AesGcm
@@ -32,6 +33,7 @@ from fairway.storage.archive import ArchivedMessage
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage
 from grown_runs import OPTIONS, PLAN, assert_same, decoded, empty_run, generated, grown, write
+from lip76_writing import write_lip76
 from postgres_server import running_postgres
 from rest_store import rest_store
 
@@ -181,6 +183,33 @@ def test_a_message_that_an_archive_lost_needs_a_whole_run(rows, tmp_path):
         with pytest.raises(WholeRunNeeded, match="messages were removed"):
             grown(tmp_path / "run", [f"store={node.uri}"])
         assert (tmp_path / "run" / "manifest.json").read_bytes() == before
+
+
+def test_a_message_that_comes_again_in_an_archive_needs_a_whole_run(rows, tmp_path):
+    source = f"store=lip76:{tmp_path / 'folder'}?pubsubTopic=/waku/2/rs/1/0"
+    told = list({(row["payload"], row["timestamp_ns"]): row for row in rows}.values())
+
+    def put(more) -> None:
+        write_lip76(tmp_path / "folder", sorted(map(archived, more), key=lambda message: message.timestamp_ns))
+
+    put(told[:1])
+    empty_run(tmp_path / "run", source)
+    put(told[1:100])
+    assert grown(tmp_path / "run", [source]).new_rows == 100
+    put([told[100], told[100], told[101]])  # twice from the beginning: this is counted
+    assert grown(tmp_path / "run", [source]).new_rows == 3
+    put(told[102:110])
+    assert grown(tmp_path / "run", [source]).new_rows == 8
+    assert RunTables(tmp_path / "run").balance.duplicates == 1
+    put(told[105:106])
+    with pytest.raises(WholeRunNeeded, match=r"a message is in .* more than once"):
+        grown(tmp_path / "run", [source])
+
+
+def test_a_folder_of_lip76_on_other_shards_is_another_source(tmp_path):
+    write_lip76(tmp_path / "folder", [])
+    one, other = (RunSource.parse(f"lip76:{tmp_path / 'folder'}?shards={shards}") for shards in (1, 2))
+    assert one.described() != other.described()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "parquet"])

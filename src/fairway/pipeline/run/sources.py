@@ -68,7 +68,9 @@ class RunSource:
 
     @property
     def shown(self) -> str:
-        """Return the URI without label, user, password and query, for display."""
+        """Return the URI without label, user, password and query, for display; of LIP-76 with its shards."""
+        if self.scheme == _LIP76:
+            return self.uri  # hashes rest on the shards: with others it is another source
         return f"{self.scheme}:{without_secrets(self.rest)}"
 
     @property

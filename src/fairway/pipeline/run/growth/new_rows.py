@@ -2,7 +2,8 @@
 
 A Parquet table grows by files: those that the manifest does not know by name, size and time. Of other archives all rows
 are read, and those are new whose hash the tables do not have from this source. A source from which something is gone,
-or in which a file was changed, needs a whole run.
+in which a file was changed, or which has a message more often than before, needs a whole run: the tables say how often
+a message came, and not how often from which source.
 """
 
 from __future__ import annotations
@@ -90,19 +91,23 @@ def _new_files(source: RunSource, before: States, now: States) -> frozenset[str]
 def _unknown(source: RunSource, scan: MessageScan, held: HeldRows) -> Iterator[pa.Table]:
     """Yield the rows of an archive that the tables do not have from it."""
     name = pa.scalar(source.label, pa.string())
-    stores = held.all(("message_hash", "sources"))
+    stores = held.all(("message_hash", "sources", "copies"))
     owners = pc.list_parent_indices(stores["sources"].combine_chunks())
     here = owners.filter(pc.equal(pc.list_flatten(stores["sources"].combine_chunks()), name))
-    known = stores["message_hash"].take(here).combine_chunks()
-    seen = np.zeros(len(known), np.bool_)
+    mine = stores.take(here)
+    known = mine["message_hash"].combine_chunks()
+    seen = np.zeros(len(known), np.int64)
     for table in _scanned(scan):
         place = pc.index_in(table["message_hash"], value_set=known)
-        seen[place.drop_null().to_numpy()] = True
+        seen += np.bincount(place.drop_null().to_numpy(), minlength=len(known))
         fresh = table.filter(pc.is_null(place))
         if fresh.num_rows:
             yield fresh
     if not seen.all():
         raise WholeRunNeeded(f"messages were removed from {source.shown}")
+    is_alone = pc.equal(pc.list_value_length(mine["sources"]), 1).to_numpy()
+    if np.where(is_alone, seen != mine["copies"].to_numpy(), seen > 1).any():
+        raise WholeRunNeeded(f"a message is in {source.shown} more than once")
 
 
 def _scanned(scan: MessageScan) -> Iterator[pa.Table]:
