@@ -63,7 +63,7 @@ class ParquetTarget(Target):
         if create:
             with self._folder.being_written(_AGAIN):
                 self._folder.make_folder()
-            self._lock = self._locked()
+                self._lock = self._locked()
         try:
             for left in self._folder.files() if create else ():
                 if _IN_THE_MAKING.fullmatch(left.base_name):
