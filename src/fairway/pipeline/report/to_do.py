@@ -271,7 +271,7 @@ def _iso(timestamp_ns: int) -> str:
 
 
 def _nothing(found: Found) -> Iterator[ToDo]:
-    if not found.messages:
+    if not (found.messages or found.headline.known or found.quarantined):
         selected = "No message of the sources is selected by --since, --until, --channel and --topic."
         yield ToDo(
             what=selected if found.is_selection else "The sources have no messages at all.",
