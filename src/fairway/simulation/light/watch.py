@@ -42,8 +42,8 @@ _REMEMBERED_S: Final = 8.0
 """So soon after it failed a bad service node is as bad as it was: it has answered nothing meanwhile."""
 _SOUGHT_S: Final = 60.0
 """Within this time a light client has asked for a message, and sent it again, as often as it does."""
-_SOON_S: Final = _OPTIONS.presence_first_s / 1.5
-"""So soon a message cannot be missing yet at the service node that it was pushed to."""
+_SOON_S: Final = _OPTIONS.presence_first_s
+"""So soon after the first time no message is pushed again: only then a store is asked whether it has it."""
 _AGAIN_S: Final = 85.0
 """So long after the first time a light client has given up to push a message again."""
 
@@ -100,8 +100,8 @@ class Watch:
         self._codes: dict[bytes, set[int]] = {}
         self._refused_by_sound: Counter[bytes] = Counter()
         self._pushed_s: dict[bytes, float] = {}
-        self._came_s: dict[tuple[bytes, int], float] = {}
-        """When each service node was last pushed a message."""
+        self._pushed_to: set[tuple[bytes, int]] = set()
+        """Which message came to the service node of which number."""
 
     # What befalls light clients.
 
@@ -157,11 +157,11 @@ class Watch:
     def pushed(self, sender: str, message_hash: bytes, number: int) -> None:
         """Note a push that came to the service node of a number."""
         now_s, past = self._loop.time(), self._pasts.get(sender)
-        before_s = self._came_s.get((message_hash, number), -_SOON_S)
-        self._came_s[message_hash, number] = now_s
-        if past is not None and past.calm_since_s < before_s and now_s - before_s < _SOON_S:
-            self._tell(past.seat, f"{sender} pushed a message to the same service node twice in {_SOON_S:.1f} s")
         first_s = self._pushed_s.setdefault(message_hash, now_s)
+        has_it = (message_hash, number) in self._pushed_to
+        self._pushed_to.add((message_hash, number))
+        if past is not None and has_it and past.calm_since_s < first_s and now_s - first_s < _SOON_S:
+            self._tell(past.seat, f"{sender} pushed a message to the same service node twice in {_SOON_S:.1f} s")
         is_due = past is not None and past.calm_since_s < first_s and not self.is_loud
         if past is not None and is_due and now_s - first_s > _AGAIN_S:
             self._tell(past.seat, f"{sender} pushed a message again, {now_s - first_s:.0f} s after the first time")
