@@ -1,4 +1,4 @@
-"""A tour of all kinds of trouble: small worlds, each with a few kinds that go together, and each within about a second.
+"""A tour of all kinds of trouble: small worlds, each with a few kinds that go together, and each of some seconds.
 
 It is what ``fairway simulate`` runs by itself. Worlds drawn at random (`random_plans.draw_plan`) come to more in the
 long run, but many of them are needed until each kind was there; here each is met, and often: what happens once an hour
