@@ -178,9 +178,10 @@ class Run:
             rules.most_repeated = max(1, int(plan.rate_limit * plan.options().rate_limit.approached_threshold))
         rules.answers_hang = bool(plan.silence)
         rules.under_way = plan.options().max_concurrent_publishes
+        rules.interval_ms = plan.options().sync_min_interval_ms
         if plan.mixed_options or plan.option_changes:
             rules.longest_history = LONGEST_HISTORY
-            rules.interval_ms = SHORTEST_INTERVAL_MS
+            rules.interval_ms = min(rules.interval_ms, SHORTEST_INTERVAL_MS)
         if not any(getattr(plan, name) for name in _KEEP_FROM_SPEAKING) and plan.disk_ms <= FAST_DISK_MS:
             # RELIABLE-CHANNEL-API, "Synchronization messages": sooner than those for which no sender waits.
             rules.answered_within_ms = plan.options().sync_min_interval_ms // 2 + _ANSWER_LATE_MS
