@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -12,12 +11,9 @@ from dataclasses import replace
 import pytest
 
 from fairway.errors import ConfigurationError
-from fairway.simulation.invariants import Invariant
 from fairway.simulation.plan import SimulationPlan, replay_command
 from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.runner import simulate
-from fairway.simulation.tour import tour_plan
-from fairway.waku.light.presence import PresenceKeeper
 
 QUIET = SimulationPlan(
     participants=3,
@@ -71,18 +67,6 @@ def test_a_bad_service_node_and_lost_answers_end_no_send_for_good():
     plan = replace(QUIET, seed=3, service_nodes=2, bad_nodes=1, answer_loss=0.3, duration_ms=90_000)
     report = simulate(plan)
     assert report.ok, [violation.sentence for violation in report.violations]
-
-
-@pytest.mark.full
-def test_a_light_client_that_pushes_again_what_cannot_be_missing_yet_is_seen(monkeypatch):
-    plan = tour_plan(40, duration_ms=20_000, service_nodes=2, bad_nodes=0)
-    assert simulate(plan).ok
-
-    def all_at_once(self):
-        return [digest for digest, message in self._outstanding.items() if message.due_s < math.inf]
-
-    monkeypatch.setattr(PresenceKeeper, "_due", all_at_once)
-    assert Invariant.SERVED in {violation.invariant for violation in simulate(plan).violations}
 
 
 @pytest.mark.parametrize("seed", range(1, 40))
