@@ -16,6 +16,11 @@ MINUTE_MS = 60_000
 pytestmark = pytest.mark.full
 
 
+def assert_holds(plan):
+    report = simulate(plan)
+    assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])
+
+
 @pytest.mark.parametrize(
     "plan",
     [
@@ -121,8 +126,7 @@ pytestmark = pytest.mark.full
 )
 def test_a_world_that_found_a_fault_holds(plan):
     plan = replace(plan, bloom_policy=BloomPolicy.ALWAYS)  # as it was the default then
-    report = simulate(plan)
-    assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])
+    assert_holds(plan)
 
 
 def test_what_the_only_other_participant_has_is_not_given_up_where_half_gets_lost_and_no_store_has_it():
@@ -140,8 +144,7 @@ def test_what_the_only_other_participant_has_is_not_given_up_where_half_gets_los
         absence_ms=3 * MINUTE_MS,
         cuts_per_hour=6,
     )
-    report = simulate(plan)
-    assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])
+    assert_holds(plan)
 
 
 def test_what_a_bad_service_node_swallowed_is_sent_again_before_it_is_too_old_though_another_one_is_silent():
@@ -166,8 +169,7 @@ def test_what_a_bad_service_node_swallowed_is_sent_again_before_it_is_too_old_th
         service_nodes=3,
         bad_nodes=2,
     )
-    report = simulate(plan)
-    assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])
+    assert_holds(plan)
 
 
 def test_bloom_filters_that_err_often_have_no_sender_stop_before_its_message_came():
@@ -187,8 +189,7 @@ def test_bloom_filters_that_err_often_have_no_sender_stop_before_its_message_cam
         bloom_capacity=100,
         bloom_error_rate=0.3,
     )
-    report = simulate(plan)
-    assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])
+    assert_holds(plan)
 
 
 @pytest.mark.parametrize(
@@ -242,5 +243,4 @@ def test_bloom_filters_that_err_often_have_no_sender_stop_before_its_message_cam
     ids=lambda plan: plan.seed,
 )
 def test_a_store_that_gave_no_answer_is_not_asked_the_same_again_at_once(plan):
-    report = simulate(plan)
-    assert report.ok, (replay_command(plan), [violation.sentence for violation in report.violations])
+    assert_holds(plan)

@@ -924,13 +924,19 @@ class Ledger(Observer):
 
         Of a long message its sender may cite segments before it has the message. What was told as lost may lack.
         """
-        told = {loss.number for loss in self.losses if loss.participant == name}
-        told |= {number for who, number in self.expired if who == name}
         cited = (self.message_of(cited) for sds_id in message.sds_ids for cited in self.rules.cited_by(sds_id))
-        for other in dict.fromkeys(other.number for other in cited if other is not None):
-            is_known = sent.known >> other & 1 and other not in told
-            if is_known and self.sent[other].sender != name and name not in self.sent[other].deliveries:
-                self.lacking.append((at_ms, name, sent.number, other))
+        lacking = {
+            other.number
+            for other in cited
+            if other is not None
+            and sent.known >> other.number & 1
+            and other.sender != name
+            and name not in other.deliveries
+        }
+        if lacking:
+            told = {loss.number for loss in self.losses if loss.participant == name}
+            told |= {number for who, number in self.expired if who == name}
+            self.lacking += [(at_ms, name, sent.number, number) for number in sorted(lacking - told)]
 
     def raised(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Record that a handler raised on a message."""

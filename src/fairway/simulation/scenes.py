@@ -281,12 +281,10 @@ class Scenes:
         if 2 * self._plan.clock_skew_ms > _CLOCKS_APART_MS or self._plan.clock_jumps_per_hour:
             # A store is asked for a time by one clock, and keeps what others stamped by theirs.
             return
-        world.go_offline(absent)
-        self._ledger.troubled(world.now_ms, absent)
+        self._leave_for_a_while(absent)
         said = [self._say(name, f"{name} speaks while {absent} is away") for name in speakers]
         self._run(_AWAY_MS)
-        world.go_online(absent)
-        self._ledger.troubled(world.now_ms, absent)
+        self._come_back(absent)
         seen = len(participant.events)
         world.run(_CAUGHT_UP_MS, lambda: all(absent in sent.deliveries for sent in said))
         synced = [
@@ -655,11 +653,9 @@ class Scenes:
         world.network.faults = _HEALED
         self._say(speaker, "but what was said before")
         self._run(_HEARD_MS)
-        world.go_offline(absent)
-        self._ledger.troubled(world.now_ms, absent)
+        self._leave_for_a_while(absent)
         self._run(self._plan.lost_timeout_ms + _LATE_MS)
-        world.go_online(absent)
-        self._ledger.troubled(world.now_ms, absent)
+        self._come_back(absent)
         self._run(_LATE_MS)
 
     def answer(self) -> Iterator[Violation]:
