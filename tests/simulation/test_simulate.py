@@ -162,7 +162,7 @@ def test_nobody_hears_of_what_a_killed_program_never_awaited():
 
 def test_a_world_that_is_given_no_time_to_settle_says_what_it_still_waits_for():
     report = simulate(
-        replace(SMALL, settle_ms=0, ask_all_share=1, duration_ms=MINUTE_MS, loss=0.7, messages_per_hour=300)
+        replace(SMALL, settle_ms=0, ask_all_share=1, duration_ms=MINUTE_MS, loss=0.7, messages_per_hour=1_200)
     )
     assert not report.quiet
     assert not report.ok
