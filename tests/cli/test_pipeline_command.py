@@ -100,7 +100,8 @@ def test_a_command_without_a_source_says_how_to_give_one(command, tmp_path):
         ("parquet:empty", "has no Parquet file"),
         ("parquet:folder", "cannot be read as Parquet"),
         ("lip76:empty", "has no file 'index'"),
-        ("http://127.0.0.1:1", "see that the node runs"),
+        # Half a minute, in which the node may come back.
+        pytest.param("http://127.0.0.1:1", "see that the node runs", marks=pytest.mark.full),
         ("postgresql://me@127.0.0.1:1/nodes", "no connection to PostgreSQL"),
     ],
 )

@@ -43,8 +43,6 @@ def sections():
 
 
 BEGIN, OWN, LARGE, *RECIPES = sections()
-QUICK = {1, 9}
-"""Recipes that a quick run of the tests has time for: they share what the first one computes."""
 
 
 def number_of(recipe):
@@ -137,13 +135,8 @@ def test_there_are_ten_recipes_and_each_shows_what_it_prints():
     assert all(recipe.shown for recipe in (OWN, LARGE, *RECIPES))
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        pytest.param(recipe, id=recipe.title, marks=() if number_of(recipe) in QUICK else pytest.mark.full)
-        for recipe in RECIPES
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("recipe", [pytest.param(recipe, id=recipe.title) for recipe in RECIPES])
 def test_a_recipe_prints_what_the_page_shows(recipe, begun, facts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = dict(begun)

@@ -196,6 +196,7 @@ def mutated(pairs, rng):
                 yield payload, None if meta == Profile.LOGOS.marker else Profile.LOGOS.marker
 
 
+@pytest.mark.full
 def test_every_segment_of_a_mutated_world_is_held_by_some_set(seed, pytestconfig):
     for one in range(seed, seed + (4 if pytestconfig.getoption("full") else 1)):
         rng = random.Random(one)

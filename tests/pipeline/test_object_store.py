@@ -112,6 +112,7 @@ def test_spark_is_asked_for_a_scheme_that_arrow_does_not_know(spark):
         open_source(spark, "parquet:oss://bucket/x")
 
 
+@pytest.mark.full
 def test_a_table_in_a_bucket_of_a_run_that_grew_is_refused_before_work_begins(bucket, tmp_path):
     source, out = f"a=parquet:{tmp_path / 'one'}", bucket.uri("run")
     write(tmp_path / "one", "part-none.parquet", ARROW_SCHEMA.empty_table())

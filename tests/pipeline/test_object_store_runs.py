@@ -34,7 +34,7 @@ from fairway.pipeline.tables import TABLES
 from fairway.storage.nwaku_archive import NwakuArchive
 from s3_server import s3_server
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 SHARD = "/waku/2/rs/1/0"
 WAIT_S = 600
@@ -139,7 +139,6 @@ def test_a_file_that_the_manifest_does_not_name_is_no_part_of_a_table(made, stor
         one.remove("runs/one/tables/delivered/part-99999-000-stray.parquet")
 
 
-@pytest.mark.full
 def test_reports_exports_and_restored_stores_are_made_of_a_run_in_a_bucket(made, stored, tmp_path, capsys):
     tables = RunTables(stored.out)
     assert report_of(tables) == report_of(made.tables)
@@ -193,7 +192,6 @@ def test_a_folder_in_a_bucket_that_cannot_be_used_is_refused(made, stored, spark
     assert bucket.keys() == ["other/notes.txt", "run/manifest.json.claims/c1"]
 
 
-@pytest.mark.full
 def test_a_store_that_answers_no_more_ends_the_run_in_one_sentence(made, spark):
     with ExitStack() as running:
         bucket = running.enter_context(s3_server()).new_bucket()
@@ -218,7 +216,6 @@ def storage(request):
     return SimpleNamespace(uri=bucket.uri, short=lambda key: bucket.short(key, "s3a"), environment=bucket.environment)
 
 
-@pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="finds processes in /proc")
 def test_a_run_that_is_killed_again_and_again_ends_in_the_same_tables(made, storage, spark, tmp_path):
     """The archive is there too."""
@@ -259,7 +256,6 @@ def files_in(folder: Location) -> set[str]:
     return {folder.beneath(found) for found in folder.files(recursive=True)}
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("storage", ["hdfs", "gcs", "azure"])
 def test_reports_exports_and_dataframes_are_made_of_a_run_elsewhere(request, made, spark, capsys, storage):
     root = request.getfixturevalue(storage)

@@ -85,6 +85,7 @@ def counted(tables):
     return {row["channel_id"]: row["content"] for row in tables.all("channel_stats")}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "scheme",
     [pytest.param("sqlite", marks=pytest.mark.full), "parquet", pytest.param("pattern", marks=pytest.mark.full)],

@@ -107,6 +107,7 @@ def test_many_deliveries_become_few_files_and_none_is_lost_or_repeated(tmp_path)
         assert len(folder.emitted.numbers()) < 20
 
 
+@pytest.mark.full
 def test_small_folders_are_joined_again_until_they_are_few(tmp_path):
     with opened(tmp_path / "live") as folder:
         for number in range(140):

@@ -87,6 +87,7 @@ def test_a_node_with_a_membership_proves_what_its_rest_api_publishes(harbour, ke
         assert ids.used(harbour.identities[2].commitment, proof.epoch) == 1
 
 
+@pytest.mark.full
 def test_commands_with_a_membership_send_and_others_learn_what_they_lack(harbour, keystore):
     def send(*words):
         options = ["--node", told["multiaddrs"][0], "--channel", "team", "--sender", "alice", "--wait", "sent"]
@@ -115,6 +116,7 @@ def test_commands_with_a_membership_send_and_others_learn_what_they_lack(harbour
         assert "--rln-keystore FILE" in str(half.exception)
 
 
+@pytest.mark.full
 def test_a_double_signal_is_a_line_in_the_slash_log(harbour):
     log = harbour.folder / "slashed.jsonl"
     doubles = [

@@ -384,6 +384,7 @@ def test_a_relay_peer_that_passes_on_forged_proofs_gets_nothing_through(harbour)
     harbour.run(work)
 
 
+@pytest.mark.full
 def test_nothing_waits_for_a_node_that_closes(harbour):
     *good, late = [proven(harbour, number) for number in range(4)]
 
@@ -455,6 +456,7 @@ def test_what_can_be_seen_without_mathematics_is_refused_without_it(harbour, ver
     assert counting.verified == 1
 
 
+@pytest.mark.full
 def test_a_forger_costs_a_few_verifications_and_others_at_its_address_are_served(harbour, verifier):
     class Counting:
         refused = 0

@@ -72,6 +72,7 @@ def refused(node, fault):
     return node.gate.statistics().refused[fault]
 
 
+@pytest.mark.full
 def test_who_floods_a_node_cannot_suppress_a_message_by_being_the_first_to_send_it(harbour, honest):
     good, other = honest(2)
 

@@ -41,6 +41,7 @@ def answer(form: Any, status: str) -> Any:
     return form.locator(".answer pre")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "screen", [pytest.param(DESK, id="desk"), pytest.param(PHONE, id="phone", marks=pytest.mark.full)]
 )

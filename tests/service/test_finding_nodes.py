@@ -261,6 +261,7 @@ def test_a_forged_record_in_a_list_is_counted_and_costs_nothing_else():
     run(work())
 
 
+@pytest.mark.full
 def test_where_no_node_is_found_the_error_says_why():
     async def work():
         async with AsyncExitStack() as exits:

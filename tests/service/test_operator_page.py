@@ -65,6 +65,7 @@ def live(page: Any) -> Any:
     return page
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
 def test_the_page_fits_its_screen_and_nothing_is_cut_off(browser, busy, screen):
     with visited(browser, busy.server.url, screen) as page:

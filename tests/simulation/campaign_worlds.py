@@ -14,11 +14,12 @@ from fairway.simulation.runner import simulate
 
 @cache
 def a_report():
-    return simulate(SimulationPlan(participants=2, duration_ms=1_000, leaves=0, joins=0, partitions=0))
+    return simulate(SimulationPlan(participants=2, duration_ms=1_000, leaves=0, joins=0, partitions=0, settle_ms=0))
 
 
 def fine(plan):
-    return replace(a_report(), plan=plan)
+    # Its world was given no time to come to rest, which would take most of the time that these tests take.
+    return replace(a_report(), plan=plan, violations=())
 
 
 def broken(plan, invariant=Invariant.ORDER):

@@ -82,6 +82,7 @@ def test_where_the_network_loses_nothing_no_loss_is_noticed():
     assert (figures.first.within(1_000), figures.consistent_within_6s) == (figures.first.count, 1.0)
 
 
+@pytest.mark.full
 def test_where_it_loses_a_third_every_loss_is_noticed_some_before_they_are_made_good():
     plan = replace(CALM, participants=4, duration_ms=300_000, messages_per_hour=200.0, loss=0.3)
     report = simulate(plan)

@@ -104,6 +104,7 @@ def test_a_message_that_is_read_and_stays_in_the_inbox_is_seen(monkeypatch):
     assert Invariant.KEPT in broken()
 
 
+@pytest.mark.full
 def test_a_healed_world_in_which_nothing_is_acknowledged_is_seen(monkeypatch):
     monkeypatch.setattr(Sending, "reviewed", lambda *_: [])
     assert Invariant.HEALED in broken()
@@ -120,6 +121,7 @@ def test_a_receipt_that_names_nobody_is_seen(monkeypatch):
     assert Invariant.ACKNOWLEDGED in broken(replace(PLAN, ask_all_share=0.0))
 
 
+@pytest.mark.full
 def test_a_receipt_that_says_only_after_a_restart_what_became_of_its_send_is_seen(monkeypatch):
     observe = Receipt.observe
     monkeypatch.setattr(
@@ -227,6 +229,7 @@ def test_an_application_goes_on_in_its_next_life_with_what_it_wanted_to_send(wor
     assert len([1 for _, event in world.participants["bob"].events if type(event).__name__ == "MessageReceived"]) == 1
 
 
+@pytest.mark.full
 def test_a_message_that_is_lost_while_it_is_handled_is_seen(monkeypatch):
     finish = MessageStream.__anext__
 
@@ -288,6 +291,7 @@ def test_a_store_that_is_asked_without_limit_is_seen(monkeypatch):
     assert Invariant.BUDGET in broken(plan)
 
 
+@pytest.mark.full
 def test_a_channel_that_goes_on_speaking_for_no_reason_is_seen(monkeypatch):
     monkeypatch.setattr(SyncTimer, "spoke", lambda self, now_ms: setattr(self, "at_ms", now_ms + 1_000))
     assert Invariant.REST in broken()
@@ -356,6 +360,7 @@ def test_a_message_that_comes_again_and_is_not_acknowledged_again_is_seen(monkey
     assert Invariant.WIRE in broken(replace(PLAN, loss=0.5, duration_ms=180_000))
 
 
+@pytest.mark.full
 def test_what_somebody_of_another_make_says_and_nobody_acknowledges_is_seen(monkeypatch):
     plan = replace(PLAN, foreign=1, loss=0.3)
     assert broken(plan) == set()
@@ -363,6 +368,7 @@ def test_what_somebody_of_another_make_says_and_nobody_acknowledges_is_seen(monk
     assert Invariant.WIRE in broken(plan)
 
 
+@pytest.mark.full
 def test_who_takes_somebody_of_another_make_to_vouch_for_what_it_goes_without_is_seen(monkeypatch):
     plan = replace(PLAN, foreign=1, loss=0.3, store_gaps=0.3, gap_timeout_ms=5_000, duration_ms=180_000)
     assert broken(plan) == set()
@@ -373,6 +379,7 @@ def test_who_takes_somebody_of_another_make_to_vouch_for_what_it_goes_without_is
     assert Invariant.ACKNOWLEDGED in broken(plan)
 
 
+@pytest.mark.full
 def test_who_acknowledges_again_what_its_author_says_it_acknowledged_is_seen(monkeypatch):
     plan = replace(PLAN, loss=0.4, duration_ms=360_000, messages_per_hour=150, ask_all_share=1.0)
     assert broken(plan) == set()
@@ -380,17 +387,20 @@ def test_who_acknowledges_again_what_its_author_says_it_acknowledged_is_seen(mon
     assert Invariant.WIRE in broken(plan)
 
 
+@pytest.mark.full
 def test_who_asks_again_only_after_many_minutes_is_seen(monkeypatch):
     plan = tour_plan(44)
     monkeypatch.setattr("fairway.protocol.sds.repair.wait_after", lambda first_ms, asked, *_: first_ms << min(asked, 1))
     assert Invariant.ASKED in broken(plan)
 
 
+@pytest.mark.full
 def test_who_answers_without_end_is_seen(monkeypatch):
     monkeypatch.setattr(Repair, "may_answer", lambda *_: True)
     assert Invariant.WIRE in broken(tour_plan(45))
 
 
+@pytest.mark.full
 def test_who_is_behind_in_a_silent_channel_and_is_not_told_so_is_seen(monkeypatch):
     compare = MessageChannel.compare
     monkeypatch.setattr(
@@ -412,6 +422,7 @@ def test_an_author_who_does_not_see_to_it_that_others_learn_of_his_last_word_is_
     assert Invariant.HEALED in broken(replace(PLAN, participants=2, loss=0.1))
 
 
+@pytest.mark.full
 def test_segments_that_suffice_and_are_not_put_together_are_seen(monkeypatch):
     plan = replace(PLAN, duration_ms=1_000, parity_rate=0.5, bloom_capacity=500)
     assert broken(plan) == set()
@@ -420,6 +431,7 @@ def test_segments_that_suffice_and_are_not_put_together_are_seen(monkeypatch):
     assert Invariant.HEALED in broken(plan)
 
 
+@pytest.mark.full
 def test_participants_that_draw_the_same_times_are_seen(monkeypatch):
     plan = replace(PLAN, participants=5, duration_ms=900_000, messages_per_hour=1, max_delay_ms=20)
     assert broken(plan) == set()
@@ -435,6 +447,7 @@ def test_what_is_said_in_passing_and_takes_what_content_needs_is_seen(monkeypatc
     assert broken(plan) == {Invariant.RATE}
 
 
+@pytest.mark.full
 def test_who_keeps_an_acknowledgement_back_as_long_as_others_speak_is_seen(monkeypatch):
     plan = tour_plan(52)
     assert broken(plan) == set()
@@ -442,6 +455,7 @@ def test_who_keeps_an_acknowledgement_back_as_long_as_others_speak_is_seen(monke
     assert Invariant.WIRE in broken(plan)
 
 
+@pytest.mark.full
 def test_a_first_page_that_is_asked_for_over_and_over_is_seen(monkeypatch):
     query = LocalNode.query
 
@@ -456,6 +470,7 @@ def test_a_first_page_that_is_asked_for_over_and_over_is_seen(monkeypatch):
 SLOW_DISK = replace(PLAN, duration_ms=1_000, store=StoreKind.DISK, disk_ms=1_000)
 
 
+@pytest.mark.full
 def test_a_receipt_that_says_how_a_send_ended_before_that_is_durable_is_seen(monkeypatch):
     assert broken(SLOW_DISK) == set()
     monkeypatch.setattr(Engine, "is_unsaid", lambda *_: False)

@@ -79,6 +79,7 @@ def test_a_troubled_world_comes_to_rest_with_nothing_lost(small):
     assert {"join", "leave", "send"} <= small.deeds.keys()
 
 
+@pytest.mark.full
 def test_the_same_plan_gives_the_same_report_and_another_seed_another(small):
     assert simulate(SMALL) == small
     assert small.trace_hash != simulate(replace(SMALL, seed=2)).trace_hash
@@ -170,6 +171,7 @@ def test_a_world_that_is_given_no_time_to_settle_says_what_it_still_waits_for():
     assert "open sends" in report.violations[0].sentence
 
 
+@pytest.mark.full
 def test_a_world_of_forgers_goes_on_until_nobody_waits_for_what_they_invented():
     """Nobody can know that there is no such message: whoever sees it cited says rightly that he is syncing."""
     plan = replace(

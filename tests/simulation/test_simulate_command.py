@@ -40,6 +40,7 @@ def test_what_happened_is_printed_as_tables_that_fit_a_terminal_of_100_columns()
     assert "simulated in" not in result.stdout
 
 
+@pytest.mark.full
 def test_the_same_words_print_the_same():
     assert run(*FEWEST).stdout == run(*FEWEST).stdout != run(*FEWEST, "--seed", "2").stdout
 
@@ -209,6 +210,7 @@ def test_an_interrupt_ends_all_worlds_and_says_what_came_of_those_that_ended():
     assert stderr == ""
 
 
+@pytest.mark.full
 def test_what_was_recorded_is_gone_on_with_and_shown_as_tables(tmp_path):
     record = tmp_path / "worlds.jsonl"
     words = (*FEW, "--loss", "0.3", "--messages-per-hour", "300", "--record", str(record), "--resume")

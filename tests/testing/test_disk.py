@@ -208,6 +208,7 @@ async def hour_of_faults(seed, syncs=400):
         return keeper.history, disk.happened
 
 
+@pytest.mark.full
 def test_a_bad_disk_loses_nothing_that_was_answered_for_while_its_log_begins_anew(rng, monkeypatch):
     monkeypatch.setattr(sqlite_writer, "CHECKPOINT_AFTER_BYTES", 100_000)
     monkeypatch.setattr(sqlite_writer, "TRIM_AFTER", 20)

@@ -170,6 +170,7 @@ class CountingInt(int):
     __hash__ = int.__hash__
 
 
+@pytest.mark.full
 def test_with_a_hundred_thousand_items_queued_every_operation_stays_logarithmic():
     size, probes = 100_000, 200
     manager = limited_to(None, max_queued=2 * size)

@@ -119,6 +119,7 @@ def test_whoever_leaves_a_topic_gets_nothing_more_and_may_come_back(run):
     run(scenario())
 
 
+@pytest.mark.full
 def test_what_waits_for_all_slow_peers_together_is_bounded_also_if_each_got_other_messages(run):
     async def scenario():
         bounds = {"max_outbox_bytes": 2_000_000, "max_waiting_bytes": 1_000_000}
@@ -141,6 +142,7 @@ def test_what_waits_for_all_slow_peers_together_is_bounded_also_if_each_got_othe
     run(scenario())
 
 
+@pytest.mark.full
 def test_a_peer_that_does_not_read_loses_the_oldest_messages_and_delays_nobody_for_long(run):
     async def scenario():
         async with member(max_outbox_bytes=1_000_000) as one, member() as two, stranger(one, reads=False):
