@@ -296,6 +296,8 @@ class Run:
             stirred += self._scenes.fall_behind()
             self._scenes.come_back_late()
             quiet = self._settle(progress)
+        # What it waits for is told before the time of grace, in which that may come.
+        unrest = [] if quiet else [self._unrest()]
         if quiet:
             stirred += self._scenes.rest()
             if self._scenes.all_answer:
@@ -308,12 +310,14 @@ class Run:
             if self._scenes.has_heirs:
                 stirred += self._scenes.set_right()
             quiet = self._settle(progress)
+            unrest = [] if quiet else [self._unrest()]
         else:
             self._run(GRACE_MS)
         checks = Checks(self.ledger, self.world, self.start_ms)
         # A forger uses a name of his own, and that of each participant that receives his messages.
         others = max(1, len(self.ledger.presences) - 1) + 2 * bool(plan.hostile)
         violations = [
+            *unrest,
             *self._looks.found,
             *unkept,
             *checks.everything(),
@@ -322,8 +326,6 @@ class Run:
         ]
         violations += checks.healed(called)
         violations += self._fell_short()
-        if not quiet:
-            violations.insert(0, self._unrest())
         return report.judged(self.ledger, checks, violations, quiet=quiet)
 
     def _run(self, for_ms: int) -> None:
@@ -558,7 +560,7 @@ class Run:
             held = participant.stack.statistics()
             if participant.channel.status is not ChannelStatus.SYNCED:
                 waiting.append(f"{name} says that it is {participant.channel.status.value}")
-            elif self._looks.waits_for(held):
+            if self._looks.waits_for(held):
                 waiting.append(
                     f"{name} has {held.open_requests} open sends, {held.missing} missing, {held.parked} parked and "
                     f"{held.queued} queued messages"
