@@ -17,7 +17,7 @@ def _run(pace: Pace, takes: Callable[[int], bool], *, for_ms: int, start_ms: int
         now_ms = max(pace.opens_at(now_ms), now_ms)
         mark = pace.spend(now_ms)
         if takes(now_ms):
-            pace.taken(now_ms)
+            pace.taken(mark, now_ms)
             taken.append(now_ms)
         else:
             pace.refused(mark, now_ms, too_many=True)
@@ -31,8 +31,7 @@ def _slowed_to(per_second: float) -> Pace:
     while pace.per_second is None or pace.per_second > per_second:
         pace.refused(pace.spend(0), 0, too_many=True)
     now_ms = pace.opens_at(0)
-    pace.spend(now_ms)
-    pace.taken(now_ms)
+    pace.taken(pace.spend(now_ms), now_ms)
     return pace
 
 
@@ -47,8 +46,7 @@ def test_an_hour_of_silence_does_not_make_the_pace_grow() -> None:
     pace = _slowed_to(1.0)
     assert pace.per_second is not None
     before = pace.per_second
-    pace.spend(300_000)
-    pace.taken(300_000)
+    pace.taken(pace.spend(300_000), 300_000)
     assert pace.per_second < before * 1.2
 
 
@@ -75,6 +73,19 @@ def test_the_pace_that_a_node_keeps_is_found_and_held() -> None:
     pace = Pace()
     taken = _run(pace, takes, for_ms=600_000)
     assert 4 * 300 < sum(at_ms > 300_000 for at_ms in taken) <= 5 * 300 + 5
+
+
+def test_the_first_pace_counts_all_that_a_node_took_of_a_burst_in_whatever_order_its_answers_come(seed: int) -> None:
+    pace = Pace()
+    marks = [pace.spend(0) for _ in range(32)]
+    answers = [True] * 10 + [False] * 22
+    random.Random(seed).shuffle(answers)
+    for mark, is_taken in zip(marks, answers, strict=True):
+        if is_taken:
+            pace.taken(mark, 100)
+        else:
+            pace.refused(mark, 100, too_many=True)
+    assert pace.per_second == pytest.approx(0.85 * 10)
 
 
 def test_a_refusal_for_another_reason_does_not_make_the_next_429_halve_the_pace() -> None:

@@ -255,10 +255,10 @@ class Outbound:
             self._is_back(in_flight.transmission)
         return in_flight
 
-    def answered_for_good(self, now_ms: int) -> None:
+    def answered_for_good(self, in_flight: InFlight, now_ms: int) -> None:
         """Note that the node took a transmission, or never will."""
         self._done += 1
-        self.limiter.pace.taken(now_ms)
+        self.limiter.pace.taken(in_flight.mark, now_ms)
 
     def refused(self, in_flight: InFlight, now_ms: int, *, too_many: bool) -> None:
         """Slow down, for the node did not take a transmission."""

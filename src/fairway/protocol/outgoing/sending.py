@@ -295,7 +295,7 @@ class Sending:
         if in_flight is None:
             return []
         if answer.accepted or answer.permanent:
-            self.outbound.answered_for_good(now_ms)
+            self.outbound.answered_for_good(in_flight, now_ms)
         else:
             self.outbound.refused(in_flight, now_ms, too_many=answer.too_many)
         if in_flight.ephemeral is not None:

@@ -16,7 +16,8 @@ no, for another reason       one transmission at a time is tried, after 250 ms a
 A node that is overloaded may refuse for any reason, so that one transmission that is taken does not show that it takes
 any number. If all left at once it would refuse nearly all of them, ever the same ones, and these would come late.
 
-A refusal of a transmission that left before the pace fell last does not count again. As long as a node has refused
+The first pace is what the node took in a second of what left before it refused, also of what it answers later. A
+refusal of a transmission that left before the pace fell last does not count again. As long as a node has refused
 nothing, its answers alone set the pace. Pure: the time is an argument.
 """
 
@@ -36,7 +37,7 @@ _GROWTH_NEAR_CEILING_PER_S: Final = 0.005
 _NEAR: Final = 0.07
 _SLOWEST_PER_S: Final = 0.1
 _MEASURED_MS: Final = 1_000
-"""The first pace is what the node took in this time before it refused."""
+"""The first pace is what the node took in this time of what left before it refused."""
 _FORGOTTEN_AFTER_MS: Final = 600_000
 """A node that has refused nothing for so long is not known to be slow any more."""
 
@@ -54,6 +55,9 @@ class Pace:
         """Counts how often the pace fell or paused; what leaves is marked with it."""
         self._has_taken = True
         self._taken: deque[int] = deque()
+        """When the node took what left before the pace fell first, of the last second."""
+        self._measured = -1
+        """The mark of that; -1 if nothing has left."""
         self._tokens = 0.0
         self._counted_ms = 0
         self._grown_ms = 0
@@ -93,8 +97,8 @@ class Pace:
             self._not_before_ms = now_ms + max(_FIRST_PAUSE_MS, self._pause_ms)
         return self._episode
 
-    def taken(self, now_ms: int) -> None:
-        """Note that the node took a transmission."""
+    def taken(self, mark: int, now_ms: int) -> None:
+        """Note that the node took the transmission that left with ``mark``."""
         self._observe(now_ms)
         self._has_taken = True
         if self._granted is not None:
@@ -105,12 +109,15 @@ class Pace:
                 self._granted, self._not_before_ms = None, 0
         self._pause_ms = 0
         if self.per_second is None:
-            self._taken.append(now_ms)
-            while self._taken[0] <= now_ms - _MEASURED_MS:
-                self._taken.popleft()
+            self._measure(now_ms)
             return
+        if mark == self._measured and self._episode == mark + 1:
+            # The first refusal of a burst came before the answers to what the node took of it.
+            self._ceiling = max(self._ceiling, self._measure(now_ms))
+            self.per_second = max(self.per_second, _FALL * self._ceiling)
         if now_ms - self._refused_ms > _FORGOTTEN_AFTER_MS:
             self.per_second = None
+            self._taken.clear()
             return
         is_near = abs(self.per_second - self._ceiling) <= _NEAR * self._ceiling
         growth = _GROWTH_NEAR_CEILING_PER_S if is_near else _GROWTH_PER_S
@@ -134,10 +141,17 @@ class Pace:
             self._window = 1 if self._granted is None else max(1, self._window // 2)
             self._granted = 0
 
+    def _measure(self, now_ms: int) -> float:
+        """Note that the node took one more; return how many it took within a second."""
+        self._taken.append(now_ms)
+        while self._taken[0] <= now_ms - _MEASURED_MS:
+            self._taken.popleft()
+        return float(len(self._taken))
+
     def _slow_down(self, now_ms: int) -> None:
         if self.per_second is None:
             self.per_second = max(1.0, float(len(self._taken)))
-            self._taken.clear()
+            self._measured = self._episode - 1
         self._ceiling = self.per_second
         self.per_second = max(_SLOWEST_PER_S, self.per_second * (_FALL if self._has_taken else _STEEP_FALL))
         self._has_taken = False
