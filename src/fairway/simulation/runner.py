@@ -285,6 +285,7 @@ class Run:
             stirred += self._scenes.away()
             quiet = self._settle(progress)
         if quiet:
+            stirred += self._scenes.press()
             stirred += self._scenes.halt()
             stirred += self._scenes.arrive_late()
             stirred += self._scenes.exhaust()

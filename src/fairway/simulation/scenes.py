@@ -54,6 +54,10 @@ _CIPHER_IN_TIME_MS: Final = 500
 _HEALED: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100)
 _FAR: Final = NetworkFaults(min_delay_ms=200, max_delay_ms=300)
 """Answers take so long that it matters whether others are awaited at the same time."""
+_BUSY: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100, messages_per_second=4.0)
+_PRESSED: Final = 40
+_PRESSED_MS: Final = 30_000
+"""Within this time so much leaves through a busy node, which would take it in 8 s from who knows its pace."""
 _CROWD_SHARE: Final = 2
 """So many times as many messages as a buffer has room for are too many."""
 _PAGES: Final = 4
@@ -190,10 +194,15 @@ class Scenes:
         """Within what time much that is said at once leaves, where nothing goes wrong any more."""
         plan = self._plan
         was_told_to_slow_down = plan.refusals or plan.node_rate is not None or plan.slow_uplinks
-        is_slow = plan.silence or plan.disk_ms > FAST_DISK_MS or plan.slow_readers or plan.tiny_quotas
+        return _RECOVERED_MS if was_told_to_slow_down or plan.silence or self._hands_over_slowly else _AT_ONCE_MS
+
+    @property
+    def _hands_over_slowly(self) -> bool:
+        """Whether something but the network keeps participants from handing much over at once."""
+        plan = self._plan
+        is_slow = plan.disk_ms > FAST_DISK_MS or plan.slow_readers or plan.tiny_quotas
         # Who hands over one message at a time waits for each answer.
-        is_slow = is_slow or plan.mixed_options or plan.option_changes
-        return _RECOVERED_MS if was_told_to_slow_down or is_slow else _AT_ONCE_MS
+        return bool(is_slow or plan.mixed_options or plan.option_changes)
 
     def start_all_again(self) -> list[Violation]:
         """End all faults, kill and restart every program; return the differences between stored and true state."""
@@ -347,6 +356,23 @@ class Scenes:
             self._run(MOMENT_MS)
         self._come_back(absent)
         self._run(_AWAY_MS)
+
+    def press(self) -> Iterator[Violation]:
+        """Let somebody say much at once to a node that takes four messages a second: it must find that pace."""
+        plan, world = self._plan, self._world
+        name = max(world.participants.keys() - set(names_of(plan)[: plan.slow_uplinks]))
+        if plan.node_rate is None or plan.rate_limit is not None or plan.service_nodes or self._hands_over_slowly:
+            return
+        if world.participants[name].channel is None:
+            return
+        world.network.faults = _BUSY
+        said = [self._say(name, f"{name} says much at once {number}") for number in range(_PRESSED)]
+        world.run(_PRESSED_MS, lambda: all(sent.times_sent or sent.ends for sent in said))
+        world.network.faults = _HEALED
+        late = [sent for sent in said if sent.accepted_ms and not (sent.times_sent or sent.ends)]
+        if late:
+            text = f"{len(late)} of {_PRESSED} messages of {name} had not left {_PRESSED_MS // 1_000} s later"
+            yield self._looks.violation(Invariant.WAKES, name, f"at a node that takes four a second, {text}")
 
     def halt(self) -> Iterator[Violation]:
         """Let every other page of a store get lost while somebody reads what was said in its absence.

@@ -145,6 +145,7 @@ class LightNetwork:
             refused=self._refuse,
             pushed=self._note_push,
             swallowed=self._tell_published,
+            told=self._note_answer,
         )
         self._slow: set[str] = set()
         self.watch: Final = Watch(loop, sights=self._sights, is_kept=self._is_kept)
@@ -280,6 +281,11 @@ class LightNetwork:
 
     def _note_push(self, message_hash: bytes, number: int) -> None:
         self.watch.pushed(self._senders.get(message_hash, ""), message_hash, number)
+
+    def _note_answer(self, peer_id: str) -> None:
+        for seat in self._seats.values():
+            if seat.peer_id == peer_id:
+                self.watch.store_answered(seat)
 
     def multiaddrs(self) -> list[Multiaddr]:
         """Return where light clients find the service nodes."""

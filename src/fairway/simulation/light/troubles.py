@@ -94,11 +94,13 @@ class Troubles:
         refused: Callable[[bytes, int, int], object],
         pushed: Callable[[bytes, int], object],
         swallowed: Callable[[RoutedMessage], object],
+        told: Callable[[str], object],
     ) -> None:
         """Let nothing go wrong but what is given.
 
-        ``refused`` takes message hash, code and node of each refusal, ``pushed`` message hash and node of a push, and
-        ``swallowed`` what a node says that it took, and drops.
+        ``refused`` takes message hash, code and node of each refusal, ``pushed`` message hash and node of a push,
+        ``swallowed`` what a node says that it took, and drops, and ``told`` the peer id of a client to whose query of a
+        store an answer of any kind leaves.
         """
         self.dice = dice
         """Draws what the faults of the network say."""
@@ -106,7 +108,7 @@ class Troubles:
         """Share of the answers that are none."""
         self.bad = bad
         """So many service nodes, by their numbers, are bad ones."""
-        self.refused, self.pushed, self.swallowed = refused, pushed, swallowed
+        self.refused, self.pushed, self.swallowed, self.told = refused, pushed, swallowed, told
         self._seed, self._clock = seed, clock
 
     def vice(self, number: int, now_s: float | None = None) -> Vice | None:
@@ -155,7 +157,7 @@ class _Troubled:
                 await self._answer(stream, StatusCode.BAD_REQUEST)
             case Vice.GARBLES, _:
                 spoiled = _Spoiled(stream, self._troubles.dice.random.choice(_NONSENSE), self._troubles.dice.random)
-                await self._handler(cast("Stream", spoiled))
+                await self._serve(cast("Stream", spoiled))
             case (Vice.SWALLOWS, protocol) if protocol == LIGHTPUSH_PROTOCOL:
                 await self._answer(stream, StatusCode.SUCCESS)
             case (Vice.FORGETS, protocol) if protocol == FILTER_SUBSCRIBE_PROTOCOL:
@@ -173,9 +175,14 @@ class _Troubled:
             await self._without_an_answer(stream)
         elif (garbling := self._troubles.garbling()) is not None:
             spoiled = _Spoiled(stream, garbling, dice.random)
-            await self._handler(cast("Stream", spoiled))
+            await self._serve(cast("Stream", spoiled))
         else:
-            await self._handler(stream)
+            await self._serve(stream)
+
+    async def _serve(self, stream: Stream) -> None:
+        await self._handler(stream)
+        if self._protocol == STORE_QUERY_PROTOCOL:
+            self._troubles.told(str(stream.peer_id))
 
     def _is_answer_lost(self) -> bool:
         dice = self._troubles.dice

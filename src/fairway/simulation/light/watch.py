@@ -8,12 +8,13 @@ of the light client are checked by themselves:
 - Its status is so: it is connected if a service node serves it, and not if none does.
 - A send succeeds while a sound service node is connected, at once if another one was slow a moment ago, and is final
   or a matter of pace only if service nodes say so.
-- What was accepted a store has, or it is sent again, a few times, and to no node at once.
+- What was accepted a store has, or it is sent again, a few times, and to no node at once, nor while no store answers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,8 @@ class _Past:
     unsubscribed_since_s: float | None = None
     slow_until_s: float = -_REMEMBERED_S
     """When the last send ended that took long."""
+    store_answered_s: float = -math.inf
+    """When a store last answered it, in whatever way."""
 
 
 class Watch:
@@ -100,6 +103,7 @@ class Watch:
         self._codes: dict[bytes, set[int]] = {}
         self._refused_by_sound: Counter[bytes] = Counter()
         self._pushed_s: dict[bytes, float] = {}
+        self._accepted_s: dict[bytes, float] = {}
         self._pushed_to: set[tuple[bytes, int]] = set()
         """Which message came to the service node of which number."""
 
@@ -162,6 +166,9 @@ class Watch:
         self._pushed_to.add((message_hash, number))
         if past is not None and has_it and past.calm_since_s < first_s and now_s - first_s < _SOON_S:
             self._tell(past.seat, f"{sender} pushed a message to the same service node twice in {_SOON_S:.1f} s")
+        accepted_s = self._accepted_s.get(message_hash)
+        if past is not None and has_it and accepted_s is not None and past.store_answered_s < accepted_s:
+            self._tell(past.seat, f"{sender} pushed a message again, and no store said since that it lacks it")
         is_due = past is not None and past.calm_since_s < first_s and not self.is_loud
         if past is not None and is_due and now_s - first_s > _AGAIN_S:
             self._tell(past.seat, f"{sender} pushed a message again, {now_s - first_s:.0f} s after the first time")
@@ -172,12 +179,20 @@ class Watch:
         if is_sound:
             self._refused_by_sound[message_hash] += 1
 
+    def store_answered(self, seat: LightSeat) -> None:
+        """Note that an answer of a store leaves for a light client."""
+        past = self._past_of(seat)
+        if past is not None:
+            past.store_answered_s = self._loop.time()
+
     def sent(self, seat: LightSeat, message: RoutedMessage, result: SendResult, began_s: float) -> None:
         """Check what a light client says of a send."""
         past, now_s = self._past_of(seat), self._loop.time()
         if past is None:
             return
         codes = self._codes.pop(message.message_hash, set())
+        if result.accepted:
+            self._accepted_s[message.message_hash] = now_s
         if result.too_many and codes and StatusCode.TOO_MANY_REQUESTS not in codes:
             self._tell(seat, f"{seat.name} was told to slow down, and service nodes said {sorted(codes)}")
         was_calm = past.calm_since_s < began_s and self._is_served(seat)
