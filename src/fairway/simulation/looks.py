@@ -7,11 +7,13 @@ once of each participant.
 
 from __future__ import annotations
 
+import gc
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Final
 
 from fairway.channel.statistics import ChannelStatistics
@@ -23,7 +25,8 @@ from fairway.protocol.outgoing.requests import REQUESTS
 from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
-from fairway.protocol.sds.retained import RETAINED
+from fairway.protocol.sds.retained import RETAINED, Retained
+from fairway.protocol.sds.rolling_bloom import RollingBloom
 from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES, Urgency
 from fairway.protocol.stack_state import JITTER
 from fairway.protocol.statistics import StackStatistics
@@ -35,6 +38,7 @@ from fairway.simulation.script import names_of
 from fairway.simulation.wire_rules import RATE_EPOCH_MS
 from fairway.simulation.world import Participant, World
 from fairway.storage.channel_store import Stored
+from fairway.wire.bloom import BloomFilter
 
 AT_REST_MS: Final = 10_000
 """Within this time what is under way to a disk arrives there."""
@@ -62,6 +66,12 @@ _ASKED_AGAIN_MS: Final = 200_000
 """Within this time it asks again for what it asked for, if nobody else did since: after two minutes, and until it may
 speak."""
 _ASKED: Final = "asked"
+_FEW: Final = 6
+_NAME_BYTES: Final = 64
+"""What is longer is no hash or key."""
+_AT_REST_BYTES: Final = 3_000
+"""Of contents: the last sync messages with their filters."""
+_NO_CONTENT: Final = (type, ModuleType, FunctionType, MethodType, str, int, float, Retained, BloomFilter, RollingBloom)
 _SEGMENTS_OF_ONE: Final = 16
 """The longest message in a world has no more segments, parity included."""
 
@@ -170,6 +180,18 @@ class Looks:
         self._look_into_one()
         self._look_for_sends_left_alone()
         self._look_for_what_nobody_is_asked_for()
+
+    def hoards(self) -> Iterator[Violation]:
+        """Yield who, at rest, still holds contents of what is over, whatever it counts."""
+        for name in sorted(self._world.participants)[:_FEW]:
+            participant = self._world.participants[name]
+            # What stays incomplete is bounded by itself, and counted.
+            if participant.channel is None or participant.stack.statistics().reassembly.open_sets:
+                continue
+            held_bytes = _content_bytes(participant.stack)
+            if held_bytes > _AT_REST_BYTES:
+                text = f"{name} waits for nothing and holds {held_bytes:,} bytes of contents that it does not need"
+                yield self.violation(Invariant.BOUNDS, name, text)
 
     def crash(self, name: str) -> list[Violation]:
         """Kill a program and start it again; return the differences between its stored and its true state."""
@@ -448,6 +470,21 @@ class Looks:
     def waits_for(held: StackStatistics) -> int:
         """Return of how many things that a participant waits for there are any, or 0 if it waits for nothing."""
         return held.open_requests or held.missing or held.parked or held.queued
+
+
+def _content_bytes(root: object) -> int:
+    """Return how many bytes of contents an object holds beside filters and what is kept for repairs."""
+    seen, rest, found_bytes = {id(root)}, [root], 0
+    while rest:
+        for held in gc.get_referents(rest.pop()):
+            if id(held) in seen or isinstance(held, _NO_CONTENT):
+                continue
+            seen.add(id(held))
+            if isinstance(held, bytes | bytearray | memoryview):
+                found_bytes += len(held) if len(held) > _NAME_BYTES else 0
+            else:
+                rest.append(held)
+    return found_bytes
 
 
 def _unread_bytes(participant: Participant) -> int:

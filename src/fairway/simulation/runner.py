@@ -265,6 +265,7 @@ class Run:
             unkept += self._scenes.recover()
             quiet = self._settle(progress)
         if quiet:
+            unkept += self._looks.hoards()
             unkept += self._scenes.start_all_again()
             self._run(MOMENT_MS)
             if plan.service_nodes:
