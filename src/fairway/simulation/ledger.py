@@ -469,6 +469,10 @@ class Ledger(Observer):
             sent.refused = True
         self._trace.update(f"{at_ms} {name} learns that {request_id} has {delivered_to}\n".encode())
 
+    def told_late(self, at_ms: int, name: str, request_id: str) -> None:
+        """Record that a receipt that knew that all of a message was sent said so only later."""
+        self.false_words.append((at_ms, name, request_id, "its receipt said only later that all of it was sent"))
+
     def unknown(self, at_ms: int, name: str, request_id: str) -> None:
         """Record that the channel of the sender no longer knows an accepted send."""
         self.false_words.append((at_ms, name, request_id, "nothing is known of a send that was accepted"))

@@ -128,6 +128,9 @@ class Watcher(Protocol):
     def answered(self, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
         """Note what the receipt of a send says, of the latest that was asked of it; None if it failed."""
 
+    def told_late(self, name: str, request_id: str) -> None:
+        """Note that a receipt that knew that all of a message was sent said so only later."""
+
     def unknown(self, name: str, request_id: str) -> None:
         """Note that the channel no longer knows an earlier send, which it had accepted."""
 
@@ -241,7 +244,11 @@ class Program:
     async def _await_end(self, channel: ReliableChannel, request_id: str, wish: Wish) -> None:
         try:
             receipt = await self._receipt(channel, request_id, wish)
+            so_far, began_s = receipt.progress, asyncio.get_running_loop().time()
             await receipt.sent()
+            all_sent = set(range(so_far.total_chunks or 1)) <= set(so_far.chunks_sent)
+            if all_sent and asyncio.get_running_loop().time() > began_s:
+                self._watcher.told_late(self.name, request_id)
             if wish.more and wish.when is Asking.OPEN:
                 await self._ask_more(channel, request_id, wish)
             delivered_to = (await receipt.delivered(count=wish.count, by=wish.by)).delivered_to

@@ -79,6 +79,9 @@ class Observer:
     def answered(self, at_ms: int, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
         """Note what the receipt of a send says in the end; None if it failed."""
 
+    def told_late(self, at_ms: int, name: str, request_id: str) -> None:
+        """Note that a receipt that knew that all of a message was sent said so only later."""
+
     def unknown(self, at_ms: int, name: str, request_id: str) -> None:
         """Note that a send, which was accepted in an earlier life, is not known any more."""
 
@@ -730,6 +733,10 @@ class _Watching:
     def answered(self, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
         for observer in self._world.observers:
             observer.answered(self._world.now_ms, name, request_id, delivered_to)
+
+    def told_late(self, name: str, request_id: str) -> None:
+        for observer in self._world.observers:
+            observer.told_late(self._world.now_ms, name, request_id)
 
     def unknown(self, name: str, request_id: str) -> None:
         for observer in self._world.observers:
