@@ -135,10 +135,11 @@ class HeldRows:
                 places = np.flatnonzero(chosen(deciding) & counts)
                 hits = rows[places]
                 if len(hits):
-                    is_read = set(own) <= set(by)
-                    found = deciding.take(pa.array(places)) if is_read else _rows_at(parquet, hits, own)
+                    decided = deciding.select([name for name in own if name in by]).take(pa.array(places))
+                    further = _rows_at(parquet, hits, [name for name in own if name not in by])
+                    found = [(decided if name in by else further).column(name) for name in own]
                     at = [pa.repeat(file, len(hits)), pa.array(hits)]
-                    yield pa.table([*found.select(own).columns, *at], names=shape.names).cast(shape)
+                    yield pa.table([*found, *at], names=shape.names).cast(shape)
         if self.added is not None and self.added.num_rows:
             rest = self.added.filter(pa.array(chosen(self.added)))
             nowhere = [pa.nulls(rest.num_rows, field.type) for field in PLACES]
@@ -156,6 +157,8 @@ def _groups(parquet: pq.ParquetFile, span: Span | None) -> tuple[list[int], NDAr
 
 def _rows_at(parquet: pq.ParquetFile, rows: NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
     """Return some rows of a file, by their numbers in ascending order; only row groups with one of them are read."""
+    if not columns:
+        return pa.table({})
     sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
     ends = np.cumsum(sizes)
     of = np.searchsorted(ends, rows, side="right")
