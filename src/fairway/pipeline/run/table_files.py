@@ -268,6 +268,11 @@ def exact_schema_of(name: str) -> pa.Schema:
     return pa.schema([field for field in _SCHEMAS[name] if field.type != INSTANT])
 
 
+def columns_of_few_values(schema: pa.Schema) -> list[str]:
+    """Return the columns of text with few values, which are dictionaries in files."""
+    return [column for column in schema.names if column in _FEW_VALUES]
+
+
 def _in_order(table: pa.Table, column: str) -> pa.Table:
     """Return the rows in ascending order of a column; where they are in it, the very table."""
     values = pc.fill_null(table.column(column), 0).to_numpy()
@@ -301,7 +306,7 @@ def _leaves(kind: pa.DataType, path: str) -> Iterator[str]:
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:
     inside = [_FEW_VALUES_INSIDE[column] for column in schema.names if column in _FEW_VALUES_INSIDE]
-    return [column for column in schema.names if column in _FEW_VALUES] + inside
+    return columns_of_few_values(schema) + inside
 
 
 _SCHEMAS: Final = {

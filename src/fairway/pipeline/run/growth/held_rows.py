@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fairway.pipeline.codes import codes_of
 from fairway.pipeline.parquet_file import opened_parquet
 from fairway.pipeline.run.removed_rows import NOTHING_REMOVED, PLACES, RemovedRows
-from fairway.pipeline.run.table_files import RowGroup, TableFiles, exact_schema_of
+from fairway.pipeline.run.table_files import RowGroup, TableFiles, columns_of_few_values, exact_schema_of
 
 Chosen = Callable[[pa.Table], NDArray[np.bool_]]
 """Tells of some rows, with the columns that decide, which are wanted."""
@@ -122,10 +122,11 @@ class HeldRows:
 
     def _found(self, by: Sequence[str], chosen: Chosen, shape: pa.Schema, span: Span | None) -> Iterator[pa.Table]:
         own = shape.names[: -len(_PLACES)]
+        few = columns_of_few_values(exact_schema_of(self.name))
         for file in self.names:
             with (
                 self.files.filesystem.open_input_file(posixpath.join(self.files.folder_of(self.name), file)) as source,
-                opened_parquet(source, self.files.filesystem) as parquet,
+                opened_parquet(source, self.files.filesystem, dictionaries=few) as parquet,
             ):
                 groups, rows = _groups(parquet, span)
                 if not groups:
@@ -200,13 +201,10 @@ def among(known: pa.Table, columns: Sequence[str]) -> Chosen:
         if not len(some) or not others:
             return mask
         at = found.take(pa.array(some)).to_numpy()
-        few = rows.select(list(columns)).take(pa.array(some))
+        few = rows.select(list(columns)).take(pa.array(some)).cast(distinct.schema)
         same = np.ones(len(some), np.bool_)
         for name in others:
-            one, other = (
-                few.column(name),
-                distinct.column(name).take(pa.array(row_of[at])).cast(few.schema.field(name).type),
-            )
+            one, other = few.column(name), distinct.column(name).take(pa.array(row_of[at]))
             equal = pc.fill_null(pc.equal(one, other), fill_value=False).to_numpy()
             same &= equal | (one.is_null().to_numpy() & other.is_null().to_numpy())
         if not (alone := is_alone[at]).all():
