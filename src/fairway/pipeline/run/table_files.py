@@ -124,6 +124,11 @@ class RowGroup:
             raise KeyError(column)
         return int(found.null_count)
 
+    def has_values(self, column: str) -> bool:
+        """Return whether a column may have a value that is not null."""
+        found = self._statistics(column)
+        return found is None or not found.has_null_count or bool(found.null_count < self.rows)
+
     def range(self, column: str) -> tuple[Any, Any] | None:
         """Return the least and the greatest value of a column, nulls left out; None if the footer does not tell.
 

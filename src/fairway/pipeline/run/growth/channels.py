@@ -49,9 +49,8 @@ def segment_changes(
     before = after = exact_schema(REASSEMBLED).empty_table()
     if touched.num_rows:
         columns = tuple(dict.fromkeys([*SEGMENTS.names, "sighting", "message_hash"]))
-        known = held["sds_messages"].found(
-            ("channel_id", "sender_id", "segment_hash", "sighting"), _firsts(touched, _GROUP), columns
-        )
+        by, span = (*_GROUP, "sighting"), Span.of("segment_hash", touched["segment_hash"])
+        known = held["sds_messages"].found(by, _firsts(touched, _GROUP), columns, span)
         stay = known.filter(pa.array(~are_among(known, messages.gone, ("message_hash",))))
         before = _put_together(known, profile, config)
         after = _put_together(

@@ -30,7 +30,10 @@ Chosen = Callable[[pa.Table], NDArray[np.bool_]]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Values that wanted rows may have in a column of integers or text, so that row groups without one are not read."""
+    """Values that wanted rows may have in a column, so that row groups without one are not read.
+
+    They are integers, text or binary.
+    """
 
     column: str
     starts: Sequence[Any]
@@ -48,7 +51,7 @@ class Span:
         """Return whether a row group may have such a value."""
         told = group.range(self.column)
         if told is None:
-            return True
+            return group.has_values(self.column)
         least, greatest = told
         place = bisect_right(self.starts, greatest) - 1
         return place >= 0 and bool(self.ends[place] >= least)
