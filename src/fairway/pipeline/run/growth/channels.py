@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairway.options import Profile, SdsConfig, SegmentationConfig
-from fairway.pipeline.run.growth.held_rows import Chosen, HeldRows, Span, TableChange, among, are_among
+from fairway.pipeline.run.growth.held_rows import Chosen, HeldRows, Span, TableChange, among, are_among, both
 from fairway.pipeline.run.growth.messages import MessageChanges
 from fairway.pipeline.run.table_files import exact_schema_of
 from fairway.pipeline.schema import exact_schema
@@ -50,7 +50,7 @@ def segment_changes(
     if touched.num_rows:
         columns = tuple(dict.fromkeys([*SEGMENTS.names, "sighting", "message_hash"]))
         by, span = (*_GROUP, "sighting"), Span.of("segment_hash", touched["segment_hash"])
-        known = held["sds_messages"].found(by, _firsts(touched, _GROUP), columns, span)
+        known = held["sds_messages"].found(by, both(among(touched, _GROUP), _are_firsts), columns, span)
         stay = known.filter(pa.array(~are_among(known, messages.gone, ("message_hash",))))
         before = _put_together(known, profile, config)
         after = _put_together(
@@ -96,12 +96,13 @@ def heard_changes(
         ]
     )
     sds = held["sds_messages"].changed(messages.tables["sds_messages"])
-    sent = sds.found((*KEY, "sighting"), _firsts(touched, KEY), (*SENT.names, "kind"))
-    sent = sent.filter(pc.equal(sent["kind"], "content")).select(SENT.names)
-    citing = sds.found(("sighting", _CITED_IDS), _citing_firsts(touched), _CITING)
-    cited = citations_in(citing, ("lamport", "kind"))
-    cited = cited.filter(pa.array(among(touched, KEY)(cited)))
-    known = held["computed_segments"].changed(computed).found(KEY, among(touched, KEY))
+    are_touched = among(touched, KEY)
+    near = sds.found((*KEY, "sighting", _CITED_IDS), both(_near(touched), _are_firsts), _CITING)
+    is_sent = are_touched(near) & pc.equal(near["kind"], "content").to_numpy()
+    sent = near.filter(pa.array(is_sent)).select(SENT.names)
+    cited = citations_in(near, ("lamport", "kind"))
+    cited = cited.filter(pa.array(are_touched(cited)))
+    known = held["computed_segments"].changed(computed).found(KEY, are_touched)
     sent_keyed, cited_keyed, rebuilt = keyed(sent, cited.select(CITED.names), rebuilt_in(known))
     missing = missing_rows(sent_keyed, cited_keyed, rebuilt)
     threshold = SdsConfig().possible_acks_threshold
@@ -119,20 +120,21 @@ def heard_changes(
         "ack_latency": Span.of("sent_at_ns", sent["timestamp_ns"], gone),
     }
     changes = {
-        name: TableChange.of(name, held[name].found(KEY, among(touched, KEY), span=spans[name]), table)
+        name: TableChange.of(name, held[name].found(KEY, are_touched, span=spans[name]), table)
         for name, table in made.items()
     }
     return changes, cited.filter(pc.equal(cited["kind"], "content")).select([*KEY, "lamport"])
 
 
-def _firsts(known: pa.Table, columns: tuple[str, ...]) -> Chosen:
-    """Return what chooses the first copies of messages that are equal to one of ``known`` in some columns."""
-    chosen = among(known, columns)
-    return lambda rows: chosen(rows) & pc.equal(rows.column("sighting"), 1).to_numpy()
+def _are_firsts(sds_messages: pa.Table) -> NDArray[np.bool_]:
+    """Return which messages are first copies."""
+    are_firsts: NDArray[np.bool_] = pc.equal(sds_messages.column("sighting"), 1).to_numpy()
+    return are_firsts
 
 
-def _citing_firsts(touched: pa.Table) -> Chosen:
-    """Return what chooses the first copies of messages that may cite some of these."""
+def _near(touched: pa.Table) -> Chosen:
+    """Return what chooses these messages, and those that may cite some of them."""
+    are_touched = among(touched, KEY)
     ids = touched["message_id"].unique()
 
     def chosen(rows: pa.Table) -> NDArray[np.bool_]:
@@ -142,8 +144,8 @@ def _citing_firsts(touched: pa.Table) -> Chosen:
             mask = np.zeros(len(histories), np.bool_)
             mask[pc.list_parent_indices(histories).filter(pc.is_in(cited, value_set=ids)).to_numpy()] = True
             masks.append(mask)
-        wanted: NDArray[np.bool_] = np.concatenate(masks) & pc.equal(rows.column("sighting"), 1).to_numpy()
-        return wanted
+        are_citing: NDArray[np.bool_] = np.concatenate(masks)
+        return are_citing | are_touched(rows)
 
     return chosen
 
