@@ -142,8 +142,10 @@ def test_it_shows_what_waits_for_what_and_that_it_is_delivered_when_that_comes(m
             settings = make_settings("carol")
             question = HistoryEntry("0123456789abcdef", None, "dave")
             await say_as(settings, "carol", "c1", "yes, at eight", question)
-            await say_as(settings, "erin", "e1", "me too", HistoryEntry("c1", None, "carol"))
             await talk.alice.see("syncing: something is missing; /waiting says what")
+            talk.alice.type("/waiting")
+            assert (await talk.alice.see("has been missing for")).endswith(" s; 1 waits for it: 1 of carol")
+            await say_as(settings, "erin", "e1", "me too", HistoryEntry("c1", None, "carol"))
             line = ""
             while "2 wait" not in line:
                 talk.alice.shown.clear()

@@ -258,7 +258,8 @@ def _as_note(gap: Gap, now_s: float) -> str:
         return f"{missing}; nothing waits for it"
     counts = Counter(sender for sender, _ in gap.waiting)
     whose = ", ".join(f"{count:,} of {sender}" for sender, count in counts.items())
-    return f"{missing}; {len(gap.waiting):,} wait for it: {whose}"
+    wait = "waits" if len(gap.waiting) == 1 else "wait"
+    return f"{missing}; {len(gap.waiting):,} {wait} for it: {whose}"
 
 
 def _ago(seconds: float) -> str:
