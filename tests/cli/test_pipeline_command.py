@@ -73,6 +73,16 @@ def test_a_run_prints_its_steps_its_tables_and_the_balance(pretended, tmp_path):
     assert options.max_channel_bytes == 99
 
 
+@pytest.mark.parametrize("command", ["run", "stream"])
+@pytest.mark.parametrize("option", ["--rate-limit", "--epoch-ms"])
+def test_a_number_that_cannot_be_is_told_by_the_name_of_its_option(pretended, command, option):
+    called = pretended(21)
+    result = invoke(command, "one.db", "--out", "out", option, "0")
+    assert result.exit_code == 2
+    assert f"'{option}'" in result.output
+    assert called == []
+
+
 def test_several_sources_may_follow_one_word(pretended):
     called = pretended(21)
     result = invoke("run", "--source", "a=one.db", "b=two.db", "c=three.db", "--out", "out", "--source", "d=four.db")

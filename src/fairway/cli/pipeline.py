@@ -86,9 +86,10 @@ def run(
     blooms: Annotated[
         bool, typer.Option("--blooms", help="Look for acknowledgements in bloom filters too; reads all payloads again.")
     ] = False,
-    epoch_ms: Annotated[int, typer.Option(help="Length of an epoch of the rate limit.")] = DEFAULT_EPOCH_MS,
+    epoch_ms: Annotated[int, typer.Option(min=1, help="Length of an epoch of the rate limit.")] = DEFAULT_EPOCH_MS,
     rate_limit: Annotated[
-        int | None, typer.Option(help="Transmissions that a sender may make in an epoch.", show_default="not known")
+        int | None,
+        typer.Option(min=1, help="Transmissions that a sender may make in an epoch.", show_default="not known"),
     ] = None,
     parity_rate: Annotated[
         float, typer.Option(min=0, max=1, help="Parity segments per data segment, as the participants have it.")

@@ -167,7 +167,7 @@ def show_group(
         str, typer.Option(help="Name of the network in its proofs, at most 32 bytes; only with --create.")
     ] = NETWORK_IDENTIFIER.decode(),
     epoch_ms: Annotated[
-        int, typer.Option(help="Length of an epoch in milliseconds; only with --create.")
+        int, typer.Option(min=1, help="Length of an epoch in milliseconds; only with --create.")
     ] = NETWORK_EPOCH_MS,
     machine: AsJson = False,
 ) -> None:
