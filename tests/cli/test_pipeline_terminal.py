@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -119,3 +120,11 @@ def test_who_breaks_a_run_off_reads_what_to_do_and_no_trace(capsys, caplog):
     assert [record.message for record in caplog.records] == ["something else"]
     logging.getLogger().error("while sending command")
     assert len(caplog.records) == 2
+
+
+def test_sigterm_breaks_a_run_off_like_ctrl_c_and_has_its_usual_effect_afterwards(capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), broken_off("the same words go on"):
+        signal.raise_signal(signal.SIGTERM)
+    assert "broken off; the same words go on" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -111,7 +111,8 @@ def hashes(spark, source) -> list[bytes]:
 
 
 @pytest.mark.full
-def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_whoever_ends_it_finds_nothing_of_it(tmp_path, number):
     command = "from fairway.cli import main; main()"
     words = ["pipeline", "generate", str(tmp_path / "made"), "--messages", "2000000"]
     with subprocess.Popen([sys.executable, "-c", command, *words], stderr=subprocess.PIPE, text=True) as process:
@@ -120,7 +121,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path):
             assert process.poll() is None, process.stderr.read()
             assert time.monotonic() < ends_s, "nothing is written"
             time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         said = process.stderr.read()
         assert process.wait(PATIENCE_S) == 130, said
     assert "broken off; nothing of it is left" in said

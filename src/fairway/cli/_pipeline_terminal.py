@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from rich.text import Text
 from fairway.cli._console import PlainConsole
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from pyspark import StatusTracker
 
     from fairway.pipeline.run.progress import RunProgress
@@ -55,15 +58,30 @@ _BAR_WIDTH: Final = 20
 
 @contextmanager
 def broken_off(then: str) -> Iterator[None]:
-    """If Ctrl-C interrupts the block, print ``then`` and no tracebacks of calls into Spark."""
+    """If Ctrl-C or SIGTERM interrupts the block, print ``then`` and no tracebacks of calls into Spark.
+
+    SIGTERM interrupts it as Ctrl-C does, so that what is half made is removed; a second one has its usual effect. Call
+    it in the main thread.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, before)
+        at_ctrl_c = signal.getsignal(signal.SIGINT)
+        if callable(at_ctrl_c):  # Spark's, which cancels its jobs first
+            at_ctrl_c(number, frame)
+        raise KeyboardInterrupt
+
     root = logging.getLogger()
     root.addFilter(_is_no_broken_call)
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     except KeyboardInterrupt:
         PlainConsole(highlight=False, stderr=True).print(f"broken off; {then}")
         raise
     finally:
+        signal.signal(signal.SIGTERM, before)
         root.removeFilter(_is_no_broken_call)
 
 
