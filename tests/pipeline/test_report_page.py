@@ -206,7 +206,9 @@ def test_a_channel_is_followed_to_its_senders_losses_stores_and_messages(browser
             "Stores, topics and channels: 1",
             "Messages that are there: 200",
         ]
-        assert page.get_by_role("status").first.inner_text() == "All tables show channel team only."
+        only = "All tables show channel team only; not narrowed: senders and epochs."
+        assert page.get_by_role("status").first.inner_text() == only
+        assert bar.get_by_text("Not narrowed: senders and epochs").is_visible()
         bar.get_by_role("link", name="Lost messages: 30").click()
         gaps = page.locator('[data-table="lost"]')
         assert gaps.is_visible()

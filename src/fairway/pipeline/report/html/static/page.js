@@ -107,6 +107,10 @@
     return "#" + told.toString();
   }
 
+  function unnarrowed() {
+    return tables.filter((table) => !table.follows()).map((table) => table.what).join(", ");
+  }
+
   function showFocus() {
     const bar = document.getElementById("focus");
     bar.replaceChildren();
@@ -130,6 +134,8 @@
     const back = make("button", { type: "button", text: "Show everything" });
     back.addEventListener("click", () => { location.hash = ""; });
     bar.append(back, list);
+    const whole = unnarrowed();
+    if (whole) bar.append(make("span", { class: "note", text: "Not narrowed: " + whole }));
     /* The bar stays in sight, and must not cover what a link leads to. */
     document.documentElement.style.scrollPaddingTop = bar.offsetHeight + 8 + "px";
   }
@@ -142,7 +148,8 @@
     for (const table of tables) table.refresh();
     showFocus();
     if (focus.size) {
-      say("All tables show " + [...focus].map(([name, value]) => name + " " + value).join(", ") + " only.");
+      const what = [...focus].map(([name, value]) => name + " " + value).join(", "), whole = unnarrowed();
+      say("All tables show " + what + " only" + (whole ? "; not narrowed: " + whole : "") + ".");
       const bar = document.getElementById("focus");
       bar.scrollIntoView({ block: "start" });
       bar.focus({ preventScroll: true }); /* what had it is gone with its row */
