@@ -71,7 +71,7 @@ def page_file(tmp_path_factory) -> Path:
     channels = [f"channel-{number}" for number in range(40)] + [HOSTILE]
     tables = {
         "channel_stats": [
-            statistics("team", 200, 30),
+            statistics("team", 200, 30, latency_p95_ms=2**63 // 10**6),
             *(statistics(name, 10 + place, 0) for place, name in enumerate(channels)),
         ],
         "sender_stats": [
@@ -243,6 +243,14 @@ def test_a_full_id_is_copied(browser, page_file):
         messages.get_by_role("button", name=f"Copy message {wanted}").click()
         messages.get_by_text("Copied").wait_for()
         assert page.evaluate("navigator.clipboard.readText()") == wanted
+
+
+def test_a_latency_of_centuries_reads_as_days(browser, page_file):
+    with opened(browser, page_file) as page:
+        channels = table(page, "channels")
+        channels.get_by_label("Search").fill("team")
+        channels.get_by_text("1 to 1 of 1").wait_for()
+        assert first_cells(channels, "95 % within") == ["106,752 d"]
 
 
 @pytest.mark.full

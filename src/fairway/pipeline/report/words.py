@@ -12,7 +12,10 @@ from fairway.visible import visible
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOSECONDS_PER_MICROSECOND: Final = 1_000
-_UNITS_MS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+_MINUTE_MS: Final = 60_000
+_UNITS_MS: Final = ((86_400_000, "d"), (3_600_000, "h"), (_MINUTE_MS, "min"), (MS_PER_S, "s"))
+_THREE_DIGITS: Final = 999.5
+"""From here on three digits would be an exponent."""
 _KIB: Final = 1_024
 _SIZE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _LEAST_SHARE: Final = 0.001
@@ -47,10 +50,11 @@ def clock(timestamp_ns: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def duration(milliseconds: int) -> str:
-    """Return a length of time in the unit that suits it."""
+    """Return a length of time in the unit that suits it, to three digits or the whole unit."""
     for unit_ms, unit in _UNITS_MS:
         if milliseconds >= unit_ms:
-            return f"{milliseconds / unit_ms:.3g} {unit}"
+            number = milliseconds / unit_ms
+            return f"{number:.3g} {unit}" if number < _THREE_DIGITS else f"{number:,.0f} {unit}"
     return f"{milliseconds} ms"
 
 
@@ -73,10 +77,12 @@ def size_text(size_bytes: int) -> str:
 
 
 def duration_text(milliseconds: int | None) -> str:
-    """Return a time in milliseconds or seconds; None, which is unknown, as a dash."""
+    """Return a time in seconds if they are few, else in the unit that suits it; None, which is unknown, as a dash."""
     if milliseconds is None:
         return "-"
-    return f"{milliseconds} ms" if milliseconds < MS_PER_S else f"{milliseconds / MS_PER_S:,.1f} s"
+    if MS_PER_S <= milliseconds < _MINUTE_MS:
+        return f"{milliseconds / MS_PER_S:.1f} s"
+    return duration(milliseconds)
 
 
 def counted(number: int, what: str) -> str:

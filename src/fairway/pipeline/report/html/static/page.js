@@ -44,7 +44,8 @@
 
   function span(ms) {
     for (const [unit, name] of [[86400000, "d"], [3600000, "h"], [60000, "min"], [1000, "s"]]) {
-      if (ms >= unit) return Number((ms / unit).toPrecision(3)) + " " + name;
+      const number = ms / unit;
+      if (ms >= unit) return (number < 999.5 ? Number(number.toPrecision(3)) : numbers.format(Math.round(number))) + " " + name;
     }
     return ms + " ms";
   }
