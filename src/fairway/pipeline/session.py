@@ -10,6 +10,8 @@ import os
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from subprocess import Popen
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
@@ -86,6 +88,9 @@ def create_session(
             return builder.getOrCreate()
         except Exception as error:
             raise ConfigurationError(f"Spark did not start: {error}") from error
+        except BaseException as error:
+            _end_java(error)
+            raise
 
 
 @contextmanager
@@ -153,6 +158,19 @@ def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
         "spark.shuffle.compress": "false",
         **{f"spark.executorEnv.{name}": value for name, value in _WORKER_MEMORY.items()},
     }
+
+
+def _end_java(interrupt: BaseException) -> None:
+    """Kill the Java process that was being started when an interrupt came.
+
+    Spark removes the folder in which that process would tell its port, and with it fails to start but does not end. It
+    is nowhere to be had but in the frames that the interrupt left.
+    """
+    for frame, _ in walk_tb(interrupt.__traceback__):
+        for value in list(frame.f_locals.values()):
+            if isinstance(value, Popen):
+                value.kill()
+                value.wait()
 
 
 def _java_options(cores: int, *, little_java: bool) -> str:
