@@ -166,8 +166,14 @@ def test_nothing_of_others_is_overwritten(tmp_path):
     with pytest.raises(ConfigurationError, match="not the manifest of a run"):
         opened(tmp_path / "other")
     (tmp_path / "other" / "manifest.json").write_text("{")
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"is damaged.*remove the folder and run again"):
         opened(tmp_path / "other")
+
+
+def test_nobody_is_told_to_remove_a_folder_that_cannot_be_reached(tmp_path):
+    (tmp_path / "manifest.json").mkdir()
+    with pytest.raises(ConfigurationError, match=r"cannot be read.*give the same command again"):
+        RunTables(tmp_path)
 
 
 @pytest.mark.parametrize(("held", "wanted"), [("send", "run"), ("run", "send")])

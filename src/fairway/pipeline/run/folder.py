@@ -391,8 +391,12 @@ def _read(path: Location) -> dict[str, Any] | None:
         manifest = json.loads(path.read())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path} cannot be read ({error}): remove the folder and run again") from error
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be read ({error}): see that it can be, and give the same command again"
+        ) from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is damaged ({error}): remove the folder and run again") from error
     if not isinstance(manifest, dict) or not {"schema_version", "tables", "options", "sources"} <= manifest.keys():
         raise ConfigurationError(f"{path} is not the manifest of a run: choose another folder")
     return manifest
