@@ -280,6 +280,11 @@ def test_no_secret_is_shown(bucket):
     assert "not-a-secret" not in str(refused.value)
 
 
+def test_a_uri_without_a_bucket_is_shown_as_it_was_given():
+    with pytest.raises(ConfigurationError, match="--out is 's3:///run', which cannot be used"):
+        Location.of("s3:///run", "--out")
+
+
 def test_a_path_that_was_made_of_a_uri_is_that_uri(bucket):
     assert str(Location.of(Path(bucket.uri("run/one", "s3a")), "--out")) == bucket.short("run/one", "s3a")
 

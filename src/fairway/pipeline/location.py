@@ -149,6 +149,8 @@ def without_secrets(uri: str) -> str:
     user, at, host = parts.netloc.rpartition("@")
     if parts.scheme in _AZURE:  # what stands where others have the user is the container
         host = user.partition(":")[0] + at + host
+    if not host and uri.startswith(f"{parts.scheme}://"):
+        return f"{parts.scheme}://{parts.path}"  # urlunsplit leaves out the slashes
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
