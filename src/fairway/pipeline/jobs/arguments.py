@@ -27,6 +27,14 @@ def exit_code_of(work: Callable[[], int]) -> int:
         return _COULD_NOT_RUN
 
 
+def positive(text: str) -> int:
+    """Return the number that an option gives; argparse names the option in what it says of another one."""
+    number = int(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"must be positive, not {text}")
+    return number
+
+
 def add_places(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of every job: the folder and the keys."""
     parser.add_argument(
@@ -45,8 +53,10 @@ def add_tables(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--profile", choices=[profile.value for profile in Profile])
     parser.add_argument("--blooms", action="store_true", help="look for acknowledgements in bloom filters too")
-    parser.add_argument("--epoch-ms", type=int, default=_DEFAULTS.epoch_ms, help="length of an epoch of the rate limit")
-    parser.add_argument("--rate-limit", type=int, help="transmissions that a sender is allowed in an epoch")
+    parser.add_argument(
+        "--epoch-ms", type=positive, default=_DEFAULTS.epoch_ms, help="length of an epoch of the rate limit"
+    )
+    parser.add_argument("--rate-limit", type=positive, help="transmissions that a sender is allowed in an epoch")
     parser.add_argument("--parity-rate", type=float, default=_DEFAULTS.parity_rate, help="as the participants have it")
 
     parser.add_argument("--since", metavar="TIME", help="only messages from this time on: ISO, or milliseconds")

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairway.options import BloomPolicy, Profile
-from fairway.pipeline.jobs.arguments import add_places, exit_code_of, keys_of
+from fairway.pipeline.jobs.arguments import add_places, exit_code_of, keys_of, positive
 from fairway.pipeline.outgoing import Counting, SendOptions, channel_options, send
 
 _DEFAULTS: Final = SendOptions()
@@ -73,8 +73,10 @@ def _parser() -> argparse.ArgumentParser:
         choices=[each.value for each in BloomPolicy],
         help="which messages have a bloom filter: always, as SDS has it; none by default",
     )
-    parser.add_argument("--rate-limit", type=int, help="transmissions in an epoch, of all senders")
-    parser.add_argument("--epoch-ms", type=int, default=_DEFAULTS.epoch_ms, help="length of an epoch of the rate limit")
+    parser.add_argument("--rate-limit", type=positive, help="transmissions in an epoch, of all senders")
+    parser.add_argument(
+        "--epoch-ms", type=positive, default=_DEFAULTS.epoch_ms, help="length of an epoch of the rate limit"
+    )
     parser.add_argument("--counting", choices=[each.value for each in Counting], default=Counting.SEGMENTS.value)
     parser.add_argument("--after", metavar="PATH", help="a channel's store, or the folder of a run, to go on from")
     parser.add_argument("--start-ms", type=int, help="time of the batch, since 1970; now if none")
