@@ -185,6 +185,13 @@ def test_a_message_that_an_archive_lost_needs_a_whole_run(rows, tmp_path):
         assert (tmp_path / "run" / "manifest.json").read_bytes() == before
 
 
+def test_a_source_that_is_given_no_more_needs_a_whole_run_and_is_named_before_any_is_read(tmp_path):
+    empty_run(tmp_path / "run", tmp_path / "one")
+    (tmp_path / "two.db").write_text("no archive, so that reading it would be another error")
+    with pytest.raises(WholeRunNeeded, match=r"parquet:.*/one, which was read, is not given any more"):
+        grown(tmp_path / "run", [f"sqlite:{tmp_path / 'two.db'}"])
+
+
 def test_a_message_that_comes_again_in_an_archive_needs_a_whole_run(rows, tmp_path):
     source = f"store=lip76:{tmp_path / 'folder'}?pubsubTopic=/waku/2/rs/1/0"
     told = list({(row["payload"], row["timestamp_ns"]): row for row in rows}.values())

@@ -47,18 +47,19 @@ def new_rows(
     Raises `WholeRunNeeded` if something is gone, or more than ``most_rows`` are new.
     """
     before = {(told["label"], told["uri"]): told["fingerprint"] for told in known}
+    gone = before.keys() - {(told["label"], told["uri"]) for _, told in sources}
+    if gone:
+        raise WholeRunNeeded(f"{min(uri for _, uri in gone)}, which was read, is not given any more")
     parts = [ARROW_SCHEMA.empty_table()]
     left = most_rows
     for source, told in sources:
-        states = before.pop((told["label"], told["uri"]), None)
+        states = before.get((told["label"], told["uri"]))
         for found in _of_source(source, states, told["fingerprint"], waku_messages, selection):
             table = wanted(found.cast(ARROW_SCHEMA))
             parts.append(table)
             left -= table.num_rows
             if left < 0:
                 raise WholeRunNeeded("more came than pays to add")
-    if before:
-        raise WholeRunNeeded("a source that was read is not given any more")
     return pa.concat_tables(parts)
 
 
