@@ -145,6 +145,7 @@ def test_a_recipe_prints_what_the_page_shows(recipe, begun, facts, tmp_path, mon
         CHECKS[number_of(recipe)](names, facts)
 
 
+@pytest.mark.full
 def test_archives_of_ones_own_are_read_by_their_uris(begun, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, source in (("one", "store-0"), ("two", "store-1")):

@@ -20,7 +20,7 @@ from fairway.channel.statistics import ChannelStatistics
 from fairway.events import Limit
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.journal import Row
-from fairway.protocol.outgoing.dispatching import RATE_LIMIT
+from fairway.protocol.outgoing.dispatching import RATE_LIMIT, Transmission
 from fairway.protocol.outgoing.requests import REQUESTS
 from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.channel import HISTORY
@@ -69,9 +69,13 @@ _ASKED: Final = "asked"
 _FEW: Final = 6
 _NAME_BYTES: Final = 64
 """What is longer is no hash or key."""
-_AT_REST_BYTES: Final = 3_000
-"""Of contents: the last sync messages with their filters."""
-_NO_CONTENT: Final = (type, ModuleType, FunctionType, MethodType, str, int, float, Retained, BloomFilter, RollingBloom)
+_AT_REST_BYTES: Final = 2_000
+_FILTER_BYTES: Final = 2
+"""Of a filter for each message that it has room for: the last sync message has one."""
+_NO_CONTENT: Final = (
+    *(type, ModuleType, FunctionType, MethodType, str, int, float),
+    *(Retained, Transmission, BloomFilter, RollingBloom),
+)
 _SEGMENTS_OF_ONE: Final = 16
 """The longest message in a world has no more segments, parity included."""
 
@@ -183,13 +187,14 @@ class Looks:
 
     def hoards(self) -> Iterator[Violation]:
         """Yield who, at rest, still holds contents of what is over, whatever it counts."""
+        capacity = max(each.options.sds.bloom_capacity for each in self._world.participants.values())
         for name in sorted(self._world.participants)[:_FEW]:
             participant = self._world.participants[name]
             # What stays incomplete is bounded by itself, and counted.
             if participant.channel is None or participant.stack.statistics().reassembly.open_sets:
                 continue
             held_bytes = _content_bytes(participant.stack)
-            if held_bytes > _AT_REST_BYTES:
+            if held_bytes > _AT_REST_BYTES + _FILTER_BYTES * capacity:
                 text = f"{name} waits for nothing and holds {held_bytes:,} bytes of contents that it does not need"
                 yield self.violation(Invariant.BOUNDS, name, text)
 
@@ -473,7 +478,7 @@ class Looks:
 
 
 def _content_bytes(root: object) -> int:
-    """Return how many bytes of contents an object holds beside filters and what is kept for repairs."""
+    """Return how many bytes of contents an object holds beside filters, what is kept for repairs and what leaves."""
     seen, rest, found_bytes = {id(root)}, [root], 0
     while rest:
         for held in gc.get_referents(rest.pop()):

@@ -360,10 +360,11 @@ class Scenes:
     def press(self) -> Iterator[Violation]:
         """Let somebody say much at once to a node that takes four messages a second: it must find that pace."""
         plan, world = self._plan, self._world
-        name = max(world.participants.keys() - set(names_of(plan)[: plan.slow_uplinks]))
         if plan.node_rate is None or plan.rate_limit is not None or plan.service_nodes or self._hands_over_slowly:
             return
-        if world.participants[name].channel is None:
+        # Who had a slow uplink has learned to wait.
+        name = max(world.participants.keys() - set(names_of(plan)[: plan.slow_uplinks]), default=None)
+        if name is None or world.participants[name].channel is None:
             return
         world.network.faults = _BUSY
         said = [self._say(name, f"{name} says much at once {number}") for number in range(_PRESSED)]
