@@ -78,8 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Two more processes than there are cores, since many tests wait for processes, for Java or for a time to pass."""
-    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else (os.cpu_count() or 1) + 2
+    """One more process than there are cores, since many tests wait for processes, for Java or for a time to pass."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else (os.cpu_count() or 1) + 1
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
