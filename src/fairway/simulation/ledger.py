@@ -620,9 +620,10 @@ class Ledger(Observer):
         for change in changes:
             if change.table == CAUGHT_UP and change.row is not None:
                 self.read_up_to_ms[name] = change.row[0]
-            elif change.table == SEGMENTS and change.row is not None and change.key not in self._segments:
-                sent = self._by_request.get(change.row[0])
-                if sent is not None:
+            elif change.table == SEGMENTS and change.row is not None:
+                sent, known = self._by_request.get(change.row[0]), self.message_of(change.key)
+                # What a life made of a message, and never handed over, the next one may make of another one alike.
+                if sent is not None and (known is None or (known is not sent and change.key not in known.sds_ids)):
                     self._segments[change.key] = (sent, change.row[2], self._lives[name])
             if change.table == ARRIVALS and change.row is not None and change.key in self._segments:
                 if (name, change.key) in self._arrived:
