@@ -178,12 +178,10 @@ class Scenes:
             if world.participants[name].channel is None:
                 continue
             said += [self._say(name, f"{name} can be heard again {number}") for number in range(_SAID_AT_ONCE)]
-        world.run(self._recovered_ms, lambda: all(sent.times_sent or sent.ends for sent in said))
+        world.run(self._recovered_ms, lambda: not _not_left(said))
         world.network.faults = _HEALED
         for name in sorted(world.participants):
-            late = [
-                sent for sent in said if sent.sender == name and sent.accepted_ms and not (sent.times_sent or sent.ends)
-            ]
+            late = [sent for sent in _not_left(said) if sent.sender == name and sent.accepted_ms]
             if late and not any(sent.refused for sent in late):
                 within_s = self._recovered_ms // 1_000
                 text = f"{len(late)} of {_SAID_AT_ONCE} messages of {name} had not left {within_s} s later"
@@ -368,9 +366,9 @@ class Scenes:
             return
         world.network.faults = _BUSY
         said = [self._say(name, f"{name} says much at once {number}") for number in range(_PRESSED)]
-        world.run(_PRESSED_MS, lambda: all(sent.times_sent or sent.ends for sent in said))
+        world.run(_PRESSED_MS, lambda: not _not_left(said))
         world.network.faults = _HEALED
-        late = [sent for sent in said if sent.accepted_ms and not (sent.times_sent or sent.ends)]
+        late = [sent for sent in _not_left(said) if sent.accepted_ms]
         if late:
             text = f"{len(late)} of {_PRESSED} messages of {name} had not left {_PRESSED_MS // 1_000} s later"
             yield self._looks.violation(Invariant.WAKES, name, f"at a node that takes four a second, {text}")
@@ -810,6 +808,11 @@ class Scenes:
                         request_id=None,
                         sentence=f"{other} never heard the ephemeral message that {name} sent in a healed world",
                     )
+
+
+def _not_left(said: list[SimulatedSend]) -> list[SimulatedSend]:
+    """Return of what was said what has neither left nor ended."""
+    return [sent for sent in said if not (sent.times_sent or sent.ends)]
 
 
 @dataclass(frozen=True, slots=True)
