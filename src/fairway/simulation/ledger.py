@@ -323,10 +323,12 @@ class Ledger(Observer):
         self._alike: dict[tuple[str, str], list[SimulatedSend]] = {}
         self._finished: dict[tuple[str, tuple[str, ...]], int] = {}
         """When an application finished with a message: by participant and SDS ids."""
+        self._finished_last: dict[tuple[str, tuple[str, ...]], tuple[int, int]] = {}
+        """When it did so last, and in which life."""
         self._stopping_ms: dict[str, int] = {}
         """When a program asked its channel to stop, which has not done so yet."""
-        self._stopped: dict[str, tuple[int, int]] = {}
-        """When a program last asked a channel to stop that then stopped in order, and in which life."""
+        self._stopped: dict[tuple[str, int], int] = {}
+        """When a program asked a channel to stop that then stopped in order: by participant and life."""
         self._raised: dict[tuple[str, tuple[str, ...]], tuple[int, int, str]] = {}
         """What handlers raised on, and so may come again in the same life: when, in which, and the message id."""
         self._inbox_ms: dict[tuple[str, tuple[str, ...]], int] = {}
@@ -899,6 +901,7 @@ class Ledger(Observer):
         if was_raised_on:
             # Its application has not finished with it, although a handler that a restart overtook said so.
             self._finished.pop(key, None)
+            self._finished_last.pop(key, None)
         handed, self._handed[key] = self._handed.get(key), (life, message.message_id)
         sent = self._meant(name, message, again=handed is not None)
         if sent is None:
@@ -906,8 +909,8 @@ class Ledger(Observer):
             return
         if handed is not None and (message.redelivered or was_raised_on):
             finished_ms = self._finished.get(key)
-            stopped_ms, stopped_life = self._stopped.get(name, (0, 0))
-            if finished_ms is not None and finished_ms < stopped_ms and handed[0] <= stopped_life:
+            last_ms, in_life = self._finished_last.get(key, (at_ms, 0))
+            if last_ms < self._stopped.get((name, in_life), 0):
                 text = f"a message ({message.sds_ids[0][:12]}) with which it had finished before it stopped comes again"
                 self.false_words.append((at_ms, name, None, text))
             if finished_ms is not None and at_ms - finished_ms > FINISHED_FOR_GOOD_MS:
@@ -954,11 +957,12 @@ class Ledger(Observer):
 
     def stopped(self, at_ms: int, name: str) -> None:
         """Record that it did: all that was said to it before is on the disk now."""
-        self._stopped[name] = self._stopping_ms.get(name, at_ms), self._lives[name]
+        self._stopped[name, self._lives[name]] = self._stopping_ms.get(name, at_ms)
 
     def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Record that an application has finished a message."""
         self._finished.setdefault((name, message.sds_ids), at_ms)
+        self._finished_last[name, message.sds_ids] = at_ms, self._lives[name]
 
     def dropped(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield who was killed amid which message, by SDS ids, that did not come again in a later life."""

@@ -19,6 +19,8 @@ from typing import Final
 from fairway.channel.statistics import ChannelStatistics
 from fairway.events import Limit
 from fairway.options import ReliableChannelOptions
+from fairway.protocol.encryption.ciphering import Ciphering
+from fairway.protocol.incoming.receiving import Transmitted
 from fairway.protocol.journal import Row
 from fairway.protocol.outgoing.dispatching import RATE_LIMIT, Transmission
 from fairway.protocol.outgoing.requests import REQUESTS
@@ -75,7 +77,9 @@ _FILTER_BYTES: Final = 2
 _NO_CONTENT: Final = (
     *(type, ModuleType, FunctionType, MethodType, str, int, float),
     *(Retained, Transmission, BloomFilter, RollingBloom),
+    *(Ciphering, Transmitted),
 )
+"""Among them `Transmitted`: doubtful segments, of which the oldest give way to what they may take together."""
 _SEGMENTS_OF_ONE: Final = 16
 """The longest message in a world has no more segments, parity included."""
 
@@ -478,7 +482,7 @@ class Looks:
 
 
 def _content_bytes(root: object) -> int:
-    """Return how many bytes of contents an object holds beside filters, what is kept for repairs and what leaves."""
+    """Return how many bytes of contents an object holds beside filters, what is kept for repairs, and what is under way."""
     seen, rest, found_bytes = {id(root)}, [root], 0
     while rest:
         for held in gc.get_referents(rest.pop()):

@@ -166,7 +166,8 @@ class _Talk:
     """How often a participant spoke in its present life without content, and what gave it a reason."""
 
     since_ms: int
-    sync: int = 0
+    sync: set[str] = field(default_factory=set)
+    """SDS ids: what the node took, and whose answer got lost, is handed over again."""
     said: int = 0
     heard: int = 0
 
@@ -397,7 +398,7 @@ class WireRules:
         for entry in opened.repair_request:
             self._asked_for.setdefault(entry.message_id, at_ms)
         yield from self._kept_waiting(at_ms, name, opened)
-        yield from self._talked_much(at_ms, name, is_content=is_content)
+        yield from self._talked_much(at_ms, name, opened.message_id, is_content=is_content)
         yield from self._used_up(name, opened, stamp_ns // (RATE_EPOCH_MS * NS_PER_MS))
         if is_content:
             self._carried[message_hash] = opened.message_id, digest
@@ -430,17 +431,17 @@ class WireRules:
         yield from self._uncited(at_ms, name, opened)
         yield from self._without_newest(at_ms, name, opened)
 
-    def _talked_much(self, at_ms: int, name: str, *, is_content: bool) -> Iterator[str]:
+    def _talked_much(self, at_ms: int, name: str, sds_id: str, *, is_content: bool) -> Iterator[str]:
         """See that nobody is made to send one sync message after the other, by who invents what all lack."""
         talk = self._talks.setdefault(name, _Talk(at_ms))
         if is_content:
             talk.said += 1
             return
-        talk.sync += 1
+        talk.sync.add(sds_id)
         intervals = 1 + (at_ms - talk.since_ms) // self.interval_ms
         allowed = _SYNC_AT_FIRST + _SYNC_PER_INTERVAL * intervals + _SYNC_EACH * talk.said + talk.heard
-        if talk.sync > allowed:
-            talk.sync = 0
+        if len(talk.sync) > allowed:
+            talk.sync.clear()
             yield f"it is a sync message, and in {(at_ms - talk.since_ms) // 1_000} s {allowed} are enough"
 
     def _overanswered(self, at_ms: int, name: str, sds_id: str, size_bytes: int) -> Iterator[str]:
