@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from fairway.events import (
     IrretrievableMessage,
     Limit,
@@ -185,14 +187,21 @@ def test_with_delivery_on_arrival_messages_come_at_once_each_once_with_their_sta
     bob.check_rows()
 
 
-def test_with_delivery_on_arrival_a_message_after_a_loss_says_so(peer):
-    alice, bob = peer("alice"), peer("bob", ReliableChannelOptions(delivery=Delivery.ARRIVAL))
-    for payload in (b"lost", b"two", b"three"):
+@pytest.mark.parametrize("profile", Profile)
+@pytest.mark.parametrize("last", [b"three", FILE], ids=["in one segment", "in several"])
+def test_with_delivery_on_arrival_a_message_after_a_loss_says_so(peer, profile, last):
+    options = ReliableChannelOptions(profile=profile, segmentation=SegmentationConfig(segment_size_bytes=192))
+    alice, bob = peer("alice", options), peer("bob", dataclasses.replace(options, delivery=Delivery.ARRIVAL))
+    for payload in (b"lost", b"two", last):
         alice.send(payload)
-    bob.receive(alice.content()[1])
+    _, two, *rest = alice.content()
+    bob.receive(two)
     bob.pass_time(3_610_000)
-    bob.receive(alice.content()[2])
-    assert [event.dependencies_met for event in bob.events(MessageReceived)] == [False, False]
+    bob.receive(*rest)
+    assert [(event.payload, event.dependencies_met) for event in bob.events(MessageReceived)] == [
+        (b"two", False),
+        (last, False),
+    ]
 
 
 KNOWN = b"known to all"

@@ -153,13 +153,13 @@ class Delivering:
         )
         self._undelivered.keep(message.message_id, arrival)
         if isinstance(kept, MessageCompleted):
-            return self._completed(kept)
+            return self._completed(kept, message)
         return self.deliver(message, met=self._sds.is_met(message)) if whole and self._on_arrival else []
 
     def deliver(self, message: SdsMessage, *, met: bool) -> list[Event]:
         """Deliver what SDS has delivered: a message of one segment, or one that is complete, with its first segment."""
         message_id = message.message_id
-        met = met and not self._undelivered.lacks_any(self._sds.cited_by(message))
+        met = met and self._has_what_is_cited(message)
         arrival = self._undelivered.get(message_id)
         if arrival is None:
             complete = self._undelivered.release(message_id, met=met)
@@ -234,7 +234,10 @@ class Delivering:
             if not self._lost_segments.is_rebuilt(message_id)
         ]
 
-    def _completed(self, outcome: MessageCompleted) -> list[Event]:
+    def _has_what_is_cited(self, message: SdsMessage) -> bool:
+        return not self._undelivered.lacks_any(self._sds.cited_by(message))
+
+    def _completed(self, outcome: MessageCompleted, latest: SdsMessage) -> list[Event]:
         self._undelivered.forget(outcome.forged_ids)
         arrivals = {sds_id: self._undelivered.get(sds_id) for sds_id in outcome.sds_ids}
         # Under the id of a segment a whole message may have come, too.
@@ -255,6 +258,8 @@ class Delivering:
         state = came[first_id].after(MessageStep.COMPLETED)
         self._undelivered.forget(came)
         if self._on_arrival:
+            # Of the segment that came just now SDS tells only later whether anything is lacking.
+            complete.dependencies_met &= self._sds.is_met(latest) and self._has_what_is_cited(latest)
             complete.dependencies_met &= not self._sds.parked.keys() & came
         if self._on_arrival or state is MessageState.DELIVERED:
             return [self._hand_over(complete)]
