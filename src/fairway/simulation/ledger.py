@@ -538,6 +538,8 @@ class Ledger(Observer):
             text = f"{len(gone)} messages that were set aside are gone"
             self.false_words.append((at_ms, name, None, text))
         self._aside[name] = dict.fromkeys(sorted(numbers))
+        # A program that was killed when the disk had written it is told of it only by this list.
+        self._set_aside |= {(name, message.message_id) for message in waiting}
 
     def taken_back(self, at_ms: int, name: str, message: MessageSetAside) -> None:
         """Write down that an application has a message that was set aside handed over again, or discards it."""

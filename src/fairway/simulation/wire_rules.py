@@ -504,15 +504,22 @@ class WireRules:
         copies.owing -= cited
         for sds_id in cited & copies.marked.keys():
             is_repeated = copies.marked.pop(sds_id) + _READ_MS < made_ms and not opened.content
-            if is_repeated and not self._may_cite(name, sds_id):
+            if is_repeated and not self._may_cite(at_ms, name, sds_id):
                 yield f"it cites {sds_id[:12]} for an author who has its acknowledgement, and said so"
 
-    def _may_cite(self, name: str, sds_id: str) -> bool:
+    def _may_cite(self, at_ms: int, name: str, sds_id: str) -> bool:
         """Return whether a participant may cite a message that it has cited before, of which no copy calls for it."""
         received = self._received_by(name)
+        if self._has_just_entered(at_ms, received):
+            # It may have been among the newest when the message was made that cites it.
+            return True
         is_uncited = sds_id not in received.cited
         newest = nlargest(self.longest_history, received.log, key=lambda other: (received.log[other], other))
         return is_uncited or sds_id in self._plain or sds_id in newest
+
+    def _has_just_entered(self, at_ms: int, received: _Received) -> bool:
+        """Return whether what leaves now may have been made before the latest message entered the log."""
+        return received.entered_ms + _READ_MS + _COMMITS * self.disk_ms >= at_ms
 
     def _without_newest(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that a sync message cites the newest in its sender's log, whenever they came (SDS, "Send Message").
@@ -522,7 +529,7 @@ class WireRules:
         received = self._received_by(name)
         if opened.content or not self.copies_are_checked or not self.order_is_checked:
             return
-        if received.entered_ms + _READ_MS + _COMMITS * self.disk_ms >= at_ms:
+        if self._has_just_entered(at_ms, received):
             return
         cited = {entry.message_id for entry in opened.causal_history}
         here = received.log.keys() - received.waiting
