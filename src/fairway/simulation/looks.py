@@ -484,7 +484,7 @@ class Looks:
 
 
 def _content_bytes(root: object) -> int:
-    """Return how many bytes of contents an object holds beside filters, what is kept for repairs, and what is under way."""
+    """Return how many bytes an object holds of contents that are neither under way nor kept to repair others."""
     seen, rest, found_bytes = {id(root)}, [root], 0
     while rest:
         for held in gc.get_referents(rest.pop()):

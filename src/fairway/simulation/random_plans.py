@@ -117,6 +117,8 @@ _SELDOM: Final = 0.5
 """How often a world has a special trouble, compared to a common one."""
 
 _MOST_LIGHT_CLIENTS: Final = 8
+_FOR_TINY_QUOTAS: Final = 30
+"""Long messages said at once that buffers of a few segments take in before any is given up."""
 _LIGHT_MINUTES: Final = 90.0
 """Minutes of all light clients of a world together, at most: each costs a second and a half for ten of them."""
 _SIZE: Final = frozenset({"participants", "messages_per_hour", "duration_ms"})
@@ -494,8 +496,9 @@ def _impatient_senders(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tiny_quotas(_: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
-    """Take buffers that are soon full, where hints lead to what a store has (docs/worlds.md)."""
-    return {} if plan.get("restamped") else {"tiny_quotas": True}
+    """Take buffers that are soon full, where hints lead to what a store has, and bursts are short (docs/worlds.md)."""
+    is_much = plan.get("burst_messages", 0) > _FOR_TINY_QUOTAS
+    return {} if plan.get("restamped") or is_much else {"tiny_quotas": True}
 
 
 def _gap_timeouts(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
