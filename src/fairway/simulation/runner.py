@@ -173,6 +173,8 @@ class Run:
         rules.answers_are_counted = not any(getattr(plan, name) for name in (*_HOLD_BACK, "clock_jumps_per_hour"))
         if not (plan.hostile or plan.clock_jumps_per_hour):
             rules.answers_wait_ms = plan.options().sds.repair.t_max_ms
+            is_opened = not (plan.cipher_failures or plan.cipher_delay_ms)
+            rules.answers_are_called_off = rules.answers_are_counted and is_opened
         rules.is_limited = plan.rate_limit is not None
         if plan.rate_limit is not None:
             rules.most_repeated = max(1, int(plan.rate_limit * plan.options().rate_limit.approached_threshold))

@@ -24,6 +24,7 @@ from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING, PARKED
 from fairway.protocol.sds.retained import RETAINED
+from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.simulation.clocks import Clocks
 from fairway.simulation.invariants import Invariant, Violation
 from fairway.simulation.ledger import Ledger, SimulatedSend
@@ -473,15 +474,18 @@ class Scenes:
         """
         world, plan = self._world, self._plan
         speaker, *others = sorted(world.participants)
-        parity_rate = world.participants[speaker].options.segmentation.parity_rate
+        options = world.participants[speaker].options
+        parity_rate = options.segmentation.parity_rate
         amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or plan.clock_skew_ms
         # What a log has forgotten and others cite is looked for.
         amiss = amiss or min(plan.max_history, plan.bloom_capacity) < _ROUNDS * _REMEMBERED_SEGMENTS
         if not parity_rate or amiss or not self.all_answer:
             return
         world.network.faults = replace(_HEALED, loss=min(0.3, parity_rate / 2))
-        for _ in range(_ROUNDS):
-            sent = self._say(speaker, self._dice.randbytes(_LONG_SEGMENTS * plan.segment_size_bytes // 2).hex())
+        size_bytes = _LONG_SEGMENTS * Segmenter(options.segmentation, options.profile.segments).segment_payload_bytes
+        for number in range(_ROUNDS):
+            # Every other one fills its last segment.
+            sent = self._say(speaker, self._dice.randbytes(size_bytes).hex()[: size_bytes - number % 2])
             self._run(_REBUILT_MS)
             for other in others:
                 heard = sum((other, sds_id) in self._ledger.came for sds_id in sent.sds_ids)

@@ -146,6 +146,8 @@ class _Copies:
     """When a copy came whose author has its acknowledgement, by SDS id, of those that nothing else makes it cite."""
     plain: dict[str, int] = field(default_factory=dict)
     """When messages entered its log, by SDS id, that vouch for nothing, and that it has not cited since."""
+    unasked: dict[str, int] = field(default_factory=dict)
+    """When each was heard first, by SDS id, since somebody was heard to ask for it."""
 
 
 @dataclass(slots=True)
@@ -219,6 +221,8 @@ class WireRules:
         """Whether who is asked without end must not answer without end: where all that is handed over leaves once."""
         self.answers_wait_ms = 0
         """T_max, before which each holder of a message answers in its turn; 0 where that is not looked at."""
+        self.answers_are_called_off = False
+        """Whether what a participant hears it also opens at once."""
         self.is_limited = False
         """Whether a rate limit holds."""
         self.most_repeated: int | None = None
@@ -267,6 +271,8 @@ class WireRules:
         """Carriers in which authors handed over again what they had handed over before."""
         self._asked_for: dict[str, int] = {}
         """When somebody first requested the repair of a message, by SDS id: a copy of such a one is the answer."""
+        self._requests: dict[bytes, tuple[str, ...]] = {}
+        """SDS ids of what carriers ask for, by their hashes."""
         self._pieces: OrderedDict[tuple[str, bytes], _Pieces] = OrderedDict()
         self._paid: dict[str, dict[int, int]] = {}
         """What is durable of each participant's charges, by epoch."""
@@ -357,8 +363,11 @@ class WireRules:
     def heard(self, at_ms: int, name: str, message_hash: bytes) -> None:
         """Note what the network brings to a participant."""
         copies, (sds_id, _) = self._copies.setdefault(name, _Copies()), self._carried.get(message_hash, ("", b""))
+        for asked_id in self._requests.get(message_hash, ()):
+            copies.unasked.pop(asked_id, None)
         if not sds_id or message_hash in copies.heard:
             return
+        copies.unasked.setdefault(sds_id, at_ms)
         self._received_by(name).heard.add(sds_id)
         if name in self._talks:
             self._talks[name].heard += 1
@@ -397,6 +406,8 @@ class WireRules:
         digest = hashlib.sha256(plain).digest()
         for entry in opened.repair_request:
             self._asked_for.setdefault(entry.message_id, at_ms)
+        if opened.repair_request:
+            self._requests[message_hash] = tuple(entry.message_id for entry in opened.repair_request)
         yield from self._kept_waiting(at_ms, name, opened)
         yield from self._talked_much(at_ms, name, opened.message_id, is_content=is_content)
         yield from self._used_up(name, opened, stamp_ns // (RATE_EPOCH_MS * NS_PER_MS))
@@ -416,6 +427,7 @@ class WireRules:
                 # A repair is the author's word.
                 yield from self._overanswered(at_ms, name, opened.message_id, len(plain))
                 yield from self._answered_early(at_ms, name, opened)
+                yield from self._answered_all_the_same(at_ms, name, opened)
                 return
             yield from self._hints(name, opened)
             if opened.message_id not in self._taken:
@@ -470,6 +482,17 @@ class WireRules:
         if at_ms < asked_ms + turn_ms - _READ_MS:
             yield f"it is an answer {at_ms - asked_ms} ms after the first request, and its turn is {turn_ms} ms after"
 
+    def _answered_all_the_same(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
+        """See that who hears an answer does not give one, too (SDS-R, "SDS Repair Response")."""
+        came_ms = self._copies.setdefault(name, _Copies()).unasked.get(opened.message_id, at_ms)
+        if self.answers_are_called_off and at_ms > came_ms + self._leaves_within_ms:
+            yield f"it is an answer, and another one's was heard {at_ms - came_ms} ms before, and nobody asked since"
+
+    @property
+    def _leaves_within_ms(self) -> int:
+        """Within this time what a participant decided to send has left."""
+        return _READ_MS + _COMMITS * self.disk_ms
+
     def _uncited(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that what somebody waits for an acknowledgement of is cited, and nothing else (SDS, "Review ACK Status").
 
@@ -519,7 +542,7 @@ class WireRules:
 
     def _has_just_entered(self, at_ms: int, received: _Received) -> bool:
         """Return whether what leaves now may have been made before the latest message entered the log."""
-        return received.entered_ms + _READ_MS + _COMMITS * self.disk_ms >= at_ms
+        return received.entered_ms + self._leaves_within_ms >= at_ms
 
     def _without_newest(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that a sync message cites the newest in its sender's log, whenever they came (SDS, "Send Message").
