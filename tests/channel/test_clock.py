@@ -6,6 +6,8 @@ import pytest
 
 from fairway.channel import clock
 from fairway.environment import Environment, set_environment
+from fairway.events import MessageSending
+from fairway.simulation import World
 
 SECOND = 1_000_000_000
 
@@ -86,6 +88,28 @@ def test_a_wall_clock_that_was_read_once_while_it_was_behind_is_believed_when_it
     clocks.passed_ns += 600 * SECOND
     clocks.wall_ahead_ns += 60 * SECOND
     assert off_by_ms(now_ms, clocks) == 0
+
+
+def test_a_wrong_reading_hours_after_another_one_is_not_believed_either(clocks):
+    now_ms = clock.steady_clock()
+    for _ in range(2):
+        clocks.wall_ahead_ns += 86_400 * SECOND
+        assert off_by_ms(now_ms, clocks) == -86_400_000
+        clocks.wall_ahead_ns -= 86_400 * SECOND
+        assert off_by_ms(now_ms, clocks) == 0
+        clocks.passed_ns += 3_600 * SECOND
+
+
+def test_what_waits_in_silence_for_a_time_that_a_wrong_clock_showed_is_done_when_the_clock_is_right(seed):
+    with World(("alice",), seed=seed) as world:
+        world.set_clock("alice", 3_600_000)
+        world.run(20_000)
+        world.send("alice", b"is anybody there?")
+        world.run(1_000)
+        world.set_clock("alice", 0)
+        world.run(120_000)
+        events = [event for _, event in world.participants["alice"].events]
+        assert sum(isinstance(event, MessageSending) for event in events) > 1
 
 
 def test_small_corrections_never_make_it_go_back(clocks):

@@ -115,6 +115,8 @@ class Engine:
         self._made_room = asyncio.Event()
         self._next_number = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._read_ms = 0
+        """The clock when the timer was last set."""
         self._is_running = False
         self._has_stopped = False
         self._had_store = False
@@ -434,6 +436,7 @@ class Engine:
         if not self._is_running:
             return
         at_ms, now_ms = self.stack.next_deadline(), self._clock()
+        self._read_ms = now_ms
         wait_ms = _CLOCK_READ_MS if at_ms is None else min(_CLOCK_READ_MS, max(0, at_ms - now_ms))
         loop = asyncio.get_running_loop()
         at_s = loop.time() + wait_ms / 1_000
@@ -445,8 +448,9 @@ class Engine:
 
     def _tick(self) -> None:
         self._timer = None
-        at_ms = self.stack.next_deadline()
-        if at_ms is not None and at_ms <= self._clock():
+        at_ms, now_ms = self.stack.next_deadline(), self._clock()
+        # After a clock that went back all deadlines are too late, and nothing else may happen for long.
+        if now_ms < self._read_ms or (at_ms is not None and at_ms <= now_ms):
             self._enter(self.stack.tick)
         else:
             self._arm()

@@ -321,6 +321,8 @@ class Ledger(Observer):
         """When a message was last asked for, if its author has not sent it since."""
         """SDS messages that a repair was asked for of and that were not published since."""
         self._alike: dict[tuple[str, str], list[SimulatedSend]] = {}
+        self._looked_at: dict[tuple[str, tuple[str, ...]], int] = {}
+        """In which life a handler that never raises handled a message last."""
         self._finished: dict[tuple[str, tuple[str, ...]], int] = {}
         """When an application finished with a message: by participant and SDS ids."""
         self._finished_last: dict[tuple[str, tuple[str, ...]], tuple[int, int]] = {}
@@ -960,6 +962,16 @@ class Ledger(Observer):
     def stopped(self, at_ms: int, name: str) -> None:
         """Record that it did: all that was said to it before is on the disk now."""
         self._stopped[name, self._lives[name]] = self._stopping_ms.get(name, at_ms)
+
+    def looked_at(self, at_ms: int, name: str, message: MessageReceived) -> None:
+        """Record that a handler that never raises handled a message: others may raise, and only they try again."""
+        key, life = (name, message.sds_ids), self._lives[name]
+        if message.ephemeral or not self.forged.isdisjoint(message.sds_ids):
+            return
+        if self._looked_at.get(key) == life:
+            text = f"a message ({message.sds_ids[0][:12]}) comes again to a handler that has handled it"
+            self.false_words.append((at_ms, name, None, text))
+        self._looked_at[key] = life
 
     def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Record that an application has finished a message."""

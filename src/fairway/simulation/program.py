@@ -98,6 +98,9 @@ class Watcher(Protocol):
     def received(self, name: str, message: MessageReceived) -> None:
         """Note a message that was handed over."""
 
+    def looked_at(self, name: str, message: MessageReceived) -> None:
+        """Note that a second handler handled a message, which need not get it again in the same life."""
+
     def finished(self, name: str, message: MessageReceived) -> None:
         """Note that a message was finished with."""
 
@@ -165,6 +168,9 @@ class Program:
         self._followed: set[str] = set()
         """Of which sends somebody awaits what becomes of them."""
         self._is_paused = False
+        self._is_leaving = False
+        """Whether it ends its loop when it has finished with the message in hand."""
+        self._left = asyncio.Event()
 
     async def run(self) -> None:
         """Live until the channel fails; raises what it fails with."""
@@ -183,6 +189,7 @@ class Program:
         for kind in _TOLD_KINDS:
             channel.on(kind, self._told)
         if self._habits.reading is Reading.HANDLERS:
+            channel.on(MessageReceived, self._look_at)
             channel.on(MessageReceived, self._handle_at_once if self._is_direct else self._handle)
         await channel.start()
         self.channel = channel
@@ -304,6 +311,17 @@ class Program:
             await self._closing
             self._watcher.stopped(self.name)
 
+    async def leave(self) -> None:
+        """End the loop when it has finished with the message in hand, and then the block around the channel, and end.
+
+        What waits unread then comes in the next life.
+        """
+        if self.channel is not None and self._closing is None:
+            self._is_leaving = True
+            await self._left.wait()
+            self._closing = asyncio.ensure_future(self.channel.__aexit__(None, None, None))
+            await self._closing
+
     async def pause(self, for_s: float) -> None:
         """Stop the channel, whatever is under way in it, and let it go on after a while."""
         channel = self.channel
@@ -361,6 +379,9 @@ class Program:
                 self._watcher.finished(self.name, message)
                 if self._habits.is_direct and not message.ephemeral and channel.is_started():
                     channel.finish(message)
+                if self._is_leaving:
+                    break
+        self._left.set()
 
     async def _read_events(self, channel: ReliableChannel) -> None:
         async for event in channel.events():
@@ -372,6 +393,10 @@ class Program:
     def _may_fail(self) -> None:
         if self._habits.raises and self._dice.random() < self._habits.raises * _FAILING:
             raise ApplicationRaised
+
+    def _look_at(self, message: MessageReceived) -> None:
+        """Handle a message as a second handler, which never raises."""
+        self._watcher.looked_at(self.name, message)
 
     async def _handle(self, message: MessageReceived) -> None:
         await self.take(message)

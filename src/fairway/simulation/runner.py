@@ -311,8 +311,10 @@ class Run:
             stirred += self._scenes.rebuild()
             stirred += self._scenes.repeat()
             self._scenes.put_down()
+            self._scenes.put_away()
             if self._scenes.has_heirs:
                 stirred += self._scenes.set_right()
+                stirred += self._scenes.set_right_unheard()
             quiet = self._settle(progress)
             unrest = [] if quiet else [self._unrest()]
         else:

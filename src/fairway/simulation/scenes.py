@@ -30,6 +30,7 @@ from fairway.simulation.invariants import Invariant, Violation
 from fairway.simulation.ledger import Ledger, SimulatedSend
 from fairway.simulation.looks import AT_REST_MS, MOMENT_MS, Looks
 from fairway.simulation.plan import FAST_DISK_MS, SimulationPlan
+from fairway.simulation.program import Reading
 from fairway.simulation.script import Deed, names_of
 from fairway.simulation.wire_rules import RATE_EPOCH_MS
 from fairway.simulation.world import World
@@ -65,6 +66,8 @@ _PAGES: Final = 4
 _HALTINGLY_MS: Final = 240_000
 """Within this time a store is read of which every other page comes, a few messages each."""
 _AHEAD_MS: Final = 600_000
+_CLOCK_READ_MS: Final = 50_000
+"""So often a channel in which nothing happens reads the clock at least."""
 _BELIEVED_MS: Final = 20_000
 """After this time a program follows a clock that was set ahead."""
 _ASKED_IN_VAIN: Final = 20
@@ -542,6 +545,22 @@ class Scenes:
         self._come_back(reader)
         self._run(_STILL_UNDER_WAY_MS)
 
+    def put_away(self) -> None:
+        """Let somebody end its loop amid several messages, and the program with it: the others come in the next life.
+
+        For each message the promises are looked at in the end, as for all that was said.
+        """
+        world = self._world
+        slow = [each for each in world.participants.values() if each.habits.slow_ms]
+        reader = next((each.name for each in slow if each.habits.reading is Reading.MESSAGES), None)
+        if reader is None or self._plan.service_nodes:
+            return
+        world.quit_amid(reader)
+        for name in sorted(world.participants.keys() - {reader})[:_SPEAKERS]:
+            for number in range(_ROUNDS):
+                self._say(name, f"{reader} leaves this for later {number}")
+        self._run(_STILL_UNDER_WAY_MS)
+
     def _has_ended(self, name: str, sent: SimulatedSend) -> bool:
         participant = self._world.participants[name]
         is_running = participant.channel is not None
@@ -782,6 +801,30 @@ class Scenes:
             text = f"{behind} lacks {sent.request_id} {self._inherited_ms // 1_000} s after its clock was set right"
             yield self._looks.violation(Invariant.HEALED, behind, text, sent.request_id)
         world.network.faults = _HEALED
+        self._run(GRACE_MS)
+
+    def set_right_unheard(self) -> Iterator[Violation]:
+        """Let nobody hear what one says whose clock is ahead and then set right: it is sent again in time."""
+        world = self._world
+        speaker = max(world.participants)
+        interval_ms = world.participants[speaker].options.retry_interval_ms
+        self._clocks.set(speaker, _AHEAD_MS)
+        self._run(_BELIEVED_MS)
+        # Nobody asks for it, either.
+        world.sever((speaker,))
+        sent = self._say(speaker, "nobody hears what I say at this time")
+        self._run(MOMENT_MS)
+        self._clocks.set(speaker, 0)
+        before = sent.times_sent.total()
+        within_ms = _CLOCK_READ_MS + 2 * interval_ms + _ANSWERED_LATE_MS
+        is_repeated = world.run(within_ms, lambda: sent.times_sent.total() > before)
+        if before and not is_repeated:
+            text = (
+                f"{speaker} did not send {sent.request_id} again for {2 * interval_ms} ms after its clock was set right"
+            )
+            yield self._looks.violation(Invariant.REPEATED, speaker, text, sent.request_id)
+        world.mend()
+        self._ledger.troubled(world.now_ms, speaker)
         self._run(GRACE_MS)
 
     def _handed_over_by(self, *names: str) -> int:

@@ -499,7 +499,14 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "crashes_per_hour": 10.0,
     },
     # An epoch holds more than leaves side by side, so that content may wait in it.
-    {"participants": 2, "rate_limit": 40, "duration_ms": 12 * _MINUTE_MS, "messages_per_hour": 30.0, "long_share": 0.0},
+    {
+        "participants": 2,
+        "rate_limit": 40,
+        "duration_ms": 12 * _MINUTE_MS,
+        "messages_per_hour": 30.0,
+        "long_share": 0.0,
+        "blips_per_hour": 30.0,
+    },
     # So many speak that each one's sync messages are mostly put off by those of others.
     {
         "participants": 9,

@@ -52,6 +52,9 @@ class Observer:
     def received(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Note a message that was handed to a participant's application."""
 
+    def looked_at(self, at_ms: int, name: str, message: MessageReceived) -> None:
+        """Note that a second handler of a participant handled a message."""
+
     def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Note that a participant's application has finished with a message."""
 
@@ -361,6 +364,12 @@ class World:
         participant = self.participants[name]
         if participant.is_running:
             self._within(participant.process.spawn, participant.program.stop())
+
+    def quit_amid(self, name: str) -> None:
+        """Let a program that reads in a loop end when it has finished with the message that it reads next."""
+        participant = self.participants[name]
+        if participant.is_running:
+            self._within(participant.process.spawn, participant.program.leave())
 
     def pause(self, name: str, for_ms: int) -> None:
         """Let a participant's program stop its channel, and start it again after a while."""
@@ -693,6 +702,10 @@ class _Watching:
         world.participants[name].events.append((world.now_ms, message))
         for observer in world.observers:
             observer.received(world.now_ms, name, message)
+
+    def looked_at(self, name: str, message: MessageReceived) -> None:
+        for observer in self._world.observers:
+            observer.looked_at(self._world.now_ms, name, message)
 
     def finished(self, name: str, message: MessageReceived) -> None:
         for observer in self._world.observers:
