@@ -256,7 +256,9 @@ class Checks:
             sent = None if loss.number is None else self._ledger.sent[loss.number]
             if name not in self._stayed or loss.what in self._ledger.ephemeral_ids | self._ledger.forged:
                 continue
-            unknown = sent is None and loss.sender in self._stayed | {None}
+            # Of a send that its cipher refused amid it, a part may have left, and nobody is told which.
+            is_refused = any(other.refused for other in self._ledger.sent if other.sender == loss.sender)
+            unknown = sent is None and loss.sender in self._stayed | {None} and not is_refused
             if unknown or (sent is not None and name in self.owed[sent.number] and not self._cannot_be_had(sent, loss)):
                 what = f"{loss.what[:12]}" if sent is None else f"a segment of {_title(sent)}"
                 also = ", which it got" if sent is not None and name in sent.deliveries else ""

@@ -117,7 +117,7 @@ _SELDOM: Final = 0.5
 """How often a world has a special trouble, compared to a common one."""
 
 _MOST_LIGHT_CLIENTS: Final = 8
-_FOR_TINY_QUOTAS: Final = 30
+_FOR_TINY_QUOTAS: Final = 12
 """Long messages said at once that buffers of a few segments take in before any is given up."""
 _LIGHT_MINUTES: Final = 90.0
 """Minutes of all light clients of a world together, at most: each costs a second and a half for ten of them."""

@@ -362,7 +362,8 @@ class Scenes:
     def press(self) -> Iterator[Violation]:
         """Let somebody say much at once to a node that takes four messages a second: it must find that pace."""
         plan, world = self._plan, self._world
-        if plan.node_rate is None or plan.rate_limit is not None or plan.service_nodes or self._hands_over_slowly:
+        is_slow = plan.cipher_delay_ms or self._hands_over_slowly
+        if plan.node_rate is None or plan.rate_limit is not None or plan.service_nodes or is_slow:
             return
         # Who had a slow uplink has learned to wait.
         name = max(world.participants.keys() - set(names_of(plan)[: plan.slow_uplinks]), default=None)

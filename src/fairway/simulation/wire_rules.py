@@ -345,7 +345,10 @@ class WireRules:
         told_until_ms = self._seen_ms.get(name, 0) - _ANSWER_MS - _COMMITS * self.disk_ms
         refused = self._refused.get(name, {})
         self._refused[name] = {carrier: known_ms for carrier, known_ms in refused.items() if known_ms <= told_until_ms}
-        self._received_by(name).restarted()
+        received = self._received_by(name)
+        # What its disk had not written yet when it was killed, it does not know.
+        received.log = {sds_id: lamport for sds_id, lamport in received.log.items() if (name, sds_id) in self._logged}
+        received.restarted()
 
     def refused(self, at_ms: int, name: str, message_hash: bytes) -> None:
         """Note that a sender knows from a moment on that its node did not take a message."""
