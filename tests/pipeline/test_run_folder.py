@@ -208,10 +208,37 @@ def test_only_a_finished_run_of_this_version_is_read(tmp_path):
     folder.finish({"balance": {}})
     folder.close()
     assert RunTables(tmp_path / "run").manifest["state"] == "complete"
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 99}))
-    with pytest.raises(ConfigurationError, match="version 99"):
+
+
+def finished_by(path: Path, *, fairway: str, schema_version: int) -> bytes:
+    """Make a folder with a table as another fairway would, and return its manifest."""
+    folder = opened(path)
+    write(folder, "quarantine", 3)
+    folder.finish({"balance": {}})
+    folder.close()
+    manifest = path / "manifest.json"
+    told = json.loads(manifest.read_text()) | {"fairway": fairway, "schema_version": schema_version}
+    manifest.write_text(json.dumps(told))
+    return manifest.read_bytes()
+
+
+def test_the_tables_of_a_newer_fairway_are_neither_read_nor_replaced(tmp_path):
+    before = finished_by(tmp_path / "run", fairway="9.9.1", schema_version=99)
+    for use in (opened, RunTables):
+        with pytest.raises(ConfigurationError, match=r"by fairway 9\.9\.1, .*: use fairway 9\.9\.1 or a newer one, or"):
+            use(tmp_path / "run")
+    assert (tmp_path / "run" / "manifest.json").read_bytes() == before
+    assert any((tmp_path / "run" / "tables" / "quarantine").iterdir())
+
+
+def test_the_tables_of_an_older_fairway_are_made_anew(tmp_path):
+    finished_by(tmp_path / "run", fairway="0.0.1", schema_version=1)
+    with pytest.raises(ConfigurationError, match=r"by fairway 0\.0\.1, .*give the command that made the folder again"):
         RunTables(tmp_path / "run")
+    with closing(opened(tmp_path / "run")) as folder:
+        assert folder.results == {}
+        assert folder.whole_because is not None
+        assert "version 1 of the tables" in folder.whole_because
 
 
 @pytest.mark.parametrize(

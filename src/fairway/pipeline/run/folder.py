@@ -133,8 +133,8 @@ class RunFolder:
         it is ``held`` until `begin_anew` or `end_grown`.
 
         Raises `ConfigurationError` for a folder that holds something else, the tables of a batch that was sent when a
-        run is to begin and the other way round included, or that another run uses; and `StorageError` for storage that
-        does not answer or refuses.
+        run is to begin and the other way round included, that a newer fairway made, or that another run uses; and
+        `StorageError` for storage that does not answer or refuses.
         """
         place = Location.of(out, "--out")
         if not place.is_local and options["format"] != _PARQUET:
@@ -153,7 +153,9 @@ class RunFolder:
             try:
                 plan = {"schema_version": SCHEMA_VERSION, "sources": described_sources, "options": dict(options)}
                 known = _read(place / MANIFEST)
-                _refuse_another_kind(place, known, plan)
+                if known is not None:
+                    _refuse_newer(place, known)
+                    _refuse_another_kind(place, known, plan)
                 because = None if known is None else _other_run(known, plan, keys)
                 anew = partial(_new_manifest, plan, keys)
                 manifest = anew() if known is None or because else known
@@ -341,10 +343,11 @@ def read_manifest(path: Path | Location) -> dict[str, Any]:
         raise ConfigurationError(
             f"{path} is no run folder: it has no {MANIFEST}; 'fairway pipeline run --out' makes one"
         )
+    _refuse_newer(place, manifest)
     if manifest["schema_version"] != SCHEMA_VERSION:
         raise ConfigurationError(
-            f"{path} was written with version {manifest['schema_version']} of the tables, this fairway reads version "
-            f"{SCHEMA_VERSION}: run the pipeline again"
+            f"{_made_by(place, manifest)}, and {_this_one()} reads version {SCHEMA_VERSION}: give the command that "
+            "made the folder again, which makes its tables anew"
         )
     return manifest
 
@@ -374,10 +377,26 @@ def _refuse_foreign(path: Location) -> None:
             )
 
 
-def _refuse_another_kind(path: Location, known: Mapping[str, Any] | None, plan: Mapping[str, Any]) -> None:
+def _refuse_newer(path: Location, known: Mapping[str, Any]) -> None:
+    """Raise if a newer fairway made a folder: this one cannot read its tables, and must not replace them."""
+    version = known["schema_version"]
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise ConfigurationError(
+            f"{_made_by(path, known)}, and {_this_one()} knows them up to version {SCHEMA_VERSION}: use fairway "
+            f"{known.get('fairway')} or a newer one, or give another folder"
+        )
+
+
+def _made_by(path: Location, known: Mapping[str, Any]) -> str:
+    return f"{path} was made by fairway {known.get('fairway')}, with version {known['schema_version']} of the tables"
+
+
+def _this_one() -> str:
+    return f"this one, fairway {metadata.version('fairway')},"
+
+
+def _refuse_another_kind(path: Location, known: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
     """Raise if a folder has the tables of another command, which would be removed as those of other options are."""
-    if known is None:
-        return
     held, wanted = kind_of(known), kind_of(plan)
     if held != wanted:
         raise ConfigurationError(

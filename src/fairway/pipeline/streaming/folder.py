@@ -182,8 +182,8 @@ class StreamFolder:
             raise ConfigurationError(f"{place} cannot be read ({error}): choose another folder") from error
         if (known.get("layout", 1), known.get("schema_version")) != (_LAYOUT, SCHEMA_VERSION):
             raise ConfigurationError(
-                f"{self.path} was made by fairway {known.get('fairway')}, and this one writes other files: choose "
-                "another folder, or remove this one, to begin anew; nothing was changed"
+                f"{self.path} was made by fairway {known.get('fairway')}, and this one writes other files: use that "
+                "fairway to go on, or choose another folder to begin anew; nothing was changed"
             )
         given = {
             "sources": _described(sources),
