@@ -24,7 +24,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairway.errors import ConfigurationError, DecodeError
+from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError
 from fairway.pipeline.sources.places import EXAMPLES, scan_of
 from fairway.pipeline.sources.store_node import StoreNodeArchive
 from fairway.pipeline.sources.waku_messages import Selection
@@ -474,3 +474,17 @@ def test_a_range_that_is_empty_is_not_asked_for():
     archive = StoreNodeArchive("", client=client)
     assert archive.last(ArchiveSlice(ArchiveCursor(5, LARGEST_HASH), ArchiveCursor(5, LARGEST_HASH))) is None
     assert client.queries == []
+
+
+def test_a_node_that_is_gone_is_asked_again_and_each_pause_is_told(caplog):
+    pauses = []
+    with (
+        StoreNodeArchive("http://127.0.0.1:9", sleep=pauses.append) as archive,
+        pytest.raises(NodeUnavailableError, match=r"http://127\.0\.0\.1:9: .*see that the node runs"),
+    ):
+        list(archive.pages())
+    assert pauses == [1, 2, 4, 8, 16]
+    assert caplog.messages == [
+        f"http://127.0.0.1:9 gave no page of messages: attempt {attempt} of 6 in {seconds:g} s"
+        for attempt, seconds in enumerate(pauses, start=2)
+    ]

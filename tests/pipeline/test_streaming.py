@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import replace
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,7 +27,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from fairway.errors import ConfigurationError
+from fairway.errors import ConfigurationError, StoreQueryError
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.export import export
 from fairway.pipeline.jobs.stream import main as job
@@ -296,13 +297,16 @@ def test_the_folder_of_a_run_or_of_somebody_is_refused(streamed, tmp_path):
 
 
 def test_what_cannot_be_followed_is_refused(tmp_path):
-    for sources, what in (
-        (["lip76:folder"], "has no file"),
-        ([f"sqlite:{tmp_path / 'none.db'}"], "none.db"),
-        ([], "there is no source, and one is needed"),
-    ):
-        with pytest.raises(ConfigurationError, match=what):
-            stream(sources, tmp_path / "out")
+    with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as no_node:
+        threading.Thread(target=no_node.handle_request, daemon=True).start()
+        for sources, kind, what in (
+            (["lip76:folder"], ConfigurationError, "has no file"),
+            ([f"sqlite:{tmp_path / 'none.db'}"], ConfigurationError, "none.db"),
+            ([f"http://127.0.0.1:{no_node.server_port}"], StoreQueryError, "the node answers 404"),
+            ([], ConfigurationError, "there is no source, and one is needed"),
+        ):
+            with pytest.raises(kind, match=what):
+                stream(sources, tmp_path / "out")
     assert not Path(tmp_path / "out").exists()
 
 

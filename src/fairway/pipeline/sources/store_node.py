@@ -3,13 +3,18 @@
 Invariant: the timestamp and hash of a message decide which slice it is in, whatever order and range the node uses. So
 slices neither miss nor repeat a message of the node. A node does not report the number of its messages: slices have
 equal lengths of time up to the present, and messages dated in the future are one more slice.
+
+A node that does not answer is asked again for about half a minute; each pause is logged, so that nobody waits for a
+node that is gone without knowing it.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator
 from hashlib import sha256
+from typing import Final
 
 from fairway.errors import NodeUnavailableError
 from fairway.storage.archive import (
@@ -25,16 +30,27 @@ from fairway.storage.archive import (
 from fairway.waku.message_store import MAX_PAGE_SIZE
 from fairway.waku.node import StoreQuery
 from fairway.waku.rest import RestStoreClient, StoreAnswer, StoreEntry
+from fairway.waku.rest.store_client import DEFAULT_ATTEMPTS
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class StoreNodeArchive(ReadableArchive):
     """A context manager over one node; the first page raises the errors of `RestStoreClient`."""
 
     def __init__(
-        self, address: str, *, client: RestStoreClient | None = None, now_ns: Callable[[], int] = time.time_ns
+        self,
+        address: str,
+        *,
+        client: RestStoreClient | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._client = client or RestStoreClient(address)
+        self._client = client or RestStoreClient(address, pause=self._pause)
         self._now_ns = now_ns
+        self._sleep = sleep
+        self._failed = 0
+        """Attempts at the page that is wanted."""
 
     def __repr__(self) -> str:
         """Show the node, without credentials."""
@@ -126,9 +142,17 @@ class StoreNodeArchive(ReadableArchive):
             page_size=MAX_PAGE_SIZE,
         )
         try:
-            yield from self._client.pages(query)
+            for answer in self._client.pages(query):
+                self._failed = 0
+                yield answer
         except NodeUnavailableError as error:
             raise NodeUnavailableError(f"{error}; see that the node runs, and that its REST API is there") from error
+
+    def _pause(self, seconds: float) -> None:
+        self._failed += 1
+        attempt = f"attempt {self._failed + 1} of {DEFAULT_ATTEMPTS}"
+        _LOG.warning("%s gave no page of messages: %s in %g s", self._client.name, attempt, seconds)
+        self._sleep(seconds)
 
     @staticmethod
     def _messages(answer: StoreAnswer, part: ArchiveSlice) -> list[ArchivedMessage]:

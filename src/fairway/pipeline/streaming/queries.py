@@ -46,11 +46,11 @@ _STATE_SETTINGS: Final = {
 
 
 def check_sources(sources: tuple[RunSource, ...]) -> None:
-    """Raise the errors of a source that cannot be opened, and `ConfigurationError` for one without a name."""
+    """Raise the errors of an archive that cannot be read, and `ConfigurationError` for one without a name."""
     for source in sources:
         scan = scan_of(source.uri, Selection(), source.label)
         if isinstance(scan, ArchiveScan):
-            scan.open().close()
+            scan.plan(1)
         elif isinstance(scan, ParquetScan) and not scan.names_stores() and source.label is None:
             raise ConfigurationError(f"{source.shown} does not say which store it is of: name it, NAME={source.shown}")
 
