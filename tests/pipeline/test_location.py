@@ -320,15 +320,18 @@ def test_a_uri_that_cannot_be_used_says_why(given, told):
 def test_a_bucket_that_is_not_there_is_named_by_whatever_needs_it(s3, bucket):
     folder = bucket.uri("run").replace(bucket.name, "no-such-bucket")
     source = scan_of(f"parquet:{folder}", Selection())
+    empty_run("run", Path("none"))
     for use in (
         lambda: Location.of(folder, "--out").put(b"x"),
         lambda: RunTables(folder),
         lambda: RunFolder.open_for(folder, [], RunOptions().as_json(), None),
         lambda: check_new(folder),
+        lambda: export(RunTables("run"), folder),
+        lambda: write_html_report("run", folder),
         source.plan,
         parse_sources([f"parquet:{folder}"])[0].fingerprint,
     ):
-        with pytest.raises(ConfigurationError, match=r"s3://no-such-bucket/\S+: there is no bucket 'no-such-bucket'"):
+        with pytest.raises(ConfigurationError, match=r"^s3://no-such-bucket: there is no bucket 'no-such-bucket'"):
             use()
     with pytest.raises(ConfigurationError, match="is no run folder"):
         RunTables(bucket.uri("run"))

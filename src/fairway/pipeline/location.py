@@ -246,8 +246,9 @@ class Location:
         bucket = self.path.partition("/")[0]
         with suppress(OSError):
             if self.filesystem.get_file_info(bucket).type == _NOT_THERE:
+                uri = urlunsplit(urlsplit(self.shown)._replace(path=""))
                 raise ConfigurationError(
-                    f"{self}: there is no bucket {bucket!r}, or it is not shown to these keys: make it, or give another"
+                    f"{uri}: there is no bucket {bucket!r}, or it is not shown to these keys: make it, or give another"
                 )
 
     def files(self, *, recursive: bool = False) -> list[FileInfo]:
