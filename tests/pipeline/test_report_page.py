@@ -159,7 +159,7 @@ def test_the_page_fits_its_screen_and_nothing_is_cut_off(browser, page_file, scr
 
 
 @pytest.mark.full
-def test_a_column_sorts_up_and_down_and_says_so(browser, page_file):
+def test_a_column_sorts_up_and_down_and_back_and_says_so(browser, page_file):
     with opened(browser, page_file) as page:
         rates = table(page, "rate")
         head = rates.locator("th", has_text="charged")
@@ -172,6 +172,12 @@ def test_a_column_sorts_up_and_down_and_says_so(browser, page_file):
         senders = rates.locator("th", has_text="sender")
         senders.get_by_role("button").click()
         assert (senders.get_attribute("aria-sort"), head.get_attribute("aria-sort")) == ("ascending", None)
+        senders.get_by_role("button").click()
+        assert senders.get_attribute("aria-sort") == "descending"
+        senders.get_by_role("button").press("Enter")
+        assert [each.get_attribute("aria-sort") for each in (senders, head)] == [None, None]
+        assert first_cells(rates, "charged")[:2] == ["59 (59.0%)", "58 (58.0%)"]
+        assert page.get_by_text("The first order is back: ").count() == 1
 
 
 def test_search_filters_and_pages_of_rows(browser, page_file):

@@ -234,12 +234,14 @@
       const cells = this.table.tHead.rows[0].cells;
       this.columns.forEach((column, place) => {
         const button = make("button", { type: "button", text: column.title });
+        const down = FIGURES.has(column.kind);
         button.addEventListener("click", () => {
-          const falls = FIGURES.has(column.kind);
-          const again = this.sort && this.sort.place === place;
-          this.sort = { place, down: again ? !this.sort.down : falls };
+          const before = this.sort && this.sort.place === place ? this.sort : null;
+          /* One direction, the other one, and then the order in which the rows came. */
+          this.sort = before === null ? { place, down } : before.down === down ? { place, down: !down } : null;
           for (const cell of cells) cell.removeAttribute("aria-sort");
-          cells[place].setAttribute("aria-sort", this.sort.down ? "descending" : "ascending");
+          if (this.sort) cells[place].setAttribute("aria-sort", this.sort.down ? "descending" : "ascending");
+          else say("The first order is back: " + this.order + ".");
           this.refresh();
         });
         cells[place].replaceChildren(button);
