@@ -165,7 +165,9 @@ def test_the_plots_show_what_was_generated(executed, facts):
 
     heard = {(fact["channel_id"], fact["message_id"]) for fact in facts if fact["fact"] == "acknowledged"}
     known = {(fact["channel_id"], fact["message_id"]) for fact in sent if fact["kind"] == "content"}
-    assert told(executed, "latency")[-1][1] == pytest.approx(len(heard & known) / len(known))
+    soon = told(executed, "latency")
+    assert soon[-1][1] == pytest.approx(len(heard & known) / len(known))
+    assert any(seconds % 1 for seconds, _ in soon), "0.997 s is drawn at another second"
 
     outage = told(executed, "outage")
     assert outage["store-1"].count(0) == 3
