@@ -426,6 +426,37 @@ def test_the_command_that_fills_a_store_is_named_if_it_can_be_written_to(tmp_pat
     ]
 
 
+@pytest.mark.parametrize(
+    ("uri", "donor", "words"),
+    [
+        ("sqlite:b.db", "parquet:t/a", "--from parquet:{place}/t/a --to sqlite:{place}/b.db"),
+        ("sqlite:/var/b.db", "http://a:8645/", "--from http://a:8645/ --to sqlite:/var/b.db"),
+        (
+            "parquet:s3://bucket/b",
+            "lip76:a?pubsubTopic=/waku/2/rs/1/0",
+            "--from 'lip76:{place}/a?pubsubTopic=/waku/2/rs/1/0' --to parquet:s3://bucket/b",
+        ),
+    ],
+)
+def test_the_command_holds_where_the_report_is_made(tmp_path, monkeypatch, uri, donor, words):
+    sources = [{"label": HOSTILE, "uri": uri}, {"label": "a", "uri": donor}]
+    folder = run_folder(tmp_path / "run", contents(), sources=sources, given_in=str(tmp_path))
+    (tmp_path / "elsewhere").mkdir()
+    for here, place in ((tmp_path, None), (tmp_path / "elsewhere", tmp_path)):
+        monkeypatch.chdir(here)
+        told = report_json(RunTables(folder))
+        (command,) = (command for each in told["to_do"] for command in each["commands"] if " --since " in command)
+        expected = words.replace("{place}/", "" if place is None else f"{place}/")
+        assert command.partition(" --since")[0] == f"fairway pipeline backfill {expected}"
+
+
+def test_stores_that_one_table_names_are_no_places_to_write_to(tmp_path):
+    sources = [{"label": None, "uri": "parquet:both"}]
+    told = report_json(RunTables(run_folder(tmp_path / "run", contents(), sources=sources)))
+    (outage,) = (each for each in told["to_do"] if "lacked everything" in each["what"])
+    assert outage["commands"] == []
+
+
 def test_causes_are_counted_and_say_what_to_do(tmp_path):
     rows = [gap("tiny", number) | {"first_cited_by": "alice", "last_cited_by": "bob"} for number in range(3)]
     tables = contents() | {"missing_messages": rows, "channel_stats": [stats("tiny", 10, 3)]}

@@ -52,6 +52,22 @@ def test_a_finished_table_is_found_by_the_next_attempt(tmp_path):
     again.close()
 
 
+def test_a_manifest_tells_in_which_folder_its_sources_were_given(tmp_path, monkeypatch):
+    def given_in(name):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        with closing(RunFolder.open_for(tmp_path / "run", SOURCES, OPTIONS, None, holds_finished=True)) as folder:
+            if folder.held is None:
+                folder.finish_job("read", [], {})
+                folder.finish({"balance": {}})
+            else:
+                folder.end_grown([], {}, {"balance": {}})
+        return read_manifest(tmp_path / "run")["given_in"]
+
+    assert given_in("begun") == str(tmp_path / "begun")
+    assert given_in("grown") == str(tmp_path / "grown")
+
+
 def test_what_was_left_half_written_is_thrown_away(tmp_path):
     folder = opened(tmp_path / "run")
     write(folder, "quarantine", 3)

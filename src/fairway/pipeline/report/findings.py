@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow.dataset as ds
@@ -29,6 +30,7 @@ from fairway.pipeline.report.rates import double_signals, over_limit
 from fairway.pipeline.report.stores import store_lacks
 from fairway.pipeline.report.to_do import MOST_OF_A_KIND, Found, SenderLoss, StoreShare, to_do_of
 from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.run.sources import absolute_uri
 
 _Value = TypeVar("_Value")
 MOST_LACKS: Final = 100_000
@@ -78,7 +80,7 @@ class Findings:
         causes = Counter[LossCause]()
         for (cause, _), number in self.causes.items():
             causes[cause] += number
-        uris = {source["label"]: source["uri"] for source in tables.manifest["sources"]}
+        uris = _uris_here(tables.manifest)
         found = Found(
             adds_up=tables.balance.adds_up,
             headline=headline,
@@ -226,6 +228,15 @@ def _nearly_complete(tables: RunTables, limit: int) -> tuple[IncompleteMessage, 
     ]
     rows = tables.head("incomplete", columns, order, limit)
     return tuple(_known(IncompleteMessage, row) for row in rows)
+
+
+def _uris_here(manifest: Mapping[str, Any]) -> dict[str | None, str]:
+    """Return the URIs of a run's sources by their labels, so that they hold in the current folder."""
+    uris = {source["label"]: str(source["uri"]) for source in manifest["sources"]}
+    given_in = manifest.get("given_in")
+    if given_in is None or given_in == str(Path.cwd()):
+        return uris
+    return {label: absolute_uri(uri, given_in) for label, uri in uris.items()}
 
 
 def _citations_first(message: LostMessage) -> tuple[Any, ...]:

@@ -64,7 +64,8 @@ class StoreShare:
 
     source: str
     uri: str | None
-    """Its source of a run; None if the run does not tell."""
+    """Its source of a run, from where the report is made; None if the run does not tell, as where one table was the
+    source and names several stores."""
     lacked: int
     of: int
     outages: tuple[Outage, ...]
@@ -197,7 +198,7 @@ def _double_signals(found: Found) -> Iterator[ToDo]:
         yield ToDo(
             what=f"Used RLN message ids twice: {_listed(told, len(found.double_signals), 'senders')}.",
             action="See which memberships these are; --group names members. If they are, their secrets are out.",
-            commands=(f"fairway pipeline violations {shlex.quote(visible(found.run))}",),
+            commands=(f"fairway pipeline violations {_quoted(found.run)}",),
             section="rate",
         )
 
@@ -253,17 +254,17 @@ def _rest(store: StoreShare) -> int:
 
 def _backfill(store: StoreShare, stores: Sequence[StoreShare], outage: Outage | None = None) -> Iterator[str]:
     """Yield the command that writes into a store what the most complete other store has, if there is another."""
-    donor = next((other for other in reversed(stores) if other is not store), None)
-    if donor is None or (store.uri or "").startswith(_READ_ONLY):
+    donor = next((other.uri for other in reversed(stores) if other is not store), None)
+    if donor is None or store.uri is None or store.uri.startswith(_READ_ONLY):
         return
-    words = ["fairway pipeline backfill --from", _uri(donor), "--to", _uri(store)]
+    words = ["fairway pipeline backfill --from", _quoted(donor), "--to", _quoted(store.uri)]
     if outage is not None:
         words += ["--since", _iso(outage.begin_ns), "--until", _iso(outage.last_ns)]
     yield " ".join(words)
 
 
-def _uri(store: StoreShare) -> str:
-    return shlex.quote(visible(store.uri or store.source))
+def _quoted(text: str) -> str:
+    return shlex.quote(visible(text))
 
 
 def _iso(timestamp_ns: int) -> str:

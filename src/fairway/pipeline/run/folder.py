@@ -2,8 +2,8 @@
 
 ::
 
-    DIR/manifest.json     sources, options, for each finished table its files, rows, bytes and seconds, and for each
-                          finished job of a run what later jobs have to know
+    DIR/manifest.json     sources, and the folder in which they were given; options; for each finished table its files,
+                          rows, bytes and seconds, and for each finished job of a run what later jobs have to know
     DIR/tables/NAME/      one table
     DIR/work/             what is being written, and what only later jobs need
 
@@ -271,7 +271,7 @@ class RunFolder:
         for result in results:
             self._keep(result)
         self._manifest["jobs"] |= {job: dict(told) for job, told in facts.items()}
-        self._manifest |= {"sources": self.described_sources, "finished": _now(), **summary}
+        self._manifest |= {"sources": self.described_sources, "given_in": _here(), "finished": _now(), **summary}
         self._save()
 
     def close(self) -> None:
@@ -285,6 +285,7 @@ class RunFolder:
             del tables[name]
         self._manifest["attempts"] += 1
         self._manifest["state"] = "running"
+        self._manifest["given_in"] = _here()
         self._save()
         for parent, work in (("tables", False), ("work", True)):
             for found in (self.place / parent).children():
@@ -447,6 +448,11 @@ def _new_manifest(plan: Mapping[str, Any], keys: ChannelKeys | None) -> dict[str
         "attempts": 0,
         "tables": {},
     }
+
+
+def _here() -> str:
+    """Return the folder from which the paths of the sources are, where they are relative."""
+    return str(Path.cwd())
 
 
 def _now() -> str:

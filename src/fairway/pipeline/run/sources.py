@@ -7,6 +7,7 @@ address, so that an interrupted run continues with the rows that it has read.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.location import Location, is_in_object_store, local_path, without_secrets
+from fairway.pipeline.location import Location, is_in_object_store, local_path, scheme_of, without_secrets
 from fairway.pipeline.sources.grown_tables import refuse_grown_table
 from fairway.pipeline.sources.open_source import scan_for_arrow
 from fairway.pipeline.sources.places import check_scheme
@@ -138,6 +139,14 @@ class RunSource:
         else:
             files = sorted(file for file in path.rglob("*") if file.is_file())
             yield from (file for file in files if self.scheme != _PARQUET or _has_rows(file.relative_to(path)))
+
+
+def absolute_uri(uri: str, folder: str) -> str:
+    """Return the URI of a source, as a manifest has it, with a path from a folder made absolute."""
+    scheme, colon, rest = uri.partition(":")
+    if scheme not in _FILE_SCHEMES or scheme_of(rest) is not None:
+        return uri
+    return f"{scheme}{colon}{os.path.join(folder, rest)}"  # noqa: PTH118 - with its options a URI is no path
 
 
 def parse_sources(uris: Sequence[str]) -> tuple[RunSource, ...]:
