@@ -138,13 +138,14 @@ def test_a_place_survives_as_an_offset():
         ),
         ({"contentTopics": " , "}, "contentTopics names nothing and selects nothing; leave it out"),
         ({"channels": "[]"}, "channels names nothing and selects nothing"),
-        ({"channels": '["team"'}, "channels begins as a JSON list and is none"),
+        ({"channels": '["team"'}, r"channels is a JSON list of texts .* or a text with commas, not '\[\"team\"': "),
         ({"channels": "[7]"}, "channels is a JSON list of texts"),
         ({"pubsubTopic": ""}, "pubsubTopic is empty and selects nothing"),
         ({"minPartitions": "0"}, "minPartitions must be at least 1"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be at least 1"),
-        ({"settleMs": "-1"}, "settleMs is a length of time, not '-1'"),
-        ({"settleMs": "P"}, "settleMs is a length of time, not 'P'"),
+        ({"settleMs": "-1"}, "settleMs is a length of time .*, not '-1'"),
+        ({"settleMs": "P"}, "settleMs is a length of time .*, not 'P'"),
+        ({"settleMs": "P300000D"}, "settleMs is a length of time of at most 9,223,372,036,854 ms, not 'P300000D'"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss must be true or false"),
         ({"uri": "b.db"}, "uri 'b.db' and path 'a.db' both name the archive"),
         ({"label": " "}, "label is empty and names no store"),
@@ -159,6 +160,10 @@ def test_a_place_survives_as_an_offset():
         ({"startingOffsets": '{"timestamp": 1, "hash": 7}'}, "is no offset"),
         ({"startingOffsets": '{"timestamp": 1, "hsah": ""}'}, "is no offset"),
         ({"endingOffsets": "earliest"}, "endingOffsets is 'latest' or an offset"),
+        (
+            {"startingOffsets": '{"timestamp": 2}', "endingOffsets": '{"timestamp": 1}'},
+            "startingOffsets is behind endingOffsets, which selects nothing; exchange them",
+        ),
     ],
 )
 def test_what_cannot_work_is_named(options, why):

@@ -67,15 +67,19 @@ def duration_ms(text: str, what: str) -> int:
     ``what`` names it in the error, a `ConfigurationError`.
     """
     text = text.strip()
-    if _NUMBER.fullmatch(text) and 0 <= int(text) <= _MAX_MS:
-        return int(text)
     found = _DURATION.fullmatch(text)
-    if found is None or not any(found.groups()):
+    length_ms = None
+    if _NUMBER.fullmatch(text):
+        length_ms = int(text)
+    elif found is not None and any(found.groups()):
+        parts = {name: Decimal((digits or "0").replace(",", ".")) for name, digits in found.groupdict().items()}
+        length_ms = int(sum(parts[name] * factor for name, factor in _MS_OF.items()))
+    if length_ms is None or not 0 <= length_ms <= _MAX_MS:
         raise ConfigurationError(
-            f"{what} is a length of time, not {text!r}: whole milliseconds such as 60000, or ISO text such as PT1M"
+            f"{what} is a length of time of at most {_MAX_MS:,} ms, not {text!r}: whole milliseconds such as 60000, or "
+            "ISO text such as PT1M"
         )
-    parts = {name: Decimal((digits or "0").replace(",", ".")) for name, digits in found.groupdict().items()}
-    return int(sum(parts[name] * factor for name, factor in _MS_OF.items()))
+    return length_ms
 
 
 def _parsed(text: str, what: str) -> tuple[int, bool]:

@@ -77,6 +77,10 @@ class SourceOptions:
         ending = _offset(given, "endingOffsets", LATEST)
         if ending == EARLIEST or isinstance(ending, dict):
             raise ConfigurationError(f"option endingOffsets is 'latest' or an offset of an archive, not {ending!r}")
+        if isinstance(starting, ArchiveCursor) and isinstance(ending, ArchiveCursor) and starting > ending:
+            raise ConfigurationError(
+                "option startingOffsets is behind endingOffsets, which selects nothing; exchange them"
+            )
         settle = given.get("settlems")
         settle_ms = None if settle is None else duration_ms(settle, "option settleMs")
         return cls(
@@ -210,12 +214,13 @@ def _list(given: Mapping[str, str], name: str) -> tuple[str, ...]:
         return ()
     values: Any = text.split(",")
     if text.lstrip().startswith("["):
+        wrong = f'option {name} is a JSON list of texts such as ["a", "b"], or a text with commas, not {text!r}'
         try:
             values = json.loads(text)
         except ValueError as error:
-            raise ConfigurationError(f"option {name} begins as a JSON list and is none: {error}") from error
+            raise ConfigurationError(f"{wrong}: {error}") from error
         if not all(isinstance(value, str) for value in values):
-            raise ConfigurationError(f'option {name} is a JSON list of texts such as ["a", "b"], not {text!r}')
+            raise ConfigurationError(wrong)
     else:
         values = map(str.strip, values)
     found = tuple(filter(None, values))

@@ -60,7 +60,7 @@ class FilesRead:
                     files = frozenset(packed[start : start + _NAME_BYTES] for start in starts)
                     return cls(files=files, begun=begun, rows=rows)
         raise ConfigurationError(
-            f"{str(offset)[:80]!r} is no offset of a folder of files; take one from a checkpoint, or 'earliest' or "
+            f"{str(offset)[:80]} is no offset of a folder of files; take one from a checkpoint, or 'earliest' or "
             "'latest'"
         )
 
