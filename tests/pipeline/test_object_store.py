@@ -96,7 +96,9 @@ def test_a_source_that_cannot_be_listed_says_why(archive, key, told):
 
 def test_what_is_no_table_of_messages_is_named(archive, spark):
     archive.write("other/part-0.parquet", b"no Parquet")
-    with pytest.raises(ConfigurationError, match=rf"{archive.short('other')}: cannot be read as Parquet"):
+    with pytest.raises(
+        ConfigurationError, match=rf"{archive.short('other/part-0.parquet')}: cannot be read as Parquet"
+    ):
         open_source(spark, f"parquet:{archive.uri('other')}")
 
 

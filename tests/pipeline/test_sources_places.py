@@ -412,8 +412,22 @@ def test_a_folder_without_a_table_is_named(tmp_path):
 
 
 def test_a_table_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigurationError, match="cannot be read as Parquet"):
+    with pytest.raises(ConfigurationError, match="cannot be read as Parquet: there is no such file"):
         rows(f"parquet:{tmp_path}/none")
+    with pytest.raises(ConfigurationError, match="give that of a table of Waku messages, not a pattern"):
+        rows(f"parquet:{tmp_path}/*.parquet")
+
+
+def test_a_file_that_is_no_parquet_is_named(tmp_path):
+    write_parquet(tmp_path / "table", [table_row(waku(number)) for number in range(10)])
+    (tmp_path / "table" / "notes.txt").write_text("no table")
+    with pytest.raises(ConfigurationError, match=r"/table/notes\.txt: cannot be read as Parquet: Parquet magic bytes"):
+        rows(f"parquet:{tmp_path}/table")
+
+
+def test_a_folder_is_no_archive_in_sqlite(tmp_path):
+    with pytest.raises(ConfigurationError, match="is a folder; a SQLite archive is a file in it"):
+        rows(f"sqlite:{tmp_path}")
 
 
 class FakeClient:

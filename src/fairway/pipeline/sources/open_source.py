@@ -30,7 +30,7 @@ from fairway.pipeline.location import (
 )
 from fairway.pipeline.schema import exact_ddl, types_of
 from fairway.pipeline.sources.grown_tables import refuse_grown_table
-from fairway.pipeline.sources.parquet_scan import ParquetScan
+from fairway.pipeline.sources.parquet_scan import PATTERN, ParquetScan
 from fairway.pipeline.sources.places import PARQUET, scan_of
 from fairway.pipeline.sources.waku_messages import (
     ARROW_SCHEMA,
@@ -45,8 +45,6 @@ from fairway.pipeline.sources.waku_messages import (
 _NEEDED = ("message_hash", "content_topic", "payload", EXACT_TIME)
 _NO_FILE_SYSTEM = ("No FileSystem for scheme", "FileSystem not found")
 _ALL = Selection()
-_PATTERN = "*?[{"
-"""What names several paths for Spark."""
 _INTEGERS = ("bigint", "int", "smallint", "tinyint", "decimal", "void")
 _KINDS = {
     "message_hash": ("binary", "void"),
@@ -167,7 +165,7 @@ def mapped_parts(
 
 def _is_for_arrow(place: str) -> bool:
     """Return whether Arrow reads a Parquet table at a place: one without a pattern, here or in an object store."""
-    is_here = is_on_this_machine(place) and not any(sign in place for sign in _PATTERN)
+    is_here = is_on_this_machine(place) and not any(sign in place for sign in PATTERN)
     return bool(place) and (is_here or is_in_object_store(place))
 
 

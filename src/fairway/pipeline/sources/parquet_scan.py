@@ -37,6 +37,8 @@ from fairway.pipeline.sources.waku_messages import (
 )
 from fairway.storage.archive import ArchiveCursor
 
+PATTERN: Final = "*?[{"
+"""What names several paths for Spark."""
 _PARTITIONS_PER_CORE: Final = 2
 _PARTITION_BYTES: Final = 268_435_456
 """Of a large table each part has about so much, not compressed, however few cores there are: a part is what has to be
@@ -162,8 +164,7 @@ class ParquetScan(MessageScan):
         if itself.is_file:
             return ["."]
         if itself.type == FileType.NotFound:
-            self.place.refuse_missing_bucket()
-            raise ConfigurationError(f"{self.place}: cannot be read as Parquet: there is no such file or folder")
+            raise self._unreadable(FileNotFoundError())
         found = [(file.mtime_ns, self.place.beneath(file)) for file in self.place.files(recursive=True)]
         # Arrow and Spark pass over names like these, with which other files and unfinished ones are marked.
         hidden = (".", "_")
@@ -179,7 +180,7 @@ class ParquetScan(MessageScan):
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowException) as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable(error, name) from error
 
     def written_ns(self, name: str) -> int | None:
         """Return when a file was last written; None if it is not there."""
@@ -306,13 +307,19 @@ class ParquetScan(MessageScan):
             if not kind.startswith(kinds):
                 raise wrong_kind(place, column, kind, kinds)
 
-    def _unreadable(self, error: Exception) -> ConfigurationError:
+    def _unreadable(self, error: Exception, file: str = ".") -> ConfigurationError:
+        place = self.place if file == "." else self.place / file
         if isinstance(error, FileNotFoundError):
-            self.place.refuse_missing_bucket()
+            place.refuse_missing_bucket()
             detail = "there is no such file or folder; give that of a table of Waku messages"
+            if any(sign in place.path for sign in PATTERN):
+                detail += ", not a pattern"
         else:  # Arrow says the path twice; what is wrong stands behind it.
-            detail = str(error).rpartition("': ")[2]
-        return ConfigurationError(f"{self.place}: cannot be read as Parquet: {detail}")
+            told, _, detail = str(error).rpartition("': ")
+            path = told.rpartition("'")[2]
+            if path.startswith(f"{place.path}/"):
+                place /= posixpath.relpath(path, place.path)
+        return ConfigurationError(f"{place}: cannot be read as Parquet: {detail}")
 
     def _times(self, schema: pa.Schema) -> ds.Expression | None:
         """Return the wanted times as a condition on the statistics; row groups without statistics are read."""

@@ -82,8 +82,11 @@ def _sqlite(uri: str, selection: Selection, label: str | None) -> MessageScan:
     path = uri.removeprefix("sqlite:")
     if not path:
         raise ConfigurationError("'sqlite:' names no file; an example is sqlite:store.sqlite3")
-    path = str(file_at(str(local_path(path, _use("sqlite:")))).absolute())
-    return ArchiveScan(open=partial(NwakuArchive, path, read_only=True), source=label or path, selection=selection)
+    file = file_at(str(local_path(path, _use("sqlite:")))).absolute()
+    if file.is_dir():
+        raise ConfigurationError(f"{file}: is a folder; a SQLite archive is a file in it")
+    name = str(file)
+    return ArchiveScan(open=partial(NwakuArchive, name, read_only=True), source=label or name, selection=selection)
 
 
 def _postgresql(uri: str, selection: Selection, label: str | None) -> MessageScan:
