@@ -12,6 +12,7 @@ from patience import PATIENCE_S
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway import pipeline
@@ -285,3 +286,19 @@ def test_a_stream_has_the_event_time_of_watermarks(spark, tmp_path):
     found = spark.read.parquet(str(tmp_path / "windows")).collect()
     # The watermark is at the newest message less 90 seconds: of the later windows more may come.
     assert sorted((row.minute, row["count"]) for row in found) == [(number, 1) for number in range(7)]
+
+
+def test_a_stream_that_cannot_be_ends_in_the_sentence_that_says_so(spark, tmp_path):
+    """Spark has an error of its own where the reader of a stream cannot be made, and shows it last."""
+    pipeline.register(spark)
+
+    def followed(**options):
+        return spark.readStream.format("waku").options(**options).load(str(tmp_path / "none.db"))
+
+    with pytest.raises(AnalysisException, match="settleMs is a length of time") as refused:
+        followed(settleMs="soon")
+    query = followed().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(StreamingQueryException, match=r"none\.db: there is no such file") as ended:
+        query.awaitTermination(PATIENCE_S)
+    for error in (refused, ended):
+        assert "another exception occurred" not in str(error.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -37,7 +38,12 @@ class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._options = options
-        self._stream = stream_of(options, now_ns)
+        self._now_ns = now_ns
+
+    @cached_property
+    def _stream(self) -> SourceStream:
+        # Not when it is made: an error at that moment Spark hides behind one of its own.
+        return stream_of(self._options, self._now_ns)
 
     @short_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - as Spark calls it

@@ -91,8 +91,13 @@ class WakuDataSource(DataSource):
         """Return the name for ``spark.read.format``."""
         return "waku"
 
+    @short_errors
     def schema(self) -> str:
-        """Return the columns, which are always all of them."""
+        """Return the columns, which are always all of them; refuse options that cannot be.
+
+        Spark asks for them in ``load``. Where only `streamReader` raises, Spark hides the error behind one of its own.
+        """
+        SourceOptions.parse(self.options)
         return WAKU_MESSAGES
 
     @short_errors
