@@ -383,6 +383,27 @@ def test_on_paper_tables_are_as_wide_as_the_page_and_commands_stand_there(browse
 def test_without_scripts_the_first_rows_stand_there(browser, page_file):
     with opened(browser, page_file, scripts=False) as page:
         assert page.locator('[data-table="channels"] tbody tr').count() == 15
-        assert page.get_by_text("The first 15 are shown; all others need scripts.").first.is_visible()
+        shown = page.get_by_text("a browser with scripts shows all")
+        assert shown.first.is_visible()
+        assert all("The first 15 of " in each for each in shown.all_inner_texts())
     with opened(browser, page_file) as page:
-        assert not page.get_by_text("all others need scripts").first.is_visible()
+        assert not page.get_by_text("a browser with scripts shows all").first.is_visible()
+
+
+@pytest.mark.full
+def test_on_paper_stands_which_rows_are_there(browser, page_file):
+    with opened(browser, page_file, A4) as page:
+        messages = table(page, "messages")
+        page.emulate_media(media="print")
+        assert messages.get_by_text("1 to 25 of 201").is_visible()
+        assert not messages.get_by_role("button", name="Next").is_visible()
+        assert messages.locator(".without").count() == 0
+        unseen = page.locator("[data-table]:not(:has(.pager)) .without")
+        assert unseen.first.is_visible()
+        page.emulate_media(media="screen")
+        table(page, "channels").get_by_role("link", name="team", exact=True).click()
+        bar = page.get_by_role("region", name="What is followed")
+        bar.get_by_text("channel team").wait_for()
+        page.emulate_media(media="print")
+        assert bar.get_by_text("channel team").is_visible()
+        assert not bar.get_by_role("button").is_visible()

@@ -121,11 +121,15 @@ def static_table(table: DataTable) -> str:
     more = f"{table.what[:1].upper()}{table.what[1:]}: {table.total:,}, {table.order}."
     if count < table.total:
         more += f" {count:,} of them are in this page; the run's tables have the others."
+    shown = ""
+    if len(lines) < count:
+        text = f"The first {len(lines):,} of {count:,} are shown; a browser with scripts shows all."
+        shown = f'<p class="more without">{text}</p>'
     return (
         f'<div class="table wide" data-table="{escape(table.name)}" data-what="{escape(table.what)}">'
         f"<table><caption>{escape(table.caption)}</caption><thead><tr>{heads}</tr></thead>"
         f'<tbody>{"".join(lines)}</tbody></table><p class="more">{escape(more)}</p>'
-        f'<p class="more without">The first {len(lines):,} are shown; all others need scripts.</p></div>'
+        f"{shown}</div>"
     )
 
 

@@ -186,7 +186,7 @@
       this.places = Object.fromEntries(this.columns.map((column, place) => [column.title, place]));
       this.table = this.holder.querySelector("table");
       this.body = this.table.querySelector("tbody");
-      this.more = this.holder.querySelector(".more");
+      this.holder.querySelector(".without")?.remove();
       this.tools();
       this.heads();
       this.refresh();
