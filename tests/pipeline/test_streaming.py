@@ -287,6 +287,15 @@ def test_another_stream_is_refused_and_says_what_to_do(streamed, capsys):
     assert (streamed.out / "manifest.json").read_bytes() == before
 
 
+def test_of_the_options_of_another_stream_those_are_named_that_differ(tmp_path):
+    sources = parse_sources(["a=sqlite:a.db"])
+    StreamFolder.open_for(tmp_path / "live", sources, StreamOptions(), None).close()
+    other = StreamOptions(tables=RunOptions(rate_limit=5))
+    told = r'begun with the options \{"rate_limit": null\}, and now they are \{"rate_limit": 5\}\.'
+    with pytest.raises(ConfigurationError, match=told):
+        StreamFolder.open_for(tmp_path / "live", sources, other, None)
+
+
 @pytest.mark.full
 def test_the_folder_of_a_run_or_of_somebody_is_refused(streamed, tmp_path):
     with pytest.raises(ConfigurationError, match="the tables of a run"):

@@ -209,6 +209,9 @@ def _emitted(own: Path) -> Batches:
 
 
 def _other_stream(path: Path, name: str, known: object, given: object) -> str:
+    if isinstance(known, dict) and isinstance(given, dict):
+        others = [each for each in {**known, **given} if known.get(each) != given.get(each)]
+        known, given = ({each: options.get(each) for each in others} for options in (known, given))
     what = "keys" if name == "keys" else f"{name} {json.dumps(known)}, and now they are {json.dumps(given)}"
     told = "other keys than before were given" if name == "keys" else f"it was begun with the {what}"
     return (
