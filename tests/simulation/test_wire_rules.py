@@ -48,8 +48,13 @@ class _Watched:
         segment = ("a request", 0, False, 0, None, False, (), False)
         rows = {SEGMENTS: segment, HISTORY: (message.lamport_timestamp,)}
         changes = [Change(table=table, key=message.message_id, row=row) for table, row in rows.items()]
-        self.rules.kept(at_ms, "alice", changes)
+        self.keep(changes, at_ms)
         return message
+
+    def keep(self, changes: list[Change], at_ms: int = _NOW_MS) -> None:
+        """Give changes to the store, which has written them at once."""
+        self.rules.kept(at_ms, "alice", changes)
+        self.rules.written("alice", changes)
 
 
 def test_nothing_is_wrong_with_what_a_channel_makes() -> None:
@@ -93,7 +98,7 @@ def test_one_sync_message_after_the_other_is_too_much(pause_ms: int, is_too_much
 def test_a_restarted_filter_needs_only_what_stands_last_in_the_log() -> None:
     watched = _Watched()
     early, *rest = [watched.make(b"%d" % number) for number in range(150)]
-    watched.rules.kept(_NOW_MS, "alice", [Change(table=HISTORY, key="old, and came of late", row=(1,))])
+    watched.keep([Change(table=HISTORY, key="old, and came of late", row=(1,))])
     newest = replace(rest[-1], bloom_filter=bytes(len(early.bloom_filter or b"")))
     cited = replace(newest, causal_history=(HistoryEntry("old, and came of late"), newest.causal_history[-1]))
 
@@ -121,7 +126,7 @@ def test_what_came_of_late_and_stands_early_in_the_log_leaves_a_restarted_filter
     watched = _Watched()
     late = [Change(table=HISTORY, key="old, and came of late", row=(1,))]
     early = [watched.make(b"%d" % number) for number in range(60)]
-    watched.rules.kept(_NOW_MS, "alice", late)
+    watched.keep(late)
     watched.rules.began("alice")
     empty = bytes(len(early[-1].bloom_filter or b""))
     cited = replace(early[-1], causal_history=(HistoryEntry("old, and came of late"),), bloom_filter=empty)
@@ -295,6 +300,38 @@ def test_an_answer_that_does_not_wait_for_its_turn_is_noticed(waited_ms: int) ->
     turn_ms = times.response_offset("alice", "carol", said.message_id, rules.answers_wait_ms)
     assert any("its turn" in fault for fault in faults) is (waited_ms + 1_000 < turn_ms)
     assert 1_000 < turn_ms < 200_000
+
+
+@pytest.mark.parametrize("asks_again", [True, False])
+def test_an_answer_after_another_one_is_noticed_unless_somebody_asked_since(asks_again: bool) -> None:
+    watched = _Watched()
+    rules, codec = watched.rules, Profile.WAKU.codec
+    rules.answers_are_called_off = True
+    carol = MessageChannel("harbour", "carol", SdsConfig(bloom_policy=BloomPolicy.ALWAYS), now_ms=_NOW_MS)
+    said = carol.send(b"who has this?", _NOW_MS)
+    entry = HistoryEntry(said.message_id, None, "carol")
+    asking = SdsMessage(message_id="bob asks", sender_id="bob", channel_id="harbour", repair_request=(entry,))
+    heard = [("bob", asking), ("carol", said), *([("bob", asking)] if asks_again else [])]
+    for name, message in heard:
+        list(rules.faults(_NOW_MS, name, message, codec.encode(message), watched.hash_of(message), _NOW_MS * 1_000_000))
+        rules.heard(_NOW_MS, "alice", watched.hash_of(message))
+
+    faults = watched.hand_over(said, _NOW_MS + 20_000)
+
+    assert any("nobody asked since" in fault for fault in faults) is not asks_again
+
+
+def test_what_the_disk_had_not_written_when_its_program_was_killed_need_not_be_cited() -> None:
+    watched = _Watched()
+    for content in (b"one", b"two"):
+        watched.hand_over(watched.make(content))
+    watched.rules.kept(_NOW_MS + 1, "alice", [Change(table=HISTORY, key="never written", row=(_NOW_MS + 1,))])
+    sync = watched.sds.send_sync(_NOW_MS + 60_000)
+    assert sync is not None
+
+    assert any("does not cite never writte" in fault for fault in watched.hand_over(sync, _NOW_MS + 60_000))
+    watched.rules.began("alice")
+    assert watched.hand_over(sync, _NOW_MS + 60_000) == []
 
 
 def test_what_is_nothing_new_may_not_use_up_an_epoch() -> None:

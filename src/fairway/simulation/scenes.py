@@ -496,8 +496,10 @@ class Scenes:
                 if heard >= sent.data_count > 0 and other not in sent.deliveries:
                     text = f"{other} heard {heard} segments of a message, which has {sent.data_count}, and lacks it"
                     yield self._looks.violation(Invariant.HEALED, other, text, sent.request_id)
-            # The next one waits for this one.
-            others = [other for other in others if other in sent.deliveries]
+            # The next one waits for this one, and for what only its first segment may have cited.
+            first_id = next(iter(sent.sds_ids), "")
+            came = self._ledger.came
+            others = [other for other in others if other in sent.deliveries and (other, first_id) in came]
         world.network.faults = _HEALED
 
     def repeat(self) -> Iterator[Violation]:
