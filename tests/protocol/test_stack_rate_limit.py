@@ -488,3 +488,10 @@ def test_a_node_is_handed_no_more_than_may_come_back_into_the_queue(peer):
     alice.pass_time(120_000)
     assert alice.stack.statistics().queued == 0
     assert len({publication.sds_id for publication in alice.content()}) == 10
+
+
+def test_what_was_proven_and_nobody_acknowledged_is_sent_again(peer):
+    alice = peer(rln=StrictRlnProvider(rate_limit=100, epoch_ms=EPOCH_MS))
+    alice.send()
+    alice.pass_time(120_000)
+    assert alice.published(Purpose.RETRY)

@@ -398,3 +398,14 @@ def test_a_send_that_is_never_repeated_ends_all_the_same_when_nobody_acknowledge
     [error] = alice.events(DeliveryError)
     assert "after 0 retransmissions" in error.detail
     assert alice.stack.next_deadline() is None
+
+
+def test_a_copy_that_was_under_way_when_the_program_ended_is_sent_again(peer):
+    alice = peer("alice")
+    alice.send()
+    alice.answer()
+    while not alice.published(Purpose.RETRY):
+        alice.pass_time(1_000, answer=False)
+    alice = alice.restart()
+    alice.pass_time(120_000)
+    assert alice.published(Purpose.RETRY)

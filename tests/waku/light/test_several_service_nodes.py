@@ -47,12 +47,22 @@ TOPIC = "/fairway-test/1/room/proto"
 class Node:
     """A service node that serves filter, light push and a store of two pages."""
 
-    def __init__(self, push_code: Callable[[], int] = lambda: 200, kept: tuple[RoutedMessage, ...] = ()) -> None:
+    def __init__(
+        self,
+        push_code: Callable[[], int] = lambda: 200,
+        kept: tuple[RoutedMessage, ...] = (),
+        *,
+        relays_to: int = 1,
+        store_code: int = 200,
+    ) -> None:
         self.topics: set[str] = set()
         self.ping_codes: Iterator[int] = iter(())
         """What pings are answered with, in turn, and with 200 from then on."""
+        self.taken: list[bytes | None] = []
+        """Payloads that were pushed and taken."""
         self._push_code = push_code
         self._kept = kept
+        self._relays_to, self._store_code = relays_to, store_code
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Host]:
@@ -87,16 +97,22 @@ class Node:
     async def _push(self, peer: PeerId, data: bytes) -> bytes:
         request = decode_lightpush_request(data)
         status_code = self._push_code()
+        if status_code == 200:
+            self.taken.append(request.message().payload)
         return encode_lightpush_response(
             LightPushResponse(
                 request_id=request.request_id,
                 status_code=status_code,
-                relay_peer_count=1 if status_code == 200 else None,
+                relay_peer_count=self._relays_to if status_code == 200 else None,
             )
         )
 
     async def _page(self, peer: PeerId, data: bytes) -> bytes:
         request = decode_store_query_request(data)
+        if self._store_code != 200:
+            return encode_store_query_response(
+                StoreQueryResponse(request_id=request.request_id, status_code=self._store_code)
+            )
         half = len(self._kept) // 2
         is_first = request.pagination_cursor is None
         return encode_store_query_response(
@@ -189,6 +205,27 @@ def test_a_message_that_the_first_nodes_cannot_take_goes_through_another_one() -
         nodes = [Node(push_code=lambda: next(codes, 200)) for _ in range(3)]
         async with among(*nodes) as light:
             assert (await light.send(message(1))).accepted
+
+    run(work())
+
+
+def test_a_message_that_the_first_nodes_relay_to_nobody_goes_through_another_one() -> None:
+    async def work() -> None:
+        nodes = [Node(relays_to=0), Node(relays_to=0), Node()]
+        async with among(*nodes) as light:
+            for number in range(3):
+                assert (await light.send(message(number))).accepted
+                assert nodes[2].taken[number:] == [b"%d" % number]
+
+    run(work())
+
+
+def test_a_store_that_fails_hides_nothing_that_another_one_has() -> None:
+    async def work() -> None:
+        kept = tuple(message(number) for number in range(2))
+        async with among(Node(store_code=503), Node(kept=kept), Node(store_code=503)) as light:
+            page = await light.query(StoreQuery(message_hashes=(kept[0].message_hash,)))
+            assert [one.message_hash for one in page.messages] == [kept[0].message_hash]
 
     run(work())
 
