@@ -822,9 +822,7 @@ class Scenes:
         within_ms = _CLOCK_READ_MS + 2 * interval_ms + _ANSWERED_LATE_MS
         is_repeated = world.run(within_ms, lambda: sent.times_sent.total() > before)
         if before and not is_repeated:
-            text = (
-                f"{speaker} did not send {sent.request_id} again for {2 * interval_ms} ms after its clock was set right"
-            )
+            text = f"{speaker}, whose clock was set right, did not send {sent.request_id} again for {within_ms} ms"
             yield self._looks.violation(Invariant.REPEATED, speaker, text, sent.request_id)
         world.mend()
         self._ledger.troubled(world.now_ms, speaker)

@@ -486,7 +486,7 @@ class WireRules:
             yield f"it is an answer {at_ms - asked_ms} ms after the first request, and its turn is {turn_ms} ms after"
 
     def _answered_all_the_same(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
-        """See that who hears an answer does not give one, too (SDS-R, "SDS Repair Response")."""
+        """See that who hears an answer does not give one, too (SDS-R: T_resp, so that one answer may do for all)."""
         came_ms = self._copies.setdefault(name, _Copies()).unasked.get(opened.message_id, at_ms)
         if self.answers_are_called_off and at_ms > came_ms + self._leaves_within_ms:
             yield f"it is an answer, and another one's was heard {at_ms - came_ms} ms before, and nobody asked since"
