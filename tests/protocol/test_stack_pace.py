@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from fairway.events import DeliveryError, Limit, LimitReached, MessageDelivered, MessageReceived
-from fairway.options import ReliableChannelOptions
+from fairway.events import DeliveryError, IrretrievableMessage, Limit, LimitReached, MessageDelivered, MessageReceived
+from fairway.options import ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
 from fairway.waku.protocols.request_limiter import RequestLimiter, RequestRate
 
@@ -225,6 +225,45 @@ def test_one_message_that_the_node_never_takes_does_not_stop_the_others(peer):
         alice.pass_time(250, answer=False)
     assert taken == {b"number 1", b"number 2", b"number 3"}
     assert not alice.events(DeliveryError)
+
+
+@pytest.mark.parametrize("seconds", range(8, 20, 2), ids="delivered-after-{}s".format)
+def test_a_segment_that_was_passed_over_leaves_also_once_its_message_is_delivered_without_it(peer, seconds):
+    options = ReliableChannelOptions(
+        segmentation=SegmentationConfig(segment_size_bytes=64, parity_rate=0.5),
+        sds=SdsConfig(repair=RepairConfig(enabled=False)),
+    )
+    alice, bob = peer("alice", options), peer("bob", options)
+    alice.send(b"several segments" * 16)
+    refused = alice.sds(alice.content()[1]).message_id
+    taken = []
+
+    def pass_time(for_ms, *, takes=lambda _: True, bob_is_heard=True):
+        for _ in range(for_ms // 250):
+            for publication in list(alice.unanswered):
+                message_id = alice.sds(publication).message_id
+                is_taken = takes(message_id)
+                alice.answer(publication, accepted=is_taken)
+                if is_taken:
+                    taken.append(message_id)
+                    bob.receive(publication)
+            for publication in list(bob.unanswered) if bob_is_heard else ():
+                bob.answer(publication)
+                alice.receive(publication)
+            alice.pass_time(250, answer=False)
+            bob.pass_time(250, answer=False)
+
+    for number in range(seconds):
+        alice.send(b"number %d" % number)
+        pass_time(1_000, takes=lambda message_id: message_id != refused, bob_is_heard=False)
+    alice.receive(*bob.unanswered)
+    assert b"several segments" * 16 in bob.payloads()
+    assert alice.events(MessageDelivered)
+    assert refused not in taken
+    pass_time(6_000)
+    assert taken.count(refused) == 1
+    pass_time(2 * 3_600_000)
+    assert not bob.events(IrretrievableMessage)
 
 
 @pytest.mark.full

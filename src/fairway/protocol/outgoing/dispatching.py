@@ -12,6 +12,7 @@ waits for `Outbound.proven`; meanwhile other transmissions are proven and sent.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,6 +45,8 @@ _ANSWERED_WITHIN_MS: Final = 60_000
 """A transmission without an answer for so long counts as one that the node did not take, or that got no proof."""
 _PASSED_OVER: Final = 3
 """How often a transmission is refused, while others are taken, before it makes way for them."""
+RETRY_AFTER_REFUSAL_MS: Final = 5_000
+"""How long a transmission waits that makes way for others."""
 
 _PRIORITY: Final = {
     Purpose.CONTENT: Priority.CONTENT,
@@ -162,6 +165,8 @@ class Outbound:
         self._handed_out: dict[tuple[str, bool], int] = {}
         """How many transmissions of a message are being proven or in flight, by SDS id and whether it answers a repair
         request."""
+        self._making_way: deque[tuple[int, Admission[Transmission]]] = deque()
+        """Content that the node refused too often while it took others, and when it goes again."""
         self._done = 0
         self._least_overhead = len(encode_waku_message(self._message(b"", stamp=1)))
 
@@ -183,11 +188,21 @@ class Outbound:
         return self._is_under_way((sds_id, True))
 
     def _is_under_way(self, key: tuple[str, bool]) -> bool:
-        return key in self._handed_out or self.limiter.is_queued(key)
+        return (
+            key in self._handed_out
+            or self.limiter.is_queued(key)
+            or any(admission.key == key for _, admission in self._making_way)
+        )
+
+    def queued(self) -> int:
+        """Return how many transmissions wait for their turn."""
+        return self.limiter.queued() + len(self._making_way)
 
     def discard(self, sds_id: str) -> None:
-        """Drop the retries of a message that need not be sent again; answers to repair requests for it stay."""
-        self.limiter.discard_key((sds_id, False))
+        """Drop what waits to carry a message; answers to repair requests for it stay."""
+        key = (sds_id, False)
+        self.limiter.discard_key(key)
+        self._making_way = deque(waiting for waiting in self._making_way if waiting[1].key != key)
 
     def is_too_large(self, encrypted: bytes) -> bool:
         """Return whether the network can never take this payload, whatever the rest of the WakuMessage is."""
@@ -198,6 +213,8 @@ class Outbound:
         outcomes: list[Prove | Publish | Unsendable] = []
         if not self.connected or now_ms < self._not_before_ms:
             return outcomes
+        while self._making_way and self._making_way[0][0] <= now_ms:
+            self.limiter.put_back(self._making_way.popleft()[1], was_handed_out=True)
         while self._node_has_room and (admission := self.limiter.admit(now_ms)) is not None:
             outcomes.append(self._stamp(admission.item, now_ms, admission))
         return outcomes
@@ -264,17 +281,23 @@ class Outbound:
         """Slow down, for the node did not take a transmission."""
         self.limiter.pace.refused(in_flight.mark, now_ms, too_many=too_many)
 
-    def put_back(self, in_flight: InFlight) -> bool:
+    def put_back(self, in_flight: InFlight, now_ms: int) -> bool:
         """Let a transmission that the node did not take go again, before what comes after it.
 
-        False for one that has been passed over too often: the fault may be its own, and it must not stop all others.
+        One that has been passed over too often makes way: the fault may be its own, and it must not stop all others.
+        Then content goes again later, since others may cite it by then, whether its request ended or not. False for
+        anything else.
         """
         sent, admission = in_flight.transmission, in_flight.admission
         if admission is None:
             return False
         passed_over = sent.passed_over + (sent.refused_at_count is not None and sent.refused_at_count < self._done)
         if passed_over >= _PASSED_OVER:
-            return False
+            if sent.purpose is not Purpose.CONTENT:
+                return False
+            admission.item = replace(sent, passed_over=0, refused_at_count=None)
+            self._making_way.append((now_ms + RETRY_AFTER_REFUSAL_MS, admission))
+            return True
         admission.item = replace(sent, passed_over=passed_over, refused_at_count=self._done)
         self.limiter.put_back(admission, was_handed_out=True)
         return True
@@ -316,8 +339,10 @@ class Outbound:
         return min(times, default=None)
 
     def clock_went_back(self, now_ms: int) -> None:
-        """Wait no longer for proofs than from now on."""
+        """Wait no longer for proofs, nor for what makes way, than from now on."""
         self._not_before_ms = min(self._not_before_ms, now_ms + _PROOF_RETRY_MS)
+        latest = now_ms + RETRY_AFTER_REFUSAL_MS
+        self._making_way = deque((min(again_ms, latest), admission) for again_ms, admission in self._making_way)
 
     def row(self, table: str) -> Row:
         """Return the state of the rate limit, or of the clock that stamps messages."""
@@ -332,8 +357,11 @@ class Outbound:
 
     def _ready_at(self, now_ms: int) -> int | None:
         """Return when the first that waits may leave, whatever is in flight; None if none will by time alone."""
-        at_ms = self.limiter.next_send_at(now_ms) if self.connected else None
-        return None if at_ms is None else max(at_ms, self._not_before_ms)
+        if not self.connected:
+            return None
+        times = [self.limiter.next_send_at(now_ms), self._making_way[0][0] if self._making_way else None]
+        first_ms = min((at_ms for at_ms in times if at_ms is not None), default=None)
+        return None if first_ms is None else max(first_ms, self._not_before_ms)
 
     @property
     def _node_has_room(self) -> bool:

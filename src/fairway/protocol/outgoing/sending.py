@@ -20,7 +20,13 @@ from fairway.protocol.effects import Effect, Emit, NodeAnswer, Prove, Publish, P
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
-from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Transmission, Unsendable
+from fairway.protocol.outgoing.dispatching import (
+    RETRY_AFTER_REFUSAL_MS,
+    InFlight,
+    Outbound,
+    Transmission,
+    Unsendable,
+)
 from fairway.protocol.outgoing.ephemeral import EphemeralSending
 from fairway.protocol.outgoing.last_heard import LastHeard
 from fairway.protocol.outgoing.lost_acknowledgements import LostAcknowledgements
@@ -37,8 +43,6 @@ from fairway.protocol.segmentation.segmenter import OutgoingSegment, Segmenter
 from fairway.protocol.statistics import Tally
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
-_RETRY_AFTER_REFUSAL_MS: Final = 5_000
-"""How long a transmission waits that the node did not take; it does not count as an attempt."""
 _ACKNOWLEDGED_WITHIN_MS: Final = 330_000
 """How long an acknowledgement is waited for where nothing is repeated: as long as with the default retries."""
 _MARKED_SHARE: Final = 0.75
@@ -142,7 +146,7 @@ class Sending:
 
     def queued(self) -> int:
         """Return how many transmissions wait for the rate limit, and segments in the outbox."""
-        return self.outbound.limiter.queued() + len(self.outbox)
+        return self.outbound.queued() + len(self.outbox)
 
     @property
     def sync_waits(self) -> bool:
@@ -308,7 +312,11 @@ class Sending:
         self._tally.add("not_taken")
         self._sds.withdraw_hint(sds_id, in_flight.message_hash)
         carried = self._carried(in_flight.transmission, SegmentState.IN_FLIGHT)
-        if not answer.permanent and self._is_still_wanted(purpose, segment) and self.outbound.put_back(in_flight):
+        if (
+            not answer.permanent
+            and self._is_still_wanted(purpose, segment)
+            and self.outbound.put_back(in_flight, now_ms)
+        ):
             if carried is not None:
                 self.requests.move(carried, SegmentStep.PUT_BACK)
             return []
@@ -497,9 +505,9 @@ class Sending:
         return segment if segment is not None and segment.state is state else None
 
     def _postpone(self, segment: SentSegment, step: SegmentStep, now_ms: int) -> None:
-        """Let a segment that did not leave this time go again soon."""
+        """Let a segment that did not leave this time go again soon; that does not count as an attempt."""
         self.requests.move(segment, step)
-        self.requests.plan_retry(segment, now_ms + _RETRY_AFTER_REFUSAL_MS)
+        self.requests.plan_retry(segment, now_ms + RETRY_AFTER_REFUSAL_MS)
 
     def _enqueue(self, leaving: Leaving, encrypted: bytes, now_ms: int) -> None:
         transmission = Transmission(
