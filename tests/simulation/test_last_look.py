@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from fairway.channel.receipt_book import ReceiptBook
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
 from fairway.events import DeliveryError, MessageDelivered
-from fairway.options import Profile
+from fairway.options import BloomPolicy, Profile
 from fairway.protocol.effects import Change
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
@@ -35,14 +36,18 @@ from fairway.protocol.sds.repair import Repair
 from fairway.protocol.segmentation import leopard
 from fairway.protocol.segmentation.ended_sets import EndedSets
 from fairway.protocol.stack import Stack
+from fairway.simulation.clocks import Clocks
 from fairway.simulation.invariants import Invariant
+from fairway.simulation.ledger import Ledger
+from fairway.simulation.looks import Looks
 from fairway.simulation.plan import SimulationPlan, StoreKind
 from fairway.simulation.runner import simulate
 from fairway.simulation.scenes import TrafficSoFar
 from fairway.simulation.tour import tour_plan
+from fairway.simulation.wire_rules import WireRules
 from fairway.simulation.world import Observer, World
 from fairway.storage.memory_store import MemoryStore
-from fairway.waku.local import NO_FAULTS, LocalNetwork, LocalNode
+from fairway.waku.local import NO_FAULTS, LocalNetwork, LocalNode, NetworkFaults
 from fairway.wire.sds import WAKU_SDS
 
 PLAN = SimulationPlan(
@@ -227,6 +232,34 @@ def test_an_application_goes_on_in_its_next_life_with_what_it_wanted_to_send(wor
     world.run(120_000)
     assert answers.said == [("alice", request_id, ("bob",))]
     assert len([1 for _, event in world.participants["bob"].events if type(event).__name__ == "MessageReceived"]) == 1
+
+
+class HandedOver(Observer):
+    """Counts what each participant hands to its node."""
+
+    def __init__(self):
+        self.count = Counter()
+
+    def handed_over(self, at_ms, name, message):
+        self.count[name] += 1
+
+
+def test_what_is_being_told_to_a_node_is_not_held_for_good_and_what_nothing_needs_is(monkeypatch):
+    """A sync message has a filter of 18 kB; so has the content message that came last, which stays at hand."""
+    handed_over, plan = HandedOver(), replace(PLAN, bloom_policy=BloomPolicy.ALWAYS, bloom_capacity=10_000)
+    ledger = Ledger(lambda *_: True, WireRules(plan.profile, plan.options().sds))
+    with World(["alice", "bob"], seed=1, faults=NetworkFaults(max_delay_ms=20), options=plan.options()) as world:
+        world.observers.append(handed_over)
+        looks = Looks(world, plan, ledger, Clocks(world, plan), lambda *_: 0)
+        for name in ("alice", "bob"):
+            world.send(name, b"hello")
+            world.run(180_000)
+        said = handed_over.count["alice"]
+        assert world.run(600_000, lambda: handed_over.count["alice"] > said)
+        assert list(looks.hoards()) == []
+        monkeypatch.setattr(world.participants["bob"].stack.sds, "left_over", bytes(10_000), raising=False)
+        (violation,) = looks.hoards()
+    assert (violation.invariant, violation.participant) == (Invariant.BOUNDS, "bob")
 
 
 @pytest.mark.full
