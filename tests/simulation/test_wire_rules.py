@@ -346,3 +346,79 @@ def test_what_is_nothing_new_may_not_use_up_an_epoch() -> None:
     assert any("nothing new" in fault for fault in faults)
     faults = watched.hand_over(sync, _NOW_MS + RATE_EPOCH_MS)
     assert not any("nothing new" in fault for fault in faults)
+
+
+class _MetAgain:
+    """Alice, who hears messages of Bob again, half of which are not in her log for sure: those she need not cite."""
+
+    def __init__(self, count: int) -> None:
+        self.rules, self._codec = _Watched().rules, Profile.WAKU.codec
+        bob = MessageChannel("harbour", "bob", SdsConfig(), now_ms=_NOW_MS)
+        self.in_her_log = [bob.send(b"%d" % number, _NOW_MS).message_id for number in range(count)]
+        self.elsewhere = [bob.send(b"other %d" % number, _NOW_MS).message_id for number in range(count)]
+        for place, message_id in enumerate(self.in_her_log):
+            self.rules.written("alice", [Change(table=HISTORY, key=message_id, row=(_NOW_MS + place,))])
+        for copy in (1, 2):
+            for message_id in (*self.elsewhere, *self.in_her_log):
+                message = SdsMessage(
+                    message_id=message_id,
+                    sender_id="bob",
+                    channel_id="harbour",
+                    lamport_timestamp=_NOW_MS,
+                    content=b"said",
+                )
+                self._hand_over(
+                    "bob",
+                    message,
+                    _NOW_MS + copy,
+                    message_hash := hashlib.sha256(b"%d %s" % (copy, message_id.encode())).digest(),
+                )
+                self.rules.heard(_NOW_MS + 10_000, "alice", message_hash)
+
+    def _hand_over(self, name: str, message: SdsMessage, at_ms: int, message_hash: bytes) -> list[str]:
+        plain = self._codec.encode(message)
+        return list(self.rules.faults(at_ms, name, message, plain, message_hash, at_ms * 1_000_000))
+
+    def left_out(self, after_ms: int, *cited: str) -> int:
+        """Return of how many messages a sync message of Alice is told to lack a citation, after so much time."""
+        at_ms = _NOW_MS + 10_000 + after_ms
+        sync = SdsMessage(
+            message_id=f"sync-{at_ms}",
+            sender_id="alice",
+            channel_id="harbour",
+            lamport_timestamp=at_ms,
+            causal_history=tuple(map(HistoryEntry, cited)),
+        )
+        faults = self._hand_over("alice", sync, at_ms, hashlib.sha256(sync.message_id.encode()).digest())
+        return sum("sent again" in fault for fault in faults)
+
+
+def test_who_cites_twenty_messages_that_came_again_leaves_others_to_its_next_message() -> None:
+    met = _MetAgain(15)
+
+    assert met.left_out(2_000, *met.elsewhere, *met.in_her_log[:5]) == 0
+    assert met.left_out(4_000, *met.in_her_log[5:]) == 0
+    assert met.left_out(6_000) == 0
+
+
+def test_who_cites_fewer_than_twenty_messages_that_came_again_leaves_none_out() -> None:
+    met = _MetAgain(15)
+
+    assert met.left_out(2_000, *met.elsewhere, *met.in_her_log[:4]) == 11
+
+
+def test_what_a_message_had_no_room_to_cite_the_next_one_cites_however_much_came_again() -> None:
+    met = _MetAgain(50)
+
+    assert met.left_out(2_000, *met.in_her_log[:20]) == 0
+    assert met.left_out(4_000, *met.in_her_log[20:40]) == 0
+    assert met.left_out(6_000, *met.in_her_log[40:47]) == 3
+
+
+def test_what_was_cited_by_what_got_lost_may_be_cited_anew_before_other_messages() -> None:
+    met = _MetAgain(15)
+    others = [f"said by others {number}" for number in range(20)]
+
+    assert met.left_out(500, *others, "one", "two") == 0
+    assert met.left_out(2_000, *others) == 0
+    assert met.left_out(4_000, *met.in_her_log) == 0

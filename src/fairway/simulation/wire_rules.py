@@ -52,7 +52,7 @@ _READ_MS: Final = 1_000
 _ASKED_STORE_MS: Final = 5_000
 """Within this time a store may have brought what is heard."""
 _CITED_AGAIN: Final = 20
-"""Messages that came again that one message cites."""
+"""Messages that came again that one message cites; the next one cites others."""
 _IN_A_ROW: Final = 12
 """So much content does not leave in a row while something waits to be repeated."""
 _COMMITS: Final = 2
@@ -139,7 +139,10 @@ class _Copies:
     heard: set[bytes] = field(default_factory=set)
     """Hashes of the carriers."""
     uncited: dict[str, int] = field(default_factory=dict)
-    """When they came, by SDS id, of those that it has not cited since."""
+    """When they came, by SDS id, of those not cited since; or when as many others were cited as one message may."""
+    again: set[str] = field(default_factory=set)
+    """SDS ids of all that came again, whether it must be cited or not, and of what was cited beside the newest: that is
+    to be cited anew if the network did not get it."""
     owing: set[str] = field(default_factory=set)
     """SDS ids of all that came otherwise than marked, and that it has not cited since."""
     marked: dict[str, int] = field(default_factory=dict)
@@ -371,7 +374,9 @@ class WireRules:
         if not sds_id or message_hash in copies.heard:
             return
         copies.unasked.setdefault(sds_id, at_ms)
-        self._received_by(name).heard.add(sds_id)
+        received = self._received_by(name)
+        was_here = sds_id in received.heard or sds_id in received.known
+        received.heard.add(sds_id)
         if name in self._talks:
             self._talks[name].heard += 1
         copies.heard.add(message_hash)
@@ -381,6 +386,8 @@ class WireRules:
             return
         copies.owing.add(sds_id)
         copies.marked.pop(sds_id, None)
+        if was_here or message_hash in self._repeated:
+            copies.again.add(sds_id)
         is_copy = message_hash in self._repeated and sds_id not in self._asked_for
         is_copy &= self.queried_ms.get(name, 0) + _ASKED_STORE_MS < at_ms
         if is_copy and (name, sds_id) in self._logged and self._authors[sds_id] != name:
@@ -499,8 +506,9 @@ class WireRules:
     def _uncited(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that what somebody waits for an acknowledgement of is cited, and nothing else (SDS, "Review ACK Status").
 
-        The author of what came again seems not to know that it came, unless he says so. Who does not vouch for what a
-        message descends from cannot read that others do.
+        The author of what came again seems not to know that it came, unless he says so. If more came than one message
+        cites, the next ones cite the rest. Who does not vouch for what a message descends from cannot read that others
+        do.
         """
         copies, cited = self._copies.get(name), {entry.message_id for entry in opened.causal_history}
         if copies is None or not self.copies_are_checked:
@@ -516,9 +524,17 @@ class WireRules:
             came_ms = copies.uncited.pop(sds_id, at_ms)
             if self.answered_within_ms is not None and at_ms - came_ms > self.answered_within_ms:
                 yield f"it cites {sds_id[:12]} only {(at_ms - came_ms) // 1_000} s after its author sent that again"
+        # Of many that came again each message cites some, and which ones is left to its sender.
+        is_full = len(cited & copies.again) >= _CITED_AGAIN
         for sds_id in due:
-            if copies.uncited.pop(sds_id, None) is not None and len(due) <= _CITED_AGAIN:
+            if copies.uncited.pop(sds_id, None) is None:
+                continue
+            if is_full:
+                copies.uncited[sds_id] = at_ms
+            else:
                 yield f"it does not cite {sds_id[:12]}, which its author sent again"
+        beside = opened.causal_history[: -self.longest_history or None]
+        copies.again.update(entry.message_id for entry in beside)
         for sds_id in cited & copies.plain.keys():
             del copies.plain[sds_id]
         plain = [sds_id for sds_id, came_ms in copies.plain.items() if came_ms + _READ_MS < made_ms]
