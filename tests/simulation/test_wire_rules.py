@@ -422,3 +422,11 @@ def test_what_was_cited_by_what_got_lost_may_be_cited_anew_before_other_messages
     assert met.left_out(500, *others, "one", "two") == 0
     assert met.left_out(2_000, *others) == 0
     assert met.left_out(4_000, *met.in_her_log) == 0
+
+
+@pytest.mark.parametrize(("asks_after_ms", "left_out"), [(500, 0), (1_500, 15)])
+def test_what_a_store_may_bring_before_it_is_read_need_not_be_cited(asks_after_ms: int, left_out: int) -> None:
+    met = _MetAgain(15)
+    met.rules.queried(_NOW_MS + 10_000 + asks_after_ms, "alice")
+
+    assert met.left_out(3_000) == left_out

@@ -756,7 +756,7 @@ class Ledger(Observer):
     def queried(self, at_ms: int, name: str, query: StoreQuery, cursor: bytes | None) -> None:
         """Count a page that a participant asks of the store."""
         self.queries[name] += 1
-        self.rules.queried_ms[name] = at_ms
+        self.rules.queried(at_ms, name)
         self.sought.update((name, message_hash) for message_hash in query.message_hashes)
         if query.end_ns is not None and not query.newest_first:
             self._asked_up_to_ms[name] = query.end_ns // NS_PER_MS

@@ -257,7 +257,7 @@ class WireRules:
         """SDS ids of segments whose author has durably counted an attempt: from then on they are sent again."""
         self._ended: set[str] = set()
         """SDS ids of segments whose send has ended: they leave when somebody asks for them."""
-        self.queried_ms: dict[str, int] = {}
+        self._queried_ms: dict[str, int] = {}
         """When each participant last asked a store."""
         self._logged: set[tuple[str, str]] = set()
         """Whose log durably has which message."""
@@ -366,6 +366,15 @@ class WireRules:
         if message_hash in self._carried:
             self._taken.add(self._carried[message_hash][0])
 
+    def queried(self, at_ms: int, name: str) -> None:
+        """Note that a participant asks a store: that may bring what it heard just now before it has read that."""
+        self._queried_ms[name] = at_ms
+        copies = self._copies.get(name)
+        if copies is not None:
+            copies.uncited = {
+                sds_id: came_ms for sds_id, came_ms in copies.uncited.items() if came_ms + _READ_MS < at_ms
+            }
+
     def heard(self, at_ms: int, name: str, message_hash: bytes) -> None:
         """Note what the network brings to a participant."""
         copies, (sds_id, _) = self._copies.setdefault(name, _Copies()), self._carried.get(message_hash, ("", b""))
@@ -389,7 +398,7 @@ class WireRules:
         if was_here or message_hash in self._repeated:
             copies.again.add(sds_id)
         is_copy = message_hash in self._repeated and sds_id not in self._asked_for
-        is_copy &= self.queried_ms.get(name, 0) + _ASKED_STORE_MS < at_ms
+        is_copy &= self._queried_ms.get(name, 0) + _ASKED_STORE_MS < at_ms
         if is_copy and (name, sds_id) in self._logged and self._authors[sds_id] != name:
             copies.uncited.setdefault(sds_id, at_ms)
 
