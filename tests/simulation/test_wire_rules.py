@@ -430,3 +430,14 @@ def test_what_a_store_may_bring_before_it_is_read_need_not_be_cited(asks_after_m
     met.rules.queried(_NOW_MS + 10_000 + asks_after_ms, "alice")
 
     assert met.left_out(3_000) == left_out
+
+
+@pytest.mark.parametrize(("disk_ms", "cipher_ms", "unread_ms"), [(0, 0, 0), (6_000, 0, 0), (6_000, 3_000, 15_000)])
+def test_what_a_cipher_takes_its_time_over_is_cited_once_it_is_read(
+    disk_ms: int, cipher_ms: int, unread_ms: int
+) -> None:
+    met = _MetAgain(15)
+    met.rules.disk_ms, met.rules.cipher_ms = disk_ms, cipher_ms
+
+    assert met.left_out(unread_ms + 500) == 0
+    assert met.left_out(unread_ms + 1_500) == 15

@@ -156,6 +156,7 @@ class Run:
         )
         rules = WireRules(plan.profile, plan.options().sds)
         rules.order_is_checked = not plan.cipher_delay_ms
+        rules.cipher_ms = plan.cipher_delay_ms
         rules.copies_are_checked = not (
             any(getattr(plan, name) for name in _HOLD_BACK)
             or plan.hostile

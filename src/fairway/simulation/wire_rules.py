@@ -48,7 +48,7 @@ _RECENT: Final = 100
 _ANSWER_MS: Final = 1_000
 """Within this time a program acts on the answer of its node."""
 _READ_MS: Final = 1_000
-"""Within this time a program has read what it hears."""
+"""Within this time a program has read what it hears, where no cipher takes its time."""
 _ASKED_STORE_MS: Final = 5_000
 """Within this time a store may have brought what is heard."""
 _CITED_AGAIN: Final = 20
@@ -210,6 +210,8 @@ class WireRules:
         """Whether a message that arrives again must be cited: not where it may be turned away, or clocks are wrong."""
         self.disk_ms = 0
         """How long it takes until a write is known to be durable."""
+        self.cipher_ms = 0
+        """How long it may take until a message is decrypted."""
         self.answers_hang = False
         """Whether nodes may not answer: while a program waits for that, what was decided before may wait, too."""
         self.forged: set[str] = set()
@@ -372,7 +374,7 @@ class WireRules:
         copies = self._copies.get(name)
         if copies is not None:
             copies.uncited = {
-                sds_id: came_ms for sds_id, came_ms in copies.uncited.items() if came_ms + _READ_MS < at_ms
+                sds_id: came_ms for sds_id, came_ms in copies.uncited.items() if came_ms + self._read_within_ms < at_ms
             }
 
     def heard(self, at_ms: int, name: str, message_hash: bytes) -> None:
@@ -508,6 +510,11 @@ class WireRules:
             yield f"it is an answer, and another one's was heard {at_ms - came_ms} ms before, and nobody asked since"
 
     @property
+    def _read_within_ms(self) -> int:
+        """Within this time a program has read what it hears: a cipher that takes its time is asked after a commit."""
+        return _READ_MS + (_COMMITS * self.disk_ms + self.cipher_ms if self.cipher_ms else 0)
+
+    @property
     def _leaves_within_ms(self) -> int:
         """Within this time what a participant decided to send has left."""
         return _READ_MS + _COMMITS * self.disk_ms
@@ -528,7 +535,7 @@ class WireRules:
         elif made_ms > at_ms:
             # A logical clock that is ahead does not tell when a sync message was made.
             made_ms = 0
-        due = [sds_id for sds_id, came_ms in copies.uncited.items() if came_ms + _READ_MS < made_ms]
+        due = [sds_id for sds_id, came_ms in copies.uncited.items() if came_ms + self._read_within_ms < made_ms]
         for sds_id in cited:
             came_ms = copies.uncited.pop(sds_id, at_ms)
             if self.answered_within_ms is not None and at_ms - came_ms > self.answered_within_ms:
@@ -546,7 +553,7 @@ class WireRules:
         copies.again.update(entry.message_id for entry in beside)
         for sds_id in cited & copies.plain.keys():
             del copies.plain[sds_id]
-        plain = [sds_id for sds_id, came_ms in copies.plain.items() if came_ms + _READ_MS < made_ms]
+        plain = [sds_id for sds_id, came_ms in copies.plain.items() if came_ms + self._read_within_ms < made_ms]
         for sds_id in plain:
             del copies.plain[sds_id]
             # Who attaches a filter to each message, and so never vouches, leaves it to that.
@@ -554,7 +561,7 @@ class WireRules:
                 yield f"it does not cite {sds_id[:12]}, whose author vouches for nothing"
         copies.owing -= cited
         for sds_id in cited & copies.marked.keys():
-            is_repeated = copies.marked.pop(sds_id) + _READ_MS < made_ms and not opened.content
+            is_repeated = copies.marked.pop(sds_id) + self._read_within_ms < made_ms and not opened.content
             if is_repeated and not self._may_cite(at_ms, name, sds_id):
                 yield f"it cites {sds_id[:12]} for an author who has its acknowledgement, and said so"
 
