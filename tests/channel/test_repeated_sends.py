@@ -67,6 +67,42 @@ async def test_a_repeated_send_returns_when_the_first_one_is_durable():
             assert await first is again
 
 
+@pytest.mark.parametrize("is_heard", [True, False], ids=["delivered", "failed"])
+@virtual_time()
+async def test_a_send_that_is_repeated_when_the_store_is_writing_how_it_ended_ends_once(is_heard):
+    options, told = ReliableChannelOptions(max_retry_attempts=0), []
+    with SimulatedDisk() as disk, LocalNetwork() as network:
+        store = slow(disk)
+        async with await join(network, "alice", store=store, options=options) as alice, await join(network, "bob"):
+            alice.on(MessageDelivered, told.append)
+            alice.on(DeliveryError, told.append)
+            if not is_heard:
+                network.partition({"alice"}, {"bob"})
+            receipt = await alice.send(b"ahoy", request_id="greeting", by={"bob"})
+            while alice.protocol.requests.open:  # noqa: ASYNC110 - time is virtual
+                await asyncio.sleep(0.001)
+            assert (told, receipt.has_ended) == ([], False)
+            assert await alice.send(b"ahoy", request_id="greeting", by={"bob"}) is receipt
+            assert receipt.has_ended
+            await asyncio.sleep(60)
+            assert [type(event) for event in told] == [MessageDelivered if is_heard else DeliveryError]
+
+
+@virtual_time()
+async def test_a_repeated_send_that_names_who_was_not_asked_before_ends_once_if_its_end_tells_of_him():
+    told = []
+    with SimulatedDisk() as disk, LocalNetwork() as network:
+        async with await join(network, "alice", store=slow(disk)) as alice, await join(network, "bob"):
+            alice.on(MessageDelivered, told.append)
+            await alice.send(b"ahoy", request_id="greeting")
+            while alice.protocol.requests.open:  # noqa: ASYNC110 - time is virtual
+                await asyncio.sleep(0.001)
+            receipt = await alice.send(b"ahoy", request_id="greeting", by={"bob"})
+            assert (await receipt.delivered(by={"bob"})).delivered_to == ("bob",)
+            await asyncio.sleep(60)
+            assert [event.delivered_to for event in told] == [("bob",)]
+
+
 @pytest.mark.parametrize("is_open", [True, False], ids=["while open", "ended"])
 @virtual_time()
 async def test_a_settled_send_stays_so_when_it_ends_and_after_a_restart(is_open):

@@ -46,7 +46,7 @@ from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.stack import Stack
 from fairway.protocol.statistics import Gap
-from fairway.storage.channel_store import ChannelStore, StoredRequest, Write
+from fairway.storage.channel_store import ChannelStore, SendOutcome, StoredRequest, Write
 from fairway.waku.node import WakuNode
 
 E = TypeVar("E")
@@ -57,6 +57,7 @@ _REFUSALS = {
     EmptyPayloadError: SendErrorReason.EMPTY_PAYLOAD,
     MessageTooLargeError: SendErrorReason.MESSAGE_TOO_LARGE,
 }
+_ENDS: Final = (SendOutcome.DELIVERED, SendOutcome.FAILED)
 
 _MEMBERSHIPS: Final[WeakKeyDictionary[WakuNode, Membership]] = WeakKeyDictionary()
 """The rate limit membership of each node, which all its channels share."""
@@ -436,13 +437,20 @@ class ReliableChannel:
         if known is None:
             return None
         if known.lacks(count, by):
-            await self._ask_more(engine, known, count, by)
+            await self._ask_more(known, count, by)
         else:
             # The store may be writing the first send.
             await engine.durable()
         return known
 
-    async def _ask_more(self, engine: Engine, receipt: Receipt, count: int, by: Iterable[str]) -> None:
+    async def _ask_more(self, receipt: Receipt, count: int, by: Iterable[str]) -> None:
+        engine = self._started()
+        # The protocol may know how the send ended before the receipt does, which the store keeps waiting.
+        while any(engine.is_unsaid(outcome, receipt.request_id) for outcome in _ENDS):
+            await engine.durable()
+            engine = self._started()
+        if not receipt.lacks(count, by):
+            return
         effects = engine.stack.want_more(receipt.request_id, self._clock(), required_count=count, required_from=by)
         receipt.reopen(count, by)
         durable = engine.carry_out(effects, wait=True)
