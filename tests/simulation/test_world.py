@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.events import MessageDelivered, MessageReceived, MessageSent
+from fairway.channel.receipt import Receipt
+from fairway.events import ChunkInfo, MessageDelivered, MessageReceived, MessageSent, RequestSent
+from fairway.options import ReliableChannelOptions, SegmentationConfig
 from fairway.protocol.encryption import AesGcm
 from fairway.simulation import World
 from fairway.simulation.program import Habits, Reading
@@ -43,6 +45,24 @@ def received(world, name):
     return [event.payload for event in told(world, name, MessageReceived)]
 
 
+def of_stored_without_that(stored, so_far, of_stored=Receipt.of_stored, **more):
+    """Return a receipt of an earlier life, which waits until the event that all was sent comes again."""
+    receipt, known = Receipt(stored.request_id, stored.message_id), of_stored(stored, so_far, **more).progress
+    for index in known.chunks_sent:
+        is_parity = index >= known.total_chunks
+        chunk = ChunkInfo(
+            chunk_index=index - known.total_chunks if is_parity else index,
+            total_chunks=known.total_chunks,
+            is_parity=is_parity,
+        )
+        receipt.observe(
+            MessageSent(
+                request_id=stored.request_id, message_id=stored.message_id, chunk_info=chunk, message_hash=bytes(32)
+            )
+        )
+    return receipt
+
+
 class Watch(Observer):
     """Keeps what it is told."""
 
@@ -60,6 +80,9 @@ class Watch(Observer):
 
     def accepted(self, at_ms, name, request_id):
         self.seen.append((name, "accepted", request_id))
+
+    def told_late(self, at_ms, name, request_id):
+        self.seen.append((name, "told late", request_id))
 
     def published(self, at_ms, name, message):
         self.seen.append((name, "published", message))
@@ -363,3 +386,22 @@ def test_a_program_that_starts_again_knows_all_that_it_knew(make):
     assert world.run(1_000, until=lambda: bob.channel is not None)
     assert len(before) > 50
     assert known() == before
+
+
+@pytest.mark.parametrize("knows_sent", [True, False], ids=["a sound receipt", "a receipt that does not say so"])
+def test_observers_are_told_of_a_receipt_that_says_only_later_that_all_was_sent(make, monkeypatch, knows_sent):
+    options = ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=1_024, parity_rate=1.0))
+    watch = Watch()
+    # Nobody acknowledges, so that nothing is repeated and the send stays open.
+    world = make("alice", watch=watch, options=options)
+    request_id = world.send("alice", bytes(2_000))
+    world.run(MINUTE_MS)
+    assert told(world, "alice", RequestSent)
+    if not knows_sent:
+        monkeypatch.setattr(Receipt, "of_stored", of_stored_without_that)
+    world.crash("alice")
+    world.run(MINUTE_MS)
+    assert told(world, "alice", RequestSent)
+    world.join("bob")
+    world.run(10 * MINUTE_MS)
+    assert watch.of("alice", "told late") == ([] if knows_sent else [request_id])

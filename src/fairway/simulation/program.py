@@ -251,9 +251,8 @@ class Program:
     async def _await_end(self, channel: ReliableChannel, request_id: str, wish: Wish) -> None:
         try:
             receipt = await self._receipt(channel, request_id, wish)
-            so_far, began_s = receipt.progress, asyncio.get_running_loop().time()
+            all_sent, began_s = _is_all_sent(channel, receipt), asyncio.get_running_loop().time()
             await receipt.sent()
-            all_sent = set(range(so_far.total_chunks or 1)) <= set(so_far.chunks_sent)
             if all_sent and asyncio.get_running_loop().time() > began_s:
                 self._watcher.told_late(self.name, request_id)
             if wish.more and wish.when is Asking.OPEN:
@@ -436,3 +435,9 @@ class ChannelArguments:
 def is_expected(error: BaseException) -> bool:
     """Return whether a program may end with an error: its own, or a fault of disk or node that it is told of."""
     return isinstance(error, StorageError | NodeUnavailableError | ChannelClosedError | ApplicationRaised)
+
+
+def _is_all_sent(channel: ReliableChannel, receipt: Receipt) -> bool:
+    """Return whether a receipt of an open send names each of its segments as sent, parity, too."""
+    request = channel.protocol.requests.open.get(receipt.request_id)
+    return request is not None and set(range(request.segment_count)) <= set(receipt.progress.chunks_sent)
