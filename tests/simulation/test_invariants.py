@@ -411,9 +411,10 @@ def test_the_loss_of_a_segment_of_what_came_without_it_is_found_where_its_receiv
     assert story.found() == ([(Invariant.LOSS, "bob")] if is_alike else [])
 
 
+@pytest.mark.parametrize("is_alike", [True, False])
 @pytest.mark.parametrize("is_received", [True, False])
-def test_the_loss_of_a_segment_is_found_unless_nobody_received_it_and_nobody_can_tell_its_id(story, is_received):
-    story.ledger.all_cut_alike = False
+def test_the_loss_of_a_segment_is_found_unless_nobody_can_give_it(story, is_received, is_alike):
+    story.ledger.all_cut_alike = is_alike
     story.world.cut_off("carol")
     story.say("alice", b"one")
     one = story.ledger.sent[1]

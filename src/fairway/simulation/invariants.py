@@ -269,12 +269,15 @@ class Checks:
         """Return whether a lost segment is of a message that is rebuilt without it, which the participant cannot know.
 
         The id of such a segment follows from the time at which it was sent, which no receiver knows, or from what the
-        sender cuts its messages into. The message was rebuilt by then, or its sender has left, and those who have the
-        message rebuilt it, too: then its segment is lost, and the message comes.
+        sender cuts its messages into. The message was rebuilt by then; or nobody can give that segment. Perhaps its
+        sender has left, and those who have the message rebuilt it, too; perhaps nobody retains it, and the store missed
+        it. Then the segment is lost, and the message comes.
         """
         is_derivable = self._ledger.all_cut_alike and self._world.options.sds.id_rule is not IdRule.KECCAK_TIMESTAMP
-        came_ms = sent.deliveries.get(loss.participant, (math.inf,))[0]
-        return not is_derivable and (came_ms <= loss.at_ms or not loss.is_with_others)
+        is_rebuilt = sent.deliveries.get(loss.participant, (math.inf,))[0] <= loss.at_ms
+        if is_rebuilt:
+            return not is_derivable
+        return not loss.is_with_others
 
     def _ends(self) -> Iterator[Violation]:
         for sent in self._ledger.sent:

@@ -167,7 +167,7 @@ class Loss:
     place: int
     """How many messages had been delivered to the participant before."""
     is_with_others: bool
-    """Whether a participant that had not left had received it."""
+    """Whether it could be had because it had come to a participant that had not left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,8 +351,8 @@ class Ledger(Observer):
         """How long a query may be under way."""
         self.tries_are_counted = True
         """Whether every try of a send is told: one that the cipher does not encrypt is not."""
-        self.has_received: Holds = holds
-        """Whether a participant has an SDS message because it came, and not because nothing more is needed of it."""
+        self.can_give: Holds = holds
+        """Whether others can have an SDS message because it came to a participant, and it can still be had."""
         self.all_cut_alike = True
         """Whether all cut their messages into the same segments."""
         self.hints_are_checked = True
@@ -824,7 +824,7 @@ class Ledger(Observer):
                         number=None if sent is None else sent.number,
                         place=len(self.presences[name].order),
                         is_with_others=any(
-                            self.has_received(other, message_id)
+                            self.can_give(other, message_id)
                             for other, presence in self.presences.items()
                             if other != name and presence.left_ms is None
                         ),

@@ -196,7 +196,7 @@ class Run:
         self.ledger.lamport_unit_ms = plan.profile.lamport_unit_ms
         self.ledger.lamport_lead_ms = plan.profile.lamport_lead * plan.profile.lamport_unit_ms
         self.ledger.hints_are_checked = not (plan.store_lies or plan.restamped)
-        self.ledger.has_received = self._has_received
+        self.ledger.can_give = self._can_give
         self.ledger.all_cut_alike = not (plan.mixed_options or plan.option_changes)
         self.ledger.tries_are_counted = not plan.cipher_failures
         self.ledger.was_apart = self.world.was_apart
@@ -601,9 +601,13 @@ class Run:
             return True
         return participant.stack.sds.has(sds_id)
 
-    def _has_received(self, name: str, sds_id: str) -> bool:
-        """Return whether an SDS message came to a participant, as far as that can be seen."""
+    def _can_give(self, name: str, sds_id: str) -> bool:
+        """Return whether others can have an SDS message because it came to a participant, as far as that can be seen.
+
+        What it does not retain any more it cannot send again; but a store has that, unless it has gaps.
+        """
         participant = self.world.participants[name]
-        return participant.channel is None or (
-            sds_id in participant.stack.sds.history or sds_id in participant.stack.sds.parked
-        )
+        if participant.channel is None:
+            return True
+        sds = participant.stack.sds
+        return sds_id in (sds.retained if self.plan.store_gaps else sds.history) or sds_id in sds.parked
