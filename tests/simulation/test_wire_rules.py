@@ -321,6 +321,21 @@ def test_an_answer_after_another_one_is_noticed_unless_somebody_asked_since(asks
     assert any("nobody asked since" in fault for fault in faults) is not asks_again
 
 
+@pytest.mark.parametrize("has_filters", [True, False])
+def test_answers_given_again_may_be_as_long_as_what_their_giver_says_otherwise(has_filters: bool) -> None:
+    watched = _Watched()
+    rules, codec = watched.rules, Profile.WAKU.codec
+    rules.has_filters = {"alice": has_filters, "carol": True}.__getitem__
+    carol = MessageChannel("harbour", "carol", SdsConfig(bloom_policy=BloomPolicy.ALWAYS), now_ms=_NOW_MS)
+    said = carol.send(b"with a filter of 18 kB", _NOW_MS)
+    plain = codec.encode(said)
+    list(rules.faults(_NOW_MS, "carol", said, plain, watched.hash_of(said), _NOW_MS * 1_000_000))
+
+    answers = [watched.hand_over(said, _NOW_MS + number) for number in range(15)]
+
+    assert any("given more than once" in fault for faults in answers for fault in faults) is not has_filters
+
+
 def test_what_the_disk_had_not_written_when_its_program_was_killed_need_not_be_cited() -> None:
     watched = _Watched()
     for content in (b"one", b"two"):

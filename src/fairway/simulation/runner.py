@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from fairway.events import ChannelStatus
-from fairway.options import Delivery, ReliableChannelOptions
+from fairway.options import BloomPolicy, Delivery, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.encryption.aead import AesGcm
 from fairway.protocol.sds.dependencies import LONGEST_TURNED_AWAY
@@ -176,6 +176,7 @@ class Run:
             rules.answers_wait_ms = plan.options().sds.repair.t_max_ms
             is_opened = not (plan.cipher_failures or plan.cipher_delay_ms)
             rules.answers_are_called_off = rules.answers_are_counted and is_opened
+        rules.has_filters = self._has_filters
         rules.is_limited = plan.rate_limit is not None
         if plan.rate_limit is not None:
             rules.most_repeated = max(1, int(plan.rate_limit * plan.options().rate_limit.approached_threshold))
@@ -476,6 +477,11 @@ class Run:
         if plan.mixed_options if life == 1 else self._dice.random() < plan.option_changes:
             return plan.other_options(self._dice)
         return plan.options()
+
+    def _has_filters(self, name: str) -> bool:
+        """Return whether a participant gives each message a bloom filter: with mixed options not all do alike."""
+        participant = self.world.participants.get(name) or self.world.departed[name]
+        return participant.options.sds.bloom_policy is BloomPolicy.ALWAYS
 
     def _habits_of(self, name: str) -> Habits:
         is_slow = name in names_of(self.plan)[: self.plan.slow_readers]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import Final
@@ -204,6 +204,9 @@ class WireRules:
         self._profile = profile
         self._bloom_policy = sds.bloom_policy
         self._parameters = BloomParameters.of(sds.bloom_capacity, sds.bloom_error_rate)
+        self.has_filters: Callable[[str], bool] = lambda _: sds.bloom_policy is BloomPolicy.ALWAYS
+        """Whether a participant, as its program runs now, gives each of its messages a bloom filter: such messages are
+        longer, and answers may be as long."""
         self.order_is_checked = True
         """Whether what is sent first leaves first; where a cipher takes its time over several at once it may not."""
         self.copies_are_checked = True
@@ -484,8 +487,7 @@ class WireRules:
             answers.given.add(sds_id)
             return
         answers.again_bytes += size_bytes
-        has_filters = self._bloom_policy is BloomPolicy.ALWAYS
-        each_bytes = max(_SMALL_BYTES, self._parameters.byte_length if has_filters else 0)
+        each_bytes = max(_SMALL_BYTES, self._parameters.byte_length if self.has_filters(name) else 0)
         minutes = 1 + (at_ms - answers.since_ms) // 60_000
         allowed = (_ANSWERS_AT_FIRST + _ANSWERS_PER_MINUTE * minutes) * each_bytes
         allowed += sum(self._worth.get(earned, _FORGED_BYTES) for earned in answers.earned)
