@@ -334,6 +334,32 @@ def test_the_timer_is_always_later_than_now(interval_ms):
         assert now_ms < (timer.at_ms or 0)
 
 
+def spoken(timer, first_ms, last_ms):
+    """Return when a timer makes us speak to somebody who says each second that he lacks what is here."""
+    times = []
+    for now_ms in range(first_ms, last_ms):
+        if now_ms % 1_000 == 0:
+            timer.sync_received(now_ms, is_behind=True)
+        if timer.at_ms is not None and timer.at_ms <= now_ms:
+            timer.spoke(now_ms)
+            times.append(now_ms)
+    return times
+
+
+@pytest.mark.parametrize("end_of_silence", ["content_received", "content_sent", "returned"])
+def test_who_cannot_take_in_what_he_lacks_is_told_often_at_first_and_then_every_half_minute(end_of_silence):
+    timer = SyncTimer(2_000, Jitter(b"seed"), 0)
+    assert len(spoken(timer, 0, 30_000)) >= 10
+    assert 10 <= len(spoken(timer, 30_000, 630_000)) <= 22
+    getattr(timer, end_of_silence)(630_000)
+    assert len(spoken(timer, 630_000, 660_000)) >= 10, "there is something new to tell"
+
+
+def test_with_a_long_interval_who_lacks_something_is_told_as_often_as_ever():
+    timer = SyncTimer(30_000, Jitter(b"seed"), 0)
+    assert 80 <= len(spoken(timer, 0, 3_600_000)) <= 120
+
+
 def gap(peer, *, options=None, hint=True, lost=1):
     """Return somebody who misses messages of alice, and the missed ones."""
     alice, bob = peer("alice"), peer("bob", options)

@@ -4,7 +4,8 @@ Sync messages are a shared responsibility: every participant waits a random time
 waits anew. While there is something to tell, that time is a random part of the interval, as in RELIABLE-CHANNEL-API.
 When nothing is new, each further sync message makes the wait twice as long, up to `_LONGEST_MS`, and the shortest wait
 is the interval itself, so that one speaks for all: who has nothing to tell need not say so twice a minute. Whatever is
-new ends this: content, a copy, a restart, or a sync message of somebody who lacks what is here.
+new ends this: content, a copy, a restart, or a sync message of somebody who lacks what is here. Who was told so a few
+times and lacks it all the same may have no room for it, or take it for forged: he is told again every half minute.
 
 Where sync messages have no bloom filter (`BloomPolicy`), those with news come twice as soon, and the author of the
 newest message also sees to it that whoever missed it notices: until `ECHOES` further transmissions cited it, his own
@@ -35,6 +36,11 @@ ECHOES: Final = 3
 _LONGEST_MS: Final = 480_000
 """From this wait on it does not become longer; the random part of it may be as long again."""
 
+_TELLINGS: Final = 10
+"""How often somebody is told at once what he lacks: at 60 % loss he hears one of them in 99 % of cases."""
+_TOLD_AGAIN_MS: Final = 30_000
+"""Between further sync messages for him: he may answer each of them, and lack it for hours."""
+
 _REPAIR_SPACING_MS: Final = 1_000
 """Between sync messages that only repair requests call for; many may fall due at once, and few ride on each."""
 _REPAIR_BURST: Final = 20
@@ -62,6 +68,10 @@ class SyncTimer:
         self._has_news = False
         self._idle_rounds = 0
         """Sync messages, own and others', since there was something to tell."""
+        self._lacks_news = False
+        """Whether somebody who lacks what is here was heard since we last spoke."""
+        self._told = 0
+        """How often we spoke to such a one since anything was new here."""
         self._spoke_ms: int | None = None
         self._repair_credit = _REPAIR_BURST * interval_ms
         """Time in which sync messages for repairs may be spent, an interval each."""
@@ -71,12 +81,12 @@ class SyncTimer:
     def restart(self, now_ms: int) -> None:
         """Begin a new wait, of somebody who may have something to tell."""
         self._owed = False
-        self._idle_rounds = 0
+        self._begin_telling()
         self.at_ms = self._draw_echo(now_ms) if self._echoes_due else self._draw(now_ms, NORMAL)
 
     def returned(self, now_ms: int) -> None:
         """Speak soon, and at once if that was due meanwhile: who returns makes himself heard."""
-        self._idle_rounds = 0
+        self._begin_telling()
         self._bring_forward(self._draw(now_ms, NORMAL))
 
     def spoke(self, now_ms: int) -> None:
@@ -86,6 +96,8 @@ class SyncTimer:
             self._repair_credit = max(0, self._repair_credit - self._interval_ms)
         self._has_news = False
         self._heard = 0
+        self._told += self._lacks_news
+        self._lacks_news = False
         self._spoke_ms = now_ms
         self._echoed()
         self._wait_idly(now_ms)
@@ -114,7 +126,7 @@ class SyncTimer:
     def content_received(self, now_ms: int) -> None:
         """Wait no longer than the shorter factor says; a busy channel must not postpone for ever."""
         self._has_news = True
-        self._idle_rounds = 0
+        self._begin_telling()
         self._echoes_due = 0
         self._heard += 1
         at_once = self._heard >= self._speak_after and self._interval_ms
@@ -139,8 +151,13 @@ class SyncTimer:
         if self._owed or self._heard >= self._speak_after:
             return
         if is_behind:
-            self._idle_rounds = 0
-            rested_ms = 0 if self._spoke_ms is None else max(0, self._spoke_ms + self._interval_ms - now_ms)
+            self._lacks_news = True
+            rest_ms = self._interval_ms
+            if self._told < _TELLINGS:
+                self._idle_rounds = 0
+            else:
+                rest_ms = max(rest_ms, _TOLD_AGAIN_MS)
+            rested_ms = 0 if self._spoke_ms is None else max(0, self._spoke_ms + rest_ms - now_ms)
             self._bring_forward(self._draw(now_ms + rested_ms, AFTER_CONTENT_RECEIVED))
         elif self._has_news:
             if not wrote_newest:
@@ -159,6 +176,11 @@ class SyncTimer:
         passed_ms = max(0, now_ms - self._credited_ms)
         self._repair_credit = min(_REPAIR_BURST * self._interval_ms, self._repair_credit + passed_ms)
         self._credited_ms = now_ms
+
+    def _begin_telling(self) -> None:
+        """Begin anew to count what was said in vain, for there is something new to tell."""
+        self._idle_rounds = 0
+        self._told = 0
 
     def _echoed(self) -> None:
         self._echoes_due = max(0, self._echoes_due - 1)
