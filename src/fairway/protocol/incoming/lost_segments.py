@@ -91,7 +91,7 @@ class LostSegments:
     def found_missing(self, sds_ids: Iterable[str]) -> None:
         """Plan to end the waiting for missing ids that are lost segments of delivered messages (`release`)."""
         for sds_id in sds_ids:
-            if sds_id in self._sds.missing and sds_id in self._of_delivered:
+            if sds_id in self._of_delivered and sds_id in self._sds.missing:
                 self._to_release.append(self._of_delivered.pop(sds_id))
 
     def enter_cited(self, entries: Iterable[HistoryEntry], now_ms: int) -> list[SdsOutcome]:

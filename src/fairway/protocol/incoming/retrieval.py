@@ -77,7 +77,12 @@ class Retrieval:
                 # It came, and could not be taken in before something else. Then it is asked for anew.
                 continue
             message_id, hint, _ = message.entry
-            _, tries, at_ms = self._asked.get(message_id, (hint, 0, now_ms))
+            known = self._asked.get(message_id)
+            if known is not None and known.at_ms > now_ms and known.hint == hint:
+                # Mostly so of many: anybody can invent messages that we miss.
+                asked[message_id] = known
+                continue
+            _, tries, at_ms = known or (hint, 0, now_ms)
             if at_ms <= now_ms:
                 at_ms = now_ms + self._frequency_ms
                 if hint is not None:

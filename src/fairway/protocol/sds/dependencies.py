@@ -421,8 +421,9 @@ class Dependencies:
             outcomes += self._deliver_around_gaps(next(iter(self.incoming.parked.values())), now_ms)
         timeout = self._config.lost_timeout_ms
         if timeout:
-            known = [(i, m) for i, m in self.incoming.missing.items() if m.lacks is None or self._waited_longest(m)]
-            overdue = [(m.since_waited_ms, i) for i, m in known if waited_ms - m.since_waited_ms > timeout]
+            before_ms = waited_ms - timeout
+            waited = [(i, m) for i, m in self.incoming.missing.items() if m.since_waited_ms < before_ms]
+            overdue = [(m.since_waited_ms, i) for i, m in waited if m.lacks is None or self._waited_longest(m)]
             # Sorted, so that the order is the same whether the program was restarted or not.
             outcomes += self._declare_lost([message_id for _, message_id in sorted(overdue)], now_ms)
             # Messages that can never be released are given up at once if they fill the buffer.
@@ -445,6 +446,8 @@ class Dependencies:
             for message_id, missing in self.incoming.missing.items()
             if missing.lacks is None and message_id not in requests
         ]
+        if not unplanned:
+            return
         room = _ASKED_AT_ONCE - sum(scheduled.asked < _IN_VAIN for scheduled in requests)
         for missing in unplanned:
             # What was to be asked for later came once, and so is no invention. A forger who invents messages all the
