@@ -123,6 +123,13 @@ def test_among_forgers_nobody_waits_long_unless_so_much_is_lost_or_so_little_get
     assert len({plan.lost_timeout_ms for plan in forgers}) > 3
 
 
+def test_among_many_forgers_who_may_ask_for_few_pages_gets_large_ones(plans):
+    paged = [plan for plan in plans if plan.hostile and plan.tight_quotas and plan.store_page]
+    assert {plan.store_page for plan in paged if plan.hostile > 2} == {20}
+    assert {plan.store_page for plan in paged if plan.hostile <= 2} == {2, 5, 20}
+    assert draw_plan(20_848, store_page=2).store_page == 2
+
+
 def test_no_world_asks_for_more_than_a_participant_can_ask_for(plans):
     tiny = [plan for plan in plans if plan.tiny_quotas]
     assert tiny

@@ -58,6 +58,9 @@ _FORGED_MS: Final = 600_000
 """How long is waited at least for what was forged: longer than anything honest is out of reach."""
 _HOSTILE_KEPT_UP_WITH: Final = 2
 """Each invents some five messages a minute, and a participant asks for about twelve."""
+_READ_AMONG_MANY: Final = 20
+"""Messages on a page, at least, with which a store is read faster than it fills by who may ask for a dozen pages a
+minute, where more forgers than that invent messages and all ask for these (docs/worlds.md)."""
 _ASKING_PER_FORGER: Final = 25
 """Transmissions in an epoch that ask for what one of them invents meanwhile: each for two messages that are new."""
 _REPAIRED_MS: Final = 300_000
@@ -260,7 +263,10 @@ def _now_and_then(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _among_forgers(plan: dict[str, Any]) -> dict[str, Any]:
-    """Let waits for messages that do not exist be short, and absences clearly shorter; and let repairs come through."""
+    """Let waits for messages that do not exist be short, and absences clearly shorter; and let repairs come through.
+
+    And let a store be read faster than it fills.
+    """
     failures = plan.get("cipher_failures", 0.0)
     if _tries_of_repair(plan.get("loss", 0), failures) > _MOST_TRIES:
         failures = min(failures, _SELDOM_FAILING)
@@ -269,8 +275,12 @@ def _among_forgers(plan: dict[str, Any]) -> dict[str, Any]:
     patience_ms = max(_FORGED_MS, tries * repaired_ms)
     # Where little gets out, an answer waits behind much else; where more is invented than can be asked for, a request.
     is_slow = any(plan.get(name) for name in ("rate_limit", "node_rate", "slow_uplinks"))
-    is_slow = is_slow or plan["hostile"] > _HOSTILE_KEPT_UP_WITH
-    return ({"cipher_failures": failures} if failures else {}) | {
+    are_many = plan["hostile"] > _HOSTILE_KEPT_UP_WITH
+    is_slow = is_slow or are_many
+    is_hardly_read = are_many and plan.get("tight_quotas") and plan.get("store_page")
+    changes: dict[str, Any] = {"cipher_failures": failures} if failures else {}
+    changes |= {"store_page": max(plan["store_page"], _READ_AMONG_MANY)} if is_hardly_read else {}
+    return changes | {
         "lost_timeout_ms": CALM.lost_timeout_ms if is_slow else min(patience_ms, CALM.lost_timeout_ms),
         "absence_ms": min(plan.get("absence_ms", CALM.absence_ms), _FORGED_MS // 6),
         "partition_ms": min(plan.get("partition_ms", CALM.partition_ms), _FORGED_MS // 5),
