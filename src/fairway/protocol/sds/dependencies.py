@@ -292,7 +292,7 @@ class Dependencies:
 
     def _let_lack(self, missing: MissingDependency, lacks: str | None) -> None:
         """Note which missing message a missing one cites, and so may not come before; None if it may come."""
-        if (missing.lacks is None) is not (lacks is None):
+        if missing.lacks != lacks:
             self._journal.touch(MISSING, missing.entry.message_id)
         missing.lacks = lacks
 

@@ -51,8 +51,9 @@ With these values an earlier version forgets no message by itself, as this versi
 _NOT_YET_MS: Final = 1 << 62
 """Since when a missing message is waited for that may not come before another one (`MissingDependency.lacks`).
 
-Which one that is is not stored: after a restart it is asked for, and waited for from then on. Its row says so from the
-next sweep on, since what is loaded is what the store has.
+Its row names that one, too. If it does not, as those of earlier versions, or that one is not waited for any more, the
+message is asked for after a restart, and waited for from then on. Its row says so from the next sweep on, since what is
+loaded is what the store has.
 """
 
 
@@ -149,7 +150,10 @@ class SdsState:
             channel.dependencies.clock.waited_ms = operator.index(waited_ms)
         # Earlier versions stored a wall clock here, which is far ahead of the waiting clock.
         latest_ms = channel.dependencies.clock.waited_ms + STORED_STEP_MS
-        for key, (hint, sender, since_ms, *waited) in sorted(tables[MISSING], key=_since):
+        lacked: dict[str, str] = {}
+        for key, (hint, sender, since_ms, *later) in sorted(tables[MISSING], key=_since):
+            waited, lacks = later[:1], later[1:]
+            lacked.update((key, message_id) for message_id in lacks)
             since_waited_ms = min([*waited, latest_ms])
             incoming.missing[key] = MissingDependency(
                 entry=HistoryEntry(key, hint, sender),
@@ -167,6 +171,9 @@ class SdsState:
             noted = incoming.missing.keys() - channel.dependencies.settled.keys()
             waited_for = [entry for entry in cited if entry in absent or entry.message_id in noted]
             incoming.park(message, encoded, hint, waited_for, min(since_waited_ms, latest_ms), order)
+        for key, message_id in lacked.items():
+            if message_id in incoming.missing or message_id in incoming:
+                incoming.missing[key].lacks, incoming.missing[key].is_resumed = message_id, False
         for buffer, table in (
             (channel.repair.requests, REPAIR_REQUESTS),
             (channel.repair.responses, REPAIR_RESPONSES),
@@ -243,8 +250,9 @@ class SdsState:
         if missing is None:
             return None
         _, hint, sender = missing.entry
-        is_to_come_later = missing.lacks is not None or missing.is_resumed
-        return (hint, sender, missing.since_ms, _NOT_YET_MS if is_to_come_later else missing.since_waited_ms)
+        if missing.lacks is not None:
+            return (hint, sender, missing.since_ms, _NOT_YET_MS, missing.lacks)
+        return (hint, sender, missing.since_ms, _NOT_YET_MS if missing.is_resumed else missing.since_waited_ms)
 
     def _outgoing_row(self, key: str) -> Row | None:
         waiting = self._channel.outgoing.messages.get(key)
@@ -284,5 +292,5 @@ class SdsState:
 
 def _since(item: tuple[str, Row]) -> tuple[Row, Row, str]:
     """Return a sort key of missing messages: since when each is waited for."""
-    key, (_, _, since_ms, *waited) = item
-    return tuple(waited), (since_ms,), key
+    key, (_, _, since_ms, *later) = item
+    return tuple(later[:1]), (since_ms,), key
