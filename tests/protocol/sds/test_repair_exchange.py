@@ -7,6 +7,7 @@ import pytest
 
 from fairway.options import Profile, RepairConfig
 from fairway.protocol.sds.repair_times import in_response_group, request_offset
+from fairway.protocol.sds.state import SdsState
 from fairway.wire.sds import WAKU_SDS, HistoryEntry
 
 LATER = 600_000
@@ -172,6 +173,19 @@ def test_answers_are_no_more_bytes_than_what_was_said_and_what_was_never_answere
     entry = HistoryEntry(messages[99].message_id, None, "alice")
     alice.receive(asking(entry, sender="bob"), None, now_ms)
     assert [message_id for message_id, _ in alice.sweep_repair(now_ms)] == [entry.message_id]
+
+
+def test_what_was_said_in_an_earlier_life_pays_for_answers_as_well(new_channel, send, asking, start):
+    alice, now_ms = new_channel("alice"), start
+    messages = [send(alice, bytes([number]) * 5_000, start) for number in range(100)]
+    reborn = new_channel("alice")
+    SdsState(reborn).load(SdsState(alice).rows())
+    for _ in range(2):
+        answers, now_ms = [], now_ms + 60_000
+        for message in messages:
+            reborn.receive(asking(HistoryEntry(message.message_id, None, "alice")), None, now_ms)
+            answers += reborn.sweep_repair(now_ms)
+        assert len(answers) == len(messages)
 
 
 def test_an_answer_that_rests_comes_later_and_not_never(new_channel, send, asking, start):

@@ -214,7 +214,10 @@ class SdsState:
         for message_id in channel.retained:
             encoded = channel.retained.encoded(message_id)
             if encoded is not None:
-                entered.append(channel.profile.codec.decode(encoded))
+                message = channel.profile.codec.decode(encoded)
+                # What was sent and received in an earlier life pays for answers as well.
+                channel.repair.earned(message)
+                entered.append(message)
         for message in entered:
             channel.outgoing.ancestry.record(message.message_id, message.causal_history, own)
         if not channel.owed.has_rows:
