@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 
 from fairway.events import DeliveryError, IrretrievableMessage, MessageDelivered, MessageReceived
-from fairway.options import ReliableChannelOptions, SdsConfig
+from fairway.options import Profile, ReliableChannelOptions, SdsConfig
 from fairway.simulation import World
+from fairway.simulation.hostile import Mallory
+from fairway.simulation.ledger import Ledger
+from fairway.simulation.wire_rules import WireRules
 from fairway.simulation.world import DEFAULT_CHANNEL_ID
+from fairway.units import NS_PER_MS
 from fairway.waku.local import NetworkFaults
 from fairway.waku.node import RoutedMessage
 from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
@@ -132,3 +139,36 @@ def test_under_attack_all_that_is_honest_arrives_and_nobody_transmits_three_time
     }
     assert not any(event.message_id in honest for name in NAMES for event in hostile.told(name, IrretrievableMessage))
     assert hostile.honest_bytes < 3 * peaceful_bytes
+
+
+def test_who_answers_in_haste_does_not_answer_what_was_forged():
+    """Others repeat it when they are asked to, and that they are asked to by him, so that it would never end."""
+
+    class Eager(random.Random):
+        def random(self):
+            return 0.0
+
+    options = replace(OPTIONS, profile=Profile.LOGOS)
+    ledger = Ledger(lambda *_: True, WireRules(Profile.LOGOS, options.sds))
+    with World(["alice"], seed=1, options=options, content_topic=TOPIC) as world:
+        mallory = Mallory(world, options, None, ledger, Eager(1))
+
+        def answers_to(message_id):
+            said = SdsMessage(
+                message_id=message_id,
+                sender_id="alice",
+                channel_id=DEFAULT_CHANNEL_ID,
+                lamport_timestamp=world.now_ms,
+                content=b"hello",
+            )
+            carrier = WakuMessage(
+                payload=Profile.LOGOS.codec.encode(said), content_topic=TOPIC, timestamp_ns=world.now_ms * NS_PER_MS
+            )
+            before = len(ledger.forged)
+            mallory.published(world.now_ms, "alice", RoutedMessage.of(autoshard(TOPIC, 1, 8), carrier))
+            world.run(1_000)
+            return len(ledger.forged) - before
+
+        assert answers_to("what alice said") > 0
+        ledger.forged.add("what she did not say")
+        assert answers_to("what she did not say") == 0

@@ -103,6 +103,10 @@ class Mallory(Observer):
         self._wanted.extend(entry for entry in opened.repair_request if entry not in self._wanted)
         if not (opened.content and opened.lamport_timestamp) or opened.sender_id != name:
             return
+        if opened.message_id in self._ledger.forged:
+            # Who took it for his own and forgotten repeats it when he is asked to. If that were answered with a further
+            # forgery, which is asked for in turn, the conversation would never end.
+            return
         answers = (
             lambda: self._other_segment(opened, dice),
             self._claim_what_is_new,
