@@ -5,6 +5,7 @@ What it lacks comes and finds no room, but tells what precedes it; once the firs
 
 import pytest
 
+from fairway.events import LossReason
 from fairway.protocol.sds.dependencies import MISSING
 from fairway.protocol.sds.outcome import DependenciesLost, Ignored, MessageIgnored, MessageReady
 from fairway.protocol.sds.state import SdsState
@@ -215,6 +216,21 @@ def test_what_the_layer_above_refused_is_asked_for_once_what_it_cites_is_here_an
     bob.sweep_incoming(start + AN_HOUR + 1)
     assert asked_for(bob) == {"m2"}
     assert bob.repair.next_request_at() == start + AN_HOUR + 1
+
+
+def test_what_the_layer_above_refused_is_not_asked_for_after_a_restart_for_the_room_that_is_here(
+    new_channel, a_message, found, sweep_until, start
+):
+    bob = new_channel("bob")
+    bob.receive(a_message("m3", "m2"), None, start)
+    bob.refused(a_message("m2", "m1"), start + 1)
+    reborn = new_channel("bob", start + 2)
+    SdsState(reborn).load(SdsState(bob).rows())
+    reborn.sweep_incoming(start + 3)
+    assert asked_for(reborn) == {"m1"}
+    lost = found(sweep_until(reborn, start + 3, start + 3 * AN_HOUR), DependenciesLost)
+    reasons = {entry.message_id: each.reason for each in lost for entry in each.entries}
+    assert reasons == {"m1": LossReason.TIMEOUT, "m2": LossReason.NO_ROOM}
 
 
 def test_what_was_to_be_asked_for_after_another_is_asked_for_for_an_hour_once_something_waits_for_it(

@@ -250,6 +250,7 @@ class Dependencies:
         missing.turned_away = True
         missing.is_next = False
         missing.is_refused = refused
+        self._journal.touch(MISSING, message.message_id)
         self._begin_anew(missing)
         # Of what it cites, the last one comes in last.
         lacks = unmet[-1].message_id if waits and unmet and missing.lacks is None else None

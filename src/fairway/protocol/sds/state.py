@@ -51,9 +51,9 @@ With these values an earlier version forgets no message by itself, as this versi
 _NOT_YET_MS: Final = 1 << 62
 """Since when a missing message is waited for that may not come before another one (`MissingDependency.lacks`).
 
-Its row names that one, too. If it does not, as those of earlier versions, or that one is not waited for any more, the
-message is asked for after a restart, and waited for from then on. Its row says so from the next sweep on, since what is
-loaded is what the store has.
+Its row names that one, too, and says whether it came and who turned it away. If it does not, as those of earlier
+versions, or that one is not waited for any more, the message is asked for after a restart, and waited for from then on.
+Its row says so from the next sweep on, since what is loaded is what the store has.
 """
 
 
@@ -150,10 +150,11 @@ class SdsState:
             channel.dependencies.clock.waited_ms = operator.index(waited_ms)
         # Earlier versions stored a wall clock here, which is far ahead of the waiting clock.
         latest_ms = channel.dependencies.clock.waited_ms + STORED_STEP_MS
-        lacked: dict[str, str] = {}
+        lacked: dict[str, Row] = {}
         for key, (hint, sender, since_ms, *later) in sorted(tables[MISSING], key=_since):
-            waited, lacks = later[:1], later[1:]
-            lacked.update((key, message_id) for message_id in lacks)
+            waited, lacking = later[:1], tuple(later[1:])
+            if lacking:
+                lacked[key] = lacking
             since_waited_ms = min([*waited, latest_ms])
             incoming.missing[key] = MissingDependency(
                 entry=HistoryEntry(key, hint, sender),
@@ -171,9 +172,11 @@ class SdsState:
             noted = incoming.missing.keys() - channel.dependencies.settled.keys()
             waited_for = [entry for entry in cited if entry in absent or entry.message_id in noted]
             incoming.park(message, encoded, hint, waited_for, min(since_waited_ms, latest_ms), order)
-        for key, message_id in lacked.items():
-            if message_id in incoming.missing or message_id in incoming:
-                incoming.missing[key].lacks, incoming.missing[key].is_resumed = message_id, False
+        for key, (lacks, turned_away, is_refused) in lacked.items():
+            missing = incoming.missing[key]
+            missing.turned_away, missing.is_refused = turned_away, is_refused
+            if lacks in incoming.missing or lacks in incoming:
+                missing.lacks, missing.is_resumed = lacks, False
         for buffer, table in (
             (channel.repair.requests, REPAIR_REQUESTS),
             (channel.repair.responses, REPAIR_RESPONSES),
@@ -254,7 +257,8 @@ class SdsState:
             return None
         _, hint, sender = missing.entry
         if missing.lacks is not None:
-            return (hint, sender, missing.since_ms, _NOT_YET_MS, missing.lacks)
+            lacking = (missing.lacks, missing.turned_away, missing.is_refused)
+            return (hint, sender, missing.since_ms, _NOT_YET_MS, *lacking)
         return (hint, sender, missing.since_ms, _NOT_YET_MS if missing.is_resumed else missing.since_waited_ms)
 
     def _outgoing_row(self, key: str) -> Row | None:
