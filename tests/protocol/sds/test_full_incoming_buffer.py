@@ -9,7 +9,7 @@ from fairway.events import LossReason
 from fairway.protocol.sds.dependencies import MISSING
 from fairway.protocol.sds.outcome import DependenciesLost, Ignored, MessageIgnored, MessageReady
 from fairway.protocol.sds.state import SdsState
-from fairway.wire.sds import WAKU_SDS
+from fairway.wire.sds import WAKU_SDS, HistoryEntry
 
 A_MINUTE = 60_000
 AN_HOUR = 60 * A_MINUTE
@@ -231,6 +231,27 @@ def test_what_the_layer_above_refused_is_not_asked_for_after_a_restart_for_the_r
     lost = found(sweep_until(reborn, start + 3, start + 3 * AN_HOUR), DependenciesLost)
     reasons = {entry.message_id: each.reason for each in lost for entry in each.entries}
     assert reasons == {"m1": LossReason.TIMEOUT, "m2": LossReason.NO_ROOM}
+
+
+@pytest.mark.parametrize(("full", "asked"), [("zoe", {"m1", "late"}), ("yves", {"m1"}), (None, {"m1", "late"})])
+def test_there_must_be_room_in_the_layer_above_for_what_is_asked_for_before_what_it_cites(
+    new_channel, a_message, start, full, asked
+):
+    bob = new_channel("bob", max_incoming_buffer=2)
+    late = HistoryEntry("late", None, "yves")
+    bob.receive(a_message("sync-1", *(f"e{number}" for number in range(4)), late, content=None), None, start)
+    for number in range(4):
+        assert not has_no_room(bob.receive(a_message(f"e{number}", "m1"), None, start))
+    assert has_no_room(bob.receive(a_message("late", "m1", sender="yves"), None, start))
+    bob.ask_early_if(lambda sender_id: sender_id != full)
+    bob.sweep_incoming(start + 1)
+    assert asked_for(bob) == {"m1"}
+    bob.dependencies.unpark("e0")
+    bob.sweep_incoming(start + 2)
+    assert asked_for(bob) == asked
+    bob.receive(a_message("m1"), None, start + 3)
+    bob.sweep_incoming(start + 4)
+    assert asked_for(bob) == {"late"}, "whatever it cites is here"
 
 
 def test_what_was_to_be_asked_for_after_another_is_asked_for_for_an_hour_once_something_waits_for_it(

@@ -145,7 +145,10 @@ def test_beyond_so_many_sets_of_a_sender_none_is_begun_until_one_is_whole(receiv
     bob.receive(first[0], second[0], third[0], first[1])
     assert turned_away(bob.receive(fourth[0])) is Limit.SEGMENT_SETS_OF_SENDER
     assert bob.statistics.open_sets == 3
+    assert not bob.reassembler.has_room_to_begin(fourth[0].sender_id)
+    assert bob.reassembler.has_room_to_begin("carol")
     bob.receive(*first[2:])
+    assert bob.reassembler.has_room_to_begin(fourth[0].sender_id)
     assert isinstance(bob.receive(fourth[0]), SegmentStored)
 
 
@@ -154,6 +157,7 @@ def test_new_sets_are_begun_up_to_half_of_a_senders_bytes_and_open_ones_may_use_
     first, second, third = messages_of(send, 3)
     bob.receive(*first[:2], *second[:2])
     assert turned_away(bob.receive(third[0])) is Limit.SEGMENT_BYTES_OF_SENDER
+    assert not bob.reassembler.has_room_to_begin(third[0].sender_id)
     assert isinstance(bob.receive(*second[2:4]), SegmentStored)
     assert bob.statistics.open_segments == 6
 
@@ -190,6 +194,16 @@ def test_whole_messages_that_wait_for_their_turn_take_room_too(receiver, send):
     waiting = {"waiting_bytes": COST * 2}
     assert turned_away(bob.reassembler.add(one.sender_id, one.sds_id, 0, one.content, 0, **waiting))
     assert isinstance(bob.receive(one), SegmentStored)
+
+
+def test_who_has_no_room_left_for_anybody_begins_nothing_of_whoever_it_may_be(receiver, send):
+    bob = receiver(max_buffered_bytes=COST * 8)
+    first, second = messages_of(send, 2)
+    bob.receive(*first[:2], second[0])
+    assert bob.reassembler.has_room_to_begin(None)
+    assert not bob.reassembler.has_room_to_begin(None, waiting_bytes=COST)
+    bob.receive(second[1])
+    assert not bob.reassembler.has_room_to_begin(None)
 
 
 def test_the_segment_that_completes_a_message_needs_no_room(receiver, send):

@@ -110,6 +110,7 @@ class Delivering:
         self._limits = limits
         self._sds = sds
         sds.count_time_while(lambda: reassembler.next_deadline() is not None)
+        sds.ask_early_if(lambda sender_id: reassembler.has_room_to_begin(sender_id, undelivered.awaiting_bytes))
         self._ephemeral: OrderedDict[str, None] = OrderedDict()
 
     def reassemble(self, message: SdsMessage, now_ms: int) -> tuple[Outcome, list[Event]]:

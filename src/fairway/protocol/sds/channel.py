@@ -545,6 +545,10 @@ class MessageChannel:
         """Let the waiting clock run also while incomplete segment sets wait for segments."""
         self.dependencies.segments_wait = segments_wait
 
+    def ask_early_if(self, has_room_above: Callable[[str | None], bool]) -> None:
+        """Ask for a sender's messages that wait for others only while the layer above has room for them, too."""
+        self.dependencies.has_room_above = has_room_above
+
     def let_time_pass(self, now_ms: int) -> None:
         """Let the waiting clock advance, if there is something to wait for and it could come."""
         self.dependencies.let_time_pass(now_ms)

@@ -79,6 +79,9 @@ class Dependencies:
         self.is_set_aside: Callable[[HistoryEntry], bool] = lambda _: False
         """Whether a cited message that is not here came and was set aside, so that those that cite it need not wait for
         it; set by the layer above."""
+        self.has_room_above: Callable[[str | None], bool] = lambda _: True
+        """Whether the layer above has room for a message of this sender (None: unknown) that waits for others and that
+        nothing here waits for; set by the layer above."""
         self.went_without: Callable[[int], None] = lambda _: None
         """Called with the time when messages are delivered without what they cite; set by the layer above."""
         self.settled: OrderedDict[str, bool] = OrderedDict()
@@ -487,7 +490,7 @@ class Dependencies:
         room = self._room(is_next=False) - len(asked)
         for missing, lacks in reversed(waiting):
             is_met = lacks in self._history or lacks in self.settled
-            if is_met or (room > 0 and not missing.is_refused):
+            if is_met or (room > 0 and self._finds_room_above(missing)):
                 self._ask_for_next(missing, now_ms, at_once=is_met)
                 asked.append(missing.entry.message_id)
                 room -= 1
@@ -498,6 +501,13 @@ class Dependencies:
         for later_ms, missing in enumerate(list(islice(unasked, max(0, room))), start=1):
             # A millisecond apart, so that they are asked for in this order.
             self._ask_for_next(missing, now_ms + later_ms, at_once=True)
+
+    def _finds_room_above(self, missing: MissingDependency) -> bool:
+        """Return whether the layer above would take in a message before what it cites, as far as is known."""
+        if missing.is_refused:
+            return False
+        _, _, sender_id = missing.entry
+        return self.incoming.is_waited_for(missing.entry.message_id) or self.has_room_above(sender_id)
 
     def _line(
         self, first: Iterable[str], followers: Mapping[str, list[MissingDependency]]

@@ -97,6 +97,17 @@ class OpenSets:
         held = self._charged + waiting_bytes + cost
         return Limit.SEGMENT_BYTES if held > factor * config.max_buffered_bytes // share else None
 
+    def has_room_to_begin(self, sender_id: str | None, waiting_bytes: int = 0) -> bool:
+        """Return whether a sender's set may be opened with a segment that waits for others (`Urgency.LATER`)."""
+        config, cost = self._config, SEGMENT_OVERHEAD_BYTES
+        own = None if sender_id is None else self._senders.get(sender_id)
+        if own is not None and (
+            len(own.opened) >= config.max_sets_per_sender
+            or own.byte_count + cost > config.max_buffered_bytes_per_sender // _NEW_SETS_SHARE
+        ):
+            return False
+        return self._charged + waiting_bytes + cost <= config.max_buffered_bytes // _NEW_SETS_SHARE
+
     def grow(self, grown: SegmentSet, segment_count: int, byte_count: int) -> None:
         """Count the segments that a set has gained; the set may be new."""
         holding = self._senders.setdefault(grown.key.sender_id, _Holding())

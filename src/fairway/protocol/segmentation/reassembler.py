@@ -205,6 +205,13 @@ class Reassembler:
         holding = self._aside_in.get(sds_id, ())
         return bool(holding) and all(_choice_count(target) <= MAX_TRIES for target in holding)
 
+    def has_room_to_begin(self, sender_id: str | None, waiting_bytes: int = 0) -> bool:
+        """Return whether a sender's message may begin with a segment that waits for others, and nothing waits for it.
+
+        ``waiting_bytes`` are those of `add`.
+        """
+        return self._open.has_room_to_begin(sender_id, waiting_bytes)
+
     def expire(self, now_ms: int) -> tuple[SetLost | SetMerged, ...]:
         """Give up the sets that gained no segment for reassembly_timeout_ms.
 
