@@ -236,7 +236,18 @@ class Delivering:
         ]
 
     def _has_what_is_cited(self, message: SdsMessage) -> bool:
-        return not self._undelivered.lacks_any(self._sds.cited_by(message))
+        """Return whether no cited message is a segment of a message that the application lacks because of a gap.
+
+        A sender may cite a segment before it has the message. If it has the message, what it sends descends from the
+        last segment, and so waits for that, but not if something on the way there was gone around.
+        """
+        cited = self._sds.cited_by(message)
+        if self._undelivered.lacks_any(cited):
+            return False
+        records = map(self._sds.record, self._undelivered.segments_among(cited))
+        # Who cites a segment of its own cites the last ones of its message, which are looked up themselves.
+        is_of_other = any(record is not None and record.sender_id != message.sender_id for record in records)
+        return not (is_of_other and self._sds.is_around_a_gap)
 
     def _completed(self, outcome: MessageCompleted, latest: SdsMessage) -> list[Event]:
         self._undelivered.forget(outcome.forged_ids)

@@ -91,6 +91,8 @@ class Undelivered:
         """Bytes of their payloads."""
         self._journal = journal
         self._arrivals: dict[str, Arrival] = {}
+        self._of_complete: set[str] = set()
+        """SDS ids of the segments of `awaiting`."""
 
     def __len__(self) -> int:
         return len(self._arrivals) + len(self.awaiting)
@@ -108,14 +110,24 @@ class Undelivered:
         self._arrivals[sds_id] = arrival
 
     def lacks_any(self, cited: Iterable[HistoryEntry]) -> bool:
-        """Return whether a cited message is a segment that SDS delivered without all that it cites.
+        """Return whether a cited message is a segment of a message that is not delivered because of a gap.
 
-        The message that it is a part of is not delivered then, because the other parts of it are missing.
+        Either SDS delivered the segment without all that it cites: then other parts of its message are missing. Or the
+        message is complete, and its first segment still waits.
         """
-        arrivals = self._arrivals
-        if not arrivals:
+        arrivals, complete = self._arrivals, self._of_complete
+        if not arrivals and not complete:
             return False
-        return any(not arrival.met for entry in cited if (arrival := arrivals.get(entry.message_id)) is not None)
+        return any(
+            entry.message_id in complete
+            or ((arrival := arrivals.get(entry.message_id)) is not None and not arrival.met)
+            for entry in cited
+        )
+
+    def segments_among(self, cited: Iterable[HistoryEntry]) -> list[str]:
+        """Return those cited messages that are segments of incomplete messages."""
+        arrivals = self._arrivals
+        return [entry.message_id for entry in cited if entry.message_id in arrivals] if arrivals else []
 
     def mark(self, sds_id: str, *, met: bool) -> None:
         """Note that SDS delivered a segment whose message is not complete yet."""
@@ -215,6 +227,7 @@ class Undelivered:
 
     def _put(self, first_id: str, message: CompleteMessage) -> None:
         self.awaiting[first_id] = message
+        self._of_complete.update(message.sds_ids)
         if any(lost.is_before_first for lost in message.lost.values()):
             self.without_beginning[first_id] = message
         self.awaiting_bytes += len(message.payload)
@@ -222,6 +235,7 @@ class Undelivered:
     def _take(self, first_id: str) -> CompleteMessage:
         message = self.awaiting.pop(first_id)
         self.without_beginning.pop(first_id, None)
+        self._of_complete.difference_update(message.sds_ids)
         self.awaiting_bytes -= len(message.payload)
         self._journal.deleted(AWAITING, first_id)
         return message

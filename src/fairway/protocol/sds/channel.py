@@ -188,6 +188,11 @@ class MessageChannel:
         return self.dependencies.incoming.parked
 
     @property
+    def is_around_a_gap(self) -> bool:
+        """Whether something that messages were delivered around has not been delivered yet, nor declared lost."""
+        return self.dependencies.is_around_a_gap
+
+    @property
     def waited_ms(self) -> int:
         """The waiting clock (`fairway.protocol.sds.waiting`)."""
         return self.dependencies.clock.waited_ms

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Final
 
 from fairway.events import Limit, LossReason
@@ -125,6 +125,15 @@ class Dependencies:
         """Return whether a cited message was declared lost, or gone around, and has not arrived since."""
         settled = self.settled
         return bool(settled) and any(settled.get(entry[0], False) for entry in cited)
+
+    @property
+    def is_around_a_gap(self) -> bool:
+        """Whether something that messages were delivered around has not been delivered yet, nor declared lost.
+
+        It may cite what nobody here knows of, when it has come, too, and is parked.
+        """
+        settled, incoming = self.settled, self.incoming
+        return bool(settled) and any(settled.get(each, False) for each in chain(incoming.missing, incoming.parked))
 
     def came(self, message_id: str) -> None:
         """Note that a message entered the history: it no longer counts as lost."""
