@@ -27,6 +27,7 @@ from fairway.options import (
 )
 from fairway.protocol.effects import Change
 from fairway.protocol.incoming.catching_up import CAUGHT_UP
+from fairway.protocol.incoming.undelivered import ARRIVALS
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.dependencies import MISSING
 from fairway.simulation import World
@@ -400,6 +401,19 @@ def test_what_only_a_message_that_expired_told_to_come_before_may_come_after(sto
         story.ledger.expired.add(("carol", two.number))
     story.tell("carol", replace(story.told("alice", MessageReceived), dependencies_met=False))
     assert ((Invariant.ORDER, "carol") in story.found()) is not is_expired
+
+
+@pytest.mark.parametrize("is_overdue", [True, False])
+def test_a_message_whose_set_began_with_a_forged_segment_may_expire_like_any_other(story, is_overdue):
+    story.ledger.segments_expire_ms = MINUTE_MS
+    story.world.cut_off("carol")
+    story.say("alice", b"bye")
+    (true,) = story.ledger.sent[1].sds_ids
+    story.ledger.kept(story.world.now_ms, "carol", [Change(table=ARRIVALS, key=true, row=())])
+    story.world.run(MINUTE_MS if is_overdue else MINUTE_MS // 2)
+    sds_ids, reason = ("forged", true), LossReason.HASH_MISMATCH
+    story.tell("carol", IrretrievableMessage(message_id="forged", reason=reason, sender_id="alice", sds_ids=sds_ids))
+    assert ((Invariant.DELIVERED, "carol") in story.found()) is not is_overdue
 
 
 @pytest.mark.parametrize("is_alike", [True, False])

@@ -808,8 +808,9 @@ class Ledger(Observer):
                 if self._lives[name] == sent.life and len(sent.data_sent) < sent.data_count:
                     text = f"told as sent with {len(sent.data_sent)} of {sent.data_count} segments"
                     self.false_words.append((at_ms, name, request_id, text))
-            case IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender):
-                sent = self.message_of(message_id)
+            case IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender, sds_ids=sds_ids):
+                # A set may begin with a segment that was forged: what is lost with it is what the others are of.
+                sent = next((made for made in map(self.message_of, (message_id, *sds_ids)) if made is not None), None)
                 if sent is not None and reason in EXPIRED:
                     since_ms = self._grown_ms.get((name, sent.number), at_ms)
                     if at_ms - since_ms >= self.segments_expire_ms - _SOON_MS:
