@@ -38,6 +38,36 @@ def test_an_end_behind_which_there_is_more_was_none():
     assert away.take(page(2_000, 2_500), NOW) is Step.DONE
 
 
+def test_an_end_that_was_none_says_nothing_of_the_next_one():
+    away = reading()
+    assert away.take(page(2_000), NOW) is Step.ON
+    assert away.take(page(2_000, cursor=b"more"), NOW) is Step.ON
+    assert away.take(page(3_000, cursor=b"yet more"), NOW) is Step.ON
+    assert away.take(page(), NOW) is Step.ON, "the store says for the first time that this is the end"
+    assert away.take(page(3_000, 4_000), NOW) is Step.ON
+    assert away.take(page(3_000, 4_000), NOW) is Step.DONE
+
+
+def test_an_end_behind_which_the_store_has_shown_something_is_not_believed_at_once():
+    away = reading()
+    away.shown([4_500, END + 1])
+    away.take(page(2_000, 3_000, cursor=b"more"), NOW)
+    assert [away.take(page(3_000), NOW), away.take(page(3_000), NOW)] == [Step.ON, Step.AGAIN]
+    assert away.take(page(3_000, cursor=b"more"), NOW) is Step.ON
+    assert away.take(page(4_500), NOW) is Step.ON
+    assert away.take(page(4_500), NOW) is Step.DONE
+
+
+def test_an_end_behind_which_another_store_has_shown_something_is_believed_after_half_a_minute():
+    away, steps, paused_s = reading(), [], 0.0
+    away.shown([4_500])
+    while not steps or steps[-1] is not Step.DONE:
+        steps.append(away.take(page(3_000), NOW))
+        paused_s += away.pause_s if steps[-1] is Step.AGAIN else 0
+    assert steps == [Step.ON, *[Step.AGAIN] * 5, Step.DONE]
+    assert paused_s == 31
+
+
 def test_a_store_that_has_nothing_is_asked_twice():
     away = reading()
     assert [away.take(page(), NOW), away.take(page(), NOW)] == [Step.ON, Step.DONE]

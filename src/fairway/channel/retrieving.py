@@ -296,6 +296,8 @@ class Retriever:
         self.mismatches += mismatches
         self.retrieved += len(messages)
         if messages:
+            if self._time_away is not None:
+                self._time_away.shown(_timestamps_ns(messages, self._pubsub_topic, self._content_topic))
             self._found(messages)
         await self._settled()
         return StorePage(messages=messages, cursor=page.cursor), mismatches > 0
@@ -333,6 +335,16 @@ def _belongs(message: RoutedMessage, question: StoreQuery) -> bool:
 def _found_on(page: StorePage) -> list[tuple[int, bytes]]:
     """Return the timestamp in nanoseconds, 0 if there is none, and the hash of each message on a page."""
     return [(message.message.timestamp_ns or 0, message.message_hash) for message in page.messages]
+
+
+def _timestamps_ns(messages: Sequence[RoutedMessage], pubsub_topic: str, content_topic: str) -> list[int]:
+    """Return the timestamps in nanoseconds of those messages that are of a topic; not of those without one."""
+    return [
+        message.message.timestamp_ns
+        for message in messages
+        if message.message.timestamp_ns
+        and (message.pubsub_topic, message.message.content_topic) == (pubsub_topic, content_topic)
+    ]
 
 
 def _overlap(one: QueryStore, other: QueryStore) -> bool:

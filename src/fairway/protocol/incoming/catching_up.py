@@ -23,6 +23,8 @@ again when it has to. It keeps these invariants:
 * A store that leads in a circle is not followed. It is asked anew from the page on where that happened.
 * A reading has ended only when the store, asked again from the last page on, brings nothing that this page did not
   have, for an answer may be cut short. A reading backwards may end without that once nothing is missing.
+* An end of the time away is asked about a few times more while the store has shown, in answer to another query, what
+  comes behind it. In the end it is believed: that may have come from another store.
 * A page with a message that is not what was asked for is asked for once more. Then it is taken for what it is, for a
   store may be damaged for good.
 
@@ -72,6 +74,8 @@ _FIRST_PAUSE_S: Final = 1.0
 _LAST_PAUSE_S: Final = 60.0
 _MAX_PAGES: Final = 100_000
 """Most pages of a reading backwards, against a store that always returns a further one."""
+_CONTRADICTED: Final = 5
+"""How often in a row an end is not believed behind which the store has shown something."""
 _TRIES_BY_CURSOR: Final = 6
 """How often a page that does not come is asked for by the cursor that led to it."""
 
@@ -371,7 +375,13 @@ class TimeAway(PagedReading):
         self._stood_still = 0
         """Answers in a row that led nowhere."""
         self._last: frozenset[bytes] | None = None
-        """What was on the page that the store called the last one; None before it did."""
+        """What was on the page that the store called the last one; None before it did, and once there was more."""
+        self._latest_ns = self.start_ns
+        """When the latest message was sent that was read."""
+        self._shown_ns = self.start_ns
+        """When the latest message of that time was sent that the store has shown in any answer."""
+        self._contradicted = 0
+        """How often in a row the store called something the end behind which it has shown more."""
         self._doubted = False
 
     @property
@@ -387,9 +397,15 @@ class TimeAway(PagedReading):
         if older._ahead is not None:
             self._ahead, self.from_ns = older._ahead, max(self.start_ns, older.from_ns)
 
+    def shown(self, timestamps_ns: Iterable[int]) -> None:
+        """Note when messages were sent that the store has, which an answer to any query has shown."""
+        within = (at_ns for at_ns in timestamps_ns if self.end_ns is None or at_ns < self.end_ns)
+        self._shown_ns = max(self._shown_ns, *within, 0)
+
     def take(self, page: PageRead, now_ns: int) -> Step:
         """Note what a page brought, and return what to do next."""
         before_ns, self._failures = self.from_ns, 0
+        self._latest_ns = max(self._latest_ns, *(timestamp_ns for timestamp_ns, _ in page.found), 0)
         step = self._take(page, now_ns)
         if self.from_ns > before_ns:
             self._stood_still = 0
@@ -412,7 +428,11 @@ class TimeAway(PagedReading):
         self._doubted = False
         if page.found:
             begins_ns = min(timestamp_ns for timestamp_ns, _ in page.found)
+            before_ns = self.from_ns
             self.from_ns = max(self.from_ns, begins_ns if self.end_ns is None else min(begins_ns, self.end_ns))
+            if self.from_ns > before_ns:
+                # What seemed to be the end was none, and says nothing of the next one.
+                self._last, self._contradicted = None, 0
         if self._ahead is not None:
             self._ahead -= 1
         else:
@@ -440,13 +460,21 @@ class TimeAway(PagedReading):
         if self._ahead is not None:
             return self._come_back()
         if self._last is not None and found <= self._last:
-            return Step.DONE
+            if self._contradicted >= _CONTRADICTED or not self._has_shown_more():
+                return Step.DONE
+            self._contradicted += 1
+            self._ask_anew()
+            return Step.AGAIN
         if self._last is None and self.end_ns is not None:
             # What is sent from now on is heard, and would keep the reading from ever coming to an end.
             self.end_ns = max(self.start_ns, min(self.end_ns, now_ns))
         self._last = found
         self._ask_anew()
         return Step.ON
+
+    def _has_shown_more(self) -> bool:
+        """Return whether the store has something later than all that was read, up to the end of the time away."""
+        return self._latest_ns < self._shown_ns and (self.end_ns is None or self._shown_ns < self.end_ns)
 
 
 def _is_recent(since_ms: int | None, now_ms: int) -> bool:
