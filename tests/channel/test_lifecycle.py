@@ -102,6 +102,41 @@ def test_a_stopped_channel_goes_on_where_it_was(in_group):
     in_group(scenario)
 
 
+class AnswersAtTheEnd(MemoryStore):
+    """From a moment on that the test chooses it answers for no write before it is closed, and then in the next turn."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits = False
+        self._answers = []
+
+    def submit(self, write, done):
+        super().submit(write, (lambda _: self._answers.append(done)) if self.waits else done)
+
+    def close(self):
+        super().close()
+        answers, self._answers = self._answers, []
+        for done in answers:
+            asyncio.get_running_loop().call_soon(done, None)
+
+
+def test_a_channel_has_told_all_when_it_has_stopped(in_group):
+    async def scenario(group):
+        store = AnswersAtTheEnd()
+        alice, bob = await group.channel("alice"), await group.channel("bob", store=store)
+        told = []
+        bob.on("message-received", lambda message: told.append(message.payload))
+        await (await alice.send(b"before")).delivered()
+        store.waits = True
+        await alice.send(b"while the disk is busy")
+        await group.until(lambda: bob.statistics().uncommitted)
+        assert told == [b"before"]
+        await bob.stop()
+        assert told == [b"before", b"while the disk is busy"]
+
+    in_group(scenario)
+
+
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_what_was_accepted_is_sent_after_a_restart(in_group_on_disk, tmp_path, kind):
     async def scenario(group):

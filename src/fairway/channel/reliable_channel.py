@@ -159,8 +159,8 @@ class ReliableChannel:
     async def stop(self) -> None:
         """Stop all timers and leave the content topic (RELIABLE-CHANNEL-API, "Channel lifecycle").
 
-        Receipts and message loops keep waiting, and continue after the next `start`. Does nothing if the channel is not
-        started.
+        Receipts and message loops keep waiting, and continue after the next `start`. When this returns, all that
+        happened before was told. Does nothing if the channel is not started.
         """
         async with self._lifecycle:
             await self._end_engine()
@@ -420,6 +420,8 @@ class ReliableChannel:
             await engine.stop()
             self._attempts.stop()
             await asyncio.to_thread(self._store.close)
+            # What the store wrote last is told before a new start can tell of another state.
+            await engine.commits.passed()
 
     def _fail(self, error: BaseException) -> None:
         """Stop sending, and raise ``error`` in everything that waits."""
