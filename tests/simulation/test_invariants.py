@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -25,12 +27,13 @@ from fairway.options import (
     SdsConfig,
     SegmentationConfig,
 )
-from fairway.protocol.effects import Change
+from fairway.protocol.effects import Change, Purpose
 from fairway.protocol.incoming.catching_up import CAUGHT_UP
 from fairway.protocol.incoming.undelivered import ARRIVALS
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.dependencies import MISSING
 from fairway.simulation import World
+from fairway.simulation.hostile import Mallory
 from fairway.simulation.invariants import Checks, Invariant
 from fairway.simulation.ledger import FINISHED_FOR_GOOD_MS, Ledger
 from fairway.simulation.looks import Peaks
@@ -280,6 +283,26 @@ def test_who_asked_itself_is_to_ask_again_unless_another_participant_asked_since
         ledger.published(now_ms + 10, name, carrier)
         ledger.heard(now_ms + 10, hearer, carrier)
         assert ledger.asks_nobody("bob", now_ms + 11, again=True) == expected
+
+
+def test_what_an_author_sends_to_a_forger_who_whispers_that_he_lacks_it_is_an_answer_and_no_retry(story):
+    world, ledger = story.world, story.ledger
+    (sds_id,) = ledger.sent[0].sds_ids
+    mallory = Mallory(world, world.options, None, ledger, haste=random.Random(1))
+    question = SdsMessage(
+        message_id="sync-1",
+        sender_id="carol",
+        channel_id=world.channel_id,
+        lamport_timestamp=world.now_ms,
+        repair_request=(HistoryEntry(sds_id, None, "alice"),),
+    )
+    payload = Profile.WAKU.codec.encode(question)
+    carrier = RoutedMessage.of("/waku/2/rs/1/0", WakuMessage(payload=payload, content_topic="/a/1/b/proto"))
+    mallory.published(world.now_ms, "carol", carrier)
+    before = Counter(ledger.transmissions)
+    mallory.pester()
+    world.run(MINUTE_MS)
+    assert (ledger.transmissions - before).keys() == {Purpose.REPAIR, Purpose.SYNC}
 
 
 @pytest.mark.parametrize("asks_more", [True, False])

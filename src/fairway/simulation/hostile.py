@@ -193,6 +193,7 @@ class Mallory(Observer):
         """Push a message to one participant; return whether that listens."""
         carrier = RoutedMessage.of(self._topic, self._carrier(self._codec.encode(message)))
         self._ledger.rules.forged_carriers.add(carrier.message_hash)
+        self._ledger.requested(self._world.now_ms, message)
         return self._world.push(name, carrier)
 
     def forge(self, number: int) -> None:

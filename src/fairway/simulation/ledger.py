@@ -1034,7 +1034,7 @@ class Ledger(Observer):
         if message.message.ephemeral:
             self.ephemeral_ids.add(opened.message_id)
             return Purpose.EPHEMERAL, content, history, bloom
-        self._asked_for.update((entry.message_id, at_ms) for entry in opened.repair_request)
+        self.requested(at_ms, opened)
         if opened.repair_request and name in self.presences:
             requested = frozenset(entry.message_id for entry in opened.repair_request)
             self._requests[message.message.payload] = requested
@@ -1061,6 +1061,10 @@ class Ledger(Observer):
         if at_ms - self._asked_for.get(opened.message_id, at_ms) >= _HEARD_MS:
             del self._asked_for[opened.message_id]
         return (Purpose.REPAIR if is_answer else Purpose.RETRY), content, history, bloom
+
+    def requested(self, at_ms: int, message: SdsMessage) -> None:
+        """Record what a message asks for, which may have been said to some only: they answer it to all."""
+        self._asked_for.update((entry.message_id, at_ms) for entry in message.repair_request)
 
     def _misforms(self, name: str, opened: SdsMessage, message: RoutedMessage) -> Iterator[str]:
         """Yield what is wrong with a message by itself (SDS, "Message" and "Ephemeral Messages"; SDS-R)."""
