@@ -95,6 +95,20 @@ def test_one_sync_message_after_the_other_is_too_much(pause_ms: int, is_too_much
     assert any("it is a sync message" in fault for fault in faults) is is_too_much
 
 
+@pytest.mark.parametrize(("copies", "is_too_much"), [(90, False), (1, True)])
+def test_who_hears_much_under_other_hashes_may_say_much(copies: int, is_too_much: bool) -> None:
+    watched = _Watched()
+    watched.hand_over(watched.make(b"one"))
+    faults = []
+    for number in range(90):
+        at_ms = _NOW_MS + number * 1_000
+        watched.rules.heard_restamped("alice", b"%d" % (number % copies))
+        sync = watched.sds.send_sync(at_ms)
+        assert sync is not None
+        faults += watched.hand_over(sync, at_ms)
+    assert any("it is a sync message" in fault for fault in faults) is is_too_much
+
+
 def test_a_restarted_filter_needs_only_what_stands_last_in_the_log() -> None:
     watched = _Watched()
     early, *rest = [watched.make(b"%d" % number) for number in range(150)]

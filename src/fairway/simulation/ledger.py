@@ -311,6 +311,8 @@ class Ledger(Observer):
         """When a participant removed an SDS message from its history, by (participant, SDS id)."""
         self._carried: dict[bytes, str] = {}
         """SDS id in each published WakuMessage with content, by its hash."""
+        self._contents: dict[bytes, str] = {}
+        """The same by its payload, which is also that of a copy that the network stamps anew."""
         self._first: dict[bytes, str] = {}
         """Of these the first transmissions of participants."""
         self._lost: dict[tuple[str, str], int] = {}
@@ -602,8 +604,11 @@ class Ledger(Observer):
         """Record a message that the network delivers to a participant."""
         if name in self.presences:
             self.rules.heard(at_ms, name, message.message_hash)
-            if message.message_hash in self._carried:
-                self.came.add((name, self._carried[message.message_hash]))
+            sds_id = self._contents.get(message.message.payload)
+            if sds_id is not None:
+                self.came.add((name, sds_id))
+                if message.message_hash not in self._carried:
+                    self.rules.heard_restamped(name, message.message_hash)
             requested = self._requests.get(message.message.payload)
             if requested is not None and not requested.isdisjoint(self._missing[name]):
                 self._asked_ms[name] = at_ms
@@ -1041,6 +1046,7 @@ class Ledger(Observer):
         if not content:
             return Purpose.SYNC, content, history, bloom
         self._carried[message.message_hash] = opened.message_id
+        self._contents[message.message.payload] = opened.message_id
         stamp_ms = (message.message.timestamp_ns or 0) // NS_PER_MS
         is_prompt = 0 <= at_ms - stamp_ms <= _STAMPED_MS and self.is_stored()
         if name in self.presences and is_prompt and not self.was_apart(name, at_ms):

@@ -175,6 +175,7 @@ class _Talk:
     """SDS ids: what the node took, and whose answer got lost, is handed over again."""
     said: int = 0
     heard: int = 0
+    """What came with content, each copy once."""
 
 
 @dataclass(slots=True)
@@ -406,6 +407,13 @@ class WireRules:
         is_copy &= self._queried_ms.get(name, 0) + _ASKED_STORE_MS < at_ms
         if is_copy and (name, sds_id) in self._logged and self._authors[sds_id] != name:
             copies.uncited.setdefault(sds_id, at_ms)
+
+    def heard_restamped(self, name: str, message_hash: bytes) -> None:
+        """Note that the network brings content to a participant under another hash than that of what left."""
+        copies = self._copies.setdefault(name, _Copies())
+        if message_hash not in copies.heard and name in self._talks:
+            self._talks[name].heard += 1
+        copies.heard.add(message_hash)
 
     def _received_by(self, name: str) -> _Received:
         return self._received.setdefault(name, _Received())
