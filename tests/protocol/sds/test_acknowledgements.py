@@ -27,10 +27,10 @@ def filter_with(channel, *message_ids):
 def told(a_message):
     """Let a channel receive a sync message that cites and whose filter holds given messages."""
 
-    def tell(channel, participant, *cited, holds=(), now_ms=1_700_000_000_000):
+    def tell(channel, participant, *cited, holds=(), now_ms=1_700_000_000_000, sent_ms=None):
         bloom = filter_with(channel, *holds) if holds is not None else None
         sync = a_message(f"sync-{participant}", *cited, sender=participant, content=None, bloom_filter=bloom)
-        return reviews(channel.receive(sync, None, now_ms))
+        return reviews(channel.receive(sync, None, now_ms, sent_ms=sent_ms))
 
     return tell
 
@@ -190,6 +190,16 @@ def test_how_many_filters_it_takes_is_an_option(new_channel, send, told, start, 
     message = send(alice, b"hello", start).message_id
     found = [told(alice, f"p{n}", holds=[message])[0] for n in range(threshold)]
     assert [review.evidence for review in found] == [None] * (threshold - 1) + [Evidence.BLOOM]
+
+
+@pytest.mark.parametrize(("earlier_ms", "is_possible"), [(0, True), (50_000, True), (70_000, False)])
+def test_a_filter_that_left_before_a_message_was_made_does_not_hold_it(
+    new_channel, send, told, start, earlier_ms, is_possible
+):
+    alice = new_channel("alice")
+    message = send(alice, b"hello", start)
+    found = told(alice, "bob", holds=[message.message_id], now_ms=start + 1_000, sent_ms=start - earlier_ms)
+    assert [review.participant for review in found] == ["bob"] * is_possible
 
 
 def test_only_messages_that_a_filter_holds_are_possibly_acknowledged(new_channel, send, told, start):

@@ -39,6 +39,7 @@ from fairway.protocol.segmentation.outcomes import (
     WholeMessage,
 )
 from fairway.protocol.segmentation.reassembler import Reassembler
+from fairway.units import NS_PER_MS
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
@@ -65,6 +66,11 @@ class ReceivedWakuMessage:
         self._pubsub_topic = pubsub_topic
         self._message = message
         self._hash = message_hash
+
+    @property
+    def sent_ms(self) -> int | None:
+        """Return the time with which it is stamped, in Unix milliseconds; None if it is not."""
+        return self.timestamp_ns // NS_PER_MS if self.timestamp_ns else None
 
     @property
     def message_hash(self) -> bytes:

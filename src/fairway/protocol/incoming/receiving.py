@@ -230,7 +230,7 @@ class Receiving:
         effects = emit(*events)
         if isinstance(answer, Refused):
             self._tally.add("not_kept")
-            effects += self.process(self._sds.heard(message, now_ms), now_ms)
+            effects += self.process(self._sds.heard(message, now_ms, transmission.sent_ms), now_ms)
         if isinstance(answer, SegmentDiscarded) and answer.reason == GIVEN_UP:
             effects += self.process(self._sds.give_up(message, now_ms), now_ms)
         if isinstance(answer, SegmentDiscarded) and answer.full is not None:
@@ -257,7 +257,8 @@ class Receiving:
         message, plaintext, transmission = transmitted
         # Nothing but content is cited, asked for, or turned away.
         hint = transmission.message_hash if message.kind is Kind.CONTENT else None
-        outcomes = self._sds.receive(message, hint, now_ms, plaintext, from_store=transmission.from_store)
+        from_store, sent_ms = transmission.from_store, transmission.sent_ms
+        outcomes = self._sds.receive(message, hint, now_ms, plaintext, from_store=from_store, sent_ms=sent_ms)
         if not transmission.from_store:
             self._sending.heard(message.sender_id, now_ms)
         for outcome in outcomes:

@@ -10,8 +10,9 @@ A message of another participant acknowledges an own message in one of four ways
 * It cites a causal descendant of the own message, and its bloom filter holds the own message. Neither alone would do: a
   participant delivers a message only after its ancestors, but may have given one of them up; and a filter may err. It
   must not err often: who vouches for nothing may well lack the message, and then the filter is all that there is.
-* Only its bloom filter holds the own message, and the filter is not so full that it may hold it by chance. This is a
-  possible acknowledgement, counted once for each participant. If there are as many as the threshold says, all of them
+* Only its bloom filter holds the own message, the filter is not so full that it may hold it by chance, and it left no
+  earlier than the own message was made: what is sent again after an hour tells of nothing new. This is a possible
+  acknowledgement, counted once for each participant. If there are as many as the threshold says, all of them
   count as acknowledgements.
 
 A message stays in the outgoing buffer until the layer above removes it (`OutgoingBuffer.remove`), which decides how
@@ -50,6 +51,9 @@ CREDIBLE: Final = 1e-6
 
 Two filters that hold the same message are not two proofs: both contain nearly the same ids, and so have the same false
 hits. js-waku never rolls its filter over, and in the end that filter seems to hold every message."""
+
+_CLOCKS_APART_MS: Final = 60_000
+"""By so much clocks may differ; nodes of Waku refuse what is stamped 20 s from their own time."""
 
 
 class Evidence(Enum):
@@ -187,8 +191,10 @@ class OutgoingBuffer:
             self._journal.touch(ACKNOWLEDGEMENTS, message_id)
         return outgoing
 
-    def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...], now_ms: int) -> list[Review]:
-        """Return what a received message says about own ones (SDS, "Review ACK Status").
+    def review(
+        self, message: SdsMessage, cited: tuple[HistoryEntry, ...], now_ms: int, sent_ms: int | None = None
+    ) -> list[Review]:
+        """Return what a received message, which left at ``sent_ms``, says about own ones (SDS, "Review ACK Status").
 
         A bloom field that is no filter is ignored; the citations of its message are not.
         """
@@ -198,7 +204,7 @@ class OutgoingBuffer:
         if not message.bloom_filter:
             return reviews + (self._review_ancestors(cited, message.sender_id, now_ms) if message.vouches else [])
         bloom = self._codec.read_bloom(message.bloom_filter, self._parameters)
-        return reviews if bloom is None else reviews + self._review_bloom(bloom, cited, message.sender_id)
+        return reviews if bloom is None else reviews + self._review_bloom(bloom, cited, message.sender_id, sent_ms)
 
     def _review_citations(self, cited: tuple[HistoryEntry, ...], participant: str) -> list[Review]:
         reviews: list[Review] = []
@@ -226,7 +232,9 @@ class OutgoingBuffer:
         outgoing = self.messages.get(entry[0])
         return outgoing is not None and (entry[2] or outgoing.message.sender_id) != outgoing.message.sender_id
 
-    def _review_bloom(self, bloom: ReceivedBloom, cited: tuple[HistoryEntry, ...], participant: str) -> list[Review]:
+    def _review_bloom(
+        self, bloom: ReceivedBloom, cited: tuple[HistoryEntry, ...], participant: str, sent_ms: int | None
+    ) -> list[Review]:
         """Review the own messages that the bloom filter of a participant holds."""
         reviews: list[Review] = []
         words, flip = bloom.words, self._codec.bloom.byte_flip
@@ -246,7 +254,7 @@ class OutgoingBuffer:
                     return []
             if any(first <= outgoing.sequence <= last for first, last in descended_from):
                 reviews += self._acknowledge(outgoing, [participant], Evidence.DESCENDANT)
-            elif chance <= CREDIBLE:
+            elif chance <= CREDIBLE and (sent_ms is None or sent_ms >= outgoing.made_ms - _CLOCKS_APART_MS):
                 reviews += self._possibly(outgoing, participant)
         return reviews
 

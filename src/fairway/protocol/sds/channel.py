@@ -387,11 +387,13 @@ class MessageChannel:
         encoded: bytes | None = None,
         *,
         from_store: bool = False,
+        sent_ms: int | None = None,
     ) -> list[SdsOutcome]:
         """Process a message from the network (SDS, "Receive Message").
 
-        ``hint`` is the hash of its WakuMessage and ``encoded`` are its bytes, if they are at hand. A copy
-        ``from_store`` does not show that its sender still lacks an acknowledgement.
+        ``hint`` is the hash of its WakuMessage, ``sent_ms`` the time with which that is stamped, and ``encoded`` are
+        its bytes, if they are at hand. A copy ``from_store`` does not show that its sender still lacks an
+        acknowledgement.
         """
         message_id = message.message_id
         kind = message.kind
@@ -415,7 +417,7 @@ class MessageChannel:
             if novelty is Novelty.NEW and self.dependencies.no_room_for(message):
                 ignored = MessageIgnored(message_id=message_id, why=Ignored.NO_ROOM)
                 self.dependencies.turned_away(message, now_ms)
-                return [ignored, *self.heard(message, now_ms)]
+                return [ignored, *self.heard(message, now_ms, sent_ms)]
             # SDS-R: a message that came is neither asked for nor answered for any more.
             self.repair.forget(message_id)
             if novelty is Novelty.ANOTHER:
@@ -426,7 +428,7 @@ class MessageChannel:
             self.journal.touch(PARTICIPANTS, message.sender_id)
         if message.repair_request:
             self.repair.review_requests(message, self._holds, len(self.participants) + 1, now_ms)
-        outcomes += self.heard(message, now_ms)
+        outcomes += self.heard(message, now_ms, sent_ms)
         cited = self.dependencies.cited(message)
         if kind is Kind.CONTENT and self.may_vouch_for(message):
             self.bloom.insert(message_id)
@@ -452,7 +454,7 @@ class MessageChannel:
         """Note that the layer above set a segment aside: it was not received, and can come again."""
         return self.dependencies.set_aside(message, now_ms, is_useless=is_useless)
 
-    def heard(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
+    def heard(self, message: SdsMessage, now_ms: int, sent_ms: int | None = None) -> list[SdsOutcome]:
         """Return what another participant's message tells about own ones, also if it cannot be taken in.
 
         Otherwise a participant without room would never learn that others have its messages.
@@ -461,7 +463,7 @@ class MessageChannel:
             return []
         cited = self.dependencies.cited(message)
         self._believe_broadcast(cited)
-        return [MessageReviewed(review=review) for review in self.outgoing.review(message, cited, now_ms)]
+        return [MessageReviewed(review=review) for review in self.outgoing.review(message, cited, now_ms, sent_ms)]
 
     def compare(self, message: SdsMessage, now_ms: int) -> Compared:
         """Return how a message stands to the newest one that is here.
