@@ -439,19 +439,19 @@ def test_a_message_whose_set_began_with_a_forged_segment_may_expire_like_any_oth
     assert ((Invariant.DELIVERED, "carol") in story.found()) is not is_overdue
 
 
-@pytest.mark.parametrize("is_alike", [True, False])
-def test_the_loss_of_a_segment_of_what_came_without_it_is_found_where_its_receiver_could_tell(story, is_alike):
-    story.ledger.all_cut_alike = is_alike
+@pytest.mark.parametrize("follows", [True, False])
+def test_the_loss_of_a_segment_of_what_came_without_it_is_found_where_its_receiver_could_tell(story, follows):
+    story.ledger.lost_ids_follow = follows
     never_left = Change(table=SEGMENTS, key="never left", row=("alice-1", 1, False, 0, None, False, (), False))
     story.ledger.kept(story.world.now_ms, "alice", [never_left])
     story.tell("bob", IrretrievableMessage(message_id="never left", reason=LossReason.TIMEOUT, sender_id="alice"))
-    assert story.found() == ([(Invariant.LOSS, "bob")] if is_alike else [])
+    assert story.found() == ([(Invariant.LOSS, "bob")] if follows else [])
 
 
-@pytest.mark.parametrize("is_alike", [True, False])
+@pytest.mark.parametrize("follows", [True, False])
 @pytest.mark.parametrize("is_received", [True, False])
-def test_the_loss_of_a_segment_is_found_unless_nobody_can_give_it(story, is_received, is_alike):
-    story.ledger.all_cut_alike = is_alike
+def test_the_loss_of_a_segment_is_found_unless_nobody_can_give_it(story, is_received, follows):
+    story.ledger.lost_ids_follow = follows
     story.world.cut_off("carol")
     story.say("alice", b"one")
     one = story.ledger.sent[1]

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Final
 
 from fairway.events import MessageDelivered
-from fairway.options import Delivery, IdRule
+from fairway.options import Delivery
 from fairway.simulation.ledger import EXPIRED, Ledger, Loss, Presence, SimulatedSend
 from fairway.simulation.world import World
 from fairway.storage.channel_store import SendOutcome
@@ -273,11 +273,8 @@ class Checks:
         sender has left, and those who have the message rebuilt it, too; perhaps nobody retains it, and the store missed
         it. Then the segment is lost, and the message comes.
         """
-        is_derivable = self._ledger.all_cut_alike and self._world.options.sds.id_rule is not IdRule.KECCAK_TIMESTAMP
         is_rebuilt = sent.deliveries.get(loss.participant, (math.inf,))[0] <= loss.at_ms
-        if is_rebuilt:
-            return not is_derivable
-        return not loss.is_with_others
+        return not (self._ledger.lost_ids_follow if is_rebuilt else loss.is_with_others)
 
     def _ends(self) -> Iterator[Violation]:
         for sent in self._ledger.sent:

@@ -355,8 +355,9 @@ class Ledger(Observer):
         """Whether every try of a send is told: one that the cipher does not encrypt is not."""
         self.can_give: Holds = holds
         """Whether others can have an SDS message because it came to a participant, and it can still be had."""
-        self.all_cut_alike = True
-        """Whether all cut their messages into the same segments."""
+        self.lost_ids_follow = True
+        """Whether who rebuilt a message can work out the ids of the segments that it did not get: all cut messages into
+        the same segments, and no id depends on the time at which it was made."""
         self.hints_are_checked = True
         """Whether hints must lead to what the network took; a store may bring a message in a carrier of its own."""
         self.queries: Counter[str] = Counter()

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from fairway.events import ChannelStatus
-from fairway.options import BloomPolicy, Delivery, ReliableChannelOptions
+from fairway.options import BloomPolicy, Delivery, IdRule, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.encryption.aead import AesGcm
 from fairway.protocol.sds.dependencies import LONGEST_TURNED_AWAY
@@ -198,7 +198,9 @@ class Run:
         self.ledger.lamport_lead_ms = plan.profile.lamport_lead * plan.profile.lamport_unit_ms
         self.ledger.hints_are_checked = not (plan.store_lies or plan.restamped)
         self.ledger.can_give = self._can_give
-        self.ledger.all_cut_alike = not (plan.mixed_options or plan.option_changes)
+        all_cut_alike = not (plan.mixed_options or plan.option_changes)
+        id_rule = self.world.options.sds.id_rule
+        self.ledger.lost_ids_follow = all_cut_alike and id_rule is not IdRule.KECCAK_TIMESTAMP
         self.ledger.tries_are_counted = not plan.cipher_failures
         self.ledger.was_apart = self.world.was_apart
         self.ledger.is_stored = lambda: not self.world.network.faults.store_loss

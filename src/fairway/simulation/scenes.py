@@ -94,6 +94,8 @@ _LONG_SEGMENTS: Final = 12
 _REMEMBERED_SEGMENTS: Final = 100
 _REBUILT_MS: Final = 4_000
 """Within this time who heard enough segments has the message, and so has its application."""
+_BROUGHT_MS: Final = 60_000
+"""Within this time lost segments of a message that is whole mostly come from a store, or others repeat them."""
 _HEARD_MS: Final = 500
 """Within this time what is said in a healed world is heard."""
 _LATE_MS: Final = 60_000
@@ -485,9 +487,10 @@ class Scenes:
         amiss = amiss or min(plan.max_history, plan.bloom_capacity) < _ROUNDS * _REMEMBERED_SEGMENTS
         if not parity_rate or amiss or not self.all_answer:
             return
-        world.network.faults = replace(_HEALED, loss=min(0.3, parity_rate / 2))
+        lossy = replace(_HEALED, loss=min(0.3, parity_rate / 2))
         size_bytes = _LONG_SEGMENTS * Segmenter(options.segmentation, options.profile.segments).segment_payload_bytes
         for number in range(_ROUNDS):
+            world.network.faults = lossy
             # Every other one fills its last segment.
             sent = self._say(speaker, self._dice.randbytes(size_bytes).hex()[: size_bytes - number % 2])
             self._run(_REBUILT_MS)
@@ -500,7 +503,22 @@ class Scenes:
             first_id = next(iter(sent.sds_ids), "")
             came = self._ledger.came
             others = [other for other in others if other in sent.deliveries and (other, first_id) in came]
-        world.network.faults = _HEALED
+            world.network.faults = _HEALED
+            if not self._ledger.lost_ids_follow:
+                others = self._who_gets_all(others, sent)
+
+    def _who_gets_all(self, names: Collection[str], sent: SimulatedSend) -> list[str]:
+        """Return who soon has each segment of a message as it was sent, also those that it rebuilt without knowing ids.
+
+        Until these come, what cites them waits for them.
+        """
+
+        def have_all() -> list[str]:
+            gives = self._ledger.can_give
+            return [name for name in names if all(gives(name, sds_id) for sds_id in sent.sds_ids)]
+
+        self._world.run(_BROUGHT_MS, lambda: len(have_all()) == len(names))
+        return have_all()
 
     def repeat(self) -> Iterator[Violation]:
         """Let a program repeat a send, and ask for its receipt, while the disk writes how it ended."""
