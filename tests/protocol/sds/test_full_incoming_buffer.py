@@ -118,12 +118,25 @@ def test_what_would_find_no_room_is_not_asked_for_after_a_restart_either(new_cha
     assert asked_for(bob) == {"m1", "m2", "m3", "m4"}, "for as many there is room"
 
 
-def test_what_waited_for_a_message_that_needs_no_waiting_after_a_restart_is_asked_for(new_channel, a_message, start):
+def test_what_came_just_before_a_restart_lets_the_next_be_asked_for(new_channel, a_message, ready, start):
+    chain = a_chain(a_message, 60)
+    bob = filled(new_channel, chain, start, max_incoming_buffer=16)
+    assert ready(bob.receive(chain[0], None, start + 2)) == ["m0"]
+    kept = list(SdsState(bob).rows())
+    reborn = new_channel("bob", start + 3, max_incoming_buffer=16)
+    SdsState(reborn).load(kept)
+    assert sorted(kept, key=repr) == sorted(SdsState(reborn).rows(), key=repr)
+    reborn.sweep_incoming(start + 4)
+    assert asked_for(reborn) == {"m1", "m2", "m3", "m4"}
+
+
+def test_what_waited_for_a_message_that_nobody_knows_after_a_restart_is_asked_for(new_channel, a_message, start):
     bob = filled(new_channel, a_chain(a_message, 60), start, max_incoming_buffer=16)
     rows = {(table, key): row for table, key, row in SdsState(bob).rows()}
     del rows[MISSING, "m0"]
     reborn = new_channel("bob", start, max_incoming_buffer=16)
     SdsState(reborn).load((table, key, row) for (table, key), row in rows.items())
+    assert (MISSING, "m1") in reborn.journal.drain(), "its row is another one now"
     reborn.sweep_incoming(start + 1)
     assert "m1" in asked_for(reborn)
 

@@ -52,8 +52,8 @@ _NOT_YET_MS: Final = 1 << 62
 """Since when a missing message is waited for that may not come before another one (`MissingDependency.lacks`).
 
 Its row names that one, too, and says whether it came and who turned it away. If it does not, as those of earlier
-versions, or that one is not waited for any more, the message is asked for after a restart, and waited for from then on.
-Its row says so from the next sweep on, since what is loaded is what the store has.
+versions, or nothing is known of that one any more, the message is asked for after a restart, and waited for from then
+on. Its row says so from the next sweep on, since what is loaded is what the store has.
 """
 
 
@@ -175,8 +175,12 @@ class SdsState:
         for key, (lacks, turned_away, is_refused) in lacked.items():
             missing = incoming.missing[key]
             missing.turned_away, missing.is_refused = turned_away, is_refused
-            if lacks in incoming.missing or lacks in incoming:
+            places = (incoming.missing, incoming, channel.history, channel.dependencies.settled)
+            if any(lacks in place for place in places):
+                # If that one is not missing any more, the next sweep asks for this one.
                 missing.lacks, missing.is_resumed = lacks, False
+            else:
+                channel.journal.touch(MISSING, key)
         for buffer, table in (
             (channel.repair.requests, REPAIR_REQUESTS),
             (channel.repair.responses, REPAIR_RESPONSES),
