@@ -418,3 +418,18 @@ def test_segments_that_were_set_aside_are_not_all_tried_if_there_are_too_many_ch
     assert bob.reassembler.will_try("forged 0"), "there are 32 choices"
     bob.receive(forged_copy(relabel, sent[5], "forged 5"))
     assert not bob.reassembler.will_try("forged 0"), "there are 64"
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_of_too_many_choices_those_are_tried_in_which_the_segments_are_in_order(receiver, send, relabel, is_known):
+    bob = receiver()
+    sent = send(payload_of(2_500, 1))
+    forged = [
+        relabel(forged_copy(relabel, message, f"forged {order}"), order_key=5_000)
+        for order, message in enumerate(sent[:6])
+    ]
+    if is_known:
+        bob.reassembler.order_of = {message.sds_id: message.order_key for message in (*sent, *forged)}.get
+    outcome = bob.receive(*forged, *sent[:8])
+    assert isinstance(outcome, MessageCompleted) is is_known
+    assert not is_known or outcome.payload == payload_of(2_500, 1)

@@ -143,6 +143,7 @@ class Receiving:
         self.reassembler.is_wanted = lambda sds_id: sds_id in sds.missing
         self._passed_over = PassedOver(sds, self.reassembler)
         self.undelivered = Undelivered(journal)
+        self.reassembler.order_of = self.undelivered.lamport_of
         self._lost_segments = LostSegments(options, sds, segmenter, self.undelivered)
         self.delivering = Delivering(
             content_topic, options, sds, self.reassembler, self.undelivered, self._lost_segments, limits

@@ -101,6 +101,11 @@ class Undelivered:
         """Return how a message came in."""
         return self._arrivals.get(sds_id)
 
+    def lamport_of(self, sds_id: str) -> int | None:
+        """Return the Lamport timestamp of a message that is not delivered yet; None if it is unknown."""
+        arrival = self._arrivals.get(sds_id)
+        return None if arrival is None else arrival.lamport
+
     def keep(self, sds_id: str, arrival: Arrival) -> None:
         """Remember how a message came in, in place of how another one under its id did."""
         if sds_id in self._arrivals:

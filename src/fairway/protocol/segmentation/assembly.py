@@ -7,16 +7,19 @@ Reed-Solomon gives the last data segment, its zeros at the end may be padding or
 until the Keccak-256 is right.
 
 Senders are not authenticated, so some of the segments may be forged. If there are several contents for one index, each
-is tried; if Reed-Solomon has more segments than it needs, it is tried without each of them.
+is tried; if Reed-Solomon has more segments than it needs, it is tried without each of them. If that makes too many
+choices, those are tried as well in which each segment was stamped later than the one before it, as a sender does: what
+was forged in answer to a segment mostly does not fit in between its neighbours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice, product
-from typing import TYPE_CHECKING, Final
+from itertools import chain, islice, product
+from math import prod
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fairway.protocol.segmentation import leopard
 from fairway.protocol.segmentation.digest import trailing_zeros_for
@@ -33,7 +36,7 @@ _FEWER_TRAILING_ZEROS: Final = 1_024
 """The same where a segment seems to be forged, because a forger can have that tried as often as he likes."""
 
 MAX_TRIES: Final = 32
-"""Choices among contradicting segments that are tried when one more segment comes."""
+"""Choices among contradicting segments that are tried when one more segment comes; and as many of those in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,14 @@ class Unassembled(Enum):
     MISMATCH = "the hash of what the segments give is not the one that they name"
 
 
+class _Content(NamedTuple):
+    """What may be at an index."""
+
+    payload: bytes
+    order_key: int | None
+    """None if it is unknown."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
     """One content for each index."""
@@ -67,16 +78,27 @@ class _Choice:
     max_trailing_zeros: int
 
 
-def assemble(segments: SegmentSet, latest: SetAside, counts: tuple[int, int]) -> Assembled | Unassembled:
+def assemble(
+    segments: SegmentSet,
+    latest: SetAside,
+    counts: tuple[int, int],
+    order_of: Callable[[str], int | None] = lambda _: None,
+) -> Assembled | Unassembled:
     """Return the payload of a set, or why there is none.
 
     It is tried with ``latest``, a segment that has just come, and with the segments that are set aside. ``counts`` are
-    the numbers of data and parity segments, 0 if unknown.
+    the numbers of data and parity segments, 0 if unknown. ``order_of`` returns the order key of a segment of the set by
+    its SDS id, None if it is unknown.
     """
     # SEGMENTATION, "Receiving": MUST attempt reconstruction when the number of available (data + parity) segments
     # equals or exceeds the data segment count. With parity segments only, that count is unknown.
     outcome = Unassembled.INCOMPLETE
-    for choice in islice(_choices(segments, latest, counts), MAX_TRIES):
+    contents = _contents(segments, latest, order_of)
+    data_count, _ = counts
+    if not data_count or len(contents) < data_count:
+        return outcome
+    tried = islice(_choices(segments.key, latest, counts, contents), MAX_TRIES)
+    for choice in chain(tried, _further(segments.key, counts, contents)):
         found = _assemble(choice)
         if isinstance(found, Assembled):
             return found
@@ -85,28 +107,80 @@ def assemble(segments: SegmentSet, latest: SetAside, counts: tuple[int, int]) ->
     return outcome
 
 
-def _choices(segments: SegmentSet, latest: SetAside, counts: tuple[int, int]) -> Iterator[_Choice]:
-    """Yield choices of one content for each index: first the likeliest, then others, then ones that leave one out."""
-    contents: dict[SegmentIndex, list[bytes]] = {latest.segment_index: [latest.payload]}
-    for index in segments.ids:
+def _contents(
+    segments: SegmentSet, latest: SetAside, order_of: Callable[[str], int | None]
+) -> dict[SegmentIndex, list[_Content]]:
+    """Return the contents for each index: what was taken in, then what was set aside, the oldest first."""
+    contents = {latest.segment_index: [_Content(latest.payload, latest.order_key)]}
+    for index, sds_id in segments.ids.items():
         payload = segments.payload_of(index)
         if payload is not None:
-            contents.setdefault(index, [payload])
+            contents.setdefault(index, [_Content(payload, order_of(sds_id))])
     for aside in segments.aside:
         known = contents.setdefault(aside.segment_index, [])
-        if aside.segment_index != latest.segment_index and aside.payload not in known:
-            known.append(aside.payload)
-    data_count, _ = counts
-    if not data_count or len(contents) < data_count:
-        return
+        if aside.segment_index != latest.segment_index and all(aside.payload != each.payload for each in known):
+            known.append(_Content(aside.payload, aside.order_key))
+    return contents
+
+
+def _choices(
+    key: SetKey, latest: SetAside, counts: tuple[int, int], contents: Mapping[SegmentIndex, list[_Content]]
+) -> Iterator[_Choice]:
+    """Yield choices of one content for each index: first the likeliest, then others, then ones that leave one out."""
     likeliest = True
     for chosen in product(*contents.values()):
-        yield _choice(segments.key, counts, dict(zip(contents, chosen, strict=True)), likeliest=likeliest)
+        yield _choice(key, counts, _payloads(contents, chosen), likeliest=likeliest)
         likeliest = False
+    data_count, _ = counts
     if len(contents) > data_count:
         for suspect in sorted(contents.keys() - {latest.segment_index}):
-            others = {index: payloads[0] for index, payloads in contents.items() if index != suspect}
-            yield _choice(segments.key, counts, others, likeliest=False)
+            others = {index: known[0].payload for index, known in contents.items() if index != suspect}
+            yield _choice(key, counts, others, likeliest=False)
+
+
+def _further(
+    key: SetKey, counts: tuple[int, int], contents: Mapping[SegmentIndex, list[_Content]]
+) -> Iterator[_Choice]:
+    """Yield the first choices in which each segment is later than the one before, if there are too many to try all."""
+    if prod(map(len, contents.values())) <= MAX_TRIES:
+        return
+    indexes = sorted(contents)
+    for chosen in islice(_in_order([contents[index] for index in indexes]), MAX_TRIES):
+        yield _choice(key, counts, _payloads(indexes, chosen), likeliest=False)
+
+
+def _in_order(places: list[list[_Content]]) -> Iterator[list[_Content]]:
+    """Yield the choices of one content for each place in which each is later than the one before it.
+
+    From the last place on, only contents are kept that can be followed, so that no choice comes to a dead end.
+    """
+    followed = [places[-1]]
+    for place in reversed(places[:-1]):
+        followed.append([each for each in place if any(_precedes(each, other) for other in followed[-1])])
+    followed.reverse()
+    rest = [iter(followed[0])]
+    chosen: list[_Content] = []
+    while rest:
+        content = next(rest[-1], None)
+        if content is None:
+            rest.pop()
+            if chosen:
+                chosen.pop()
+            continue
+        chosen.append(content)
+        if len(chosen) == len(followed):
+            yield list(chosen)
+            chosen.pop()
+        else:
+            rest.append(each for each in followed[len(chosen)] if _precedes(chosen[-1], each))
+
+
+def _precedes(one: _Content, other: _Content) -> bool:
+    return one.order_key is None or other.order_key is None or one.order_key < other.order_key
+
+
+def _payloads(indexes: Iterable[SegmentIndex], chosen: Iterable[_Content]) -> dict[SegmentIndex, bytes]:
+    return {index: content.payload for index, content in zip(indexes, chosen, strict=True)}
 
 
 def _choice(

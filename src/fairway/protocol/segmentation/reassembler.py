@@ -115,6 +115,8 @@ class Reassembler:
         self._acknowledges = acknowledges
         self.is_wanted: Callable[[str], bool] = lambda _: False
         """Whether others cite the segment with an SDS id, and it is not here; set by the layer above."""
+        self.order_of: Callable[[str], int | None] = lambda _: None
+        """The order key of a segment that is here, by its SDS id, None if it is unknown; set by the layer above."""
         self._forgotten_until: int | None = None
         """The last order key of all sets that were given up and are forgotten; None if none is."""
         self._generations: dict[_Identity, list[SegmentSet]] = {}
@@ -348,18 +350,18 @@ class Reassembler:
         urgency: Urgency,
         waiting_bytes: int,
     ) -> Outcome:
-        latest = SetAside(SegmentIndex.of(segment), sds_id, segment.payload)
+        latest = SetAside(SegmentIndex.of(segment), sds_id, segment.payload, order_key)
         if latest in target.aside:
             return SegmentSetAside(set_key=target.key, disputed=False)
         data_count, parity_count = counts = target.counts_with(segment)
         if not data_count and parity_count > 1 and len(target.parity.keys() | {segment.index}) == parity_count:
             # All parity came and no data, which would tell how many data segments there are. There are at least as many
             # as parity segments; if there are not more, the parity suffices.
-            result = assemble(target, latest, (parity_count, parity_count))
+            result = assemble(target, latest, (parity_count, parity_count), self.order_of)
             if isinstance(result, Assembled):
                 target.learn_data_count(parity_count)
                 return self._complete(target, segment, sds_id, order_key, result)
-        result = assemble(target, latest, counts)
+        result = assemble(target, latest, counts, self.order_of)
         if isinstance(result, Assembled):
             return self._complete(target, segment, sds_id, order_key, result)
         identity = _identity_of(target)

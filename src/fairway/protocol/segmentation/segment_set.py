@@ -58,6 +58,7 @@ class SetAside(NamedTuple):
     segment_index: SegmentIndex
     sds_id: str
     payload: bytes
+    order_key: int
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
