@@ -58,6 +58,19 @@ def test_an_end_behind_which_the_store_has_shown_something_is_not_believed_at_on
     assert away.take(page(4_500), NOW) is Step.DONE
 
 
+def test_what_was_read_ahead_or_shown_to_an_older_reading_counts_as_shown():
+    older, newer = reading(), reading()
+    older.shown([4_500])
+    newer.go_on_from(older)
+    assert [newer.take(page(2_000), NOW), newer.take(page(2_000), NOW)] == [Step.ON, Step.AGAIN]
+    away = reading()
+    away.shown([2_000, 3_000])
+    for at in (2_000, 2_000, 3_000):
+        away.take(page(at, cursor=b"%d" % at, was_taken_in=False), NOW)
+    assert away.from_ns == 2_000, "it came back to what found no room"
+    assert [away.take(page(2_000), NOW), away.take(page(2_000), NOW)] == [Step.ON, Step.AGAIN]
+
+
 def test_an_end_behind_which_another_store_has_shown_something_is_believed_after_half_a_minute():
     away, steps, paused_s = reading(), [], 0.0
     away.shown([4_500])

@@ -377,7 +377,7 @@ class TimeAway(PagedReading):
         self._last: frozenset[bytes] | None = None
         """What was on the page that the store called the last one; None before it did, and once there was more."""
         self._latest_ns = self.start_ns
-        """When the latest message was sent that was read."""
+        """When the latest message was sent of those read since it came back to `start_ns` last."""
         self._shown_ns = self.start_ns
         """When the latest message of that time was sent that the store has shown in any answer."""
         self._contradicted = 0
@@ -392,8 +392,9 @@ class TimeAway(PagedReading):
         return min(_FIRST_PAUSE_S * (1 << max(0, self._stood_still - 1)), _LAST_PAUSE_S)
 
     def go_on_from(self, older: TimeAway) -> None:
-        """Look ahead where an older reading, which this one replaces, had got to."""
+        """Look ahead where an older reading, which this one replaces, had got to, and know what that was shown."""
         self._in_vain = older._in_vain
+        self.shown([older._shown_ns])
         if older._ahead is not None:
             self._ahead, self.from_ns = older._ahead, max(self.start_ns, older.from_ns)
 
@@ -453,6 +454,7 @@ class TimeAway(PagedReading):
         """Begin again with the page that found no room."""
         self._in_vain = min(self._in_vain + 1, _MAX_DOUBLINGS)
         self._ahead, self.from_ns = None, self.start_ns
+        self._latest_ns = self.start_ns
         self._ask_anew()
         return Step.AGAIN
 
