@@ -380,6 +380,43 @@ def test_with_delivery_on_arrival_messages_may_overtake_if_it_is_told_what_they_
     assert ((Invariant.ORDER, "carol") in story.found()) is is_met
 
 
+@pytest.mark.parametrize("is_on_arrival", [True, False])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_what_is_said_to_lack_nothing_has_each_message_of_which_it_cites_a_part(tell_a_story, is_last, is_on_arrival):
+    """With delivery on arrival whoever read it may cite a part of which no receiver can tell that it is not all."""
+    segmentation = SegmentationConfig(segment_size_bytes=64, parity_rate=0.0)
+    options = ReliableChannelOptions(segmentation=segmentation, delivery=Delivery.ARRIVAL)
+    story = tell_a_story(options=options)
+    ledger, now_ms = story.ledger, story.world.now_ms
+    ledger.is_on_arrival = is_on_arrival
+    story.world.cut_off("carol")
+    story.say("alice", bytes(180))
+    segments = list(ledger.sent[0].sds_ids)
+    assert len(segments) > 2
+    reply = SdsMessage(
+        message_id="reply",
+        sender_id="bob",
+        channel_id=story.world.channel_id,
+        lamport_timestamp=now_ms + 10,
+        causal_history=(HistoryEntry(segments[-1] if is_last else segments[0], None, "alice"),),
+        content=b"reply",
+    )
+    payload = Profile.WAKU.codec.encode(reply)
+    carrier = RoutedMessage.of("/waku/2/rs/1/0", WakuMessage(payload=payload, content_topic="/a/1/b/proto"))
+    ledger.tried(now_ms, "bob", "bob-1", reply.content)
+    ledger.handed_over(now_ms, "bob", carrier)
+    ledger.published(now_ms, "bob", carrier)
+    received = replace(
+        story.told("bob", MessageReceived),
+        sender_id="bob",
+        message_id=ledger.sent[1].payload_id,
+        payload=reply.content,
+        sds_ids=("reply",),
+    )
+    story.tell("carol", received)
+    assert ((Invariant.ORDER, "carol") in story.found()) is (is_last or not is_on_arrival)
+
+
 def test_a_loss_is_found_and_excuses_what_is_delivered_after_it(story):
     second = two_of_which_the_second_rests_on_the_first(story)
     (lost,) = story.ledger.sent[1].sds_ids

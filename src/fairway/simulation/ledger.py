@@ -14,6 +14,7 @@ import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from fairway.errors import FairwayError
@@ -317,6 +318,8 @@ class Ledger(Observer):
         """Of these the first transmissions of participants."""
         self._lost: dict[tuple[str, str], int] = {}
         """What the network lost and its receiver has not noticed yet, with when that was."""
+        self._cites: dict[str, tuple[str, ...]] = {}
+        """What each content message cites."""
         self._authors: dict[str, str] = {}
         """Who published an SDS message with content first."""
         self._asked_for: dict[str, int] = {}
@@ -358,6 +361,8 @@ class Ledger(Observer):
         self.lost_ids_follow = True
         """Whether who rebuilt a message can work out the ids of the segments that it did not get: all cut messages into
         the same segments, and no id depends on the time at which it was made."""
+        self.is_on_arrival = False
+        """Whether an application may have read a message that its channel does not cite, as it waits for others."""
         self.hints_are_checked = True
         """Whether hints must lead to what the network took; a store may bring a message in a carrier of its own."""
         self.queries: Counter[str] = Counter()
@@ -941,7 +946,10 @@ class Ledger(Observer):
     def _see_what_is_met(self, at_ms: int, name: str, message: MessageReceived, sent: SimulatedSend) -> None:
         """Write down what a message cites that was not delivered before, although it is said to lack nothing.
 
-        Of a long message its sender may cite segments before it has the message. What was told as lost may lack.
+        Of a long message its sender may cite segments before it has the message. With delivery on arrival its
+        application may even have read the message, while the other segments wait for what they cite, and so are not
+        cited: its receivers can tell that it comes before only if enough of its segments do. What was told as lost may
+        lack.
         """
         cited = (self.message_of(cited) for sds_id in message.sds_ids for cited in self.rules.cited_by(sds_id))
         lacking = {
@@ -952,10 +960,24 @@ class Ledger(Observer):
             and other.sender != name
             and name not in other.deliveries
         }
+        if lacking and self.is_on_arrival:
+            past = self._past_of(message.sds_ids)
+            lacking = {number for number in lacking if self._suffices(self.sent[number], past.__contains__)}
         if lacking:
             told = {loss.number for loss in self.losses if loss.participant == name}
             told |= {number for who, number in self.expired if who == name}
             self.lacking += [(at_ms, name, sent.number, number) for number in sorted(lacking - told)]
+
+    def _past_of(self, sds_ids: Iterable[str]) -> set[str]:
+        """Return these messages, what they cite, what that cites, and so on."""
+        past: set[str] = set()
+        line = list(sds_ids)
+        while line:
+            sds_id = line.pop()
+            if sds_id not in past:
+                past.add(sds_id)
+                line += self._cites.get(sds_id, ())
+        return past
 
     def raised(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Record that a handler raised on a message."""
@@ -1059,6 +1081,7 @@ class Ledger(Observer):
         author = self._authors.get(opened.message_id)
         if author is None:
             self._authors[opened.message_id] = name
+            self._cites[opened.message_id] = tuple(entry.message_id for entry in opened.causal_history)
             if name in self.presences:
                 self._first[message.message_hash] = opened.message_id
             self._compare_lamports(at_ms, name, opened)
@@ -1136,8 +1159,13 @@ class Ledger(Observer):
 
     def _has_whole(self, name: str, sent: SimulatedSend) -> bool:
         """Return whether a participant received enough of a message, delivered or still waiting for its place."""
+        return self._suffices(sent, partial(self._holds, name))
+
+    @staticmethod
+    def _suffices(sent: SimulatedSend, is_had: Callable[[str], bool]) -> bool:
+        """Return whether the segments of a message that somebody has suffice to put it together."""
         data = max(sent.data_count, sum(not is_parity for is_parity in sent.sds_ids.values()))
-        return sum(self._holds(name, sds_id) for sds_id in sent.sds_ids) >= data
+        return sum(map(is_had, sent.sds_ids)) >= data
 
     def _is_stranger(self, at_ms: int, name: str, request_id: str, participant: str) -> bool:
         """Return whether somebody is no participant; if he does not forge, he is an invention."""

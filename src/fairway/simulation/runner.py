@@ -196,6 +196,7 @@ class Run:
         self.ledger.hop_ms = plan.max_delay_ms
         self.ledger.lamport_unit_ms = plan.profile.lamport_unit_ms
         self.ledger.lamport_lead_ms = plan.profile.lamport_lead * plan.profile.lamport_unit_ms
+        self.ledger.is_on_arrival = self.world.options.delivery is Delivery.ARRIVAL
         self.ledger.hints_are_checked = not (plan.store_lies or plan.restamped)
         self.ledger.can_give = self._can_give
         all_cut_alike = not (plan.mixed_options or plan.option_changes)
