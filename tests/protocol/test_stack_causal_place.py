@@ -95,6 +95,20 @@ def test_a_lost_dependency_is_announced_and_then_its_dependants_are_delivered_in
     assert bob.payloads() == [b"two", b"three", b"lost"]
 
 
+def test_what_cites_a_part_of_a_message_that_lacks_what_was_lost_says_so(peer):
+    alice, bob, carol = peer("alice", TINY), peer("bob", TINY), peer("carol", TINY)
+    alice.send(b"lost")
+    alice.send(FILE)
+    lost, *segments = alice.content()
+    carol.receive(lost, *segments[:4])
+    carol.send(b"reply")
+    bob.receive(*segments[:4])
+    bob.pass_time(3_610_000)
+    assert bob.events(IrretrievableMessage)
+    bob.receive(*carol.content())
+    assert [(event.payload, event.dependencies_met) for event in bob.events(MessageReceived)] == [(b"reply", False)]
+
+
 def test_a_segmented_message_whose_dependency_was_lost_says_so_whenever_it_completes(peer):
     alice, bob = peer("alice", TINY), peer("bob", TINY)
     alice.send(b"lost")
