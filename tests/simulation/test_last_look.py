@@ -48,7 +48,7 @@ from fairway.simulation.wire_rules import WireRules
 from fairway.simulation.world import Observer, World
 from fairway.storage.memory_store import MemoryStore
 from fairway.waku.local import NO_FAULTS, LocalNetwork, LocalNode, NetworkFaults
-from fairway.wire.sds import WAKU_SDS
+from fairway.wire.sds import WAKU_SDS, HistoryEntry
 
 PLAN = SimulationPlan(
     participants=3,
@@ -357,6 +357,26 @@ def test_what_is_lacking_and_never_asked_for_is_seen(monkeypatch):
     monkeypatch.setattr(Retrieval, "plan", lambda *_: None)
     lossy = replace(PLAN, loss=0.6, duration_ms=480_000, messages_per_hour=30.0, repairs=False, settle_ms=60_000)
     assert Invariant.SOUGHT in broken(lossy)
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_what_was_asked_for_by_an_earlier_hint_counts_as_asked_for(monkeypatch, is_asked):
+    """The later hint comes with the answer, before anybody looks."""
+    monkeypatch.setattr(Retrieval, "plan", lambda *_: None)
+    earlier, later = b"1" * 32, b"2" * 32
+    ledger = Ledger(lambda *_: True, WireRules(PLAN.profile, PLAN.options().sds))
+    with World(["alice"], seed=1, options=PLAN.options()) as world:
+        looks = Looks(world, PLAN, ledger, Clocks(world, PLAN), lambda *_: 0)
+        world.run(1_000)
+        dependencies = world.participants["alice"].stack.sds.dependencies
+        dependencies.note_missing([HistoryEntry("lacking", earlier, "bob")], world.now_ms)
+        looks.look()
+        if is_asked:
+            ledger.sought.add(("alice", earlier))
+        dependencies.note_missing([HistoryEntry("lacking", later, "bob")], world.now_ms)
+        world.run(120_000)
+        looks.look()
+    assert (Invariant.SOUGHT in {each.invariant for each in looks.found}) is not is_asked
 
 
 def test_an_ephemeral_message_that_is_sent_twice_is_seen(monkeypatch):

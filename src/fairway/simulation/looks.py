@@ -161,6 +161,8 @@ class Looks:
         """What each participant lacks and never asked a store for, and when that was seen first."""
         self._ever_sought: defaultdict[str, set[str]] = defaultdict(set)
         """SDS ids of what each participant asked a store for, by any hint."""
+        self._hints_seen: defaultdict[tuple[str, str], set[bytes]] = defaultdict(set)
+        """The hints that a participant was seen to have for an SDS id that it lacks."""
         self._parked_since: dict[str, dict[str, int]] = {}
         """What waits for something missing at each participant, and when that was seen first."""
         self._full_ms: dict[str, int] = {}
@@ -350,8 +352,11 @@ class Looks:
         # What waited for its turn when a program ended waits anew.
         life = name, participant.kept.openings
         before, ever = self._unsought_since.get(life, {}), self._ever_sought[name]
-        # A later hint of a message waits for the pauses that queries by an earlier one earned.
-        ever |= {sds_id for sds_id, hint in hints.items() if (name, hint) in sought}
+        # A later hint of a message waits for the pauses that queries by an earlier one earned. It may come with the
+        # answer to the first such query, before anybody looks.
+        for sds_id, hint in hints.items():
+            self._hints_seen[name, sds_id].add(hint)
+        ever |= {sds_id for sds_id in hints if any((name, hint) in sought for hint in self._hints_seen[name, sds_id])}
         since = {sds_id: before.get(sds_id, now_ms) for sds_id in hints if sds_id not in ever}
         self._unsought_since[life] = since
         if self._is_full(participant):
