@@ -295,9 +295,9 @@ class Retriever:
         mismatches = len(page.messages) - len(messages)
         self.mismatches += mismatches
         self.retrieved += len(messages)
+        if self._time_away is not None:
+            self._time_away.shown(_timestamps_ns(messages, self._pubsub_topic, self._content_topic))
         if messages:
-            if self._time_away is not None:
-                self._time_away.shown(_timestamps_ns(messages, self._pubsub_topic, self._content_topic))
             self._found(messages)
         await self._settled()
         return StorePage(messages=messages, cursor=page.cursor), mismatches > 0
