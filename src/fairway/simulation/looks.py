@@ -74,6 +74,8 @@ _NAME_BYTES: Final = 64
 _AT_REST_BYTES: Final = 2_000
 _LOOKS_AGAIN: Final = 3
 """How often who seems to hold too much is looked at again."""
+_ANSWERED_MS: Final = 120_000
+"""Within this time a node has answered, or is not waited for any more."""
 _FILTER_BYTES: Final = 2
 """Of a filter for each message that it has room for: the last sync message has one."""
 _NO_CONTENT: Final = (
@@ -212,12 +214,17 @@ class Looks:
     def _held_for_good_bytes(self, participant: Participant, allowed_bytes: int) -> int:
         """Return how many bytes of contents a participant holds; if more than allowed, also some moments later.
 
-        It speaks also when all is said: a sync message is held until the node has taken it.
+        It speaks also when all is said: a sync message is held until the node has taken it, whose answer may get lost.
         """
+
+        def is_told() -> bool:
+            return participant.channel is None or not participant.channel.statistics().publishing
+
         held_bytes = _content_bytes(participant.stack)
         for _ in range(_LOOKS_AGAIN):
             if held_bytes > allowed_bytes:
                 self._world.run(MOMENT_MS)
+                self._world.run(_ANSWERED_MS, is_told)
                 held_bytes = min(held_bytes, _content_bytes(participant.stack))
         return held_bytes
 
