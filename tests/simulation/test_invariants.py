@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from fairway.errors import EncryptionError
 from fairway.events import (
     ChannelStatus,
     DeliveryError,
@@ -177,6 +178,33 @@ def test_a_log_that_lacks_what_others_have_is_found(story):
     story.send("alice", b"bye")
     story.world.run(2 * MINUTE_MS)
     assert (Invariant.LOGS, "carol") in story.found()
+
+
+class FailsAtTheEnd:
+    """A cipher that hides nothing, and fails to encrypt the last segment of a message."""
+
+    def encrypt(self, plaintext, /):
+        if b"the end" in plaintext:
+            raise EncryptionError("the key could not be had at this moment")
+        return plaintext
+
+    def decrypt(self, ciphertext, /):
+        return ciphertext
+
+
+def test_of_a_send_that_its_cipher_refused_amid_it_only_who_joined_later_may_lack_what_left(tell_a_story, monkeypatch):
+    short = replace(ReliableChannelOptions(), segmentation=SegmentationConfig(segment_size_bytes=300, parity_rate=0.0))
+    story = tell_a_story(options_of=lambda _, __: short, encryption=lambda _: FailsAtTheEnd())
+    story.world.network.faults = NetworkFaults(store_loss=1.0)
+    story.send("alice", 500 * b"a" + b"the end")
+    story.world.run(MINUTE_MS)
+    assert len(story.world.participants["alice"].stack.sds.log()) == 1, "the first segment left"
+    story.world.network.faults = NetworkFaults(loss=1.0)
+    story.join("dave")
+    story.world.run(1_000)
+    assert not story.world.participants["dave"].stack.sds.log()
+    monkeypatch.setattr(story.world.participants["carol"].stack.sds, "history", [])
+    assert [name for invariant, name in story.found() if invariant is Invariant.LOGS] == ["carol"]
 
 
 def test_a_log_in_another_order_is_found(story, monkeypatch):

@@ -403,9 +403,11 @@ class Checks:
     def _may_lack(self, name: str, sds_id: str) -> bool:
         sent = self._ledger.message_of(sds_id)
         if sent is None:
-            return sds_id in self._ledger.ephemeral_ids | self._ledger.forged or self._world.participants[
-                name
-            ].stack.sds.is_settled(sds_id)
+            if sds_id in self._ledger.ephemeral_ids | self._ledger.forged:
+                return True
+            # Who joined later is owed nothing of a send that its cipher refused amid it, either.
+            joined_later = name not in self._ledger.strays.get(sds_id, {name})
+            return joined_later or self._world.participants[name].stack.sds.is_settled(sds_id)
         if name == sent.sender:
             # What left was durable before.
             return False

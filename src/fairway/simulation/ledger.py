@@ -322,6 +322,9 @@ class Ledger(Observer):
         """What each content message cites."""
         self._authors: dict[str, str] = {}
         """Who published an SDS message with content first."""
+        self.strays: dict[str, frozenset[str]] = {}
+        """Who was there when content was published first of which no send is known, by SDS id. Such are the segments
+        that leave of a send that its cipher refused amid it."""
         self._asked_for: dict[str, int] = {}
         """When a message was last asked for, if its author has not sent it since."""
         """SDS messages that a repair was asked for of and that were not published since."""
@@ -1082,6 +1085,9 @@ class Ledger(Observer):
         if author is None:
             self._authors[opened.message_id] = name
             self._cites[opened.message_id] = tuple(entry.message_id for entry in opened.causal_history)
+            if made is None:
+                there = (who for who, presence in self.presences.items() if presence.left_ms is None)
+                self.strays[opened.message_id] = frozenset(there)
             if name in self.presences:
                 self._first[message.message_hash] = opened.message_id
             self._compare_lamports(at_ms, name, opened)
