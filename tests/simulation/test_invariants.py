@@ -44,6 +44,7 @@ from fairway.storage.channel_store import Write
 from fairway.units import NS_PER_MS
 from fairway.waku.local import NetworkFaults
 from fairway.waku.node import RoutedMessage, StoreQuery
+from fairway.wire.hashing import keccak256
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.waku_message import WakuMessage
 
@@ -205,6 +206,21 @@ def test_of_a_send_that_its_cipher_refused_amid_it_only_who_joined_later_may_lac
     assert not story.world.participants["dave"].stack.sds.log()
     monkeypatch.setattr(story.world.participants["carol"].stack.sds, "history", [])
     assert [name for invariant, name in story.found() if invariant is Invariant.LOGS] == ["carol"]
+
+
+@pytest.mark.parametrize("is_overdue", [True, False])
+def test_what_left_of_a_send_that_its_cipher_refused_may_expire_like_any_other(story, is_overdue):
+    ledger, reason = story.ledger, LossReason.SEGMENTS_EXPIRED
+    ledger.segments_expire_ms = MINUTE_MS
+    story.world.cut_off("carol")
+    story.say("alice", b"bye")
+    story.ledger.sent[1].refused = True
+    ledger.kept(story.world.now_ms, "carol", [Change(table=ARRIVALS, key="stray", row=())])
+    story.world.run(MINUTE_MS if is_overdue else MINUTE_MS // 2)
+    payload_hash = keccak256(b"bye")
+    loss = IrretrievableMessage(message_id="stray", reason=reason, sender_id="alice", sds_ids=("stray",))
+    story.tell("carol", replace(loss, payload_hash=payload_hash))
+    assert ((Invariant.DELIVERED, "carol") in story.found()) is not is_overdue
 
 
 def test_a_log_in_another_order_is_found(story, monkeypatch):

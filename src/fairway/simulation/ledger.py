@@ -51,6 +51,7 @@ from fairway.simulation.world import Observer
 from fairway.storage.channel_store import Write
 from fairway.units import DAY_MS, NS_PER_MS
 from fairway.waku.node import RoutedMessage, StoreQuery
+from fairway.wire.hashing import keccak256
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
 Holds = Callable[[str, str], bool]
@@ -305,6 +306,10 @@ class Ledger(Observer):
         self.opened = opened
         self._lives: Counter[str] = Counter()
         self._by_request: dict[str, SimulatedSend] = {}
+        self._by_hash: dict[tuple[str | None, bytes | None], SimulatedSend] = {}
+        """The last send of each payload, by sender and Keccak-256."""
+        self._strays_came_ms: dict[tuple[str, str], int] = {}
+        """When a participant took in a segment of no known send, by (participant, SDS id)."""
         self._segments: dict[str, tuple[SimulatedSend, bool, int]] = {}
         """What participants keep about their segments, by SDS id: the send of each, whether it is parity, and the life
         in which it was made."""
@@ -459,6 +464,7 @@ class Ledger(Observer):
         )
         self.sent.append(sent)
         self._by_request[request_id] = sent
+        self._by_hash[name, keccak256(payload)] = sent
         self._alike.setdefault((name, sent.payload_id), []).append(sent)
 
     def accepted(self, at_ms: int, name: str, request_id: str) -> None:
@@ -645,6 +651,8 @@ class Ledger(Observer):
                 # What a life made of a message, and never handed over, the next one may make of another one alike.
                 if sent is not None and (known is None or (known is not sent and change.key not in known.sds_ids)):
                     self._segments[change.key] = (sent, change.row[2], self._lives[name])
+            if change.table == ARRIVALS and change.row is not None and change.key not in self._segments:
+                self._strays_came_ms.setdefault((name, change.key), at_ms)
             if change.table == ARRIVALS and change.row is not None and change.key in self._segments:
                 if (name, change.key) in self._arrived:
                     continue
@@ -823,6 +831,8 @@ class Ledger(Observer):
                     text = f"told as sent with {len(sent.data_sent)} of {sent.data_count} segments"
                     self.false_words.append((at_ms, name, request_id, text))
             case IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender, sds_ids=sds_ids):
+                if reason in EXPIRED:
+                    self._rest_expired(at_ms, name, event)
                 # A set may begin with a segment that was forged: what is lost with it is what the others are of.
                 sent = next((made for made in map(self.message_of, (message_id, *sds_ids)) if made is not None), None)
                 if sent is not None and reason in EXPIRED:
@@ -1162,6 +1172,14 @@ class Ledger(Observer):
         lacking = (sent for sent in fitting if name not in sent.deliveries)
         first = fitting[0] if fitting else None
         return first if again else next(lacking, first)
+
+    def _rest_expired(self, at_ms: int, name: str, loss: IrretrievableMessage) -> None:
+        """Note who rightly gave up what left of a send that its cipher refused: no send is known of those segments."""
+        sent = self._by_hash.get((loss.sender_id, loss.payload_hash))
+        came_ms = [self._strays_came_ms[key] for i in loss.sds_ids if (key := (name, i)) in self._strays_came_ms]
+        is_due = bool(came_ms) and at_ms - max(came_ms) >= self.segments_expire_ms - _SOON_MS
+        if sent is not None and sent.refused and is_due:
+            self.expired.add((name, sent.number))
 
     def _has_whole(self, name: str, sent: SimulatedSend) -> bool:
         """Return whether a participant received enough of a message, delivered or still waiting for its place."""
