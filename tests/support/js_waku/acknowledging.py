@@ -24,7 +24,13 @@ class JsOutgoingBuffer(OutgoingBuffer):
         self._needed = threshold
         self._notice = notice
 
-    def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...], now_ms: int) -> list[Review]:
+    def review(
+        self,
+        message: SdsMessage,
+        cited: tuple[HistoryEntry, ...],
+        now_ms: int,
+        sent_ms: int | None = None,
+    ) -> list[Review]:
         """Return what a received message tells about own ones."""
         if not message.bloom_filter and self._has_more_ancestors(cited, now_ms):
             self._notice(Fault.DESCENDANTS_IGNORED)

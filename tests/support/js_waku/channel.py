@@ -102,6 +102,7 @@ class JsWakuChannel(MessageChannel):
         encoded: bytes | None = None,
         *,
         from_store: bool = False,
+        sent_ms: int | None = None,
     ) -> list[SdsOutcome]:
         """Process a message from the network; raises `ReceiptAbortedError` where js-waku's task fails."""
         ignored = self._drops(message)
@@ -114,7 +115,7 @@ class JsWakuChannel(MessageChannel):
         if field is not None and self.profile.codec.read_bloom(field, self.bloom_parameters) is None:
             raise ReceiptAbortedError("RangeError", self._receive_until_filter(message, now_ms))
         self._forget_repairs(message)
-        return super().receive(message, hint, now_ms, encoded, from_store=from_store)
+        return super().receive(message, hint, now_ms, encoded, from_store=from_store, sent_ms=sent_ms)
 
     def sweep_repair(self, now_ms: int) -> list[tuple[str, bytes]]:
         """Return (id, bytes) of messages whose turn it is, of all that were ever delivered (3)."""
