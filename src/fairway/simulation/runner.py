@@ -107,10 +107,12 @@ def simulate(plan: SimulationPlan, progress: Progress | None = None) -> Simulati
 def _patience_ms(plan: SimulationPlan) -> int:
     """Return how long no message may arrive before the world counts as stuck.
 
-    With forgers it is longer than a participant waits for invented messages: all that time it reports that it is
-    syncing, because it cannot know that there is no such message.
+    It is longer than a participant waits for messages that never come: those that a forger invents, and the rest of a
+    send that its cipher refused amid it. All that time it reports that it is syncing, because it cannot know that there
+    is no such message.
     """
-    waited_ms = LONGEST_TURNED_AWAY * plan.lost_timeout_ms + CLOCK_NOTICED_MS if plan.hostile else 0
+    never_come = plan.hostile or plan.cipher_failures
+    waited_ms = LONGEST_TURNED_AWAY * plan.lost_timeout_ms + CLOCK_NOTICED_MS if never_come else 0
     return max(plan.settle_ms, waited_ms)
 
 
