@@ -350,6 +350,27 @@ def test_answers_given_again_may_be_as_long_as_what_their_giver_says_otherwise(h
     assert any("given more than once" in fault for faults in answers for fault in faults) is not has_filters
 
 
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_what_was_kept_in_an_earlier_life_pays_for_answers_given_again(is_logged: bool) -> None:
+    watched = _Watched()
+    rules, codec = watched.rules, Profile.WAKU.codec
+    rules.has_filters = lambda _: False
+    carol = MessageChannel("harbour", "carol", SdsConfig(bloom_policy=BloomPolicy.ALWAYS), now_ms=_NOW_MS)
+    long, said = carol.send(bytes(300_000), _NOW_MS), carol.send(b"with a filter of 18 kB", _NOW_MS)
+    for message in (long, said):
+        plain = codec.encode(message)
+        list(rules.faults(_NOW_MS, "carol", message, plain, watched.hash_of(message), _NOW_MS * 1_000_000))
+    logged = [Change(table=HISTORY, key=long.message_id, row=(_NOW_MS,))]
+    rules.kept(_NOW_MS, "alice", logged)
+    if is_logged:
+        rules.written("alice", logged)
+
+    rules.began("alice")
+    answers = [watched.hand_over(said, _NOW_MS + number) for number in range(15)]
+
+    assert any("given more than once" in fault for faults in answers for fault in faults) is not is_logged
+
+
 def test_what_the_disk_had_not_written_when_its_program_was_killed_need_not_be_cited() -> None:
     watched = _Watched()
     for content in (b"one", b"two"):

@@ -155,11 +155,12 @@ class _Copies:
 
 @dataclass(slots=True)
 class _Answers:
-    """What a participant sent for others in its present life, since it first kept something."""
+    """What a participant sent for others in its present life."""
 
-    since_ms: int
     earned: set[str] = field(default_factory=set)
-    """SDS ids of what it kept: it may answer with as many bytes."""
+    """SDS ids of what it kept, in earlier lives, too: it may answer with as many bytes."""
+    since_ms: int | None = None
+    """When it first kept something, or answered, in this life."""
     given: set[str] = field(default_factory=set)
     """SDS ids of what it answered with."""
     again_bytes: int = 0
@@ -330,7 +331,13 @@ class WireRules:
 
     def _earned(self, at_ms: int, name: str, sds_id: str) -> None:
         """Note that a participant keeps a message."""
-        self._answers.setdefault(name, _Answers(at_ms)).earned.add(sds_id)
+        self._answers_of(at_ms, name).earned.add(sds_id)
+
+    def _answers_of(self, at_ms: int, name: str) -> _Answers:
+        answers = self._answers.setdefault(name, _Answers())
+        if answers.since_ms is None:
+            answers.since_ms = at_ms
+        return answers
 
     def written(self, name: str, changes: Sequence[Change]) -> None:
         """Note what is durable of the log, the attempts and the charges of a participant."""
@@ -348,7 +355,6 @@ class WireRules:
         """Note that a new life of a participant begins."""
         self._queues.pop(name, None)
         self._copies.pop(name, None)
-        self._answers.pop(name, None)
         self._talks.pop(name, None)
         # A life that ended first was not told of a refusal, or had no time to write it down.
         told_until_ms = self._seen_ms.get(name, 0) - _ANSWER_MS - _COMMITS * self.disk_ms
@@ -358,6 +364,7 @@ class WireRules:
         # What its disk had not written yet when it was killed, it does not know.
         received.log = {sds_id: lamport for sds_id, lamport in received.log.items() if (name, sds_id) in self._logged}
         received.restarted()
+        self._answers[name] = _Answers(earned=set(received.log))
 
     def refused(self, at_ms: int, name: str, message_hash: bytes) -> None:
         """Note that a sender knows from a moment on that its node did not take a message."""
@@ -490,13 +497,13 @@ class WireRules:
 
     def _overanswered(self, at_ms: int, name: str, sds_id: str, size_bytes: int) -> Iterator[str]:
         """See that nobody is made to say much more than is said to him, by who asks for everything again and again."""
-        answers = self._answers.setdefault(name, _Answers(at_ms))
+        answers = self._answers_of(at_ms, name)
         if sds_id not in answers.given:
             answers.given.add(sds_id)
             return
         answers.again_bytes += size_bytes
         each_bytes = max(_SMALL_BYTES, self._parameters.byte_length if self.has_filters(name) else 0)
-        minutes = 1 + (at_ms - answers.since_ms) // 60_000
+        minutes = 1 + (at_ms - (answers.since_ms or at_ms)) // 60_000
         allowed = (_ANSWERS_AT_FIRST + _ANSWERS_PER_MINUTE * minutes) * each_bytes
         allowed += sum(self._worth.get(earned, _FORGED_BYTES) for earned in answers.earned)
         if self.answers_are_counted and answers.again_bytes > allowed:
