@@ -65,6 +65,27 @@ def test_as_many_segments_as_there_is_parity_may_be_lost_without_any_retransmiss
     bob.check_rows()
 
 
+@pytest.mark.parametrize("is_restarted", [True, False])
+@pytest.mark.parametrize("make", [waku, logos])
+def test_a_reply_comes_after_a_message_that_was_rebuilt_before_its_first_segments_came(peer, make, is_restarted):
+    options = make()
+    segmentation = replace(options.segmentation, parity_rate=1.0)
+    alice, bob, carol = (peer(name, replace(options, segmentation=segmentation)) for name in ("alice", "bob", "carol"))
+    alice.send(FILE[:600])
+    segments = alice.content()
+    data, parity = segments[: len(segments) // 2], segments[len(segments) // 2 :]
+    carol.receive(*data)
+    carol.send(b"reply")
+    bob.receive(*carol.content(), *parity)
+    assert bob.payloads() == []
+    if is_restarted:
+        bob = bob.restart()
+    bob.receive(*data)
+    assert bob.payloads() == [FILE[:600], b"reply"]
+    assert all(event.dependencies_met for event in bob.events(MessageReceived))
+    bob.check_rows()
+
+
 @pytest.mark.parametrize("history", [2, 200])
 def test_a_whole_run_of_lost_first_segments_is_made_up_for_when_nothing_was_sent_before(peer, history):
     alice, bob = peer("alice", waku(10)), peer("bob", waku(10))

@@ -149,6 +149,7 @@ class Delivering:
         whole = isinstance(kept, WholeMessage)
         if isinstance(kept, SegmentSurplus):
             self._undelivered.forget(kept.merged_ids)
+            self._undelivered.came_late(kept.sds_ids)
         if not isinstance(kept, WholeMessage | SegmentStored | MessageCompleted):
             return []
         arrival = Arrival(
@@ -220,6 +221,7 @@ class Delivering:
         """Note anew, after a restart, of which messages that were delivered segments still wait."""
         waiting = {sds_id for awaiting in self._undelivered.awaiting.values() for sds_id in awaiting.sds_ids}
         for sds_ids in self.reassembler.completed():
+            self._undelivered.came_late(sds_ids)
             if not self._on_arrival and waiting.isdisjoint(sds_ids):
                 self._sds.handed_over(sds_ids)
 

@@ -11,7 +11,7 @@ Two tables:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from fairway.protocol.incoming.message_life import LIFE, MessageState, MessageStep
@@ -77,6 +77,8 @@ class CompleteMessage:
     """Segments that never came, by SDS id, as far as a message here may still wait for them."""
     meta: bytes | None = None
     """``meta`` of the newest WakuMessage that carried it."""
+    late_ids: set[str] = field(default_factory=set)
+    """SDS ids of segments that came when it was complete. Each of them may be before all that came before."""
 
 
 class Undelivered:
@@ -84,15 +86,16 @@ class Undelivered:
 
     def __init__(self, journal: Journal) -> None:
         self.awaiting: dict[str, CompleteMessage] = {}
-        """Complete messages, oldest first, by the SDS id of the first segment that came, which they wait for."""
+        """Complete messages, oldest first, by the SDS id of the first segment of those that made them complete. They
+        wait for it, or for one that came later."""
         self.without_beginning: dict[str, CompleteMessage] = {}
         """Those of them whose first segments were lost."""
         self.awaiting_bytes = 0
         """Bytes of their payloads."""
         self._journal = journal
         self._arrivals: dict[str, Arrival] = {}
-        self._of_complete: set[str] = set()
-        """SDS ids of the segments of `awaiting`."""
+        self._of_complete: dict[str, str] = {}
+        """SDS ids of the segments of `awaiting`, with the keys of their messages."""
 
     def __len__(self) -> int:
         return len(self._arrivals) + len(self.awaiting)
@@ -151,11 +154,22 @@ class Undelivered:
         self._put(first_id, message)
         self._journal.created(AWAITING, first_id)
 
+    def came_late(self, sds_ids: Iterable[str]) -> None:
+        """Note all segments that came of a message which was complete before the last of them."""
+        ids = set(sds_ids)
+        for first_id in ids & self.awaiting.keys():
+            message = self.awaiting[first_id]
+            message.late_ids |= ids.difference(message.sds_ids)
+            self._of_complete.update(dict.fromkeys(message.late_ids, first_id))
+
     def release(self, sds_id: str, *, met: bool) -> CompleteMessage | None:
         """Note that SDS delivered a segment; return the complete message that waited for it."""
+        first_id = sds_id
         if sds_id not in self.awaiting:
-            return None
-        message = self._take(sds_id)
+            first_id = self._of_complete.get(sds_id, sds_id)
+            if first_id not in self.awaiting or sds_id not in self.awaiting[first_id].late_ids:
+                return None
+        message = self._take(first_id)
         message.dependencies_met &= met
         return message
 
@@ -232,7 +246,7 @@ class Undelivered:
 
     def _put(self, first_id: str, message: CompleteMessage) -> None:
         self.awaiting[first_id] = message
-        self._of_complete.update(message.sds_ids)
+        self._of_complete.update(dict.fromkeys(message.sds_ids, first_id))
         if any(lost.is_before_first for lost in message.lost.values()):
             self.without_beginning[first_id] = message
         self.awaiting_bytes += len(message.payload)
@@ -240,7 +254,8 @@ class Undelivered:
     def _take(self, first_id: str) -> CompleteMessage:
         message = self.awaiting.pop(first_id)
         self.without_beginning.pop(first_id, None)
-        self._of_complete.difference_update(message.sds_ids)
+        for sds_id in (*message.sds_ids, *message.late_ids):
+            self._of_complete.pop(sds_id, None)
         self.awaiting_bytes -= len(message.payload)
         self._journal.deleted(AWAITING, first_id)
         return message

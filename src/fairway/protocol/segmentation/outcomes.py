@@ -118,6 +118,8 @@ class SegmentSurplus:
     """The segment belongs to a message that was complete before."""
 
     set_key: SetKey
+    sds_ids: tuple[str, ...]
+    """SDS ids of all segments of that message that came, this one included."""
     merged_ids: tuple[str, ...] = ()
     """SDS ids of segments that were held in another set, and belong to that message, too."""
 

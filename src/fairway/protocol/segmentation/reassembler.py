@@ -337,7 +337,7 @@ class Reassembler:
             target.put(segment, sds_id, order_key)
             target.late.add(SegmentIndex.of(segment))
             self._remember(target, 1)
-        return SegmentSurplus(set_key=target.key)
+        return SegmentSurplus(set_key=target.key, sds_ids=target.sds_ids)
 
     def _take(
         self,
@@ -447,7 +447,7 @@ class Reassembler:
         if complete is not None:
             merged = self._merge(target, complete)
             self._surplus(complete, segment, sds_id, order_key)
-            return SegmentSurplus(set_key=complete.key, merged_ids=merged)
+            return SegmentSurplus(set_key=complete.key, sds_ids=complete.sds_ids, merged_ids=merged)
         if self._open.get(target.name) is None:
             self._generations.setdefault(_identity_of(target), []).append(target)
         else:
