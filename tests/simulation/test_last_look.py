@@ -427,7 +427,7 @@ def test_who_takes_somebody_of_another_make_to_vouch_for_what_it_goes_without_is
     assert broken(plan) == set()
     heard = MessageChannel.heard
     monkeypatch.setattr(
-        MessageChannel, "heard", lambda self, message, now_ms: heard(self, replace(message, vouches=True), now_ms)
+        MessageChannel, "heard", lambda self, message, *times: heard(self, replace(message, vouches=True), *times)
     )
     assert Invariant.ACKNOWLEDGED in broken(plan)
 
