@@ -29,7 +29,7 @@ from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
 from fairway.protocol.sds.retained import RETAINED, Retained
 from fairway.protocol.sds.rolling_bloom import RollingBloom
-from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES, Urgency
+from fairway.protocol.segmentation.open_sets import BECOMING_WHOLE_FACTOR, SEGMENT_OVERHEAD_BYTES
 from fairway.protocol.stack_state import JITTER
 from fairway.protocol.statistics import StackStatistics
 from fairway.simulation.clocks import Clocks
@@ -121,7 +121,7 @@ class Peaks:
         """
         segmentation = options.segmentation
         # What others wait for, or waits for nothing, is begun beyond the sets of its sender: there only bytes bound it.
-        begun_bytes = Urgency.NEXT.value * segmentation.max_buffered_bytes
+        begun_bytes = BECOMING_WHOLE_FACTOR * segmentation.max_buffered_bytes
         sets = max(segmentation.max_sets_per_sender * senders, begun_bytes // SEGMENT_OVERHEAD_BYTES)
         # Segments wait in one queue and whatever else in another one; of a message all segments are taken in at once.
         queued = 2 * options.rate_limit.max_queued + _SEGMENTS_OF_ONE if queue_is_bounded else math.inf

@@ -162,6 +162,26 @@ def test_new_sets_are_begun_up_to_half_of_a_senders_bytes_and_open_ones_may_use_
     assert bob.statistics.open_segments == 6
 
 
+def add_next(bob, one):
+    return bob.reassembler.add(one.sender_id, one.sds_id, one.order_key, one.content, 0, urgency=Urgency.NEXT)
+
+
+def test_the_last_room_is_for_the_rest_of_what_begun(receiver, send):
+    bob = receiver(max_buffered_bytes_per_sender=COST * 4)
+    *begun, late = messages_of(send, 7)
+    for message in begun:
+        for segment in message[:2]:
+            assert isinstance(add_next(bob, segment), SegmentStored)
+    # There is room for twelve; for what lacks three more, there is room for sixteen.
+    assert turned_away(add_next(bob, late[0])) is Limit.SEGMENT_BYTES_OF_SENDER
+    assert isinstance(add_next(bob, begun[0][2]), SegmentStored)
+    assert isinstance(add_next(bob, begun[1][2]), SegmentStored)
+    # Two places are left: whatever lacks three would leave too few for the two messages that fit in.
+    assert turned_away(add_next(bob, begun[2][2])) is Limit.SEGMENT_BYTES_OF_SENDER
+    assert isinstance(add_next(bob, begun[0][3]), SegmentStored)
+    assert isinstance(add_next(bob, begun[0][4]), MessageCompleted)
+
+
 @pytest.mark.parametrize(("urgency", "room"), [(Urgency.AWAITED, 8), (Urgency.NEXT, 12)])
 def test_what_others_wait_for_is_worth_more_room_and_what_waits_for_nothing_the_most(receiver, send, urgency, room):
     bob = receiver(max_sets_per_sender=1, max_buffered_bytes=COST * 4)
@@ -277,6 +297,20 @@ def test_whatever_finds_no_room_at_first_is_whole_after_enough_repetitions(recei
     assert left == []
     assert bob.statistics.messages_completed == 30
     assert bob.statistics.sets_evicted == 0
+
+
+@examples(0.3)
+@given(seed=st.integers(0, 2**32), quota=st.integers(5, 40))
+def test_messages_that_are_all_next_become_whole_one_after_another(receiver, send, seed, quota):
+    # Where gaps have timed out each segment counts as waiting for nothing, and all of them may be begun.
+    bob, chance = receiver(max_buffered_bytes_per_sender=COST * quota, max_sets_per_sender=4), random.Random(seed)
+    left = [segment for message in messages_of(send, 100) for segment in message[:5]]
+    for _ in range(100):
+        chance.shuffle(left)
+        kept = [one for one in left if isinstance(add_next(bob, one), Kept)]
+        left = [one for one in left if one not in kept]
+    assert left == []
+    assert bob.statistics.messages_completed == 100
 
 
 def empty_segment(number, sender_id):

@@ -6,7 +6,9 @@ timeout-based cleanup; "Denial of Service": limit concurrent reconstructions and
 A segment that was taken in was acknowledged, so it is kept: a quota turns new segments away, and never evicts. New sets
 are opened only while half of the bytes are free, so that the open ones can be completed. Segments on which other
 messages wait may exceed the quotas, and those that wait for nothing themselves may exceed them most (`Urgency`). So
-room is left for what is next, also of a sender whose other messages fill its quota.
+room is left for what is next, also of a sender whose other messages fill its quota. Many messages may be next at once,
+as where gaps have timed out. The last room is for those of them that begun and whose rest fits in: with each
+segment it has room for fewer of them, and in the end for all of one.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ SEGMENT_OVERHEAD_BYTES: Final = 1_024
 
 _NEW_SETS_SHARE: Final = 2
 """New sets are opened while the bytes held are at most the quota divided by this."""
+
+BECOMING_WHOLE_FACTOR: Final = 4
+"""The factor by which quotas of bytes may be used by a message that is next, if all that it lacks fits in."""
 
 
 class Urgency(Enum):
@@ -84,13 +89,22 @@ class OpenSets:
 
         The set may be new. ``waiting_bytes`` are those of `Reassembler.add`.
         """
-        config, factor = self._config, urgency.value
         cost = payload_bytes + SEGMENT_OVERHEAD_BYTES
         own = self._senders.get(target.key.sender_id)
         is_new = own is None or target.name not in own.opened
-        share = _NEW_SETS_SHARE if is_new and urgency is Urgency.LATER else 1
+        full = self._exceeded(own, cost, urgency.value, waiting_bytes, begins=is_new and urgency is Urgency.LATER)
+        if full is None or is_new or urgency is not Urgency.NEXT or not target.data_count:
+            return full
+        rest = cost * (target.data_count - len(target.ids))
+        return self._exceeded(own, rest, BECOMING_WHOLE_FACTOR, waiting_bytes)
+
+    def _exceeded(
+        self, own: _Holding | None, cost: int, factor: int, waiting_bytes: int, *, begins: bool = False
+    ) -> Limit | None:
+        """Return the bound that a sender would exceed with so many bytes more, each bound so many times as high."""
+        config, share = self._config, _NEW_SETS_SHARE if begins else 1
         if own is not None:
-            if share > 1 and len(own.opened) >= config.max_sets_per_sender:
+            if begins and len(own.opened) >= config.max_sets_per_sender:
                 return Limit.SEGMENT_SETS_OF_SENDER
             if own.byte_count + cost > factor * config.max_buffered_bytes_per_sender // share:
                 return Limit.SEGMENT_BYTES_OF_SENDER
@@ -99,14 +113,8 @@ class OpenSets:
 
     def has_room_to_begin(self, sender_id: str | None, waiting_bytes: int = 0) -> bool:
         """Return whether a sender's set may be opened with a segment that waits for others (`Urgency.LATER`)."""
-        config, cost = self._config, SEGMENT_OVERHEAD_BYTES
         own = None if sender_id is None else self._senders.get(sender_id)
-        if own is not None and (
-            len(own.opened) >= config.max_sets_per_sender
-            or own.byte_count + cost > config.max_buffered_bytes_per_sender // _NEW_SETS_SHARE
-        ):
-            return False
-        return self._charged + waiting_bytes + cost <= config.max_buffered_bytes // _NEW_SETS_SHARE
+        return self._exceeded(own, SEGMENT_OVERHEAD_BYTES, 1, waiting_bytes, begins=True) is None
 
     def grow(self, grown: SegmentSet, segment_count: int, byte_count: int) -> None:
         """Count the segments that a set has gained; the set may be new."""
