@@ -39,6 +39,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.full]
 SHARD = "/waku/2/rs/1/0"
 WAIT_S = 600
 JOBS = tuple(job.name for job in jobs(RunOptions()))
+ENDS = (("before", JOBS[0]), ("after", JOBS[0]), ("before", JOBS[-1]))
+"""Where runs are killed, one after another."""
 
 # Kills itself with its Java when it comes to the manifest that names a job: before it is put, or after.
 DRIVER = """
@@ -208,12 +210,16 @@ def test_a_store_that_answers_no_more_ends_the_run_in_one_sentence(made, spark):
 
 @pytest.fixture(params=["s3", "hdfs"])
 def storage(request):
-    """A folder on each storage: its URIs, and the environment in which they need no secret."""
+    """A folder on each storage: its URIs, the environment in which they need no secret, and where runs are killed."""
     if request.param == "hdfs":
         root = f"{request.getfixturevalue('hdfs')}/{request.node.originalname}"
-        return SimpleNamespace(uri=lambda key: f"{root}/{key}", short=lambda key: f"{root}/{key}", environment={})
+        return SimpleNamespace(
+            uri=lambda key: f"{root}/{key}", short=lambda key: f"{root}/{key}", environment={}, ends=ENDS[1:]
+        )
     bucket = request.getfixturevalue("bucket")
-    return SimpleNamespace(uri=bucket.uri, short=lambda key: bucket.short(key, "s3a"), environment=bucket.environment)
+    return SimpleNamespace(
+        uri=bucket.uri, short=lambda key: bucket.short(key, "s3a"), environment=bucket.environment, ends=ENDS
+    )
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="finds processes in /proc")
@@ -229,7 +235,7 @@ def test_a_run_that_is_killed_again_and_again_ends_in_the_same_tables(made, stor
     words = ["--source", *words, "--out", storage.short("run")]
     environment = {**os.environ, **storage.environment}
     out = Location.of(storage.uri("run"), "--out")
-    for attempt, (moment, job) in enumerate((("before", JOBS[0]), ("after", JOBS[0]), ("before", JOBS[-1])), 1):
+    for attempt, (moment, job) in enumerate(storage.ends, 1):
         # Not a pipe: workers of Spark hold it open for a while when their driver and its Java are gone.
         with (tmp_path / "said").open("wb") as said:
             driver = [sys.executable, "-c", DRIVER, moment, job, *words]
@@ -246,7 +252,7 @@ def test_a_run_that_is_killed_again_and_again_ends_in_the_same_tables(made, stor
     ended = subprocess.run(command, env=environment, capture_output=True, timeout=WAIT_S, check=False)
     assert ended.returncode == 0, ended.stderr.decode()
     manifest = json.loads((out / "manifest.json").read())
-    assert manifest["attempts"] == 4
+    assert manifest["attempts"] == len(storage.ends) + 1
     assert_same(storage.uri("run"), made)
     named = {f"tables/{name}/{file}" for name, told in manifest["tables"].items() for file in told["names"]}
     assert files_in(out) == {"manifest.json", *named}

@@ -1,6 +1,7 @@
 """Proofs are understood by the crate rln 2.0.2, which other nodes are built with, and its proofs here.
 
-Its program in ``older`` is compiled into the build folder, two minutes of a core. Without Rust this is skipped.
+Its program in ``older`` is compiled beside fairway-rln, with which it shares nearly all crates, in under a minute.
+Without Rust this is skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def older(compiled):
     cargo = shutil.which("cargo")
     if cargo is None:
         pytest.skip("there is no cargo to compile rln 2.0.2 with")
-    target = ROOT / "build" / "older-rln"
+    target = ROOT / "build" / "rln"
     target.mkdir(parents=True, exist_ok=True)
     folder = Path(__file__).with_name("older")
     with (target / "lock").open("w") as lock:
