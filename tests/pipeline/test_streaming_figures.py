@@ -55,6 +55,15 @@ def test_rows_of_all_sources_are_counted_and_each_micro_batch_is_told_once(figur
     assert list(figures.news(query, is_record=True)) == []
 
 
+@pytest.mark.parametrize(
+    ("seconds", "mode", "rate"),
+    [(2.0, None, 15.0), (2.0, "whole", 15.0), (2.0, "grown", None), (2.0, "unchanged", None), (0.01, "whole", None)],
+)
+def test_only_what_read_all_its_rows_and_took_its_time_has_a_rate(figures, seconds, mode, rate):
+    told = figures.told(Phase.REFRESHED, 1, 30, seconds, mode=mode)
+    assert (told.rows_per_s, told.as_json()["rows_per_s"]) == (rate, rate)
+
+
 def test_a_look_that_found_nothing_is_no_news(figures):
     query = SimpleNamespace(recentProgress=[told(0, 0, 0), told(1, 7)])
     assert [news.batch for news in figures.news(query, is_record=False)] == [1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,6 @@ from fairway.options import Profile
 
 if TYPE_CHECKING:
     from fairway.pipeline.streaming import StreamProgress, StreamSummary
-
-_MEASURABLE_S: Final = 0.05
 
 
 def command(
@@ -133,9 +131,6 @@ def _line(progress: StreamProgress) -> str:
     if progress.phase.value == "refreshing":
         return f"{what} the tables"
     rate = f"{progress.rows:>10,} rows {progress.seconds:>7.1f} s "
-    # A refresh that finds nothing new takes no time, and has no rate.
-    rate += (
-        f"{progress.rows_per_s:>8,.0f} rows/s" if progress.seconds >= _MEASURABLE_S else " " * len("12345678 rows/s")
-    )
+    rate += " " * len("12345678 rows/s") if progress.rows_per_s is None else f"{progress.rows_per_s:>8,.0f} rows/s"
     behind = "" if progress.behind_s is None else f"  behind {progress.behind_s:,.0f} s"
     return f"{what} {rate}  delivered {progress.delivered:,}  missing {progress.missing:,}{behind}"

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fairway.pipeline.run.summary import Balance, balance_json
+
+_MEASURABLE_S: Final = 0.05
 
 
 class Phase(Enum):
@@ -32,7 +34,7 @@ class StreamProgress:
     batch: int
     """Number of the micro-batch, from 0; of the refresh, from 1."""
     rows: int
-    """Rows that it took in."""
+    """Rows that it took in; of a refresh, all rows that the tables rest on."""
     seconds: float
     recorded: int
     """Rows that the archives gave."""
@@ -46,13 +48,18 @@ class StreamProgress:
     """How far the stream is behind the archives, by the timestamps of messages; None if unknown."""
 
     @property
-    def rows_per_s(self) -> float:
-        """Return how fast it was."""
-        return self.rows / self.seconds if self.seconds else 0.0
+    def rows_per_s(self) -> float | None:
+        """Return how fast it was; None of what took no time, and of a refresh that did not read all rows anew."""
+        is_of_all = self.mode in {None, "whole"}
+        return self.rows / self.seconds if is_of_all and self.seconds >= _MEASURABLE_S else None
 
     def as_json(self) -> dict[str, Any]:
         """Return the progress as JSON knows it."""
-        return {**asdict(self), "phase": self.phase.value, "rows_per_s": round(self.rows_per_s, 1)}
+        return {
+            **asdict(self),
+            "phase": self.phase.value,
+            "rows_per_s": None if self.rows_per_s is None else round(self.rows_per_s, 1),
+        }
 
 
 Listener = Callable[[StreamProgress], None]
