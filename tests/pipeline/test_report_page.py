@@ -309,6 +309,22 @@ def test_a_phone_shows_folded_sections_and_rows_as_lists(browser, page_file):
 
 
 @pytest.mark.full
+def test_a_phone_sorts_without_heads(browser, page_file):
+    with opened(browser, page_file, PHONE) as page:
+        rates = table(page, "rate")
+        rates.get_by_label("Sort by").select_option(label="charged")
+        assert first_cells(rates, "charged")[0] == "59 (59.0%)"
+        rates.get_by_role("button", name="Reverse").tap()
+        assert first_cells(rates, "charged")[0] == "0 (0.0%)"
+        assert rates.locator("th[aria-sort]").get_attribute("aria-sort") == "ascending"
+        rates.get_by_label("Sort by").select_option(label="as they came")
+        assert rates.locator("th[aria-sort]").count() == 0
+        assert rates.get_by_role("button", name="Reverse").is_disabled()
+    with opened(browser, page_file) as page:
+        assert not table(page, "rate").get_by_label("Sort by").is_visible()
+
+
+@pytest.mark.full
 def test_everything_can_be_reached_with_the_keyboard(browser, page_file):
     with opened(browser, page_file) as page:
         rates = table(page, "rate")

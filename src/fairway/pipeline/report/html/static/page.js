@@ -221,6 +221,7 @@
         });
         bar.append(make("label", { for: choice.id, text: column.title[0].toUpperCase() + column.title.slice(1) }), choice);
       });
+      bar.append(...this.sorting());
       bar.append(make("button", { type: "button", text: "Save as CSV", onclick: () => this.save() }));
       this.holder.prepend(bar);
       this.back = make("button", { type: "button", text: "Back", onclick: () => this.turn(-1) });
@@ -230,21 +231,41 @@
       this.table.after(this.pager);
     }
 
+    /* Where rows are lists no heads are in sight, by which to sort. */
+    sorting() {
+      const id = "sort-" + this.name;
+      this.sorted = make("select", { id, class: "narrow" }, make("option", { value: "", text: "as they came" }));
+      this.columns.forEach((column, place) => this.sorted.append(make("option", { value: place, text: column.title })));
+      this.sorted.addEventListener("change", () => {
+        const place = this.sorted.value === "" ? null : Number(this.sorted.value);
+        this.sortBy(place === null ? null : { place, down: FIGURES.has(this.columns[place].kind) });
+      });
+      this.turned = make("button", { type: "button", class: "narrow", text: "Reverse", disabled: true,
+        onclick: () => this.sortBy({ place: this.sort.place, down: !this.sort.down }) });
+      return [make("label", { for: id, class: "narrow", text: "Sort by" }), this.sorted, this.turned];
+    }
+
+    sortBy(sort) {
+      this.sort = sort;
+      for (const cell of this.cells) cell.removeAttribute("aria-sort");
+      if (sort) this.cells[sort.place].setAttribute("aria-sort", sort.down ? "descending" : "ascending");
+      else say("The first order is back: " + this.order + ".");
+      this.sorted.value = sort ? sort.place : "";
+      this.turned.disabled = sort === null;
+      this.refresh();
+    }
+
     heads() {
-      const cells = this.table.tHead.rows[0].cells;
+      this.cells = this.table.tHead.rows[0].cells;
       this.columns.forEach((column, place) => {
         const button = make("button", { type: "button", text: column.title });
         const down = FIGURES.has(column.kind);
         button.addEventListener("click", () => {
           const before = this.sort && this.sort.place === place ? this.sort : null;
           /* One direction, the other one, and then the order in which the rows came. */
-          this.sort = before === null ? { place, down } : before.down === down ? { place, down: !down } : null;
-          for (const cell of cells) cell.removeAttribute("aria-sort");
-          if (this.sort) cells[place].setAttribute("aria-sort", this.sort.down ? "descending" : "ascending");
-          else say("The first order is back: " + this.order + ".");
-          this.refresh();
+          this.sortBy(before === null ? { place, down } : before.down === down ? { place, down: !down } : null);
         });
-        cells[place].replaceChildren(button);
+        this.cells[place].replaceChildren(button);
       });
     }
 
