@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import sys
 import tomllib
@@ -103,9 +104,11 @@ def name_of(path: Path) -> str:
 
 @pytest.fixture(autouse=True, scope="module")
 def _trees_end_with_their_tests() -> Iterator[None]:
-    """Drop what was read: millions of objects, which would make each later collection of garbage take a second."""
+    """Keep millions of objects out of the garbage collection, which would go through them again and again."""
+    gc.disable()
     yield
     tree_of.cache_clear()
+    gc.enable()
 
 
 @cache
