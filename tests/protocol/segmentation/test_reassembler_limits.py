@@ -166,7 +166,7 @@ def add_next(bob, one):
     return bob.reassembler.add(one.sender_id, one.sds_id, one.order_key, one.content, 0, urgency=Urgency.NEXT)
 
 
-def test_the_last_room_is_for_the_rest_of_what_begun(receiver, send):
+def test_the_last_room_is_for_the_rest_of_what_has_begun(receiver, send):
     bob = receiver(max_buffered_bytes_per_sender=COST * 4)
     *begun, late = messages_of(send, 7)
     for message in begun:

@@ -7,8 +7,8 @@ A segment that was taken in was acknowledged, so it is kept: a quota turns new s
 are opened only while half of the bytes are free, so that the open ones can be completed. Segments on which other
 messages wait may exceed the quotas, and those that wait for nothing themselves may exceed them most (`Urgency`). So
 room is left for what is next, also of a sender whose other messages fill its quota. Many messages may be next at once,
-as where gaps have timed out. The last room is for those of them that begun and whose rest fits in: with each
-segment it has room for fewer of them, and in the end for all of one.
+as where gaps have timed out. The last room is for those of them that have begun and whose rest fits in: with each
+segment that comes it fits fewer of them, and in the end one.
 """
 
 from __future__ import annotations
