@@ -82,6 +82,7 @@ def test_an_interrupt_ends_every_process(tmp_path):
     assert running(children) == set()
 
 
+@pytest.mark.full
 def test_a_child_that_dies_is_told_with_the_end_of_its_log(tmp_path):
     ran = demo("--no-spark", "--archive", tmp_path / "no" / "such" / "folder" / "a.sqlite")
     assert ran.returncode != 0

@@ -98,6 +98,7 @@ def test_nothing_is_overwritten(fairway, tmp_path):
     assert [(tmp_path / name).read_bytes() for name in ("ours.json", "alice.keystore")] == before
 
 
+@pytest.mark.full
 def test_a_keystore_takes_further_identities_when_asked_to(fairway):
     hashes = [told(fairway("create", "both", "--json"))["membership_hash"]]
     hashes.append(told(fairway("create", "both", "--add", "--json"))["membership_hash"])
@@ -185,6 +186,7 @@ def test_no_option_takes_a_password():
         assert "No such option" in result.output
 
 
+@pytest.mark.full
 def test_no_output_has_a_secret(fairway, tmp_path):
     ok(fairway("group", "ours.json", "--create"))
     outputs = [

@@ -14,6 +14,7 @@ from fairway.simulation.plan import SimulationPlan
 CATALOGUE = mutants()
 
 
+@pytest.mark.full
 def test_every_text_to_replace_stands_in_the_sources_exactly_once():
     # After a change of the sources: `python -m tests.mutants check`, then give the mutant another place.
     assert list(misfits(CATALOGUE)) == []

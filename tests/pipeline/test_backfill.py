@@ -383,6 +383,7 @@ def offered(number, **others):
     return Offered(message=RoutedMessage.of(CLUSTER_16, made), timestamp_ns=made.timestamp_ns)
 
 
+@pytest.mark.full
 def test_a_node_that_refuses_everything_ends_the_backfill_and_says_what_else_can_be_done(tmp_path):
     def target(address):
         return NodeTarget(address, kept_s=0, pause=lambda _: None)

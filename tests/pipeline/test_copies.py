@@ -72,6 +72,7 @@ def ingesting(folder):
     return Ingesting(files=files, keys=KEYS, buckets=BUCKETS, profile=None, channel_keys=None), files
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_only_messages_that_come_again_are_brought_together(spark, messages, archive, tmp_path):
     scan, parts = scanned(archive)

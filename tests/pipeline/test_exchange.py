@@ -294,6 +294,7 @@ def test_codes_of_many_columns_do_not_run_over():
         codes_of()
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_stage_sees_all_rows_of_a_key_in_one_bucket(spark):
     rows = [(f"channel-{number % 3}", f"id-{number % 50}", number) for number in range(500)]

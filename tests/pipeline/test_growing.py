@@ -42,6 +42,7 @@ def archives(draw):
     return rows, [rows.filter(pa.array([place == step for place in places])) for step in range(steps)]
 
 
+@pytest.mark.full
 @given(archives(), st.booleans())
 @examples(0.1, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_any_steps_give_the_tables_of_one(tmp_path_factory, archive, other_store):

@@ -219,6 +219,7 @@ def test_a_folder_of_lip76_on_other_shards_is_another_source(tmp_path):
     assert one.described() != other.described()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["sqlite", "parquet"])
 def test_a_run_of_some_channels_grows_by_what_is_of_them(rows, tmp_path, kind):
     found = {message.channel_id for row in rows if (message := decoded(row)) is not None}
@@ -241,6 +242,7 @@ def test_a_run_of_some_channels_grows_by_what_is_of_them(rows, tmp_path, kind):
     assert {row["channel_id"] for row in stats} == set(sorted(found)[:2])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["sqlite", "parquet"])
 def test_a_run_of_some_topics_grows_by_what_is_on_them(rows, tmp_path, kind):
     topics = sorted({row["content_topic"] for row in rows})[:2]

@@ -105,6 +105,7 @@ def test_a_store_alone_gives_the_same_without_the_exchange_by_hash(spark, archiv
     assert pa.Table.from_pylist(straight["waku_messages"])["copies"].unique().to_pylist() == [1]
 
 
+@pytest.mark.full
 def test_a_message_that_is_nearly_all_of_an_archive_takes_no_more_memory_than_others(log, tmp_path):
     """30,000 copies of 1 KB each: the bucket is in a file, and a megabyte of it is worked on at once."""
     channel = log("team")

@@ -269,6 +269,7 @@ def test_around_gaps_nothing_is_left_out_of_a_whole_archive(talk, tmp_path):
     assert told.output.splitlines()[-1] == "nothing is left out: the archive has all messages that others cite"
 
 
+@pytest.mark.full
 def test_a_gap_at_the_beginning_of_a_long_channel_leaves_no_message_without_room(tmp_path):
     """Without going around it, most of the channel would have to wait, and the buffer of a participant is bounded."""
     said, newest = [], HistoryEntry("0" * 64, None, "alice")

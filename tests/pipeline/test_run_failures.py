@@ -164,6 +164,7 @@ def test_what_a_server_of_spark_connect_says_is_told_in_a_sentence(tmp_path, nam
     assert "\n" not in str(found)
 
 
+@pytest.mark.full
 def test_spark_connect_and_what_it_needs_may_be_missing():
     program = (
         "import sys; sys.modules['grpc'] = None\n"

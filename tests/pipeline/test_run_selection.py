@@ -121,6 +121,7 @@ def test_an_encrypted_channel_is_chosen_by_what_its_key_opens(archive, tmp_path,
     assert tables.rows("waku_messages") == 8
 
 
+@pytest.mark.full
 def test_a_run_of_a_time_grows_by_what_came_in_it(archive, tmp_path, spark):
     times = archive.times["team"]
     rows = open_source(spark, f"sqlite:{archive.path}", label="a")
@@ -135,6 +136,7 @@ def test_a_run_of_a_time_grows_by_what_came_in_it(archive, tmp_path, spark):
     assert counted(tables) == {"team": 5, "files": 4}
 
 
+@pytest.mark.full
 def test_a_command_says_that_nothing_is_selected(archive, tmp_path, spark):
     given = ["pipeline", "run", "--source", f"a=sqlite:{archive.path}", "--since", "2031-01-01"]
     told = CliRunner().invoke(app, [*given, "--out", str(tmp_path / "run"), "--json"])

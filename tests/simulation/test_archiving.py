@@ -86,6 +86,7 @@ def test_what_was_declared_missing_is_in_the_truth():
     assert sum(map(len, missing.values())) == len(run.ledger.losses) > 0
 
 
+@pytest.mark.full
 def test_worlds_with_channels_of_their_own_share_an_archive(tmp_path):
     runs = [ran(replace(PLAN, seed=seed), f"world-{seed}") for seed in (1, 2)]
     with NwakuArchive(tmp_path / "all.sqlite3") as archive:

@@ -73,6 +73,7 @@ def test_a_world_that_never_ends_is_broken_and_says_where_it_was(worlds):
     assert "in never_ends" in outcome.violations[0][1]
 
 
+@pytest.mark.full
 def test_a_world_of_many_may_take_longer_before_it_counts_as_one_that_never_ends(worlds):
     plan = replace(drawn(1)[0], participants=100)
     (outcome,) = run_worlds([plan], jobs=1, limit_s=0.1, wall_s=600.0, world=worlds.never_ends)
@@ -103,6 +104,7 @@ def test_a_campaign_draws_its_plans_from_seeds_that_follow_one_another(worlds):
     assert [outcome.plan for outcome in campaign.outcomes()] == [draw_plan(s, loss=0.5) for s in (40, 41, 42)]
 
 
+@pytest.mark.full
 def test_a_campaign_begins_no_world_once_its_budget_is_used_up(worlds):
     assert list(Campaign(worlds=9, budget_s=1e-9, world=worlds.fine).outcomes()) == []
     some = 0
@@ -174,6 +176,7 @@ def test_a_tally_counts_worlds_and_keeps_the_broken_ones(worlds):
     assert told["shrunk"]["plan"]["seed"] == 0
 
 
+@pytest.mark.full
 def test_figures_of_worlds_of_the_same_loss_add_up():
     tally = CampaignTally()
     plans = [draw_plan(seed, participants=3, duration_ms=60_000, messages_per_hour=300.0) for seed in (1_476, 1_477)]

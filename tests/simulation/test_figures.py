@@ -131,6 +131,7 @@ def test_a_world_without_loss_is_in_a_class_of_its_own(loss, expected):
 # What it costs
 
 
+@pytest.mark.full
 def test_the_parts_of_all_purposes_are_what_was_transmitted():
     plan = replace(CALM, participants=3, duration_ms=300_000, messages_per_hour=60.0, loss=0.3, long_share=0.3)
     report = simulate(plan)
@@ -153,6 +154,7 @@ def test_citations_are_counted_as_they_stand_on_the_wire(story):
     assert ledger.bytes[Purpose.CONTENT]["content"] == 4
 
 
+@pytest.mark.full
 def test_all_acknowledgements_and_mended_losses_are_timed():
     plan = replace(CALM, participants=3, duration_ms=600_000, messages_per_hour=60.0, loss=0.3, ask_all_share=1.0)
     report = simulate(plan)

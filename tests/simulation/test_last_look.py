@@ -74,6 +74,7 @@ def test_a_sound_world_passes():
     assert broken() == set()
 
 
+@pytest.mark.full
 def test_a_row_that_the_store_never_got_is_missed(monkeypatch):
     submit = MemoryStore.submit
 
@@ -115,6 +116,7 @@ def test_a_healed_world_in_which_nothing_is_acknowledged_is_seen(monkeypatch):
     assert Invariant.HEALED in broken()
 
 
+@pytest.mark.full
 def test_a_receipt_that_names_nobody_is_seen(monkeypatch):
     observe = Receipt.observe
 
@@ -137,6 +139,7 @@ def test_a_receipt_that_says_only_after_a_restart_what_became_of_its_send_is_see
     assert Invariant.WORD in broken(replace(PLAN, duration_ms=300_000))
 
 
+@pytest.mark.full
 def test_a_message_on_which_a_handler_raised_and_that_comes_again_only_after_a_restart_is_seen(monkeypatch):
     failed = Attempts.failed
     monkeypatch.setattr(
@@ -145,6 +148,7 @@ def test_a_message_on_which_a_handler_raised_and_that_comes_again_only_after_a_r
     assert Invariant.WORD in broken(replace(PLAN, handler_failures=0.3, duration_ms=300_000))
 
 
+@pytest.mark.full
 def test_a_channel_that_after_a_restart_does_not_know_what_became_of_a_send_is_seen(monkeypatch):
     def forget(self, request_id):
         raise ConfigurationError(f"{request_id} is unknown")
@@ -158,11 +162,13 @@ def test_a_program_that_ends_in_order_and_does_not_acknowledge_what_it_read_is_s
     assert broken(replace(PLAN, participants=2, seed=2)) == {Invariant.HEALED}
 
 
+@pytest.mark.full
 def test_who_comes_back_and_reads_nothing_of_what_was_said_meanwhile_is_seen(monkeypatch):
     monkeypatch.setattr(QueryOnConnect, "was_offline", lambda *_: None)
     assert Invariant.HEALED in broken()
 
 
+@pytest.mark.full
 def test_a_receipt_that_never_ends_is_seen(monkeypatch):
     monkeypatch.setattr(Receipt, "observe", lambda *_: None)
     assert Invariant.ENDED in broken()
@@ -276,6 +282,7 @@ def test_a_message_that_is_lost_while_it_is_handled_is_seen(monkeypatch):
     assert any(Invariant.DELIVERED in broken(replace(plan, seed=seed)) for seed in range(1, 13))
 
 
+@pytest.mark.full
 def test_a_send_that_is_given_up_too_soon_is_seen(monkeypatch):
     made = Sending.__init__
 
@@ -292,6 +299,7 @@ def test_a_clock_that_is_never_followed_is_seen(monkeypatch):
     assert Invariant.STAMPS in broken(replace(PLAN, duration_ms=120_000))
 
 
+@pytest.mark.full
 def test_a_count_that_is_not_waited_for_is_seen(monkeypatch):
     monkeypatch.setattr(
         SendRequest,
@@ -302,6 +310,7 @@ def test_a_count_that_is_not_waited_for_is_seen(monkeypatch):
     assert Invariant.ACKNOWLEDGED in broken(plan)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_more_may_be_asked_of_a_send_at_any_time(share):
     report = simulate(replace(PLAN, ask_all_share=share, ask_some_share=0.5, ask_more_share=1.0, crashes_per_hour=30))
@@ -309,6 +318,7 @@ def test_more_may_be_asked_of_a_send_at_any_time(share):
     assert report.reported_delivered > report.sent, "those of which more was asked later ended twice"
 
 
+@pytest.mark.full
 def test_names_asked_for_later_in_place_of_earlier_ones_are_seen(monkeypatch):
     def want(self, required_count, names):
         self.required_from = names
@@ -318,6 +328,7 @@ def test_names_asked_for_later_in_place_of_earlier_ones_are_seen(monkeypatch):
     assert Invariant.ACKNOWLEDGED in broken(plan)
 
 
+@pytest.mark.full
 def test_a_store_that_is_asked_without_limit_is_seen(monkeypatch):
     monkeypatch.setattr(QueryBudget, "next_at", lambda self, now_ms: now_ms)
     plan = replace(PLAN, loss=0.3, absences_per_hour=60, absence_ms=30_000, tight_quotas=True, store_page=1)
@@ -330,6 +341,7 @@ def test_a_channel_that_goes_on_speaking_for_no_reason_is_seen(monkeypatch):
     assert Invariant.REST in broken()
 
 
+@pytest.mark.full
 def test_rows_of_what_is_over_are_seen(monkeypatch):
     snapshot, until_now = Stack.snapshot, TrafficSoFar.until_now
     row = Change(table="outbox", key="left", row=(1,))
@@ -342,6 +354,7 @@ def test_rows_of_what_is_over_are_seen(monkeypatch):
     assert Invariant.REST in broken()
 
 
+@pytest.mark.full
 def test_a_hint_that_leads_nowhere_is_seen(monkeypatch):
     encode = WAKU_SDS.encode
 
@@ -391,12 +404,14 @@ def test_an_ephemeral_message_that_is_sent_twice_is_seen(monkeypatch):
     assert Invariant.WIRE in broken(replace(PLAN, ephemeral_share=0.5))
 
 
+@pytest.mark.full
 def test_an_ephemeral_message_that_nobody_hears_in_a_healed_world_is_seen(monkeypatch):
     hear = LocalNode.hear
     monkeypatch.setattr(LocalNode, "hear", lambda self, message: not message.message.ephemeral and hear(self, message))
     assert Invariant.HEALED in broken()
 
 
+@pytest.mark.full
 def test_room_that_is_never_given_back_is_seen(monkeypatch):
     drop = IncomingBuffer.drop
 
@@ -408,6 +423,7 @@ def test_room_that_is_never_given_back_is_seen(monkeypatch):
     assert Invariant.KEPT in broken(replace(PLAN, loss=0.5))
 
 
+@pytest.mark.full
 def test_a_message_that_comes_again_and_is_not_acknowledged_again_is_seen(monkeypatch):
     monkeypatch.setattr(OwedCitations, "came_again", lambda *_: None)
     assert Invariant.WIRE in broken(replace(PLAN, loss=0.5, duration_ms=180_000))
@@ -462,6 +478,7 @@ def test_who_is_behind_in_a_silent_channel_and_is_not_told_so_is_seen(monkeypatc
     assert Invariant.HEALED in broken(tour_plan(14))
 
 
+@pytest.mark.full
 def test_who_listens_and_acknowledges_nothing_while_somebody_speaks_is_seen(monkeypatch):
     def postpone(self, now_ms):
         self.at_ms = now_ms + 60_000
@@ -495,6 +512,7 @@ def test_participants_that_draw_the_same_times_are_seen(monkeypatch):
     assert Invariant.WIRE in broken(plan)
 
 
+@pytest.mark.full
 def test_what_is_said_in_passing_and_takes_what_content_needs_is_seen(monkeypatch):
     plan = tour_plan(51)
     assert broken(plan) == set()
@@ -533,6 +551,7 @@ def test_a_receipt_that_says_how_a_send_ended_before_that_is_durable_is_seen(mon
     assert Invariant.WORD in broken(SLOW_DISK)
 
 
+@pytest.mark.full
 def test_a_send_that_leaves_again_when_it_is_repeated_while_the_disk_writes_how_it_ended_is_seen(monkeypatch):
     known = ReceiptBook.known
 
@@ -544,11 +563,13 @@ def test_a_send_that_leaves_again_when_it_is_repeated_while_the_disk_writes_how_
     assert Invariant.ONCE in broken(SLOW_DISK)
 
 
+@pytest.mark.full
 def test_who_asks_nobody_for_what_is_missing_is_seen(monkeypatch):
     monkeypatch.setattr(Repair, "take_requests", lambda *_: ())
     assert Invariant.ASKED in broken(replace(PLAN, loss=0.5, store_gaps=1.0, crashes_per_hour=60))
 
 
+@pytest.mark.full
 def test_a_segment_that_begins_anew_what_is_whole_is_seen(monkeypatch):
     # Nothing is remembered of what has ended.
     monkeypatch.setattr(EndedSets, "excess", lambda self: next(iter(self), None))
@@ -574,6 +595,7 @@ def test_who_takes_no_notice_of_what_is_forged_in_his_name_is_seen(monkeypatch):
     assert Invariant.KEPT in broken(plan)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("clock_jumps_per_hour", [0, 60])
 def test_what_is_given_up_after_its_time_is_owed_to_nobody_and_was_acknowledged_by_nobody(clock_jumps_per_hour):
     plan = replace(PLAN, loss=0.5, store_gaps=1.0, long_share=0.5, reassembly_timeout_ms=60_000)
@@ -581,6 +603,7 @@ def test_what_is_given_up_after_its_time_is_owed_to_nobody_and_was_acknowledged_
     assert broken(replace(plan, clock_jumps_per_hour=clock_jumps_per_hour)) == set()
 
 
+@pytest.mark.full
 def test_a_world_without_stores_and_repairs_is_brought_through_by_retries():
     plan = replace(PLAN, loss=0.4, store_gaps=1.0, repairs=False, ask_all_share=1.0, long_share=0.3)
     assert broken(plan) == set()

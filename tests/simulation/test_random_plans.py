@@ -167,6 +167,7 @@ def test_in_a_calm_world_nothing_goes_wrong_but_what_is_given():
     assert len({plan.participants for plan in (draw_plan(seed, **calm_but({})) for seed in range(50))}) > 2
 
 
+@pytest.mark.full
 def test_what_is_given_is_not_drawn_and_the_rest_fits_to_it():
     for seed in range(200):
         plan = draw_plan(seed, participants=2, loss=0.5, min_delay_ms=300)

@@ -85,6 +85,7 @@ def test_the_same_plan_gives_the_same_report_and_another_seed_another(small):
     assert small.trace_hash != simulate(replace(SMALL, seed=2)).trace_hash
 
 
+@pytest.mark.full
 def test_a_change_of_the_network_alone_changes_the_trace(small):
     assert small.trace_hash != simulate(replace(SMALL, loss=0.31)).trace_hash
 
@@ -133,6 +134,7 @@ def traced(plan, hash_seed):
     return json.loads(told.stdout)["trace_hash"]
 
 
+@pytest.mark.full
 def test_the_replay_command_gives_the_same_trace_in_another_process(small):
     assert traced(SMALL, "4711") == small.trace_hash
 

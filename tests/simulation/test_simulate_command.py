@@ -45,6 +45,7 @@ def test_the_same_words_print_the_same():
     assert run(*FEWEST).stdout == run(*FEWEST).stdout != run(*FEWEST, "--seed", "2").stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("participants", "leaves"), [("2", 0), ("3", 1), ("4", 2)])
 def test_however_few_take_part_nobody_has_to_say_how_many_leave(participants, leaves):
     result = run("--participants", participants, "--hours", "0.01", "--bloom-capacity", "500", "--json")
@@ -130,6 +131,7 @@ def test_many_worlds_are_a_line_each_and_what_came_of_all():
     assert verdict == "every invariant held in all of them"
 
 
+@pytest.mark.full
 def test_many_worlds_as_json_are_one_object():
     result = run(*FEW, "--worlds", "2", "--json")
     assert result.exit_code == 0, result.output
@@ -166,6 +168,7 @@ def test_when_it_keeps_going_every_broken_world_is_listed_with_its_own_command()
         assert json.loads(again.stdout)["violations"][0]["sentence"] == broken["violations"][0]["sentence"]
 
 
+@pytest.mark.full
 def test_the_figures_of_each_world_are_appended_to_a_file(tmp_path):
     file = tmp_path / "worlds.jsonl"
     for first_seed in (CALM_SEED, CALM_SEED + 2):

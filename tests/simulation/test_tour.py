@@ -52,6 +52,7 @@ def test_what_is_given_holds_for_all_of_the_tour():
     assert {tour_plan(seed, participants=5).participants for seed in range(1, len(KINDS) + 1)} == {5}
 
 
+@pytest.mark.full
 def test_a_tour_can_be_asked_for_in_part():
     result = run("--tour", "--worlds", "2", "--first-seed", "7", "--json")
     answer = json.loads(result.stdout)
