@@ -322,6 +322,8 @@ class Run:
             if self._scenes.has_heirs:
                 stirred += self._scenes.set_right()
                 stirred += self._scenes.set_right_unheard()
+            stirred += self._scenes.look_back()
+            stirred += self._scenes.ask_a_silent_store()
             quiet = self._settle(progress)
             unrest = [] if quiet else [self._unrest()]
         else:

@@ -99,6 +99,13 @@ _BROUGHT_MS: Final = 60_000
 _HEARD_MS: Final = 500
 """Within this time what is said in a healed world is heard."""
 _LATE_MS: Final = 60_000
+_LOOKS_BEFORE: Final = 6
+"""So many times a store is asked by a hint at first, and then by time."""
+_LOOKED_BACK_MS: Final = 120_000
+"""Within this time of that a few pages are read."""
+_NO_STORE_MS: Final = 90_000
+_ANSWERED_AGAIN_MS: Final = 60_000
+"""Within this time what was asked for last before is no more waited for."""
 _ANSWERED_LATE_MS: Final = 3_000
 _LECTURE_MS: Final = 2_500
 """Between two things that somebody says who does not let others speak."""
@@ -845,6 +852,75 @@ class Scenes:
         world.mend()
         self._ledger.troubled(world.now_ms, speaker)
         self._run(GRACE_MS)
+
+    def look_back(self) -> Iterator[Violation]:
+        """Let somebody hear only the last of what one says who then leaves, of whose messages a hint leads nowhere.
+
+        Only a look back brings the first of it, page by page, through a store that stamped all of it anew.
+        """
+        world, plan = self._world, self._plan
+        reader = max(world.participants)
+        within_ms = _LOOKS_BEFORE * world.participants[reader].options.retrieve_frequency_ms + _LOOKED_BACK_MS
+        if not self._may_be_left_with_a_store or plan.lost_timeout_ms < 2 * within_ms:
+            return
+        world.network.faults = replace(_HEALED, restamped=1.0, store_page=_SPEAKERS)
+        self._ledger.hints_are_checked = False
+        said = self._leave_lacking(reader, [f"page {number // _SPEAKERS}" for number in range(_SPEAKERS * _PAGES)])
+        is_there = world.run(within_ms, lambda: self._holds_all(reader, said))
+        if not is_there and world.participants[reader].stack.sds.missing:
+            text = f"{reader} did not find in {within_ms // 1_000} s what lies {_PAGES} pages back in a store"
+            yield self._looks.violation(Invariant.HEALED, reader, text)
+        self._all_come_back()
+
+    def ask_a_silent_store(self) -> Iterator[Violation]:
+        """Let a store give no answer for a while to somebody who lacks something: then it is asked as soon as at first.
+
+        Only what was answered in vain is asked for less often (RELIABLE-CHANNEL-API, "Missing message retrieval").
+        """
+        world = self._world
+        reader = max(world.participants)
+        within_ms = 2 * world.participants[reader].options.retrieve_frequency_ms + _ANSWERED_AGAIN_MS
+        if not self._may_be_left_with_a_store or self._plan.lost_timeout_ms < 2 * (_NO_STORE_MS + within_ms):
+            return
+        said = self._leave_lacking(reader, ["of this no store tells for a while"])
+        world.network.faults = replace(_HEALED, query_loss=1.0)
+        self._run(_NO_STORE_MS)
+        world.network.faults = _HEALED
+        is_there = world.run(within_ms, lambda: self._holds_all(reader, said))
+        if not is_there and world.participants[reader].stack.sds.missing:
+            text = f"{reader} did not ask a store within {within_ms // 1_000} s of its first answer for what it lacks"
+            yield self._looks.violation(Invariant.SOUGHT, reader, text)
+        self._all_come_back()
+
+    @property
+    def _may_be_left_with_a_store(self) -> bool:
+        """Whether one participant can lack something that then a store alone can give it."""
+        plan, is_sound = self._plan, all(each.channel is not None for each in self._world.participants.values())
+        return is_sound and not (plan.hostile or plan.tight_quotas or plan.tiny_quotas) and self._may_read_a_store
+
+    def _leave_lacking(self, reader: str, texts: Collection[str]) -> list[SimulatedSend]:
+        """Let one say something that a reader does not hear, and then something that it does; then all others leave."""
+        world = self._world
+        speaker, *_ = names = sorted(world.participants)
+        world.sever((reader,))
+        said = [self._say(speaker, text) for text in texts]
+        self._run(MOMENT_MS)
+        world.mend()
+        self._say(speaker, f"{reader} hears this")
+        world.run(MOMENT_MS)
+        for name in names:
+            if name != reader:
+                self._leave_for_a_while(name)
+        return said
+
+    def _all_come_back(self) -> None:
+        self._world.network.faults = _HEALED
+        for name in sorted(self._world.participants):
+            self._come_back(name)
+        self._run(GRACE_MS)
+
+    def _holds_all(self, name: str, said: Collection[SimulatedSend]) -> bool:
+        return all(self._holds(name, sds_id) for sent in said for sds_id in sent.sds_ids)
 
     def _handed_over_by(self, *names: str) -> int:
         return sum(count for (who, *_), count in self._ledger.offered.items() if who in names)
