@@ -244,3 +244,19 @@ def test_bloom_filters_that_err_often_have_no_sender_stop_before_its_message_cam
 )
 def test_a_store_that_gave_no_answer_is_not_asked_the_same_again_at_once(plan):
     assert_holds(plan)
+
+
+@pytest.mark.parametrize("seed", [1, 8])
+def test_where_filters_err_often_who_cites_two_acknowledges_the_last_of_what_it_heard(seed):
+    plan = replace(
+        CALM,
+        seed=seed,
+        participants=2,
+        duration_ms=2 * MINUTE_MS,
+        messages_per_hour=3_600,
+        mixed_options=True,
+        bloom_policy=BloomPolicy.ALWAYS,
+        bloom_capacity=150,
+        bloom_error_rate=0.1,
+    )
+    assert_holds(plan)
