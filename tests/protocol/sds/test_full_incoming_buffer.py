@@ -246,6 +246,35 @@ def test_what_the_layer_above_refused_is_not_asked_for_after_a_restart_for_the_r
     assert reasons == {"m1": LossReason.TIMEOUT, "m2": LossReason.NO_ROOM}
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_came_and_is_of_no_use_is_not_waited_for_again_once_what_it_cites_is_given_up(
+    new_channel, a_message, found, ready, sweep_until, start, is_restarted
+):
+    bob, chain = new_channel("bob"), a_chain(a_message, 6)
+    bob.receive(a_message("last", "m5"), None, start)
+    for message in reversed(chain[1:]):
+        bob.give_up(message, start + 1)
+    if is_restarted:
+        rows = list(SdsState(bob).rows())
+        bob = new_channel("bob", start + 2)
+        SdsState(bob).load(rows)
+        assert sorted(rows) == sorted(SdsState(bob).rows())
+    outcomes = sweep_until(bob, start + 2, start + AN_HOUR + 2 * A_MINUTE)
+    assert ready(outcomes) == ["last"]
+    assert [entry.message_id for o in found(outcomes, DependenciesLost) for entry in o.entries] == ["m0"]
+    assert not bob.missing
+
+
+def test_what_came_and_is_of_no_use_still_keeps_its_place_before_what_follows_it(new_channel, a_message, ready, start):
+    bob = new_channel("bob")
+    bob.receive(a_message("last", "useless"), None, start)
+    bob.give_up(a_message("useless", "m1", "m2"), start + 1)
+    assert ready(bob.receive(a_message("m2"), None, start + 2)) == ["m2"]
+    assert ready(bob.sweep_incoming(start + 3)) == []
+    assert ready(bob.receive(a_message("m1"), None, start + 4)) == ["m1"]
+    assert ready(bob.sweep_incoming(start + 5)) == ["last"]
+
+
 @pytest.mark.parametrize(("full", "asked"), [("zoe", {"m1", "late"}), ("yves", {"m1"}), (None, {"m1", "late"})])
 def test_there_must_be_room_in_the_layer_above_for_what_is_asked_for_before_what_it_cites(
     new_channel, a_message, start, full, asked

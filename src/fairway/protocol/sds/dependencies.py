@@ -262,6 +262,7 @@ class Dependencies:
         missing.turned_away = True
         missing.is_next = False
         missing.is_refused = refused
+        missing.useless_until = ()
         self._journal.touch(MISSING, message.message_id)
         self._begin_anew(missing)
         # Of what it cites, the last one comes in last.
@@ -339,10 +340,15 @@ class Dependencies:
     def give_up(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
         """Let no message wait any more for one that came and is of no use, once all is here that it cites.
 
-        What was sent before it was sent before those that wait for it, too; what is lacking of that is asked for first.
+        What was sent before it was sent before those that wait for it, too; what is lacking of that is asked for first,
+        and then it need not come again.
         """
-        if self.unmet(message.message_id, self.cited(message)):
+        unmet = self.unmet(message.message_id, self.cited(message))
+        if unmet:
             self.turned_away(message, now_ms, refused=True)
+            missing = self.incoming.missing.get(message.message_id)
+            if missing is not None:
+                missing.useless_until = tuple(entry.message_id for entry in unmet)
             return []
         return self.settle([message.message_id], now_ms, lost=True)
 
@@ -429,6 +435,7 @@ class Dependencies:
         # An own message may enter the history after it was cited (`broadcast`), and that does not release what waits.
         for message_id in [i for i in self.incoming.missing if i in self._history]:
             outcomes += self.release_waiters(message_id, now_ms)
+        outcomes += self._let_go_of_useless(now_ms)
         self._ask_again(now_ms)
         while (around_at := self._next_around_at()) is not None and around_at <= waited_ms:
             outcomes += self._deliver_around_gaps(next(iter(self.incoming.parked.values())), now_ms)
@@ -476,6 +483,23 @@ class Dependencies:
                 missing.is_resumed = False
                 self._journal.touch(MISSING, message_id)
 
+    def _is_met(self, message_id: str) -> bool:
+        """Return whether no message waits for another one that it cites: it is in the history, or settled."""
+        return message_id in self._history or message_id in self.settled
+
+    def _let_go_of_useless(self, now_ms: int) -> list[SdsOutcome]:
+        """Let no message wait any more for those that came, were of no use, and lack nothing now.
+
+        A message is given up segment by segment, each of which cites those before it. To wait for each anew would take
+        as many lost timeouts.
+        """
+        outcomes: list[SdsOutcome] = []
+        useless = {i: m.useless_until for i, m in self.incoming.missing.items() if m.useless_until}
+        while met := sorted(i for i, until in useless.items() if all(self._is_met(each) for each in until)):
+            outcomes += self.settle(met, now_ms, lost=True)
+            useless = {i: until for i, until in useless.items() if i not in met and i in self.incoming.missing}
+        return outcomes
+
     def _ask_again(self, now_ms: int) -> None:
         """Ask again for messages that were turned away: for those that need not be parked, and while there is room.
 
@@ -498,8 +522,11 @@ class Dependencies:
         asked = [message_id for message_id, missing in incoming.missing.items() if missing.is_next]
         room = self._room(is_next=False) - len(asked)
         for missing, lacks in reversed(waiting):
-            is_met = lacks in self._history or lacks in self.settled
-            if is_met or (room > 0 and self._finds_room_above(missing)):
+            is_met = self._is_met(lacks)
+            rest = (each for each in missing.useless_until if each in incoming.missing or each in incoming)
+            if is_met and (other := next(rest, None)) is not None:
+                self._let_lack(missing, other)
+            elif is_met or (room > 0 and self._finds_room_above(missing)):
                 self._ask_for_next(missing, now_ms, at_once=is_met)
                 asked.append(missing.entry.message_id)
                 room -= 1

@@ -53,6 +53,9 @@ class MissingDependency:
     """Whether an earlier life was to ask for it later, and its row still says so (`fairway.protocol.sds.state`)."""
     is_refused: bool = False
     """Whether the layer above had no room for it (`MessageChannel.refused`)."""
+    useless_until: tuple[str, ...] = ()
+    """What was not here of what it cites, if it came and was of no use (`Dependencies.give_up`): once all of that is
+    met, nothing waits for it."""
     is_next: bool = False
     """Whether it is asked for again after it lacked a message: it is the next one that can be delivered or parked."""
 

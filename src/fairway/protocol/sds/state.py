@@ -51,7 +51,8 @@ With these values an earlier version forgets no message by itself, as this versi
 _NOT_YET_MS: Final = 1 << 62
 """Since when a missing message is waited for that may not come before another one (`MissingDependency.lacks`).
 
-Its row names that one, too, and says whether it came and who turned it away. If it does not, as those of earlier
+Its row names that one, too, and says whether it came and who turned it away, or, of what is of no use, until when. If
+it does not, as those of earlier
 versions, or nothing is known of that one any more, the message is asked for after a restart, and waited for from then
 on. Its row says so from the next sweep on, since what is loaded is what the store has.
 """
@@ -174,7 +175,8 @@ class SdsState:
             incoming.park(message, encoded, hint, waited_for, min(since_waited_ms, latest_ms), order)
         for key, (lacks, turned_away, is_refused) in lacked.items():
             missing = incoming.missing[key]
-            missing.turned_away, missing.is_refused = turned_away, is_refused
+            missing.turned_away, missing.is_refused = turned_away, bool(is_refused)
+            missing.useless_until = is_refused if isinstance(is_refused, tuple) else ()
             places = (incoming.missing, incoming, channel.history, channel.dependencies.settled)
             if any(lacks in place for place in places):
                 # If that one is not missing any more, the next sweep asks for this one.
@@ -261,7 +263,7 @@ class SdsState:
             return None
         _, hint, sender = missing.entry
         if missing.lacks is not None:
-            lacking = (missing.lacks, missing.turned_away, missing.is_refused)
+            lacking = (missing.lacks, missing.turned_away, missing.useless_until or missing.is_refused)
             return (hint, sender, missing.since_ms, _NOT_YET_MS, *lacking)
         return (hint, sender, missing.since_ms, _NOT_YET_MS if missing.is_resumed else missing.since_waited_ms)
 
