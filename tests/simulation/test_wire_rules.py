@@ -32,10 +32,11 @@ class _Watched:
         self.sds = MessageChannel("harbour", "alice", config, now_ms=_NOW_MS)
         self._count = 0
 
-    def hand_over(self, message: SdsMessage, at_ms: int = _NOW_MS) -> list[str]:
-        """Return what is wrong with a message."""
+    def hand_over(self, message: SdsMessage, at_ms: int = _NOW_MS, ahead_ms: int = 0) -> list[str]:
+        """Return what is wrong with a message of somebody whose clock is so much ahead."""
         plain = Profile.WAKU.codec.encode(message)
-        return list(self.rules.faults(at_ms, "alice", message, plain, self.hash_of(message), at_ms * 1_000_000))
+        stamp_ns = (at_ms + ahead_ms) * 1_000_000
+        return list(self.rules.faults(at_ms, "alice", message, plain, self.hash_of(message), stamp_ns))
 
     @staticmethod
     def hash_of(message: SdsMessage) -> bytes:
@@ -92,6 +93,18 @@ def test_one_sync_message_after_the_other_is_too_much(pause_ms: int, is_too_much
     syncs = [(at_ms, watched.sds.send_sync(at_ms)) for at_ms in times_ms]
 
     faults = [fault for at_ms, sync in syncs if sync is not None for fault in watched.hand_over(sync, at_ms)]
+    assert any("it is a sync message" in fault for fault in faults) is is_too_much
+
+
+@pytest.mark.parametrize(("ahead_ms", "is_too_much"), [(0, True), (300_000, False)])
+def test_time_by_which_a_clock_was_set_ahead_counts_towards_sync_messages(ahead_ms: int, is_too_much: bool) -> None:
+    watched = _Watched()
+    watched.hand_over(watched.make(b"one"))
+    faults = []
+    for number in range(40):
+        sync = watched.sds.send_sync(_NOW_MS + number * 1_000)
+        assert sync is not None
+        faults += watched.hand_over(sync, _NOW_MS + number * 1_000, ahead_ms if number > 20 else 0)
     assert any("it is a sync message" in fault for fault in faults) is is_too_much
 
 

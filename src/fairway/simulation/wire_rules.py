@@ -177,6 +177,16 @@ class _Talk:
     said: int = 0
     heard: int = 0
     """What came with content, each copy once."""
+    stamped_ms: int | None = None
+    """What its clock showed last, by the stamps of its messages."""
+    passed_ms: int = 0
+    """How much time passed by that clock: also what it was set ahead by, for that counts as much to a participant."""
+
+    def stamped(self, stamp_ms: int) -> None:
+        """Note what the clock showed when a message was stamped."""
+        if self.stamped_ms is not None:
+            self.passed_ms += max(0, stamp_ms - self.stamped_ms)
+        self.stamped_ms = stamp_ms
 
 
 @dataclass(slots=True)
@@ -448,6 +458,7 @@ class WireRules:
         if opened.repair_request:
             self._requests[message_hash] = tuple(entry.message_id for entry in opened.repair_request)
         yield from self._kept_waiting(at_ms, name, opened)
+        self._talks.setdefault(name, _Talk(at_ms)).stamped(stamp_ns // NS_PER_MS)
         yield from self._talked_much(at_ms, name, opened.message_id, is_content=is_content)
         yield from self._used_up(name, opened, stamp_ns // (RATE_EPOCH_MS * NS_PER_MS))
         if is_content:
@@ -483,13 +494,16 @@ class WireRules:
         yield from self._without_newest(at_ms, name, opened)
 
     def _talked_much(self, at_ms: int, name: str, sds_id: str, *, is_content: bool) -> Iterator[str]:
-        """See that nobody is made to send one sync message after the other, by who invents what all lack."""
+        """See that nobody is made to send one sync message after the other, by who invents what all lack.
+
+        Time passes by the world's clock or its own, whichever is more.
+        """
         talk = self._talks.setdefault(name, _Talk(at_ms))
         if is_content:
             talk.said += 1
             return
         talk.sync.add(sds_id)
-        intervals = 1 + (at_ms - talk.since_ms) // self.interval_ms
+        intervals = 1 + max(at_ms - talk.since_ms, talk.passed_ms) // self.interval_ms
         allowed = _SYNC_AT_FIRST + _SYNC_PER_INTERVAL * intervals + _SYNC_EACH * talk.said + talk.heard
         if len(talk.sync) > allowed:
             talk.sync.clear()
