@@ -399,7 +399,7 @@ def test_what_the_disk_had_not_written_when_its_program_was_killed_need_not_be_c
 
 def test_what_is_nothing_new_may_not_use_up_an_epoch() -> None:
     watched = _Watched()
-    watched.rules.most_repeated = 2
+    watched.rules.configured = 2
     said = [watched.make(b"%d" % number) for number in range(3)]
 
     assert [fault for message in said for fault in watched.hand_over(message)] == []

@@ -53,6 +53,7 @@ class Invariant(Enum):
     QUIET = "the channel comes to rest"
     RUNS = "no program fails"
     RATE = "the rate limit holds"
+    PROVEN = "each message is proven, and no membership gives its secret away"
     WORD = "no false word to the sender"
     HEALED = "what is sent in a healed world is delivered"
     KEPT = "what is kept is what is so"
@@ -103,6 +104,9 @@ class Checks:
         yield from self._answers()
         yield from self._stamps()
         yield from self._rates()
+        for at_ms, name, fault in self._ledger.misproven:
+            text = f"{name} handed its node what no network relays: {fault}"
+            yield self._violation(Invariant.PROVEN, at_ms, name, None, text)
         for at_ms, name, fault in self._ledger.misformed:
             yield self._violation(Invariant.WIRE, at_ms, name, None, f"{name} published what must not be: {fault}")
         for at_ms, name, fault in self._ledger.miskept_by:
@@ -364,11 +368,11 @@ class Checks:
 
     def _rates(self) -> Iterator[Violation]:
         limit = self._world.options.rate_limit
-        if not limit.enabled or limit.messages_per_epoch is None:
-            return
+        configured = limit.messages_per_epoch if limit.enabled else None
         for (name, epoch), count in self._ledger.rules.epochs.items():
-            if name in self._ledger.presences and count > limit.messages_per_epoch:
-                text = f"{name} transmitted {count} messages in epoch {epoch}, {limit.messages_per_epoch} are allowed"
+            allowed = self._ledger.rules.allowed(name) or configured
+            if name in self._ledger.presences and allowed is not None and count > allowed:
+                text = f"{name} transmitted {count} messages in epoch {epoch}, {allowed} are allowed"
                 yield self._violation(Invariant.RATE, None, name, None, text)
 
     def _logs(self) -> Iterator[Violation]:

@@ -46,6 +46,8 @@ from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
 from fairway.protocol.sds.repair import REPAIR_REQUESTS
+from fairway.rln.proof import SignalProof
+from fairway.simulation.memberships import ProofRules
 from fairway.simulation.wire_rules import WireRules
 from fairway.simulation.world import Observer
 from fairway.storage.channel_store import Write
@@ -393,6 +395,10 @@ class Ledger(Observer):
         """Who asked for the same page twice at once, of messages that it named: (when, who)."""
         self._last_page: dict[str, tuple[int, StoreQuery, bytes | None]] = {}
         """What each participant asked of a store last, and when."""
+        self.proofs: ProofRules | None = None
+        """What is asked of proofs, where the network asks for some."""
+        self.misproven: list[tuple[int | None, str, str]] = []
+        """What is wrong with the proofs of messages that participants handed to their nodes."""
         self.misformed: list[tuple[int, str, str]] = []
         """What was published that the wire does not allow: (when, by whom, what is wrong)."""
         self._durable: set[tuple[str, str]] = set()
@@ -728,8 +734,15 @@ class Ledger(Observer):
         if wall_ms is not None and abs(stamp_ms - wall_ms) > MISDATED_MS:
             self.misdated.append((at_ms, name, stamp_ms - wall_ms))
         if name in self.presences:
+            if self.proofs is not None:
+                self.misproven += [(at_ms, name, fault) for fault in self.proofs.faults(name, message)]
             self._look_at(at_ms, name, message)
         self._trace.update(f"{at_ms} {name} hands over {message.message_hash.hex()}\n".encode())
+
+    def others_signed(self, name: str, proof: SignalProof) -> None:
+        """Record what another program signs with a participant's membership."""
+        if self.proofs is not None:
+            self.misproven += [(None, name, fault) for fault in self.proofs.signed(name, proof)]
 
     def refused(self, at_ms: int, name: str, message: RoutedMessage, answer_ms: int) -> None:
         """Record that a node refused a message."""

@@ -46,6 +46,8 @@ AT_REST_MS: Final = 10_000
 """Within this time what is under way to a disk arrives there."""
 _INBOX: Final = "inbox"
 _IDLE_LOOKS: Final = 10
+_CHARGED_UNDER_WAY: Final = 1
+"""So many messages may be charged, and still be proven, when an epoch ends."""
 _UNSTEADY: Final = frozenset({JITTER, RATE_LIMIT})
 """Tables that are kept later than they change: where nothing else changes, they are not worth a write."""
 MOMENT_MS: Final = 1_000
@@ -475,6 +477,13 @@ class Looks:
             self._world.at(begins_ms - MOMENT_MS, partial(self._before_epoch, begins_ms))
 
     def _before_epoch(self, begins_ms: int) -> None:
+        rules, epoch = self._ledger.rules, begins_ms // RATE_EPOCH_MS - 1
+        for name, participant in self._world.participants.items():
+            uncounted = rules.charged(name, epoch) - rules.epochs[name, epoch]
+            was_there = self._ledger.troubled_ms.get(name, 0) < begins_ms - RATE_EPOCH_MS - AT_REST_MS
+            if was_there and participant.channel is not None and uncounted > _CHARGED_UNDER_WAY:
+                text = f"{name} counts {uncounted} more messages in an epoch than it handed over"
+                self.found.append(self.violation(Invariant.RATE, name, text))
         waiting = {
             name: (participant.lives, self._left_around(name, begins_ms))
             for name, participant in self._world.participants.items()

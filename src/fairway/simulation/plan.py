@@ -46,6 +46,7 @@ _SHARES: Final = (
     "cipher_failures",
     "option_changes",
     "handler_failures",
+    "rln_failures",
 )
 _RATES: Final = (
     "messages_per_hour",
@@ -228,6 +229,13 @@ class SimulationPlan:
     """Whether these also ask for everything that was said, over and over."""
     rate_limit: int | None = None
     """Transmissions that a participant may make in ten minutes; None for no limit."""
+    rln_limit: int | None = None
+    """Messages in ten minutes that every other participant's RLN membership allows, and the others' twice as many;
+    None for a network that asks for no proofs."""
+    rln_failures: float = 0.0
+    """Share of RLN proofs that cannot be made at the moment."""
+    rln_shared: bool = False
+    """Whether another program sends with each RLN membership, too: up to a quarter of what that allows."""
     segment_size_bytes: int = 1_000
     """Segment size; small, so that a message of several segments costs little to simulate."""
     parity_rate: float | None = None
@@ -283,6 +291,9 @@ class SimulationPlan:
         _require(self.node_rate is None or self.node_rate > 0, self, "node_rate", "more than 0 messages a second")
         _require(self.settle_ms >= 0, self, "settle_ms", "0 or more")
         _require(self.rate_limit is None or self.rate_limit >= 1, self, "rate_limit", "at least 1 transmission")
+        _require(self.rln_limit is None or self.rln_limit >= 1, self, "rln_limit", "at least 1 message")
+        for name in ("rln_failures", "rln_shared"):
+            _require(self.rln_limit is not None or not getattr(self, name), self, name, "0 without rln_limit")
         _require(0 <= self.service_nodes <= _MAX_SERVICE_NODES, self, "service_nodes", f"0 to {_MAX_SERVICE_NODES}")
         has_filters = self.bloom_policy is BloomPolicy.ALWAYS
         _require(not (self.foreign and has_filters), self, "bloom_policy", "another than always beside foreign")
@@ -300,6 +311,11 @@ class SimulationPlan:
     def is_anybody_away(self) -> bool:
         """Whether nodes are ever away from the network, and know it."""
         return bool(self.absences_per_hour or self.node_deaths_per_hour or self.deaf_per_hour)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether participants may send only so much in an epoch."""
+        return self.rate_limit is not None or self.rln_limit is not None
 
     def faults(self) -> NetworkFaults:
         """Return the faults of the network. Raises `ConfigurationError` for impossible ones."""

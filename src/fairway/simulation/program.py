@@ -31,6 +31,7 @@ from fairway.errors import (
 from fairway.events import EVENT_NAMES, Event, MessageReceived, MessageSetAside
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
+from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.simulation.script import Asking
 from fairway.storage.channel_store import ChannelStore
 from fairway.waku.node import WakuNode
@@ -185,6 +186,7 @@ class Program:
             options=replace(arguments.options, auto_start=False),
             store=arguments.store,
             encryption=arguments.encryption,
+            rln=arguments.rln,
         )
         for kind in _TOLD_KINDS:
             channel.on(kind, self._told)
@@ -428,6 +430,7 @@ class ChannelArguments:
     options: ReliableChannelOptions
     store: ChannelStore
     encryption: Encryption | None
+    rln: RlnProofProvider | None = None
     connect: Callable[[], Awaitable[None]] | None = None
     """Connects the node, where that takes time; raises `NodeUnavailableError`."""
 

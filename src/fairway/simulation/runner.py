@@ -20,6 +20,7 @@ from fairway.events import ChannelStatus
 from fairway.options import BloomPolicy, Delivery, IdRule, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.encryption.aead import AesGcm
+from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.sds.dependencies import LONGEST_TURNED_AWAY
 from fairway.simulation.cipher import TroubledCipher
 from fairway.simulation.clocks import CLOCK_NOTICED_MS, Clocks
@@ -29,6 +30,7 @@ from fairway.simulation.invariants import Checks, Invariant, Violation
 from fairway.simulation.ledger import Ledger
 from fairway.simulation.light import LightNetwork
 from fairway.simulation.looks import MOMENT_MS, Looks
+from fairway.simulation.memberships import Memberships, ProofRules
 from fairway.simulation.plan import FAST_DISK_MS, LONGEST_HISTORY, SHORTEST_INTERVAL_MS, SimulationPlan, StoreKind
 from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, report_conversation
@@ -72,7 +74,16 @@ _STORES_TROUBLES: Final = (
     "cipher_failures",
 )
 """Troubles by which a store that was read need not have brought everything."""
-_HOLD_BACK: Final = ("service_nodes", "rate_limit", "refusals", "answer_loss", "silence", "node_rate", "slow_uplinks")
+_HOLD_BACK: Final = (
+    "service_nodes",
+    "rate_limit",
+    "rln_limit",
+    "refusals",
+    "answer_loss",
+    "silence",
+    "node_rate",
+    "slow_uplinks",
+)
 """Troubles by which a sync message that cites something waits while newer content leaves."""
 _KEEP_FROM_SPEAKING: Final = (
     *_HOLD_BACK,
@@ -123,7 +134,7 @@ def _heard_of_ms(plan: SimulationPlan) -> int:
         return plan.duration_ms + (_LONGEST_SETTLING + 1) * _patience_ms(plan)
     loss = plan.loss
     # What a rate limit has no room for waits for the next epoch.
-    held_back_ms = 0 if plan.rate_limit is None else RATE_EPOCH_MS
+    held_back_ms = RATE_EPOCH_MS if plan.is_limited else 0
     return held_back_ms + _SYNC_MS * (4 + (math.ceil(math.log(_SURE) / math.log(loss)) if loss else 0))
 
 
@@ -141,6 +152,7 @@ class Run:
             is_slow = plan.disk_ms > FAST_DISK_MS
             answer_ms = (1.0, float(plan.disk_ms)) if is_slow else (0.0, 0.0)
             self._disk.faults = DiskFaults(latency_ms=(1.0, float(plan.disk_ms)), answer_ms=answer_ms)
+        self._memberships = None if plan.rln_limit is None else Memberships(plan.rln_limit, plan.seed)
         self.world = World(
             (),
             seed=plan.seed,
@@ -150,6 +162,7 @@ class Run:
             habits_of=self._habits_of,
             channel_id=channel_id,
             encryption=self._hook_of,
+            rln=self._membership_of,
             disk=self._disk,
             skew_ms=lambda _: self._dice.randint(-plan.clock_skew_ms, plan.clock_skew_ms),
             service_nodes=plan.service_nodes,
@@ -179,9 +192,9 @@ class Run:
             is_opened = not (plan.cipher_failures or plan.cipher_delay_ms)
             rules.answers_are_called_off = rules.answers_are_counted and is_opened
         rules.has_filters = self._has_filters
-        rules.is_limited = plan.rate_limit is not None
-        if plan.rate_limit is not None:
-            rules.most_repeated = max(1, int(plan.rate_limit * plan.options().rate_limit.approached_threshold))
+        rules.is_limited = plan.is_limited
+        rules.configured = plan.rate_limit
+        rules.proofs_fail = bool(plan.rln_failures) or plan.rln_shared
         rules.answers_hang = bool(plan.silence)
         rules.under_way = plan.options().max_concurrent_publishes
         rules.interval_ms = plan.options().sync_min_interval_ms
@@ -191,7 +204,13 @@ class Run:
         if not any(getattr(plan, name) for name in _KEEP_FROM_SPEAKING) and plan.disk_ms <= FAST_DISK_MS:
             # RELIABLE-CHANNEL-API, "Synchronization messages": sooner than those for which no sender waits.
             rules.answered_within_ms = plan.options().sync_min_interval_ms // 2 + _ANSWER_LATE_MS
+        rules.approached_threshold = plan.options().rate_limit.approached_threshold
         self.ledger = Ledger(self._holds, rules, self._opened, _heard_of_ms(plan))
+        if self._memberships is not None:
+            self.ledger.proofs = ProofRules(self._memberships.limit_of)
+            self._memberships.others_signed = self.ledger.others_signed
+            rules.membership_of = self._memberships.limit_of
+            rules.used_by_others = self._memberships.used_by_others
         self._clocks = Clocks(self.world, plan)
         self._looks = Looks(self.world, plan, self.ledger, self._clocks, self._spoken_for)
         self.ledger.wall_ms = self._clocks.wall_ms
@@ -236,7 +255,7 @@ class Run:
         # A clock that is set lets so much time pass at once.
         jump_ms = 2 * longest_jump_ms(plan) if plan.clock_jumps_per_hour else 0
         self.ledger.segments_expire_ms = plan.reassembly_timeout_ms - jump_ms
-        if plan.rate_limit is not None:
+        if plan.is_limited:
             self._looks.watch_epochs()
 
     def through(self, progress: Progress) -> SimulationReport:
@@ -247,6 +266,8 @@ class Run:
             finally:
                 if self._disk is not None:
                     self._disk.close()
+                if self._memberships is not None:
+                    self._memberships.close()
             self.stored = tuple(self.world.network.stored())
             return report
 
@@ -524,6 +545,13 @@ class Run:
         if not (plan.cipher_delay_ms or failures):
             return encrypted
         return TroubledCipher(encrypted, dice, plan.cipher_delay_ms, failures)
+
+    def _membership_of(self, name: str) -> RlnProofProvider | None:
+        if self._memberships is None:
+            return None
+        if self._looks.is_healed:
+            return self._memberships.open(name, is_shared=self.plan.rln_shared)
+        return self._memberships.open(name, failures=self.plan.rln_failures, is_shared=self.plan.rln_shared)
 
     def _spoken_for(self, name: str, before_ms: int) -> int:
         return self.mallory.spoken_for(name, before_ms)

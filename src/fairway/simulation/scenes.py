@@ -108,10 +108,13 @@ _NO_STORE_MS: Final = 90_000
 _ANSWERED_AGAIN_MS: Final = 60_000
 """Within this time what was asked for last before is no more waited for."""
 _ANSWERED_LATE_MS: Final = 3_000
+_QUOTA_ASKED_MS: Final = 25_000
+"""In this time a program asks its membership at least twice what is left of an epoch."""
 _LECTURE_MS: Final = 2_500
 """Between two things that somebody says who does not let others speak."""
 _KEEP_FROM_ANSWERING: Final = (
     "rate_limit",
+    "rln_limit",
     "refusals",
     "answer_loss",
     "silence",
@@ -176,7 +179,7 @@ class Scenes:
         world.heal_services()
         for name in world.participants:
             world.network.limit_uplink(name, None)
-        if plan.rate_limit is not None or plan.encrypted or plan.storage_faults_per_hour:
+        if plan.is_limited or plan.encrypted or plan.storage_faults_per_hour:
             return
         if self._recovered_ms < _RECOVERED_MS:
             # After a refusal one message at a time is tried, until one is taken.
@@ -265,7 +268,7 @@ class Scenes:
             if self._is_patient(name, frozenset(some) - {name}):
                 called.append(sent.request_id)
         # Where the rate limit holds acknowledgements back for an epoch, retries may be over before.
-        return called if self._plan.rate_limit is None else []
+        return [] if self._plan.is_limited else called
 
     def _is_patient(self, name: str, others: Collection[str]) -> bool:
         """Return whether a sender repeats for as long as others, with their own options, take to acknowledge a copy."""
@@ -279,7 +282,7 @@ class Scenes:
         speaker, *_, reader = sorted(world.participants)
         is_late = self._plan.disk_ms > _DISK_IN_TIME_MS or self._plan.cipher_delay_ms > _CIPHER_IN_TIME_MS
         is_slow = is_late or world.participants[reader].habits.slow_ms
-        if self._plan.rate_limit is not None or is_slow or world.participants[reader].channel is None:
+        if self._plan.is_limited or is_slow or world.participants[reader].channel is None:
             return
         sent = self._say(speaker, f"until soon, {reader}", (reader,))
         self._run(MOMENT_MS)
@@ -297,7 +300,7 @@ class Scenes:
         world = self._world
         *speakers, absent = sorted(world.participants)[: _SPEAKERS + 1]
         participant = world.participants[absent]
-        if participant.habits.slow_ms or participant.channel is None or self._plan.rate_limit is not None:
+        if participant.habits.slow_ms or participant.channel is None or self._plan.is_limited:
             return
         if 2 * self._plan.clock_skew_ms > _CLOCKS_APART_MS or self._plan.clock_jumps_per_hour:
             # A store is asked for a time by one clock, and keeps what others stamped by theirs.
@@ -333,7 +336,7 @@ class Scenes:
         plan = self._plan
         return not (
             plan.service_nodes
-            or plan.rate_limit
+            or plan.is_limited
             or plan.encrypted
             or plan.slow_readers
             or plan.clock_skew_ms
@@ -373,7 +376,7 @@ class Scenes:
         """Let somebody say much at once to a node that takes four messages a second: it must find that pace."""
         plan, world = self._plan, self._world
         is_slow = plan.cipher_delay_ms or self._hands_over_slowly
-        if plan.node_rate is None or plan.rate_limit is not None or plan.service_nodes or is_slow:
+        if plan.node_rate is None or plan.is_limited or plan.service_nodes or is_slow:
             return
         # Who had a slow uplink has learned to wait.
         name = max(world.participants.keys() - set(names_of(plan)[: plan.slow_uplinks]), default=None)
@@ -453,14 +456,17 @@ class Scenes:
         LIP-173, "Rate Limit Manager". What is said in passing meanwhile takes nothing of what content needs
         (RELIABLE-CHANNEL-API, "Rate Limit Management").
         """
-        world, limit = self._world, self._plan.rate_limit
-        speaker = min(world.participants)
+        world, speaker = self._world, min(self._world.participants)
+        limit = self._ledger.rules.allowed(speaker)
         if limit is None or limit > _MOST_SAID or len(world.participants) > _FEW:
             return
         if self._plan.clock_jumps_per_hour or world.participants[speaker].channel is None:
             return
         self._run(RATE_EPOCH_MS - world.now_ms % RATE_EPOCH_MS + MOMENT_MS)
         for number in range(limit + _SPEAKERS):
+            if number == limit // 2 and self._plan.rln_limit is not None:
+                # Meanwhile the membership says what is left of it.
+                self._run(_QUOTA_ASKED_MS)
             self._say(speaker, f"{speaker} says more than an epoch holds {number}")
         # All of it is accepted, and of none an answer has come yet.
         world.run(_ACCEPTED_MS)
@@ -471,6 +477,10 @@ class Scenes:
         self._run(RATE_EPOCH_MS - world.now_ms % RATE_EPOCH_MS - MOMENT_MS)
         before = self._handed_over_by(speaker)
         held = world.participants[speaker].stack.statistics().queued
+        left = self._ledger.rules.left(speaker, world.now_ms // RATE_EPOCH_MS) or 0
+        if held and left > 0:
+            text = f"{speaker} left {left} of the {limit} messages of an epoch unused, while {held} wait"
+            yield self._looks.violation(Invariant.WAKES, speaker, text)
         is_released = world.run(MOMENT_MS + _NOTICED_MS, lambda: self._handed_over_by(speaker) > before)
         if held and not is_released:
             text = f"{speaker} let nothing out of what waited for an epoch for {_NOTICED_MS} ms"
@@ -601,7 +611,7 @@ class Scenes:
         plan, timeout_ms = self._plan, self._plan.lost_timeout_ms
         amiss = (
             plan.service_nodes
-            or plan.rate_limit
+            or plan.is_limited
             or plan.hostile
             or plan.encrypted
             or plan.clock_skew_ms
@@ -949,7 +959,7 @@ class Scenes:
         before = TrafficSoFar.until_now(self._ledger, self._world.now_ms)
         names = sorted(self._world.participants)[:_CALLED]
         # Where a limit holds, ephemeral messages are the first that are dropped.
-        said = [] if self._plan.rate_limit is not None or self._plan.tight_quotas or self._plan.tiny_quotas else names
+        said = [] if self._plan.is_limited or self._plan.tight_quotas or self._plan.tiny_quotas else names
         for name in said:
             self._ledger.ephemeral_sent += 1
             self._world.send_ephemeral(name, f"{name} says in passing".encode())

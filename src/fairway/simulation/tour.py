@@ -518,6 +518,33 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "ask_all_share": 1.0,
         "ask_more_share": 0.0,
     },
+    # The memberships of some allow less than is configured, those of others more; all crash while they send.
+    {
+        "rate_limit": 24,
+        "rln_limit": 14,
+        "rln_failures": 0.2,
+        "rln_shared": True,
+        "duration_ms": 32 * _MINUTE_MS,
+        "messages_per_hour": 20.0,
+        "long_share": 0.1,
+        "bursts": 2,
+        "burst_messages": 6,
+        "crashes_per_hour": 12.0,
+        "cuts_per_hour": 6.0,
+        "loss": 0.1,
+    },
+    # Nothing but memberships limits.
+    {
+        "participants": 2,
+        "rln_limit": 16,
+        "duration_ms": 22 * _MINUTE_MS,
+        "messages_per_hour": 20.0,
+        "long_share": 0.0,
+        "bursts": 2,
+        "burst_messages": 8,
+        "refusals": 0.1,
+        "loss": 0.2,
+    },
 )
 """What is otherwise in each."""
 

@@ -23,6 +23,7 @@ from fairway.events import Event, MessageReceived, MessageSetAside
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Change
 from fairway.protocol.encryption import Encryption
+from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.stack import Stack
 from fairway.simulation.keeping import Kept
 from fairway.simulation.light import LightNetwork, LightSeat
@@ -185,6 +186,7 @@ class World:
         channel_id: str = DEFAULT_CHANNEL_ID,
         content_topic: str = "/fairway/1/harbour/proto",
         encryption: Callable[[str], Encryption | None] = lambda _: None,
+        rln: Callable[[str], RlnProofProvider | None] = lambda _: None,
         disk: SimulatedDisk | None = None,
         skew_ms: Callable[[str], int] = lambda _: 0,
         service_nodes: int = 0,
@@ -195,9 +197,9 @@ class World:
 
         ``options_of`` gives the options of a participant's life, by name and number of the life, in place of the same
         ``options`` for all; ``habits_of`` says how its application reads; ``encryption`` gives each participant its
-        hook; ``disk`` keeps their channels, which otherwise are in memory that survives crashes; ``skew_ms`` is how far
-        a clock is ahead. With ``service_nodes`` participants are light clients of so many, which garble a share of
-        their answers, and of which some are bad.
+        hook, and ``rln`` each of its lives its membership; ``disk`` keeps their channels, which otherwise are in memory
+        that survives crashes; ``skew_ms`` is how far a clock is ahead. With ``service_nodes`` participants are light
+        clients of so many, which garble a share of their answers, and of which some are bad.
         """
         self.loop = VirtualLoop(seed)
         self._context = copy_context()
@@ -226,6 +228,7 @@ class World:
         self.channel_id = channel_id
         self.content_topic = content_topic
         self._encryption = encryption
+        self._rln = rln
         self._memory: dict[str, MemoryStore] = {}
         self._disk = disk
         if disk is not None:
@@ -530,6 +533,7 @@ class World:
                 partial(self._miskept, name),
             ),
             encryption=self._encryption(name),
+            rln=self._rln(name),
             connect=participant.node.start if isinstance(participant.node, LightSeat) else None,
         )
 
