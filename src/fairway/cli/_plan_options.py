@@ -24,7 +24,7 @@ _PANELS: Final = {
     "The world": "participants hours seed settle_ms",
     "The network": "loss duplication min_delay_ms max_delay_ms partitions partition_ms partition_sides refusals "
     "answer_loss silence node_rate slow_uplinks node_deaths_per_hour deaf_per_hour hostile haste insatiable",
-    "Light clients": "service_nodes resets_per_hour stalls_per_hour garbled bad_nodes",
+    "Light clients": "service_nodes resets_per_hour stalls_per_hour garbled bad_nodes vice",
     "The store of the network": "store_gaps store_lag_ms store_page store_lies store_cuts restamped",
     "What participants do": "messages_per_hour long_share ephemeral_share repeat_share ask_all_share ask_some_share "
     "ask_more_share impatience bursts "

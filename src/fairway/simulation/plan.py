@@ -21,6 +21,7 @@ from fairway.options import (
     SdsConfig,
     SegmentationConfig,
 )
+from fairway.simulation.light.troubles import Vice
 from fairway.units import HOUR_MS
 from fairway.waku.local import NetworkFaults
 
@@ -179,6 +180,8 @@ class SimulationPlan:
     """Share of the answers of service nodes that are cut short, damaged, too long or slow."""
     bad_nodes: int = 0
     """Service nodes that never answer, refuse, lie, swallow messages, forget subscriptions or push junk, in turn."""
+    vice: Vice | None = None
+    """What all bad service nodes do for four minutes of every six; None for something else every twenty seconds."""
     store: StoreKind = StoreKind.MEMORY
     """Where participants keep the state of their channels."""
     storage_faults_per_hour: float = 0.0
@@ -303,7 +306,10 @@ class SimulationPlan:
         for name in NOT_OF_LIGHT_CLIENTS:
             is_off = not (self.service_nodes and getattr(self, name))
             _require(is_off, self, name, "0 with service_nodes")
-        _require(0 <= self.bad_nodes < max(1, self.service_nodes), self, "bad_nodes", "less than service_nodes")
+        # Those with a vice that is given have it for a while only.
+        most_bad = self.service_nodes if self.vice is not None else max(0, self.service_nodes - 1)
+        _require(0 <= self.bad_nodes <= most_bad, self, "bad_nodes", "less than service_nodes")
+        _require(self.vice is None or self.bad_nodes > 0, self, "vice", "given with bad_nodes")
         self.faults()
         self.options()
 

@@ -168,6 +168,7 @@ class Run:
             service_nodes=plan.service_nodes,
             garbled=plan.garbled,
             bad_nodes=plan.bad_nodes,
+            vice=plan.vice,
         )
         rules = WireRules(plan.profile, plan.options().sds)
         rules.order_is_checked = not plan.cipher_delay_ms

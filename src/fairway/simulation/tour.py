@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from fairway.options import BloomPolicy, Delivery, Profile
+from fairway.simulation.light.troubles import Vice
 from fairway.simulation.plan import SimulationPlan, StoreKind
 from fairway.units import HOUR_MS
 
@@ -544,6 +545,46 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "burst_messages": 8,
         "refusals": 0.1,
         "loss": 0.2,
+    },
+    # The two service nodes that are used fail alike, so that no other one makes up for what a client gets wrong.
+    {
+        "service_nodes": 3,
+        "bad_nodes": 2,
+        "vice": Vice.MUTES,
+        "repairs": False,
+        "store_gaps": 0.5,
+        "store_page": 2,
+        "duration_ms": 6 * _MINUTE_MS,
+        "messages_per_hour": 60.0,
+        "long_share": 0.0,
+        "crashes_per_hour": 10.0,
+    },
+    {
+        "service_nodes": 3,
+        "bad_nodes": 2,
+        "vice": Vice.IDLES,
+        "duration_ms": 3 * _MINUTE_MS,
+        "messages_per_hour": 100.0,
+        "long_share": 0.0,
+    },
+    {
+        "service_nodes": 3,
+        "bad_nodes": 1,
+        "vice": Vice.HANGS,
+        "participants": 2,
+        "duration_ms": 5 * _MINUTE_MS,
+        "messages_per_hour": 100.0,
+        "long_share": 0.0,
+    },
+    # For some minutes nobody has a subscription, and all can know it.
+    {
+        "participants": 2,
+        "service_nodes": 2,
+        "bad_nodes": 2,
+        "vice": Vice.MUTES,
+        "duration_ms": 6 * _MINUTE_MS,
+        "messages_per_hour": 30.0,
+        "long_share": 0.0,
     },
 )
 """What is otherwise in each."""

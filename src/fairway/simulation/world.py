@@ -27,6 +27,7 @@ from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.stack import Stack
 from fairway.simulation.keeping import Kept
 from fairway.simulation.light import LightNetwork, LightSeat
+from fairway.simulation.light.troubles import Vice
 from fairway.simulation.program import ChannelArguments, Habits, Program, Wish, is_expected
 from fairway.simulation.script import Asking
 from fairway.storage.channel_store import ChannelStore, SendOutcome, Stored, StoredRequest, TracePoint, Write
@@ -192,6 +193,7 @@ class World:
         service_nodes: int = 0,
         garbled: float = 0.0,
         bad_nodes: int = 0,
+        vice: Vice | None = None,
     ) -> None:
         """Make a world in which all participants are online.
 
@@ -199,8 +201,9 @@ class World:
         ``options`` for all; ``habits_of`` says how its application reads; ``encryption`` gives each participant its
         hook, and ``rln`` each of its lives its membership; ``disk`` keeps their channels, which otherwise are in memory
         that survives crashes; ``skew_ms`` is how far a clock is ahead. With ``service_nodes`` participants are light
-        clients of so many, which garble a share of their answers, and of which some are bad.
+        clients of so many, which garble a share of their answers, and of which some are bad, with ``vice`` all alike.
         """
+        self._vice = vice
         self.loop = VirtualLoop(seed)
         self._context = copy_context()
         self._machine = Machine(self.loop, start_ns=START_MS * NS_PER_MS)
@@ -284,6 +287,7 @@ class World:
             faults=faults or NetworkFaults(),
             garbled=garbled,
             bad=bad_nodes,
+            vice=self._vice,
             options=self.options,
             content_topic=content_topic,
             seed=seed,

@@ -39,6 +39,17 @@ class TroubledArchive(NodeArchive):
         """Return whether it has a message."""
         return bool(self._store.page(StoreQuery(message_hashes=(message_hash,)), None, lambda _: True).messages)
 
+    def matching(self, query: StoreQuery) -> list[RoutedMessage]:
+        """Return all that it has of what a query asks for."""
+        found: list[RoutedMessage] = []
+        cursor: bytes | None = None
+        while True:
+            page = self._store.page(query, cursor, lambda _: True)
+            found += page.messages
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
     def put(self, message: RoutedMessage, received_ns: int) -> None:
         """Keep a message, soon."""
         if not self._dice.is_stored():

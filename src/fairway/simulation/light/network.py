@@ -117,6 +117,7 @@ class LightNetwork:
         faults: NetworkFaults,
         garbled: float,
         bad: int,
+        vice: Vice | None = None,
         options: ReliableChannelOptions,
         content_topic: str,
         seed: int,
@@ -141,11 +142,14 @@ class LightNetwork:
             seed,
             garbled=garbled,
             bad=bad,
+            vice=vice,
             clock=loop.time,
             refused=self._refuse,
             pushed=self._note_push,
             swallowed=self._tell_published,
             told=self._note_answer,
+            claimed=self._note_claim,
+            failed=self._note_failure,
         )
         self._slow: set[str] = set()
         self.watch: Final = Watch(loop, sights=self._sights, is_kept=self._is_kept)
@@ -287,6 +291,14 @@ class LightNetwork:
             if seat.peer_id == peer_id:
                 self.watch.store_answered(seat)
 
+    def _note_claim(self, message_hash: bytes) -> None:
+        self.watch.claimed(message_hash)
+
+    def _note_failure(self, peer_id: str, number: int, protocol: str) -> None:
+        for seat in self._seats.values():
+            if seat.peer_id == peer_id:
+                self.watch.failed(seat, number, protocol)
+
     def multiaddrs(self) -> list[Multiaddr]:
         """Return where light clients find the service nodes."""
         return [service.multiaddr for service in self._services]
@@ -309,12 +321,15 @@ class LightNetwork:
         for observer in self.refusal_observers if is_refused else ():
             observer(seat.name, message, 0)
 
-    def page_came(self, seat: LightSeat, page: StorePage) -> None:
-        """Note a page that a light client brings."""
-        self.watch.page_came(seat, page)
+    def page_came(
+        self, seat: LightSeat, query: StoreQuery, cursor: bytes | None, page: StorePage | None, began_s: float
+    ) -> None:
+        """Note a page that a light client brings, or that it says that no store answers."""
+        self.watch.page_came(seat, query, cursor, page, began_s)
 
     def queried(self, seat: LightSeat, query: StoreQuery, cursor: bytes | None) -> None:
         """Note that a program asks for a page."""
+        self.watch.queried(seat, query, cursor)
         for observer in self.query_observers:
             observer(seat.name, query, cursor)
 
@@ -443,6 +458,7 @@ class LightNetwork:
     def published(self, number: int, message: RoutedMessage) -> None:
         """Note a message that a service node publishes; other service nodes, and later copies, add nothing."""
         self._note_push(message.message_hash, number)
+        self.watch.claimed(message.message_hash)
         if message.message_hash not in self._relayed:
             self._relayed.add(message.message_hash)
             self.watch.published(self._senders.get(message.message_hash, ""), message)
@@ -472,6 +488,9 @@ class LightNetwork:
         faults, watch = self.faults, self.watch
         watch.is_loud = bool(self.garbled or faults.silence or faults.answer_loss or faults.messages_per_second)
         watch.loses_pushes = bool(faults.loss) or self.bad > 1
+        watch.vice = self._troubles.given if self.bad else None
+        watch.lies = bool(faults.store_lies or faults.store_cuts or faults.store_lag_ms)
+        watch.loses_answers = bool(faults.loss)
         watch.has_few_bad = self.bad <= 1 and self.bad + _AT_ONCE_NODES <= len(self._services)
         watch.stores_all = not (faults.store_loss or faults.store_lag_ms)
 
@@ -480,11 +499,15 @@ class LightNetwork:
         return [
             Sight(
                 is_sound=service.number >= self.bad and seat.name not in self._slow and self._relays(service),
+                archive=service.archive if self._answers_queries(service) else None,
                 subscriptions=0 if seat.peer_id is None else len(service.node.filters.criteria_of(seat.peer_id)),
             )
             for service in linked
             if service.node is not None
         ]
+
+    def _answers_queries(self, service: _Service) -> bool:
+        return service.number >= self.bad or self._troubles.given in {Vice.MUTES, Vice.IDLES}
 
     def _relays(self, service: _Service) -> bool:
         """Return whether a service node reaches another one, without which it takes no message, or is the only one."""
@@ -498,8 +521,11 @@ class LightNetwork:
         return any(service.archive.has(message_hash) for service in self._services)
 
     async def _pester(self, node: ServiceNode, number: int) -> None:
-        """Let a bad service node push what nobody asked for."""
+        """Let a bad service node push what nobody asked for, and forget who subscribed, if that is its vice."""
         while True:
+            if self._troubles.vice(number, self._loop.time()) is Vice.MUTES:
+                for peer in _peers_of(node):
+                    node.filters.forget(str(peer))
             await asyncio.sleep(_PESTERS_S)
             if self._troubles.vice(number, self._loop.time()) is Vice.PESTERS:
                 node.pusher.push(_peers_of(node), self._troubles.junk(self._pubsub_topic))

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from typing import Final, Protocol
 
-from fairway.errors import NodeUnavailableError
+from fairway.errors import NodeUnavailableError, StoreQueryError
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.light.node import LightNode
 from fairway.waku.light.options import LightOptions
@@ -42,8 +42,10 @@ class Surroundings(Protocol):
     def sent(self, seat: LightSeat, message: RoutedMessage, result: SendResult, began_s: float, /) -> None:
         """Note what a light client says of a send that began at a time of the loop."""
 
-    def page_came(self, seat: LightSeat, page: StorePage, /) -> None:
-        """Note a page that a light client brings."""
+    def page_came(
+        self, seat: LightSeat, query: StoreQuery, cursor: bytes | None, page: StorePage | None, began_s: float, /
+    ) -> None:
+        """Note a page that a light client brings, or None if it says that no store answers."""
 
     def queried(self, seat: LightSeat, query: StoreQuery, cursor: bytes | None, /) -> None:
         """Note that a program asks for a page."""
@@ -154,8 +156,13 @@ class LightSeat(WakuNode):
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of the messages that service nodes keep."""
         self._network.queried(self, query, cursor)
-        page = await self.client.query(query, cursor)
-        self._network.page_came(self, page)
+        began_s = asyncio.get_running_loop().time()
+        try:
+            page = await self.client.query(query, cursor)
+        except StoreQueryError:
+            self._network.page_came(self, query, cursor, None, began_s)
+            raise
+        self._network.page_came(self, query, cursor, page, began_s)
         return page
 
     async def close(self) -> None:

@@ -2,7 +2,8 @@
 
 `trouble` puts itself between the streams of a `ServiceNode` and its handlers. For each request the dice say whether it
 is refused, carried out without an answer, never answered, or answered by something that is no answer. A bad service
-node has a vice at all times, another one every twenty seconds.
+node has a vice at all times, another one every twenty seconds; or it is given one, which it has for some minutes, and
+then not, and then again.
 """
 
 from __future__ import annotations
@@ -72,12 +73,27 @@ _NONSENSE: Final = tuple(each for each in Garbling if each is not Garbling.TRICK
 class Vice(Enum):
     """What a bad service node does, another one every `_VICE_S`."""
 
-    HANGS = "answers nothing"
-    REFUSES = "refuses everything, and pushes for good"
-    GARBLES = "answers nonsense"
-    SWALLOWS = "says that it relays what it drops"
-    FORGETS = "says that it subscribes, and does not"
-    PESTERS = "pushes what nobody asked for"
+    HANGS = "hangs"
+    """Answers nothing."""
+    REFUSES = "refuses"
+    """Refuses everything, and pushes for good."""
+    GARBLES = "garbles"
+    """Answers nonsense."""
+    SWALLOWS = "swallows"
+    """Says that it relays what it drops."""
+    FORGETS = "forgets"
+    """Says that it subscribes, and does not."""
+    PESTERS = "pesters"
+    """Pushes what nobody asked for."""
+    MUTES = "mutes"
+    """Answers nothing about subscriptions, and has none."""
+    IDLES = "idles"
+    """Takes what is pushed, relays it to nobody, and says so."""
+
+
+_IN_TURN: Final = (Vice.HANGS, Vice.REFUSES, Vice.GARBLES, Vice.SWALLOWS, Vice.FORGETS, Vice.PESTERS)
+_BEGINS_S, _ENDS_S, _AGAIN_S = 60.0, 300.0, 360.0
+"""A vice that is given lasts from the second minute to the fifth of every six."""
 
 
 class Troubles:
@@ -90,17 +106,22 @@ class Troubles:
         *,
         garbled: float,
         bad: int,
+        vice: Vice | None,
         clock: Callable[[], float],
         refused: Callable[[bytes, int, int], object],
         pushed: Callable[[bytes, int], object],
         swallowed: Callable[[RoutedMessage], object],
         told: Callable[[str], object],
+        claimed: Callable[[bytes], object],
+        failed: Callable[[str, int, str], object],
     ) -> None:
         """Let nothing go wrong but what is given.
 
         ``refused`` takes message hash, code and node of each refusal, ``pushed`` message hash and node of a push,
         ``swallowed`` what a node says that it took, and drops, and ``told`` the peer id of a client to whose query of a
-        store an answer of any kind leaves.
+        store an answer of any kind leaves. ``claimed`` takes the hash of what a node says that it relayed to somebody,
+        and ``failed`` peer id, node and protocol of a request that gets no answer. ``vice`` is what bad nodes do for
+        some minutes again and again, if that is to be always the same.
         """
         self.dice = dice
         """Draws what the faults of the network say."""
@@ -109,14 +130,18 @@ class Troubles:
         self.bad = bad
         """So many service nodes, by their numbers, are bad ones."""
         self.refused, self.pushed, self.swallowed, self.told = refused, pushed, swallowed, told
+        self.claimed, self.failed, self.given = claimed, failed, vice
         self._seed, self._clock = seed, clock
 
     def vice(self, number: int, now_s: float | None = None) -> Vice | None:
         """Return what is wrong with a service node at this time; None for a good one."""
         if number >= self.bad:
             return None
-        period = int((self._clock() if now_s is None else now_s) // _VICE_S)
-        return random.Random(f"vice/{self._seed}/{number}/{period}").choice(list(Vice))  # noqa: S311 - reproducible
+        at_s = self._clock() if now_s is None else now_s
+        if self.given is not None:
+            return self.given if _BEGINS_S <= at_s % _AGAIN_S < _ENDS_S else None
+        period = int(at_s // _VICE_S)
+        return random.Random(f"vice/{self._seed}/{number}/{period}").choice(_IN_TURN)  # noqa: S311 - reproducible
 
     def junk(self, pubsub_topic: str) -> bytes:
         """Return a push that no client wants."""
@@ -150,7 +175,10 @@ class _Troubled:
 
     async def handle(self, stream: Stream) -> None:
         match self._troubles.vice(self._number), self._protocol:
-            case Vice.HANGS, _:
+            case (Vice.HANGS, protocol) | (Vice.MUTES, protocol) if (
+                protocol == FILTER_SUBSCRIBE_PROTOCOL or self._troubles.vice(self._number) is Vice.HANGS
+            ):
+                self._troubles.failed(str(stream.peer_id), self._number, protocol)
                 await asyncio.sleep(_HANGS_S)
                 raise StreamResetError("this service node never answers")
             case Vice.REFUSES, _:
@@ -160,6 +188,8 @@ class _Troubled:
                 await self._serve(cast("Stream", spoiled))
             case (Vice.SWALLOWS, protocol) if protocol == LIGHTPUSH_PROTOCOL:
                 await self._answer(stream, StatusCode.SUCCESS)
+            case (Vice.IDLES, protocol) if protocol == LIGHTPUSH_PROTOCOL:
+                await self._answer(stream, StatusCode.SUCCESS, relayed_to=0)
             case (Vice.FORGETS, protocol) if protocol == FILTER_SUBSCRIBE_PROTOCOL:
                 await self._answer(stream, StatusCode.SUCCESS)
             case _:
@@ -202,17 +232,17 @@ class _Troubled:
             await asyncio.sleep(_HANGS_S)
         raise StreamResetError("the answer of this service node is lost")
 
-    async def _answer(self, stream: Stream, code: StatusCode) -> None:
+    async def _answer(self, stream: Stream, code: StatusCode, relayed_to: int = _CLAIMED) -> None:
         """Answer a request with a status code, whatever it asks for."""
         data = await stream.read_frame(_REQUEST_BYTES) or b""
         try:
-            response = self._response(data, code)
+            response = self._response(data, code, relayed_to)
         except DecodeError as error:
             raise StreamResetError("no request") from error
         await stream.write_frame(response)
         await stream.close()
 
-    def _response(self, data: bytes, code: StatusCode) -> bytes:
+    def _response(self, data: bytes, code: StatusCode, relayed_to: int) -> bytes:
         if self._protocol == FILTER_SUBSCRIBE_PROTOCOL:
             wanted = decode_filter_subscribe_request(data)
             return encode_filter_subscribe_response(
@@ -227,12 +257,14 @@ class _Troubled:
         message = RoutedMessage.of(request.pubsub_topic or "", request.message(), request.message_bytes)
         self._troubles.pushed(message.message_hash, self._number)
         if code == StatusCode.SUCCESS:
+            if relayed_to:
+                self._troubles.claimed(message.message_hash)
             self._troubles.swallowed(message)
         else:
             self._troubles.refused(message.message_hash, code, self._number)
         return encode_lightpush_response(
             LightPushResponse(
-                request_id=request.request_id, status_code=code, status_desc=code.name, relay_peer_count=_CLAIMED
+                request_id=request.request_id, status_code=code, status_desc=code.name, relay_peer_count=relayed_to
             )
         )
 

@@ -8,6 +8,10 @@ of the light client are checked by themselves:
 - Its status is so: it is connected if a service node serves it, and not if none does.
 - A send succeeds while a sound service node is connected, at once if another one was slow a moment ago, and is final
   or a matter of pace only if service nodes say so.
+- It says that a message was sent only if a service node says that it relayed it, if any sound one could.
+- A service node that lets requests run out of time is not asked again while others do better, and its subscription
+  goes to another one.
+- A store query brings what any sound store has, and does not fail while one answers.
 - What was accepted a store has, or it is sent again, a few times, and to no node at once, nor while no store answers.
 """
 
@@ -20,10 +24,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from fairway.simulation.light.archive import TroubledArchive
 from fairway.simulation.light.seat import LightSeat
+from fairway.simulation.light.troubles import Vice
 from fairway.waku.light.options import LightOptions
-from fairway.waku.node import RoutedMessage, SendResult, StorePage
+from fairway.waku.node import RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.wire.lightpush import StatusCode
+from fairway.wire.store import STORE_QUERY_PROTOCOL
 
 _OPTIONS: Final = LightOptions()
 _LOOK_S: Final = 2.0
@@ -35,6 +42,14 @@ _CUT_OFF_S: Final = 8.0
 """After so long without any link it knows that."""
 _UNHEARD_S: Final = 25.0
 """Within this time a message that was published is heard."""
+_REPLACED_S: Final = _OPTIONS.ping_interval_s + _OPTIONS.max_failed_pings * (_OPTIONS.request_timeout_s + 1.0) + 5.0
+"""Within this time a service node that does not answer pings is replaced by another one."""
+_AVOIDED_S: Final = 110.0
+"""For so long a service node that failed is asked only if others fail, too."""
+_TIMED_OUT_S: Final = 2 * _OPTIONS.request_timeout_s + 2.0
+"""After so long a client knows that a request has no answer, and so what came after it in the same moment."""
+_STORES_ASKED: Final = 3
+"""So many stores are asked at once."""
 _UNSUBSCRIBED_S: Final = 2 * _AFTER_DEAF_S
 _ONCE_S: Final = 290.0
 """For so long a light client remembers what it handed on."""
@@ -55,6 +70,8 @@ class Sight:
 
     is_sound: bool
     """Whether it does what service nodes do."""
+    archive: TroubledArchive | None
+    """What it keeps, if it answers queries as it should."""
     subscriptions: int
     """Number of content topics to which the light client is subscribed there."""
 
@@ -65,11 +82,21 @@ class _Past:
 
     seat: LightSeat
     calm_since_s: float
+    began_s: float
+    """When its present life began."""
     handed_on: dict[bytes, float] = field(default_factory=dict)
     unlinked_since_s: float | None = None
     unsubscribed_since_s: float | None = None
     slow_until_s: float = -_REMEMBERED_S
     """When the last send ended that took long."""
+    unserved_since_s: float | None = None
+    """Since when no sound service node has its subscription, though one is there."""
+    failed_s: dict[tuple[int, str], float] = field(default_factory=dict)
+    """When a service node first let a request run out of time, by its number and the protocol."""
+    found: dict[StoreQuery, set[bytes]] = field(default_factory=dict)
+    """What pages of a query brought that goes on."""
+    expected: dict[StoreQuery, set[bytes]] = field(default_factory=dict)
+    """What sound stores had of it when it began."""
     store_answered_s: float = -math.inf
     """When a store last answered it, in whatever way."""
 
@@ -95,6 +122,12 @@ class Watch:
         """Whether service nodes do not reach each other."""
         self.has_few_bad = True
         """Whether so many service nodes are sound that each send can do with them."""
+        self.vice: Vice | None = None
+        """What all bad service nodes do, if that is always the same."""
+        self.lies = False
+        """Whether stores lie, or do not say all."""
+        self.loses_answers = False
+        """Whether answers of stores get lost."""
         self.stores_all = True
         """Whether stores keep what they get."""
         self._loop, self._sights, self._is_kept = loop, sights, is_kept
@@ -104,6 +137,8 @@ class Watch:
         self._refused_by_sound: Counter[bytes] = Counter()
         self._pushed_s: dict[bytes, float] = {}
         self._accepted_s: dict[bytes, float] = {}
+        self._claimed: set[bytes] = set()
+        """What a service node relayed, or says that it did."""
         self._pushed_to: set[tuple[bytes, int]] = set()
         """Which message came to the service node of which number."""
 
@@ -111,7 +146,7 @@ class Watch:
 
     def began(self, seat: LightSeat) -> None:
         """Note that a light client starts."""
-        self._pasts[seat.name] = _Past(seat, self._loop.time() + _AFRESH_S)
+        self._pasts[seat.name] = _Past(seat, self._loop.time() + _AFRESH_S, self._loop.time())
 
     def ended(self, seat: LightSeat) -> None:
         """Note that it is gone."""
@@ -144,10 +179,43 @@ class Watch:
             self._tell(seat, f"{seat.name} was handed the same message twice")
         past.handed_on[message.message_hash] = now_s
 
-    def page_came(self, seat: LightSeat, page: StorePage) -> None:
-        """Check a page that a light client brings from stores."""
-        if not all(message.is_genuine for message in page.messages):
+    def queried(self, seat: LightSeat, query: StoreQuery, cursor: bytes | None) -> None:
+        """Note what sound stores have of a query that begins."""
+        past, sights = self._past_of(seat), self._sights(seat)
+        if past is not None and cursor is None and len(sights) <= _STORES_ASKED and not self.lies:
+            archives = [sight.archive for sight in sights if sight.archive is not None]
+            past.expected[query] = {each.message_hash for archive in archives for each in archive.matching(query)}
+
+    def page_came(
+        self, seat: LightSeat, query: StoreQuery, cursor: bytes | None, page: StorePage | None, began_s: float
+    ) -> None:
+        """Check a page that a light client brings from stores, or that it brings none."""
+        past = self._past_of(seat)
+        is_calm = past is not None and past.calm_since_s < began_s and not (self.is_loud or self.loses_answers)
+        if past is not None:
+            self._check_page(past, query, cursor, page, is_calm=is_calm and self._is_served(seat))
+        if page is not None and not all(message.is_genuine for message in page.messages):
             self._tell(seat, f"{seat.name} was given a message from a store under a hash that is not its own")
+
+    def _check_page(
+        self, past: _Past, query: StoreQuery, cursor: bytes | None, page: StorePage | None, *, is_calm: bool
+    ) -> None:
+        seat = past.seat
+        found = past.found.pop(query, set()) if cursor is not None else set[bytes]()
+        expected = past.expected.pop(query, None)
+        if page is None:
+            # Who goes on where one store stopped depends on that one.
+            if is_calm and cursor is None:
+                self._tell(seat, f"{seat.name} was told that no store answers, though a sound one is there")
+            return
+        found.update(message.message_hash for message in page.messages)
+        if not is_calm or self.lies or expected is None:
+            return
+        if page.cursor is not None:
+            past.found[query], past.expected[query] = found, expected
+            return
+        if expected - found:
+            self._tell(seat, f"{seat.name} was not given {len(expected - found)} messages that a sound store had")
 
     def published(self, sender: str, message: RoutedMessage) -> None:
         """Expect that all light clients hear a message that service nodes now have."""
@@ -167,11 +235,32 @@ class Watch:
         if past is not None and has_it and past.calm_since_s < first_s and now_s - first_s < _SOON_S:
             self._tell(past.seat, f"{sender} pushed a message to the same service node twice in {_SOON_S:.1f} s")
         accepted_s = self._accepted_s.get(message_hash)
-        if past is not None and has_it and accepted_s is not None and past.store_answered_s < accepted_s:
+        # What an earlier life sent may still arrive.
+        is_its_own = past is not None and accepted_s is not None and accepted_s >= past.began_s
+        if past is not None and has_it and is_its_own and past.store_answered_s < (accepted_s or 0.0):
             self._tell(past.seat, f"{sender} pushed a message again, and no store said since that it lacks it")
         is_due = past is not None and past.calm_since_s < first_s and not self.is_loud
         if past is not None and is_due and now_s - first_s > _AGAIN_S:
             self._tell(past.seat, f"{sender} pushed a message again, {now_s - first_s:.0f} s after the first time")
+
+    def claimed(self, message_hash: bytes) -> None:
+        """Note a message that a service node relayed, or says that it did."""
+        self._claimed.add(message_hash)
+
+    def failed(self, seat: LightSeat, number: int, protocol: str) -> None:
+        """Check a request that a service node lets run out of time: for a while others are asked that do better."""
+        past, now_s = self._past_of(seat), self._loop.time()
+        if past is None or self.vice is None or self.is_loud or protocol == STORE_QUERY_PROTOCOL:
+            return
+        first_s = past.failed_s.get((number, protocol), -math.inf)
+        if now_s - first_s > _AVOIDED_S:
+            past.failed_s[number, protocol] = now_s
+        elif now_s - first_s > _TIMED_OUT_S and past.calm_since_s < first_s and self._has_enough_sound(seat):
+            # What was made before a service node was known to fail is sent there all the same.
+            self._tell(seat, f"{seat.name} asked a service node again that had not answered {protocol} a moment ago")
+
+    def _has_enough_sound(self, seat: LightSeat) -> bool:
+        return sum(sight.is_sound for sight in self._sights(seat)) >= _OPTIONS.peers_to_use
 
     def answered(self, message_hash: bytes, code: int, *, is_sound: bool) -> None:
         """Note a refusal that a service node sent for a push."""
@@ -199,6 +288,8 @@ class Watch:
         if was_calm and not result.accepted and StatusCode.TOO_MANY_REQUESTS in codes and not result.too_many:
             self._tell(seat, f"{seat.name} was not told to slow down, though a service node said 429")
         is_refused = message.message_hash in self._refused_by_sound
+        if was_calm and result.accepted and not (self.is_loud or is_refused or message.message_hash in self._claimed):
+            self._tell(seat, f"a send of {seat.name} counts as sent, and a service node was there that relays, unasked")
         if was_calm and not (self.is_loud or result.accepted or is_refused):
             self._tell(seat, f"a send of {seat.name} failed, though a sound service node serves it: {result.detail}")
         if now_s - began_s >= _SLOW_S:
@@ -245,9 +336,22 @@ class Watch:
             since_s = past.unsubscribed_since_s
             if is_connected and since_s is not None and now_s - since_s > _UNSUBSCRIBED_S:
                 self._tell(seat, f"{seat.name} says that it is connected, and no service node has its subscription")
+            self._look_who_serves(past, sights)
             is_due = seat.is_started and past.calm_since_s < now_s and not self.is_loud
             if is_due and self._is_served(seat) and not is_connected:
                 self._tell(seat, f"{seat.name} says that it is not connected, and a service node is there to serve it")
+
+    def _look_who_serves(self, past: _Past, sights: Sequence[Sight]) -> None:
+        """See that a sound service node has the subscription before long, where others have not and it can be known."""
+        seat, now_s = past.seat, self._loop.time()
+        is_wanted = self.vice is Vice.MUTES and not self.is_loud and seat.is_started and bool(seat.criteria)
+        sound = [sight for sight in sights if sight.is_sound]
+        if not is_wanted or not sound or past.calm_since_s > now_s or any(sight.subscriptions for sight in sound):
+            past.unserved_since_s = None
+            return
+        past.unserved_since_s = since_s = past.unserved_since_s or now_s
+        if now_s - since_s > _REPLACED_S and not any(sight.subscriptions for sight in sights):
+            self._tell(seat, f"{seat.name} keeps its subscription at service nodes that have lost it and do not answer")
 
     def _tell(self, seat: LightSeat, sentence: str) -> None:
         """Note what is wrong, of each kind and light client once."""
