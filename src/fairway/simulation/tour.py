@@ -586,6 +586,18 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "messages_per_hour": 30.0,
         "long_share": 0.0,
     },
+    # Each store has another half of what was said, and a page holds two messages: what is read comes from several.
+    {
+        "participants": 2,
+        "service_nodes": 3,
+        "repairs": False,
+        "store_gaps": 0.5,
+        "store_page": 2,
+        "duration_ms": 3 * _MINUTE_MS,
+        "messages_per_hour": 60.0,
+        "long_share": 0.0,
+        "crashes_per_hour": 30.0,
+    },
 )
 """What is otherwise in each."""
 
