@@ -86,6 +86,26 @@ def test_a_reply_comes_after_a_message_that_was_rebuilt_before_its_first_segment
     bob.check_rows()
 
 
+@pytest.mark.parametrize("make", [waku, logos])
+def test_a_forged_segment_that_comes_late_brings_no_message_before_its_turn(peer, make):
+    options = make()
+    options = replace(options, segmentation=replace(options.segmentation, parity_rate=1.0))
+    alice, bob = peer("alice", options), peer("bob", options)
+    alice.send(b"before")
+    alice.send(FILE[:600])
+    before, *segments = alice.content()
+    data, parity = segments[: len(segments) // 2], segments[len(segments) // 2 :]
+    bob.receive(*parity)
+    profile = alice.stack.sds.profile
+    message, segment = alice.sds(data[0]), profile.segments.decode(alice.sds(data[0]).content)
+    content = profile.segments.encode(replace(segment, payload=bytes(len(segment.payload))))
+    forged = replace(message, message_id="forged", causal_history=(), content=content)
+    bob.receive(replace(data[0].message, payload=profile.codec.encode(forged)))
+    assert bob.payloads() == []
+    bob.receive(before, *data)
+    assert bob.payloads() == [b"before", FILE[:600]]
+
+
 @pytest.mark.parametrize("history", [2, 200])
 def test_a_whole_run_of_lost_first_segments_is_made_up_for_when_nothing_was_sent_before(peer, history):
     alice, bob = peer("alice", waku(10)), peer("bob", waku(10))

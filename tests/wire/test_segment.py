@@ -52,6 +52,29 @@ def waku_segments(draw):
     )
 
 
+def piece(index, data_count, payload, *, is_parity=False):
+    return Segment(
+        payload_hash=HASH,
+        index=index,
+        data_count=data_count,
+        parity_count=0,
+        is_parity=is_parity,
+        payload=payload,
+        payload_length=None,
+    )
+
+
+@given(st.binary(min_size=2, max_size=200), st.integers(1, 100))
+def test_a_piece_is_known_by_its_place_its_size_and_its_bytes(whole, size):
+    pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
+    for index, payload in enumerate(pieces):
+        assert piece(index, len(pieces), payload).is_piece_of(whole)
+        assert not piece(index, len(pieces), payload, is_parity=True).is_piece_of(whole)
+        assert not piece(index, len(pieces), bytes([payload[0] ^ 1]) + payload[1:]).is_piece_of(whole)
+        assert not piece(index, len(pieces) + len(whole), payload).is_piece_of(whole)
+        assert not piece(index, len(pieces), payload + b"more").is_piece_of(whole)
+
+
 @st.composite
 def segments_of_lip_243(draw):
     data_count = draw(st.integers(1, 200))

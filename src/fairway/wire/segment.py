@@ -62,6 +62,18 @@ class Segment:
     payload_length: int | None
     """Length of the whole payload in bytes; None with SEGMENTATION, which does not tell."""
 
+    def is_piece_of(self, whole: bytes) -> bool:
+        """Return whether it is the piece of a whole payload that its index says; of parity that is not known."""
+        if self.is_parity:
+            return False
+        size, rest = len(self.payload), 0
+        if 0 < self.index == self.data_count - 1:
+            # The last piece may be shorter than the others.
+            size, rest = divmod(len(whole) - len(self.payload), self.index)
+        if rest or size <= 0 or -(-len(whole) // size) != self.data_count:
+            return False
+        return whole[self.index * size :][:size] == self.payload
+
 
 class SegmentFormat(Protocol):
     """How segments are written to and read from bytes."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, SegmentsDisputed
@@ -170,7 +171,8 @@ class Delivering:
         met = met and self._has_what_is_cited(message)
         arrival = self._undelivered.get(message_id)
         if arrival is None:
-            complete = self._undelivered.release(message_id, met=met)
+            is_piece_of = partial(self.reassembler.is_piece, message.content or b"")
+            complete = self._undelivered.release(message_id, is_piece_of, met=met)
             return [] if complete is None else [self._hand_over(complete)]
         if arrival.after(MessageStep.RELEASED) is MessageState.IN_PLACE:
             self._undelivered.mark(message_id, met=met)

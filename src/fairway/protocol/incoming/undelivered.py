@@ -10,7 +10,7 @@ Two tables:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -162,12 +162,16 @@ class Undelivered:
             message.late_ids |= ids.difference(message.sds_ids)
             self._of_complete.update(dict.fromkeys(message.late_ids, first_id))
 
-    def release(self, sds_id: str, *, met: bool) -> CompleteMessage | None:
-        """Note that SDS delivered a segment; return the complete message that waited for it."""
+    def release(self, sds_id: str, is_piece_of: Callable[[bytes], bool], *, met: bool) -> CompleteMessage | None:
+        """Note that SDS delivered a segment; return the complete message that waited for it.
+
+        A message waits for no segment that came late and is no piece of its payload: somebody forged it.
+        """
         first_id = sds_id
         if sds_id not in self.awaiting:
             first_id = self._of_complete.get(sds_id, sds_id)
-            if first_id not in self.awaiting or sds_id not in self.awaiting[first_id].late_ids:
+            complete = self.awaiting.get(first_id)
+            if complete is None or sds_id not in complete.late_ids or not is_piece_of(complete.payload):
                 return None
         message = self._take(first_id)
         message.dependencies_met &= met

@@ -207,6 +207,13 @@ class Reassembler:
         holding = self._aside_in.get(sds_id, ())
         return bool(holding) and all(_choice_count(target) <= MAX_TRIES for target in holding)
 
+    def is_piece(self, content: bytes, payload: bytes) -> bool:
+        """Return whether the content of an SDS message is a data segment of a payload, where its index says."""
+        try:
+            return self._format.decode(content, self._max_segments).is_piece_of(payload)
+        except SegmentError:
+            return False
+
     def has_room_to_begin(self, sender_id: str | None, waiting_bytes: int = 0) -> bool:
         """Return whether a sender's message may begin with a segment that waits for others, and nothing waits for it.
 
