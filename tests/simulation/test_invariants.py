@@ -33,6 +33,7 @@ from fairway.protocol.incoming.catching_up import CAUGHT_UP
 from fairway.protocol.incoming.undelivered import ARRIVALS
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.dependencies import MISSING
+from fairway.protocol.segmentation.open_sets import BECOMING_WHOLE_FACTOR
 from fairway.simulation import World
 from fairway.simulation.hostile import Mallory
 from fairway.simulation.invariants import Checks, Invariant
@@ -808,10 +809,10 @@ def test_a_buffer_beyond_its_bound_is_found(held):
     options = ReliableChannelOptions()
     peaks = Peaks()
     assert list(peaks.beyond(options, senders=2)) == []
-    setattr(peaks, held, 10**9)
+    setattr(peaks, held, 2 * 10**9)
     (violation,) = peaks.beyond(options, senders=2)
     assert violation.invariant is Invariant.BOUNDS
-    assert "1,000,000,000" in violation.sentence
+    assert "2,000,000,000" in violation.sentence
 
 
 def test_messages_begun_beyond_their_senders_quota_since_others_wait_for_them_are_no_fault():
@@ -821,7 +822,7 @@ def test_messages_begun_beyond_their_senders_quota_since_others_wait_for_them_ar
 
 def test_what_segments_cost_beside_their_payload_counts_towards_the_bound(story):
     held = story.world.participants["alice"].stack.statistics()
-    bound = 3 * story.world.options.segmentation.max_buffered_bytes
+    bound = BECOMING_WHOLE_FACTOR * story.world.options.segmentation.max_buffered_bytes
     peaks = Peaks()
     for segments, faults in ((1, 0), (2, 1)):
         full = replace(held.reassembly, buffered_bytes=bound - 1_024, open_segments=segments)
