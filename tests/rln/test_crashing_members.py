@@ -10,7 +10,6 @@ zero-knowledge proof, which hides the secret and would take 0.1 s each.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 from collections import Counter
 from contextvars import copy_context
@@ -24,15 +23,12 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.errors import RlnError, RlnErrorKind
 from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.protocol.ratelimit import RlnProofProvider, rln_signal
-from fairway.rln.epochs import RlnNetwork
-from fairway.rln.field import FIELD_ORDER, ZERO, element, hash_to_field, number_of
-from fairway.rln.identity import Identity
+from fairway.rln.field import hash_to_field
 from fairway.rln.membership import RlnMembership
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.nullifiers import DoubleSignal, NullifierLog
-from fairway.rln.proof import PROOF_BYTES, SignalProof
-from fairway.rln.proving import RlnMember
-from fairway.rln.tree import TREE_DEPTH, MerklePath, RootWindow
+from fairway.rln.proof import SignalProof
+from fairway.simulation.memberships import StubGroup, StubProver, identity_of
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import run
 from fairway.testing.loop import Machine, Process
@@ -44,47 +40,6 @@ CRASHES = int(os.environ.get("FAIRWAY_RLN_CRASHES", "500"))
 PEOPLE = ("alice", "bob", "carol")
 OPTIONS = ReliableChannelOptions(sds=SdsConfig(lost_timeout_ms=86_400_000), max_retry_attempts=1_000)
 GIVEN_UP_AFTER_S = 4 * 3_600
-
-
-def identity_of(name: str) -> Identity:
-    secret = hash_to_field(name.encode())
-    return Identity(trapdoor=ZERO, nullifier=ZERO, secret=secret, commitment=hash_to_field(secret))
-
-
-class StubGroup:
-    """A group that everybody is in."""
-
-    network = RlnNetwork()
-    roots = RootWindow([ZERO])
-
-    def member(self, identity):
-        path = MerklePath(root=ZERO, siblings=(ZERO,) * TREE_DEPTH, bits=bytes(TREE_DEPTH))
-        return RlnMember(identity=identity, limit=LIMIT, path=path)
-
-    def refresh(self):
-        return False
-
-
-class StubProver:
-    """Makes shares as the circuit does, with another hash, and no proof of them."""
-
-    def prepare(self, member):
-        """Proofs of this kind share nothing."""
-
-    def prove(self, member, message_id, signal, epoch):
-        secret = member.identity.secret
-        slope = hash_to_field(secret + epoch.to_bytes(8, "little") + message_id.to_bytes(8, "little"))
-        share_x = hash_to_field(signal)
-        share_y = element((number_of(secret) + number_of(slope) * number_of(share_x)) % FIELD_ORDER)
-        return SignalProof(
-            proof=hashlib.sha512(signal).digest().ljust(PROOF_BYTES, b"\0"),
-            root=ZERO,
-            epoch=epoch,
-            share_x=share_x,
-            share_y=share_y,
-            nullifier=hash_to_field(slope),
-            identifier=StubGroup.network.padded_identifier,
-        )
 
 
 class Point(Enum):
@@ -175,7 +130,7 @@ class Person:
         life = self.lives
         self.process = Process(self.name, Machine(asyncio.get_running_loop()))
         prover = FragileProver()
-        self.membership = RlnMembership(identity_of(self.name), StubGroup(), MessageIds(self.ids), prover)
+        self.membership = RlnMembership(identity_of(self.name), StubGroup(LIMIT), MessageIds(self.ids), prover)
         rln: RlnProofProvider = self.membership
         if world.crashes_left > 0:
             point = dice.choice(list(Point))

@@ -39,30 +39,40 @@ _OTHERS_SIGN: Final = 0.1
 """How often it has signed something when the quota or a proof is asked for."""
 
 
-class _Group:
+def identity_of(name: str) -> Identity:
+    """Return the identity of a simulated member: its secret follows from its name."""
+    secret = hash_to_field(name.encode())
+    return Identity(trapdoor=ZERO, nullifier=ZERO, secret=secret, commitment=hash_to_field(secret))
+
+
+class StubGroup:
     """A group that everybody is in, with limits of their own."""
 
     network = _NETWORK
     roots = RootWindow([ZERO])
 
     def __init__(self, limit: int) -> None:
+        """Let each member send ``limit`` messages in an epoch."""
         self._limit = limit
 
     def member(self, identity: Identity) -> RlnMember:
+        """Return a member of the group, whoever it is."""
         path = MerklePath(root=ZERO, siblings=(ZERO,) * TREE_DEPTH, bits=bytes(TREE_DEPTH))
         return RlnMember(identity=identity, limit=self._limit, path=path)
 
     def refresh(self) -> bool:
+        """Return that nothing has changed."""
         return False
 
 
-class _Prover:
+class StubProver:
     """Makes shares as the circuit does, and no proof of them."""
 
     def prepare(self, member: RlnMember) -> None:
         """Proofs of this kind share nothing."""
 
     def prove(self, member: RlnMember, message_id: int, signal: bytes, epoch: int) -> SignalProof:
+        """Return what goes beside a signal: of two signals under one id the secret follows."""
         secret = member.identity.secret
         slope = hash_to_field(secret + epoch.to_bytes(8, "little") + message_id.to_bytes(8, "little"))
         share_x = hash_to_field(signal)
@@ -143,7 +153,7 @@ class Memberships:
         member = self._member(name)
         self._close(name)
         ids = MessageIds(member.ids)
-        membership = self._open[name] = RlnMembership(member.identity, _Group(member.limit), ids, _Prover())
+        membership = self._open[name] = RlnMembership(member.identity, StubGroup(member.limit), ids, StubProver())
         self._lives[name] += 1
         dice = Random(f"membership/{self._seed}/{name}/{self._lives[name]}")  # noqa: S311 - reproducible, and guards nothing
         share = _OTHERS_SIGN if is_shared else 0.0
@@ -174,11 +184,9 @@ class Memberships:
 
     def _member(self, name: str) -> _Member:
         if name not in self._members:
-            secret = hash_to_field(name.encode())
-            identity = Identity(trapdoor=ZERO, nullifier=ZERO, secret=secret, commitment=hash_to_field(secret))
             ids = Path(self._folder.name) / f"{len(self._members)}.ids"
             MessageIds.create(ids, first_epoch=0).close()
-            self._members[name] = _Member(identity, self._limit * (1 + len(self._members) % 2), ids)
+            self._members[name] = _Member(identity_of(name), self._limit * (1 + len(self._members) % 2), ids)
         return self._members[name]
 
     def _close(self, name: str) -> None:

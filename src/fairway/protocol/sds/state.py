@@ -52,9 +52,9 @@ _NOT_YET_MS: Final = 1 << 62
 """Since when a missing message is waited for that may not come before another one (`MissingDependency.lacks`).
 
 Its row names that one, too, and says whether it came and who turned it away, or, of what is of no use, until when. If
-it does not, as those of earlier
-versions, or nothing is known of that one any more, the message is asked for after a restart, and waited for from then
-on. Its row says so from the next sweep on, since what is loaded is what the store has.
+it does not, as those of earlier versions, or nothing is known of that one any more, the message is asked for after a
+restart, and waited for from then on. Its row says so from the next sweep on, since what is loaded is what the store
+has.
 """
 
 

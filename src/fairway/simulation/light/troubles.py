@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Any, Final, Never, cast
 
 from fairway.errors import DecodeError
 from fairway.service.node import ServiceNode
@@ -175,12 +175,10 @@ class _Troubled:
 
     async def handle(self, stream: Stream) -> None:
         match self._troubles.vice(self._number), self._protocol:
-            case (Vice.HANGS, protocol) | (Vice.MUTES, protocol) if (
-                protocol == FILTER_SUBSCRIBE_PROTOCOL or self._troubles.vice(self._number) is Vice.HANGS
-            ):
-                self._troubles.failed(str(stream.peer_id), self._number, protocol)
-                await asyncio.sleep(_HANGS_S)
-                raise StreamResetError("this service node never answers")
+            case Vice.HANGS, _:
+                await self._never_answer(stream)
+            case (Vice.MUTES, protocol) if protocol == FILTER_SUBSCRIBE_PROTOCOL:
+                await self._never_answer(stream)
             case Vice.REFUSES, _:
                 await self._answer(stream, StatusCode.BAD_REQUEST)
             case Vice.GARBLES, _:
@@ -231,6 +229,11 @@ class _Troubled:
         if self._troubles.dice.random.random() < 0.5:
             await asyncio.sleep(_HANGS_S)
         raise StreamResetError("the answer of this service node is lost")
+
+    async def _never_answer(self, stream: Stream) -> Never:
+        self._troubles.failed(str(stream.peer_id), self._number, self._protocol)
+        await asyncio.sleep(_HANGS_S)
+        raise StreamResetError("this service node never answers")
 
     async def _answer(self, stream: Stream, code: StatusCode, relayed_to: int = _CLAIMED) -> None:
         """Answer a request with a status code, whatever it asks for."""
