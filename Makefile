@@ -24,7 +24,7 @@ DOCS_READY := $(VENV)/.docs-ready
 RLN_READY := $(VENV)/.rln-ready
 RLN_SOURCES := $(wildcard rln/*.toml rln/README.md rln/src/*.rs)
 
-.PHONY: help setup rln demo test test-all coverage docs notebook wheel mutants mutants-few lint types format conformance bench proto clean
+.PHONY: help setup rln demo test test-all coverage docs notebook wheel mutants mutants-few tour-costs lint types format conformance bench proto clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ mutants: $(READY) ## Plant bugs and see whether the simulated worlds find them (
 
 mutants-few: $(READY) ## The same with a handful, drawn anew each day (MUTANTS_SEED=YYYYMMDD)
 	$(BIN)/python -m tests.mutants run --by worlds --count 8 --worlds 12 --budget-s 15 --seed $(MUTANTS_SEED) --least 0.25 $(MUTANTS_ARGS)
+
+tour-costs: $(READY) ## Learn anew what a tour of simulated worlds costs, after a change that is meant
+	$(BIN)/python -m tests.simulation.write_tour_costs
 
 lint: $(READY) ## Check style and layout
 	$(BIN)/ruff check .

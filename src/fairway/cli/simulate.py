@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
@@ -137,7 +138,7 @@ def command(
     Then all come back, with the faults of the network unchanged, until the channel is quiet.
 
     Checked are: each message delivered, once, in causal order; equal logs; one end of every send;
-    no false delivery report; bounded buffers.
+    no false delivery report; bounded buffers; and that a whole tour costs what it is known to cost.
 
     [bold]--worlds[/bold] or [bold]--budget-s[/bold] run many worlds, each drawn from a seed of its own, side by side.
     The first world that breaks ends the run, and the smallest plan found that breaks alike is printed.
@@ -283,13 +284,14 @@ def _many(campaign: Campaign, record: Path | None, *, keep_going: bool, shrinkin
             "seconds": round(seconds, 3),
             "interrupted": interrupted,
             "figures": {str(loss): figures.as_json() for loss, figures in sorted(tally.figures.items())},
+            "unusual": [asdict(unusual) for unusual in tally.tour.unusual()],
         }
         typer.echo(json.dumps(answer, indent=2))
     else:
         print_end(out, tally, seconds, interrupted=interrupted)
         if shrunk is not None:
             print_shrunk(out, shrunk)
-    raise typer.Exit(_INTERRUPTED if interrupted else int(bool(tally.broken)))
+    raise typer.Exit(_INTERRUPTED if interrupted else int(bool(tally.broken or tally.tour.unusual())))
 
 
 def _outcomes(campaign: Campaign, *, keep_going: bool) -> Iterator[WorldOutcome]:

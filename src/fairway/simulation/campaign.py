@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from fairway.errors import ConfigurationError
 from fairway.simulation.figures import Figures, loss_class
+from fairway.simulation.known_costs import TourCosts
 from fairway.simulation.plan import SimulationPlan, replay_command
 from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.report import plain
@@ -112,12 +113,15 @@ class CampaignTally:
     broken: list[WorldOutcome] = field(default_factory=list)
     figures: dict[int, Figures] = field(default_factory=dict)
     """By class of loss, of the worlds that came to their end."""
+    tour: TourCosts = field(default_factory=TourCosts)
+    """What the first tour costs, should its worlds be among these."""
 
     def add(self, outcome: WorldOutcome) -> None:
         """Count a world."""
         self.worlds += 1
         if outcome.report is not None:
             self.virtual_ms += outcome.report.virtual_ms
+            self.tour.add(outcome.report)
             loss = loss_class(outcome.plan.loss)
             self.figures[loss] = self.figures.get(loss, Figures()) + Figures.of(outcome.report)
         if not outcome.ok:

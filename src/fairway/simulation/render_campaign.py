@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fairway.simulation.campaign import CampaignTally
 from fairway.simulation.figures import Figures
+from fairway.simulation.known_costs import COSTS, TourCosts
 from fairway.simulation.plan import SimulationPlan, replay_command
 from fairway.simulation.render import duration, fault, furps_table, size, table_of
 from fairway.simulation.workers import WorldOutcome
@@ -56,6 +57,7 @@ def print_end(console: Console, tally: CampaignTally, seconds: float, *, interru
         text += ", interrupted"
     _line(console, text, "bold")
     print_figures(console, tally.figures)
+    _print_costs(console, tally.tour)
     if not tally.broken:
         _line(console, "every invariant held in all of them", "green" if tally.worlds else "")
         return
@@ -94,6 +96,23 @@ def print_shrunk(console: Console, shrunk: WorldOutcome) -> None:
     """Print the smallest plan that breaks, with the command that runs it."""
     _line(console, f"the smallest world found that breaks so: {_title(shrunk.plan)}", "bold")
     _print_broken(console, shrunk)
+
+
+def _print_costs(console: Console, tour: TourCosts) -> None:
+    """Print what is unusual in what a tour costs, if all its worlds were run."""
+    if not tour.is_whole:
+        return
+    unusual = tour.unusual()
+    if not unusual:
+        _line(console, COSTS, "green")
+        return
+    table = table_of("Violated: " + COSTS, ("figure", "times what is known", "at most by chance"))
+    for each in unusual[:_SHOWN]:
+        table.add_row(each.figure, f"{each.factor:.2f}", f"{1 / each.leeway:.2f} to {each.leeway:.2f}")
+    console.print("", table)
+    if len(unusual) > _SHOWN:
+        _line(console, f"... and {len(unusual) - _SHOWN} more, see --json", "red")
+    _line(console, "is that meant? then `make tour-costs` makes it what is known", "bold")
 
 
 def _print_broken(console: Console, outcome: WorldOutcome) -> None:

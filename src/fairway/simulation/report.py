@@ -6,7 +6,7 @@ to the end of the scenes that a world plays after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from math import ceil
@@ -73,8 +73,8 @@ class Traffic:
 class SimulationReport:
     """Everything that a run showed. The same plan gives an equal report.
 
-    `trace_hash`, `violations`, `quiet`, `lost`, `duplicates` and `order_violations` are of the whole run, scenes
-    included; all else is of the conversation.
+    `trace_hash`, `violations`, `quiet`, `lost`, `duplicates`, `order_violations` and most `costs` are of the whole run,
+    scenes included; all else is of the conversation.
     """
 
     plan: SimulationPlan
@@ -145,6 +145,8 @@ class SimulationReport:
     deeds: dict[str, int]
     events: dict[str, int]
     peaks: Peaks
+    costs: Mapping[str, int]
+    """Figures of the whole run, by name; see `fairway.simulation.costs`."""
 
     @property
     def ok(self) -> bool:
@@ -192,12 +194,13 @@ class SimulationReport:
         return told
 
     def judged(
-        self, ledger: Ledger, checks: Checks, violations: Sequence[Violation], *, quiet: bool
+        self, ledger: Ledger, checks: Checks, violations: Sequence[Violation], costs: Mapping[str, int], *, quiet: bool
     ) -> SimulationReport:
         """Return the report with what is known at the end of the run."""
         return replace(
             self,
             trace_hash=ledger.trace_hash(),
+            costs=costs,
             violations=tuple(violations),
             quiet=quiet,
             lost=checks.lacking(),
@@ -283,6 +286,7 @@ def report_conversation(
         deeds=dict(sorted(ledger.deeds.items())),
         events=dict(sorted(ledger.events.items())),
         peaks=replace(peaks),
+        costs={},
     )
 
 

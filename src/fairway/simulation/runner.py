@@ -24,6 +24,7 @@ from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.sds.dependencies import LONGEST_TURNED_AWAY
 from fairway.simulation.cipher import TroubledCipher
 from fairway.simulation.clocks import CLOCK_NOTICED_MS, Clocks
+from fairway.simulation.costs import Costs
 from fairway.simulation.foreign import ForeignTongue
 from fairway.simulation.hostile import ASKED_FOR_ALL_EVERY_MS, PESTERED_EVERY_MS, Mallory
 from fairway.simulation.invariants import Checks, Invariant, Violation
@@ -96,6 +97,8 @@ _KEEP_FROM_SPEAKING: Final = (
     "cipher_delay_ms",
 )
 _ANSWER_LATE_MS: Final = 5_000
+_OTHER_CHANCES: Final = 1_000_000_007
+"""A seed that is so far away draws otherwise, and is that of no other world."""
 
 
 @contextmanager
@@ -110,9 +113,12 @@ def _quiet_log() -> Iterator[None]:
         log.setLevel(before)
 
 
-def simulate(plan: SimulationPlan, progress: Progress | None = None) -> SimulationReport:
-    """Run a world and return the report. The same plan gives the same run in every process."""
-    return Run(plan).through(progress or (lambda _, __: None))
+def simulate(plan: SimulationPlan, progress: Progress | None = None, *, chances: int = 0) -> SimulationReport:
+    """Run a world and return the report. The same plan gives the same run in every process.
+
+    With other ``chances`` the same is said and goes wrong at the same times, and what is drawn meanwhile is otherwise.
+    """
+    return Run(plan, chances=chances).through(progress or (lambda _, __: None))
 
 
 def _patience_ms(plan: SimulationPlan) -> int:
@@ -141,7 +147,7 @@ def _heard_of_ms(plan: SimulationPlan) -> int:
 class Run:
     """One world while it runs."""
 
-    def __init__(self, plan: SimulationPlan, channel_id: str = DEFAULT_CHANNEL_ID) -> None:
+    def __init__(self, plan: SimulationPlan, channel_id: str = DEFAULT_CHANNEL_ID, *, chances: int = 0) -> None:
         """Make a world that has not begun; the name of its channel tells it from others in a common archive."""
         self.plan = plan
         self.channel_id = channel_id
@@ -155,7 +161,7 @@ class Run:
         self._memberships = None if plan.rln_limit is None else Memberships(plan.rln_limit, plan.seed)
         self.world = World(
             (),
-            seed=plan.seed,
+            seed=plan.seed + _OTHER_CHANCES * chances,
             faults=plan.faults(),
             options=plan.options(),
             options_of=self._options_of,
@@ -238,7 +244,8 @@ class Run:
         self.start_ms = self.world.now_ms
         self.stored: tuple[RoutedMessage, ...] = ()
         """What the store of the world keeps, once it has run."""
-        self.world.observers.append(self.ledger)
+        self._costs = Costs()
+        self.world.observers += [self.ledger, self._costs]
         self.ledger.slow_uplinks = frozenset(names_of(plan)[: plan.slow_uplinks])
         for name in names_of(plan)[: plan.slow_uplinks]:
             self.world.network.limit_uplink(name, _SLOW_PER_SECOND)
@@ -363,7 +370,10 @@ class Run:
         ]
         violations += checks.healed(called)
         violations += self._fell_short()
-        return report.judged(self.ledger, checks, violations, quiet=quiet)
+        network = self.world.network
+        requests = network.requests if isinstance(network, LightNetwork) else {}
+        costs = self._costs.of(report, self.ledger, requests)
+        return report.judged(self.ledger, checks, violations, costs, quiet=quiet)
 
     def _run(self, for_ms: int) -> None:
         self.world.run(for_ms)

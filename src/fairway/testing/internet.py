@@ -59,6 +59,8 @@ class SimulatedInternet:
         """Share of packets that arrive in two pieces."""
         self.damage = 0.0
         """Share of packets in which a bit is wrong."""
+        self.made = 0
+        """Connections that were made so far."""
         self._loop = loop
         self._ends: dict[_End, None] = {}
         self._listeners: dict[tuple[str, int], SimulatedServer] = {}
@@ -169,6 +171,7 @@ class SimulatedInternet:
         other = _End(self, self._loop, listener.context.copy(), there, here)
         end.peer, other.peer = other, end
         self._ends |= {end: None, other: None}
+        self.made += 1
         protocol = factory()
         end.begin(protocol)
         self._loop.call_soon(other.accept, listener.factory, context=listener.context)

@@ -9,7 +9,8 @@ its address alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import copy_context
 from functools import partial
 from typing import Final
@@ -203,6 +204,11 @@ class LightNetwork:
     def garbled(self, garbled: float) -> None:
         self._troubles.garbled = garbled
         self._expect()
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Requests that light clients made of service nodes, by what they ask for, and connections that were made."""
+        return self._troubles.requests | Counter(connect=self._internet.made)
 
     @property
     def bad(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any, Final, Never, cast
@@ -44,7 +45,7 @@ from fairway.wire.store import (
 )
 from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES, WakuMessage, encode_waku_message
 
-_SERVED: Final = (LIGHTPUSH_PROTOCOL, FILTER_SUBSCRIBE_PROTOCOL, STORE_QUERY_PROTOCOL)
+_SERVED: Final = {LIGHTPUSH_PROTOCOL: "push", FILTER_SUBSCRIBE_PROTOCOL: "subscribe", STORE_QUERY_PROTOCOL: "query"}
 _HANGS_S: Final = 120.0
 """How long a service node keeps a stream that it does not answer; clients wait for ten seconds."""
 _TRICKLE_S: Final = 0.5
@@ -131,6 +132,8 @@ class Troubles:
         """So many service nodes, by their numbers, are bad ones."""
         self.refused, self.pushed, self.swallowed, self.told = refused, pushed, swallowed, told
         self.claimed, self.failed, self.given = claimed, failed, vice
+        self.requests: Counter[str] = Counter()
+        """Requests that clients made, by what they ask for."""
         self._seed, self._clock = seed, clock
 
     def vice(self, number: int, now_s: float | None = None) -> Vice | None:
@@ -174,6 +177,7 @@ class _Troubled:
         self._protocol, self._handler, self._troubles, self._number = protocol, handler, troubles, number
 
     async def handle(self, stream: Stream) -> None:
+        self._troubles.requests[_SERVED[self._protocol]] += 1
         match self._troubles.vice(self._number), self._protocol:
             case Vice.HANGS, _:
                 await self._never_answer(stream)
