@@ -18,8 +18,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,6 +68,8 @@ class Result:
     """Over everything that happened in it; empty if it did not come to its end."""
     passed: frozenset[str] = frozenset()
     """What marked sources passed in it, or when they were imported."""
+    costs: Mapping[str, int] = field(default_factory=dict)
+    """What it cost; see `fairway.simulation.costs`."""
 
 
 class Nursery:
@@ -173,6 +175,7 @@ def _results(request: Request) -> Iterable[Result]:
     for place, pickled in enumerate(request.plans):
         began_s = time.process_time()
         trace_hash = ""
+        costs: Mapping[str, int] = {}
         violations: tuple[tuple[str, str], ...]
         passed.clear()
         try:
@@ -182,7 +185,7 @@ def _results(request: Request) -> Iterable[Result]:
                     always = frozenset(passed)
                 report = simulate(pickle.loads(pickled))
             violations = tuple((each.invariant.value, each.sentence) for each in report.violations)
-            trace_hash = report.trace_hash
+            trace_hash, costs = report.trace_hash, report.costs
         except _TooLong:
             violations = ((ENDS, f"ended after {request.world_s:g} s of CPU time"),)
         except (Exception, KeyboardInterrupt, SystemExit):  # noqa: BLE001 - it is what came of the world
@@ -193,6 +196,7 @@ def _results(request: Request) -> Iterable[Result]:
             cpu_s=time.process_time() - began_s,
             trace_hash=trace_hash,
             passed=always | passed,
+            costs=costs,
         )
         if violations and not request.is_patient:
             return

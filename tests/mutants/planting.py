@@ -4,7 +4,7 @@ First worlds are run without a bug (`Garden.baseline`): those that break are lef
 what each costs and which of the places it passes where bugs are to be planted. A bug is then tried in the worlds that
 pass its place: in one of each kind of the tour, so that none is left out which alone could notice it, and then in as
 many more as the budget is for, first in those of kinds in which something went otherwise. Cheap ones come first in
-both, and those that caught others of its area.
+both, and those that caught others of its area. In between it is asked whether the tour costs what it is known to cost.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from tests.mutants.catalogue import ROOT, SOURCES, TESTS, WORLDS, Mutant
 from tests.mutants.nursery import PASSED, Nursery, Request, Result
 
 from fairway.cli._plan_options import with_plan
+from fairway.simulation.known_costs import COSTS, KnownCosts, Unusual
 from fairway.simulation.plan import replay_command
 from fairway.simulation.random_plans import CALM, draw_plan
 from fairway.simulation.tour import KINDS, tour_plan
@@ -96,6 +97,7 @@ class World:
     """The invariants that break in it."""
     sentences: tuple[str, ...] = ()
     trace_hash: str = ""
+    costs: Mapping[str, int] = field(default_factory=dict)
     passes: frozenset[str] = frozenset()
     """Names of the bugs whose places it passes."""
     caught: Counter[str] = field(default_factory=Counter)
@@ -121,6 +123,7 @@ class World:
             "broken": list(self.broken),
             "sentences": list(self.sentences),
             "trace_hash": self.trace_hash,
+            "costs": dict(self.costs),
             "passes": sorted(self.passes),
         }
 
@@ -132,7 +135,8 @@ class Run:
     worlds: int
     """Worlds that were run."""
     broken: Mapping[int, tuple[str, ...]]
-    """The invariants that broke, by seed of the world; under -1 what broke outside of any."""
+    """The invariants that broke, by seed of the world; under 0 what all of a tour broke, under -1 what broke outside
+    of any."""
     sentences: tuple[str, ...] = ()
     """Of the first broken world."""
     seconds: float = 0.0
@@ -211,11 +215,13 @@ class Garden:
         jobs: int = 1,
         runner: Callable[[], Runner] = Nursery,
         sources: Path = SOURCES,
+        known: KnownCosts | None = None,
     ) -> None:
         self.folder = folder
         self.effort = effort
         self.worlds: list[World] = []
         self._sources = sources
+        self._known = known or KnownCosts.load()
         self._jobs = jobs
         self._new_runner = runner
         self._runners: queue.SimpleQueue[Runner] = queue.SimpleQueue()
@@ -233,7 +239,7 @@ class Garden:
     def fingerprint(self) -> str:
         """What tells these sources and plans from others."""
         digest = hashlib.sha256(repr(self.effort.plan).encode())
-        for path in sorted((self.clean / "fairway").rglob("*.py")):
+        for path in sorted(each for kind in ("*.py", "*.json") for each in (self.clean / "fairway").rglob(kind)):
             digest.update(path.read_bytes())
         return digest.hexdigest()[:16]
 
@@ -280,7 +286,7 @@ class Garden:
                 world.cpu_s = result.cpu_s
                 world.broken = _names(result)
                 world.sentences = _sentences(result)
-                world.trace_hash = result.trace_hash
+                world.trace_hash, world.costs = result.trace_hash, result.costs
                 world.passes = result.passed
                 told(world)
 
@@ -319,7 +325,9 @@ class Garden:
         possible = [world for world in self.worlds if mutant.name in world.passes and not world.broken]
         first = self._one_of_each_kind(mutant, possible)
         results, ended = self._run_some(mutant, planted, first)
-        if self.effort.all_worlds or not (ended or any(result.violations for _, result in results)):
+        is_caught = ended or any(result.violations for _, result in results)
+        unusual = [] if is_caught else self._unusual(results)
+        if self.effort.all_worlds or not (is_caught or unusual):
             otherwise = {world.kind for world, result in results if result.trace_hash != world.trace_hash}
             rest = [world for world in possible if world not in first]
             more, ended_later = self._run_some(mutant, planted, self._within_budget(mutant, rest, otherwise))
@@ -328,15 +336,28 @@ class Garden:
         broken = {world.seed: _names(result) for world, result in found}
         if ended:
             broken[-1] = (CRASHED,)
+        if unusual:
+            broken[0] = (COSTS,)
+        told = tuple(each.sentence for each in unusual[:_SHOWN])
         return Run(
             worlds=len(results),
             broken=broken,
-            sentences=_sentences(found[0][1]) if found else (ended,) * bool(ended),
+            sentences=_sentences(found[0][1]) if found else told or (ended,) * bool(ended),
             seconds=time.monotonic() - began_s,
-            replay=found[0][0].replay if found else "",
+            replay=found[0][0].replay if found else "fairway simulate" * bool(unusual),
             passing=len(possible),
             changed=sum(result.trace_hash != world.trace_hash for world, result in results),
         )
+
+    def _unusual(self, results: Iterable[tuple[World, Result]]) -> list[Unusual]:
+        """Return what a tour costs less or more with a bug, given what came of the worlds that pass its place.
+
+        Nothing is compared should the tour be unusual without a bug.
+        """
+        costs = {world.seed: world.costs for world in self.worlds if world.kind is not None and world.costs}
+        if not costs.keys() >= set(range(1, len(KINDS) + 1)) or self._known.unusual(costs):
+            return []
+        return self._known.unusual(costs | {world.seed: result.costs for world, result in results})
 
     def _run_some(self, mutant: Mutant, planted: Path, worlds: list[World]) -> tuple[list[tuple[World, Result]], str]:
         """Run worlds of planted sources; return what came of each, and why it ended early, or nothing."""
@@ -490,7 +511,7 @@ def _is_same(pair: tuple[str, str]) -> bool:
 def _fill(world: World, row: Mapping[str, Any]) -> None:
     world.cpu_s = row["cpu_s"]
     world.broken, world.sentences = tuple(row["broken"]), tuple(row["sentences"])
-    world.trace_hash, world.passes = row["trace_hash"], frozenset(row["passes"])
+    world.trace_hash, world.costs, world.passes = row["trace_hash"], row["costs"], frozenset(row["passes"])
 
 
 def _names(result: Result) -> tuple[str, ...]:

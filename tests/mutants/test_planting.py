@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.mutants import __main__ as program
@@ -12,6 +13,7 @@ from tests.mutants.catalogue import Mutant
 from tests.mutants.nursery import ENDS, RAISES, Nursery, Request, Result
 from tests.mutants.planting import CRASHED, HUNG, Effort, Garden, marked, plan_fields, run_tests
 
+from fairway.simulation.known_costs import COSTS, KnownCosts
 from fairway.simulation.tour import KINDS
 
 GOOD = "def answer():\n    return 42\n"
@@ -219,7 +221,7 @@ def simulate(plan):
         os._exit(7)
     print("worlds may print")
     violation = SimpleNamespace(invariant=SimpleNamespace(value="once"), sentence="bob got it twice")
-    return SimpleNamespace(violations=[violation] * (plan == 1), trace_hash=f"trace {plan}")
+    return SimpleNamespace(violations=[violation] * (plan == 1), trace_hash=f"trace {plan}", costs={"writes": plan})
 """
     folder = package(tmp_path, runner)
     nursery = Nursery()
@@ -234,6 +236,7 @@ def simulate(plan):
         (first, second), ended = run(0, 1, 0)
         assert not ended
         assert (first.violations, first.trace_hash, first.passed) == ((), "trace 0", {"import", "plan 0"})
+        assert second.costs == {"writes": 1}
         assert second.violations == (("once", "bob got it twice"),)
         (raised, late), ended = run(2, 3, is_patient=True)
         assert raised.violations[0][0] == RAISES
@@ -339,3 +342,37 @@ def test_a_run_goes_on_from_its_record(small_program, capsys, tmp_path):
     assert small_program.asked == []
     assert program.main(["table", str(tmp_path / "record.jsonl")]) == 0
     assert capsys.readouterr().out == first
+
+
+class Dear(Small):
+    """Of which each world writes a hundred times, or a tenth more with the bug."""
+
+    def run(self, request: Request, told: Callable[[Result], object]) -> str:
+        is_planted = "43" in (request.folder / "fairway" / "sums.py").read_text()
+        return super().run(request, lambda result: told(replace(result, costs={"writes": 110 if is_planted else 100})))
+
+
+def dear_garden(tmp_path, sources, small, writes=100):
+    known = KnownCosts.of_runs([{seed: {"writes": writes} for seed in range(1, len(KINDS) + 1)}] * 2)
+    effort = Effort(worlds=2 * len(KINDS), first_seed=1, budget_s=6.0, world_s=1.0)
+    place = Garden(tmp_path / "garden", effort, runner=lambda: small, sources=sources, known=known)
+    place.baseline([WRONG])
+    return place
+
+
+def test_a_bug_by_which_a_tour_costs_more_is_caught_though_no_world_breaks(tmp_path, sources):
+    verdict = dear_garden(tmp_path, sources, Dear()).try_out(WRONG)
+    assert verdict.caught
+    assert verdict.run.worlds == len(KINDS)
+    assert verdict.invariants == (COSTS,)
+    assert "writes: 1.10 times" in verdict.run.sentences[0]
+    assert verdict.run.replay == "fairway simulate"
+
+
+def test_worlds_that_do_not_pass_the_place_of_a_bug_cost_what_they_cost_without_it(tmp_path, sources):
+    verdict = dear_garden(tmp_path, sources, Dear(passing=lambda seed: seed % len(KINDS) == 1)).try_out(WRONG)
+    assert not verdict.caught
+
+
+def test_no_costs_are_compared_should_they_be_unusual_without_a_bug(tmp_path, sources):
+    assert not dear_garden(tmp_path, sources, Dear(), writes=50).try_out(WRONG).caught

@@ -46,7 +46,7 @@ ASKED_FOR_ALL_EVERY_MS: Final = 120_000
 _HASTE_MS: Final = (0, 40)
 _ANSWERED: Final = 0.3
 """Share of what is heard to which each of the answers is given at once."""
-_FLOOD: Final = 220
+_FLOOD: Final = 400
 """Long messages that are begun at once."""
 _FLOODERS: Final = 5
 _BELIEVED: Final = 20

@@ -6,7 +6,7 @@ as it is known. Chance moves most of these means by 2 % or less.
 
 `tour_costs.json` holds what is known: the figures of each world of the first tour, as a mean over runs with other
 chances, and how far the tour's mean may be from them, which follows from how far those runs were. ``make tour-costs``
-writes it anew after a change that is meant.
+writes it anew after a change that is meant. All means are geometric.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Final, Self
 
 from fairway.simulation.plan import SimulationPlan
@@ -30,6 +31,7 @@ COSTS: Final = "a tour costs what it is known to cost"
 FILE: Final = "tour_costs.json"
 """What is known, beside this module."""
 _DIGITS: Final = 3
+_HARDLY_ANY: Final = 0.01
 _FEW: Final = {"ms": 2_000, "bytes": 2_000}
 """What is added to a figure in these units before it is compared, and `_FEW_OF_ALL` to a number: a difference of a few
 says nothing, and what is never there has no ratio."""
@@ -73,9 +75,10 @@ class KnownCosts:
         self._figures = figures
 
     @classmethod
-    def load(cls) -> Self:
-        """Return what comes with the package."""
-        told = json.loads(resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8"))
+    def load(cls, path: Path | None = None) -> Self:
+        """Return what a file tells; by default that which comes with the package."""
+        file = resources.files(__package__).joinpath(FILE) if path is None else path
+        told = json.loads(file.read_text(encoding="utf-8"))
         return cls(
             {name: _Known(typical=tuple(known["typical"]), leeway=known["leeway"]) for name, known in told.items()}
         )
@@ -86,8 +89,10 @@ class KnownCosts:
         names = sorted({name for run in runs for costs in run.values() for name in costs})
         known: dict[str, _Known] = {}
         for name in names:
+            few = _few(name)
             typical = tuple(
-                _rounded(statistics.fmean(run[seed].get(name, 0) for run in runs)) for seed in range(1, len(KINDS) + 1)
+                _rounded(math.exp(statistics.fmean(math.log(run[seed].get(name, 0) + few) for run in runs)) - few)
+                for seed in range(1, len(KINDS) + 1)
             )
             tried = cls({name: _Known(typical=typical, leeway=0.0)})
             spread = statistics.stdev(tried._deviation(name, run) for run in runs)
@@ -121,7 +126,7 @@ class KnownCosts:
 
     def _deviation(self, name: str, costs: Mapping[int, Mapping[str, int]]) -> float:
         """Return by how much a figure of a tour is off: the mean over worlds of the ratios' natural logarithms."""
-        few = _FEW.get(name.rpartition(" ")[2], _FEW_OF_ALL)
+        few = _few(name)
         ratios = [
             math.log((costs[seed].get(name, 0) + few) / (typical + few))
             for seed, typical in enumerate(self._figures[name].typical, 1)
@@ -165,9 +170,13 @@ def _loaded() -> KnownCosts:
     return KnownCosts.load()
 
 
+def _few(name: str) -> int:
+    return _FEW.get(name.rpartition(" ")[2], _FEW_OF_ALL)
+
+
 def _rounded(value: float) -> float:
-    """Return the value with three digits, so that the file stays short."""
-    if not value:
+    """Return the value with three digits, so that the file stays short; 0 for what is hardly anything."""
+    if value < _HARDLY_ANY:
         return 0
     rounded = round(value, _DIGITS - 1 - math.floor(math.log10(abs(value))))
     return int(rounded) if rounded == int(rounded) else rounded
