@@ -366,13 +366,16 @@ def gap(peer, *, options=None, hint=True, lost=1):
     for number in range(lost + 1):
         alice.send(f"message {number}".encode())
     *lost_messages, last = alice.content()
-    if not hint:
-        message = alice.sds(last)
-        entries = tuple(entry._replace(retrieval_hint=None) for entry in message.causal_history)
-        encoded = alice.stack.sds.profile.codec.encode(replace(message, causal_history=entries))
-        last = replace(last.message, payload=encoded)
-    bob.receive(last)
+    bob.receive(last if hint else without_hints(alice, last))
     return bob, lost_messages
+
+
+def without_hints(author, publication):
+    """Return a message as somebody publishes it who cites without retrieval hints."""
+    message = author.sds(publication)
+    entries = tuple(entry._replace(retrieval_hint=None) for entry in message.causal_history)
+    encoded = author.stack.sds.profile.codec.encode(replace(message, causal_history=entries))
+    return replace(publication.message, payload=encoded)
 
 
 def test_what_is_missing_is_asked_for_by_hash_after_one_round(peer):
@@ -474,6 +477,19 @@ def test_without_a_hint_the_first_question_is_about_the_time_and_not_asked_more_
     bob.pass_time(300_000)
     assert all(not query.message_hashes for query in bob.queries())
     assert 1 <= len(bob.queries()) <= 5
+
+
+def test_a_first_hint_is_followed_with_the_next_round_however_often_the_time_was_asked_about_in_vain(peer):
+    alice, bob = peer("alice"), peer("bob")
+    for text in (b"lost", b"second", b"third"):
+        alice.send(text)
+    lost, second, third = alice.content()
+    bob.receive(without_hints(alice, second))
+    bob.pass_time(150_000)
+    assert not any(query.message_hashes for query in bob.queries())
+    bob.receive(third)
+    bob.pass_time(10_000)
+    assert bob.queries()[-1].message_hashes == (lost.message_hash,)
 
 
 def test_hashes_are_asked_for_in_batches_of_bounded_size(peer):

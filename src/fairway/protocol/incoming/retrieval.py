@@ -82,7 +82,10 @@ class Retrieval:
                 # Mostly so of many: anybody can invent messages that we miss.
                 asked[message_id] = known
                 continue
-            _, tries, at_ms = known or (hint, 0, now_ms)
+            if known is None or (known.hint is None and hint is not None):
+                # A first hint is news, of which questions by time in vain say nothing.
+                known = _Asked(hint, 0, now_ms)
+            _, tries, at_ms = known
             if at_ms <= now_ms:
                 at_ms = now_ms + self._frequency_ms
                 if hint is not None:
