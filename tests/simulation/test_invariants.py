@@ -249,6 +249,22 @@ def test_a_message_that_comes_again_after_a_crash_is_found_if_its_reader_had_lon
     assert story.found() == [(Invariant.ONCE, "bob")]
 
 
+def test_a_message_comes_again_however_long_after_it_was_finished_if_no_life_since_could_keep_that(story):
+    story.say("alice", b"and now")
+    again = replace(story.told("bob", MessageReceived), redelivered=True)
+    story.ledger.ended(story.world.now_ms, "bob")
+    story.world.run(FINISHED_FOR_GOOD_MS + MINUTE_MS)
+    story.ledger.began(story.world.now_ms, "bob")
+    story.tell("bob", again)
+    assert (Invariant.ONCE, "bob") not in story.found()
+    story.ledger.finished(story.world.now_ms, "bob", again)
+    story.world.run(FINISHED_FOR_GOOD_MS + MINUTE_MS)
+    story.ledger.ended(story.world.now_ms, "bob")
+    story.ledger.began(story.world.now_ms, "bob")
+    story.tell("bob", again)
+    assert (Invariant.ONCE, "bob") in story.found()
+
+
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_what_comes_again_is_found_if_its_reader_finished_before_its_channel_stopped_in_order(story, is_finished):
     if is_finished:

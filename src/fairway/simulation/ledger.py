@@ -65,7 +65,7 @@ _HEEDED_MS: Final = 5_000
 _MINUTE_MS: Final = 59_000
 """A minute, but for what clocks that are being set right may differ by."""
 FINISHED_FOR_GOOD_MS: Final = 60_000
-"""After this long what an application finished with must not come again, whatever happens."""
+"""After so long in one life what an application finished with must not come again, whatever happens."""
 _BY_MINUTE_MS: Final = 60_000
 _SAME_PAGE_MS: Final = 300_000
 _SAME_PAGE: Final = 70
@@ -342,6 +342,8 @@ class Ledger(Observer):
         """When an application finished with a message: by participant and SDS ids."""
         self._finished_last: dict[tuple[str, tuple[str, ...]], tuple[int, int]] = {}
         """When it did so last, and in which life."""
+        self._unsure: set[tuple[str, tuple[str, ...]]] = set()
+        """What was finished shortly before the life ended in which it was finished."""
         self._stopping_ms: dict[str, int] = {}
         """When a program asked its channel to stop, which has not done so yet."""
         self._stopped: dict[tuple[str, int], int] = {}
@@ -570,6 +572,13 @@ class Ledger(Observer):
         """Write down that an application has a message that was set aside handed over again, or discards it."""
         self._aside.setdefault(name, {}).pop(message.number, None)
         self._trace.update(f"{at_ms} {name} takes {message.number} back\n".encode())
+
+    def ended(self, at_ms: int, name: str) -> None:
+        """Record what a life finished so shortly before its end that its store need not know it."""
+        since_ms = at_ms - FINISHED_FOR_GOOD_MS
+        self._unsure |= {
+            key for key, (finished_ms, _) in self._finished_last.items() if key[0] == name and finished_ms >= since_ms
+        }
 
     def failed(self, at_ms: int, name: str, error: BaseException) -> None:
         """Record an error that no program may end with."""
@@ -955,7 +964,9 @@ class Ledger(Observer):
             if last_ms < self._stopped.get((name, in_life), 0):
                 text = f"a message ({message.sds_ids[0][:12]}) with which it had finished before it stopped comes again"
                 self.false_words.append((at_ms, name, None, text))
-            if finished_ms is not None and at_ms - finished_ms > FINISHED_FOR_GOOD_MS:
+            long_ago_ms = at_ms - FINISHED_FOR_GOOD_MS
+            may_be_unknown = key in self._unsure and self._began_ms[name] >= long_ago_ms
+            if finished_ms is not None and finished_ms < long_ago_ms and not may_be_unknown:
                 self.repeated.append((at_ms, name, sent.number))
             return
         if message.dependencies_met:
@@ -1032,6 +1043,7 @@ class Ledger(Observer):
         """Record that an application has finished a message."""
         self._finished.setdefault((name, message.sds_ids), at_ms)
         self._finished_last[name, message.sds_ids] = at_ms, self._lives[name]
+        self._unsure.discard((name, message.sds_ids))
 
     def dropped(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield who was killed amid which message, by SDS ids, that did not come again in a later life."""

@@ -120,6 +120,9 @@ class Observer:
     def began(self, at_ms: int, name: str) -> None:
         """Note that a life of a participant begins."""
 
+    def ended(self, at_ms: int, name: str) -> None:
+        """See a life of a participant end."""
+
     def failed(self, at_ms: int, name: str, error: BaseException) -> None:
         """Note what no program may end with."""
 
@@ -550,6 +553,8 @@ class World:
 
     def _kill(self, participant: Participant) -> None:
         """End a life at once: first nothing of it reaches the outside any more, then nothing of it runs."""
+        for observer in self.observers:
+            observer.ended(self.now_ms, participant.name)
         participant.is_running = False
         participant.process.is_alive = False
         if self._disk is None:
