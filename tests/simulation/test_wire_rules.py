@@ -329,8 +329,10 @@ def test_an_answer_that_does_not_wait_for_its_turn_is_noticed(waited_ms: int) ->
     assert 1_000 < turn_ms < 200_000
 
 
-@pytest.mark.parametrize("asks_again", [True, False])
-def test_an_answer_after_another_one_is_noticed_unless_somebody_asked_since(asks_again: bool) -> None:
+@pytest.mark.parametrize(("asks_again", "left_before"), [(False, False), (True, False), (False, True)])
+def test_an_answer_after_another_one_is_noticed_unless_somebody_asked_since_that_left(
+    asks_again: bool, left_before: bool
+) -> None:
     watched = _Watched()
     rules, codec = watched.rules, Profile.WAKU.codec
     rules.answers_are_called_off = True
@@ -340,12 +342,13 @@ def test_an_answer_after_another_one_is_noticed_unless_somebody_asked_since(asks
     asking = SdsMessage(message_id="bob asks", sender_id="bob", channel_id="harbour", repair_request=(entry,))
     heard = [("bob", asking), ("carol", said), *([("bob", asking)] if asks_again else [])]
     for name, message in heard:
-        list(rules.faults(_NOW_MS, name, message, codec.encode(message), watched.hash_of(message), _NOW_MS * 1_000_000))
+        left_ms = _NOW_MS - 1 if message is said and left_before else _NOW_MS
+        list(rules.faults(left_ms, name, message, codec.encode(message), watched.hash_of(message), left_ms * 1_000_000))
         rules.heard(_NOW_MS, "alice", watched.hash_of(message))
 
     faults = watched.hand_over(said, _NOW_MS + 20_000)
 
-    assert any("nobody asked since" in fault for fault in faults) is not asks_again
+    assert any("nobody asked since" in fault for fault in faults) is not (asks_again or left_before)
 
 
 @pytest.mark.parametrize("has_filters", [True, False])

@@ -152,8 +152,10 @@ class _Copies:
     """When a copy came whose author has its acknowledgement, by SDS id, of those that nothing else makes it cite."""
     plain: dict[str, int] = field(default_factory=dict)
     """When messages entered its log, by SDS id, that vouch for nothing, and that it has not cited since."""
+    asked: dict[str, int] = field(default_factory=dict)
+    """When somebody was last heard to ask for each, by SDS id."""
     unasked: dict[str, int] = field(default_factory=dict)
-    """When each was heard first, by SDS id, since somebody was heard to ask for it."""
+    """When each was heard first, by SDS id, of what left since somebody was heard to ask for it."""
 
 
 @dataclass(slots=True)
@@ -269,6 +271,8 @@ class WireRules:
         """Digest of each content message, as its author first handed it over."""
         self._authors: dict[str, str] = {}
         self._carried: dict[bytes, tuple[str, bytes]] = {}
+        self._left_ms: dict[bytes, int] = {}
+        """When each carrier was handed over."""
         """SDS id and digest of what each carrier holds."""
         self._acknowledged: dict[bytes, bytes] = {}
         """Whose acknowledgement its author had when he handed it over, for each carrier (`is_marked`)."""
@@ -430,10 +434,13 @@ class WireRules:
         """Note what the network brings to a participant."""
         copies, (sds_id, _) = self._copies.setdefault(name, _Copies()), self._carried.get(message_hash, ("", b""))
         for asked_id in self._requests.get(message_hash, ()):
+            copies.asked[asked_id] = at_ms
             copies.unasked.pop(asked_id, None)
         if not sds_id or message_hash in copies.heard:
             return
-        copies.unasked.setdefault(sds_id, at_ms)
+        # What left before is no answer: a store may have brought it first, and then it is not looked at again.
+        if self._left_ms[message_hash] >= copies.asked.get(sds_id, 0):
+            copies.unasked.setdefault(sds_id, at_ms)
         received = self._received_by(name)
         was_here = sds_id in received.heard or sds_id in received.known
         received.heard.add(sds_id)
@@ -491,6 +498,7 @@ class WireRules:
         yield from self._used_up(name, opened, stamp_ns // NS_PER_MS)
         if is_content:
             self._carried[message_hash] = opened.message_id, digest
+            self._left_ms[message_hash] = at_ms
             self._acknowledged[message_hash] = opened.acknowledged_by
             if self._contents.setdefault(opened.message_id, digest) != digest:
                 yield f"{opened.message_id[:12]} says something else than when it was first sent"
