@@ -46,6 +46,7 @@ RATE_EPOCH_MS: Final = 600_000
 _QUOTA_KNOWN_MS: Final = 60_000
 """Within this time a program knows what others used of its membership: it asks every ten seconds, and may get no
 answer."""
+_UNPROVEN: Final = 1
 _RECENT: Final = 100
 """Any filter holds the messages of so many rows that were written last."""
 _ANSWER_MS: Final = 1_000
@@ -697,7 +698,9 @@ class WireRules:
             if allowed is None or is_new:
                 continue
             most_repeated = max(1, int(allowed * self.approached_threshold))
-            if self.epochs[name, epoch] + used_by_others > most_repeated:
+            # What is charged and not yet proven when a program asks what is used, it takes off from what others used.
+            unproven = _UNPROVEN if used_by_others else 0
+            if self.epochs[name, epoch] + used_by_others > most_repeated + unproven:
                 yield f"it is nothing new, and of the epoch only what is beyond {most_repeated} messages is left"
 
     def _unfiltered(self, name: str, opened: SdsMessage) -> Iterator[str]:
