@@ -131,7 +131,7 @@ def command(
 ) -> None:
     """Run hours of a lossy channel under virtual time, and check that it kept its promises.
 
-    Without options it runs a small world for each kind of fault, within some 40 seconds of CPU time.
+    Without options it runs a small world for each kind of fault, within some 80 seconds of CPU time.
     Options of a world alone, such as [bold]--seed[/bold], run that world and print tables of what happened.
 
     Participants send, join, leave, crash, go offline and are split by partitions, all drawn from the seed.
