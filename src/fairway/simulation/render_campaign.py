@@ -57,9 +57,10 @@ def print_end(console: Console, tally: CampaignTally, seconds: float, *, interru
         text += ", interrupted"
     _line(console, text, "bold")
     print_figures(console, tally.figures)
-    _print_costs(console, tally.tour)
     if not tally.broken:
         _line(console, "every invariant held in all of them", "green" if tally.worlds else "")
+    _print_costs(console, tally.tour)
+    if not tally.broken:
         return
     _line(console, f"{len(tally.broken):,} broke", "bold red")
     for outcome in sorted(tally.broken, key=lambda outcome: outcome.plan.seed)[:_SHOWN]:
@@ -112,7 +113,7 @@ def _print_costs(console: Console, tour: TourCosts) -> None:
     console.print("", table)
     if len(unusual) > _SHOWN:
         _line(console, f"... and {len(unusual) - _SHOWN} more, see --json", "red")
-    _line(console, "is that meant? then `make tour-costs` makes it what is known", "bold")
+    _line(console, "if that is meant, `make tour-costs` makes it what is known", "bold")
 
 
 def _print_broken(console: Console, outcome: WorldOutcome) -> None:
