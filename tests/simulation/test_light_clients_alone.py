@@ -69,13 +69,13 @@ def test_a_client_that_believes_nodes_that_reach_nobody_is_noticed(monkeypatch):
 
 
 @pytest.mark.full
-def test_a_client_that_keeps_a_node_that_answers_no_ping_is_noticed(monkeypatch):
+def test_a_client_that_never_asks_whether_nodes_still_have_its_subscription_is_noticed(monkeypatch):
     start = LightNode.start
 
-    async def patient(peers, options=None, **named):
-        return await start(peers, replace(options or LightOptions(), max_failed_pings=1_000), **named)
+    async def trusting(peers, options=None, **named):
+        return await start(peers, replace(options or LightOptions(), ping_interval_s=100_000.0), **named)
 
-    monkeypatch.setattr(LightNode, "start", staticmethod(patient))
+    monkeypatch.setattr(LightNode, "start", staticmethod(trusting))
     assert "keeps its subscription" in said(replace(PLAN, vice=Vice.MUTES))
 
 

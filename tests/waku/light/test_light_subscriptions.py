@@ -176,3 +176,37 @@ def test_a_client_is_away_if_no_node_took_its_subscription_but_not_while_it_is_b
             assert light.status.connected is (status_code == 200)
 
     run(work())
+
+
+def test_while_a_node_answers_no_ping_another_one_has_its_subscriptions_too():
+    async def work():
+        nodes = [FilterNode(), FilterNode(), FilterNode()]
+        async with among(*nodes, ping_interval_s=0.1, request_timeout_s=0.5, max_failed_pings=1_000) as light:
+            await light.subscribe(SHARD, [TOPIC])
+            await until(lambda: sum(node.topics == {TOPIC} for node in nodes) == 2)
+            silent = [node for node in nodes if node.topics]
+            (other,) = (node for node in nodes if not node.topics)
+            for node in silent:
+                node.answers.clear()
+            await until(lambda: other.topics == {TOPIC})
+            for node in silent:
+                node.answers.set()
+            await until(lambda: sum(node.topics == {TOPIC} for node in nodes) == 2)
+
+    run(work())
+
+
+def test_a_node_that_does_not_answer_holds_up_no_other_one():
+    async def work():
+        silent, other = FilterNode(), FilterNode()
+        async with among(silent, other, ping_interval_s=0.1, request_timeout_s=1_000.0) as light:
+            await light.subscribe(SHARD, [TOPIC])
+            await until(lambda: silent.topics == other.topics == {TOPIC})
+            silent.answers.clear()
+            pinged = silent.requests
+            await until(lambda: silent.requests > pinged)
+            other.topics.clear()
+            await light.host.disconnect(other.host.peer_id)
+            await until(lambda: other.topics == {TOPIC})
+
+    run(work())

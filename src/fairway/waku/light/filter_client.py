@@ -1,8 +1,9 @@
 """`FilterClient`: keeps the same filter subscriptions at two service nodes (12/WAKU2-FILTER).
 
-`FilterClient.run` brings the nodes to what is wanted, pings them, and replaces those that fail. Invariants: a message
-is handed on once, however many nodes push it, and only if it is wanted and comes from a node that was asked for it; a
-node that forgot the subscription gets it again at the next ping.
+`FilterClient.run` brings the nodes to what is wanted, pings them, and replaces those that fail. A node that left a ping
+without an answer is in doubt, and until it answers again another one is asked beside it: both nodes may have lost the
+subscription at once. Invariants: a message is handed on once, however many nodes push it, and only if it is wanted and
+comes from a node that was asked for it; a node that forgot the subscription gets it again at the next ping.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fairway.waku.light.options import LightOptions
 from fairway.waku.light.peer_pool import PeerPool
 from fairway.waku.listeners import Criterion
 from fairway.waku.node import RoutedMessage
+from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.exchange import ask
 from fairway.waku.seen_messages import SeenMessages
 from fairway.wire.filter import (
@@ -56,6 +58,10 @@ class _Holder:
     held: set[Criterion] = field(default_factory=set)
     ping_due_s: float = 0.0
     failed_pings: int = 0
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while something is asked of the node: one thing after the other."""
+    is_one_too_many: bool = False
+    """Whether it was asked beside one in doubt, which answers again."""
 
 
 class FilterClient:
@@ -83,7 +89,7 @@ class FilterClient:
         self._holders: dict[PeerId, _Holder] = {}
         self._seen: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
         self._look: Final = asyncio.Event()
-        self._looking: Final = asyncio.Lock()
+        self._tasks: Final = OwnedTasks()
         self.unwanted = 0
         """Pushes without a matching subscription, or that could not be decoded."""
         host.handle(FILTER_PUSH_PROTOCOL, self._pushed, max_streams_per_peer=_PUSH_STREAMS)
@@ -120,7 +126,11 @@ class FilterClient:
         """Keep the subscriptions alive until cancelled."""
         while True:
             self._look.clear()
-            await self.look()
+            self._seen.expire(self._clock())
+            for peer, holder in self._choose():
+                # In a task of its own: a node that does not answer holds up no other one.
+                if not holder.asking.locked():
+                    self._tasks.spawn(self._bring_up(peer, holder))
             try:
                 async with asyncio.timeout(_TICK_S):
                     await self._look.wait()
@@ -129,25 +139,35 @@ class FilterClient:
 
     async def look(self) -> None:
         """Subscribe, unsubscribe and ping as far as due."""
-        async with self._looking:
-            asked = set(self._wanted)
-            await self._do_what_is_due()
-            self._unasked -= asked
+        asked = set(self._wanted)
+        await asyncio.gather(*(self._bring_up(peer, holder) for peer, holder in self._choose()))
+        self._unasked -= asked
 
-    async def _do_what_is_due(self) -> None:
-        now_s = self._clock()
-        self._seen.expire(now_s)
+    def _choose(self) -> list[tuple[PeerId, _Holder]]:
+        """Return the nodes that have subscriptions, or are to have them."""
         serving = self._pool.serving(FILTER_SUBSCRIBE_PROTOCOL)
         for peer in [peer for peer in self._holders if peer not in serving]:
             if self._holders.pop(peer).held:
                 self._note(peer, "it is no longer connected")
-        chosen = [peer for peer in serving if peer in self._holders]
-        chosen += [peer for peer in serving if peer not in self._holders]
-        chosen = chosen[: self._options.peers_to_use]
-        await asyncio.gather(*(self._bring_up(peer, now_s) for peer in chosen))
+        kept = [peer for peer in serving if peer in self._holders]
+        enough = self._options.peers_to_use
+        more = sum(self._holders[peer].failed_pings > 0 for peer in kept)
+        for place, peer in enumerate(kept):
+            self._holders[peer].is_one_too_many = place >= enough + more
+        if self._wanted:
+            others = [peer for peer in serving if peer not in self._holders]
+            # Beside one in doubt only a node helps that may do better.
+            better = self._pool.unfailing(FILTER_SUBSCRIBE_PROTOCOL)
+            count = len(self._holders)
+            for peer in others:
+                if count < enough or (count < enough + more and peer in better):
+                    self._holders[peer] = _Holder(ping_due_s=self._clock() + self._options.ping_interval_s)
+                    count += 1
+        return list(self._holders.items())
 
     async def close(self) -> None:
         """Unsubscribe at all nodes, within a short time."""
+        await self._tasks.close()
         peers = [peer for peer, holder in self._holders.items() if holder.held]
         self._wanted.clear()
         self._holders.clear()
@@ -155,21 +175,17 @@ class FilterClient:
             *(self._request(peer, FilterSubscribeType.UNSUBSCRIBE_ALL, timeout_s=1.0) for peer in peers)
         )
 
-    async def _bring_up(self, peer: PeerId, now_s: float) -> None:
-        holder = self._holders.get(peer)
-        wanted = set(self._wanted)
-        if holder is None:
-            if not wanted:
+    async def _bring_up(self, peer: PeerId, holder: _Holder) -> None:
+        async with holder.asking:
+            wanted = set() if holder.is_one_too_many else set(self._wanted)
+            if holder.held and self._clock() >= holder.ping_due_s:
+                await self._ping(peer, holder)
+            if self._holders.get(peer) is not holder:
                 return
-            holder = self._holders[peer] = _Holder(ping_due_s=now_s + self._options.ping_interval_s)
-        if holder.held and now_s >= holder.ping_due_s:
-            await self._ping(peer, holder, now_s)
-        if self._holders.get(peer) is not holder:
-            return
-        await self._change(peer, holder, holder.held - wanted, FilterSubscribeType.UNSUBSCRIBE)
-        await self._change(peer, holder, wanted - holder.held, FilterSubscribeType.SUBSCRIBE)
-        if not holder.held and not self._wanted:
-            self._holders.pop(peer, None)
+            await self._change(peer, holder, holder.held - wanted, FilterSubscribeType.UNSUBSCRIBE)
+            await self._change(peer, holder, wanted - holder.held, FilterSubscribeType.SUBSCRIBE)
+            if not (holder.held or wanted) and self._holders.get(peer) is holder:
+                del self._holders[peer]
 
     async def _change(
         self, peer: PeerId, holder: _Holder, criteria: Collection[Criterion], kind: FilterSubscribeType
@@ -195,7 +211,8 @@ class FilterClient:
             self._pool.served(peer, FILTER_SUBSCRIBE_PROTOCOL)
             self._note(peer, "made")
 
-    async def _ping(self, peer: PeerId, holder: _Holder, now_s: float) -> None:
+    async def _ping(self, peer: PeerId, holder: _Holder) -> None:
+        now_s = self._clock()
         fault = await self._request(peer, FilterSubscribeType.SUBSCRIBER_PING)
         holder.ping_due_s = now_s + self._options.ping_interval_s
         if fault is None:
@@ -211,6 +228,7 @@ class FilterClient:
             self._give_up(peer, fault)
         else:
             holder.ping_due_s = now_s + min(_TICK_S, self._options.ping_interval_s)
+            self._look.set()
 
     async def _request(
         self,
