@@ -692,6 +692,16 @@ def test_a_send_that_fails_because_somebody_was_away_or_left_is_right(story, gon
     assert sent.in_vain == ()
 
 
+def test_a_send_that_fails_after_somebody_ended_amid_handing_over_is_right_whenever_that_struck(story):
+    story.world.cut("carol")
+    story.world.run(story.ledger.heard_of_ms)
+    story.send("carol", b"this ends it")
+    story.world.run(1_000)
+    sent = story.ledger.sent[0]
+    story.tell("alice", DeliveryError(request_id=sent.request_id, message_id=sent.payload_id, detail="given up"))
+    assert sent.in_vain == ()
+
+
 @pytest.mark.parametrize(("asked_late", "talk", "is_found"), [(True, 70, False), (False, 70, True), (True, 10, True)])
 def test_a_send_may_fail_only_if_who_is_asked_for_late_has_forgotten_it(tell_a_story, asked_late, talk, is_found):
     story = tell_a_story(options=ReliableChannelOptions(sds=SdsConfig(max_history=60, causal_history_size=2)))

@@ -513,6 +513,8 @@ class Ledger(Observer):
         self._queried.pop(name, None)
         self.rules.began(name)
         self._began_ms[name] = at_ms
+        # A crash amid handing over comes with the next transmission, and that perhaps in a later epoch of a rate limit.
+        self.troubled(at_ms, name)
         # What the life before had not written when it ended, this one does not know.
         self._open = {
             send: at for send, at in self._open.items() if send[0] != name or (name, REQUESTS, send[1]) in self._on_disk

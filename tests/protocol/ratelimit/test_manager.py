@@ -366,3 +366,13 @@ def test_a_sync_message_gets_out_between_retries_that_never_end():
     left = drain(manager)
     assert left.index("sync") == 4
     assert len(left) == 41
+
+
+def test_retries_leave_room_for_a_sync_message_in_an_epoch_and_content_goes_before_both():
+    manager = limited_to(10)
+    enqueue_all(manager, Priority.RETRY, [f"retry {number}" for number in range(40)])
+    enqueue_all(manager, Priority.SYNC, ["sync"])
+    enqueue_all(manager, Priority.CONTENT, ["a", "b", "c", "d", "e"])
+    retries = [f"retry {number}" for number in range(12)]
+    assert drain(manager) == ["a", "b", "c", "d", "e", *retries[:4]]
+    assert drain(manager, EPOCH_MS) == ["sync", *retries[4:12]]

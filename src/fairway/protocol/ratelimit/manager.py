@@ -16,8 +16,9 @@ The channels of one node share its rate limit and the pace at which it takes mes
 (`fairway.protocol.ratelimit.membership`), and nothing leaves faster than that.
 
 Segments that are no messages yet may wait above this queue (``upstream``). They count as content, and the caller takes
-the next one when `has_room_for_content` returns true. After every few content messages a transmission of another class
-goes first, so that a long burst of content does not delay acknowledgements and repairs for as long as it lasts.
+the next one when `has_room_for_content` returns true. After every few transmissions of one class one of a less urgent
+class goes first, so that a long burst does not delay acknowledgements and repairs for as long as it lasts. Under a
+limit content does not give way, but retries do: they acknowledge nothing.
 
 Invariant: a charge is part of `state`, and ``on_change`` was called, before the item that it pays for is handed out. A
 crash between the two may count a transmission that was not sent, and never fails to count one that was. Items are
@@ -394,7 +395,7 @@ class RateLimitManager(Generic[T]):
         """Return what goes before a more urgent class for once: of what waits beside it, what has waited longest."""
         if self._run < _IN_A_ROW or len(self._queue) == self._queue.count(self._run_of):
             return None
-        if self.limiting and not self.pace.limiting:
+        if self._run_of is Priority.CONTENT and self.limiting and not self.pace.limiting:
             return None
         fronts = [self._queue.front(priority) for priority in CLASSES if priority > self._run_of]
         ready = [entry for entry in fronts if entry is not None and self._may_leave(entry.priority, now_ms)]
