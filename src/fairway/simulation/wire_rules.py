@@ -547,17 +547,21 @@ class WireRules:
             yield f"it is a sync message, and in {(at_ms - talk.since_ms) // 1_000} s {allowed} are enough"
 
     def _overanswered(self, at_ms: int, name: str, sds_id: str, size_bytes: int) -> Iterator[str]:
-        """See that nobody is made to say much more than is said to him, by who asks for everything again and again."""
+        """See that nobody is made to say much more than is said to him, by who asks for everything again and again.
+
+        The last answer may exceed what may be said, or a large one would never be given.
+        """
         answers = self._answers_of(at_ms, name)
         if sds_id not in answers.given:
             answers.given.add(sds_id)
             return
+        before_bytes = answers.again_bytes
         answers.again_bytes += size_bytes
         each_bytes = max(_SMALL_BYTES, self._parameters.byte_length if self.has_filters(name) else 0)
         minutes = 1 + (at_ms - (answers.since_ms or at_ms)) // 60_000
         allowed = (_ANSWERS_AT_FIRST + _ANSWERS_PER_MINUTE * minutes) * each_bytes
         allowed += sum(self._worth.get(earned, _FORGED_BYTES) for earned in answers.earned)
-        if self.answers_are_counted and answers.again_bytes > allowed:
+        if self.answers_are_counted and before_bytes > allowed:
             answers.again_bytes = 0
             yield f"it is an answer, and those given more than once have more than {allowed:,} bytes"
 

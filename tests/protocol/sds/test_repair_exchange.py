@@ -2,6 +2,7 @@
 
 import heapq
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -173,6 +174,23 @@ def test_answers_are_no_more_bytes_than_what_was_said_and_what_was_never_answere
     entry = HistoryEntry(messages[99].message_id, None, "alice")
     alice.receive(asking(entry, sender="bob"), None, now_ms)
     assert [message_id for message_id, _ in alice.sweep_repair(now_ms)] == [entry.message_id]
+
+
+def test_a_large_message_is_answered_again_although_smaller_ones_are_asked_for_all_the_time(
+    new_channel, send, asking, start
+):
+    alice, now_ms = new_channel("alice"), start
+    contents = [bytes([number]) * 200 for number in range(20)] + [b"large" * 400]
+    entries = [HistoryEntry(send(alice, content, start).message_id, None, "alice") for content in contents]
+    large = entries[-1].message_id
+    answered_ms = []
+    for _ in range(600):
+        now_ms += 10_000
+        for first in range(0, len(entries), 5):
+            alice.receive(asking(*entries[first : first + 5], sender="bob"), None, now_ms)
+        answered_ms += [now_ms for message_id, _ in alice.sweep_repair(now_ms) if message_id == large]
+    longest_ms = max(after - before for before, after in pairwise([start, *answered_ms, now_ms]))
+    assert longest_ms < 30 * 60_000, "half of the time after which bob gives it up"
 
 
 def test_what_was_said_in_an_earlier_life_pays_for_answers_as_well(new_channel, send, asking, start):

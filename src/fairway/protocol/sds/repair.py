@@ -11,7 +11,7 @@ of times. A planned answer is called off when the message is received again.
 Any participant may ask for any message, and a request of a hundred bytes may cause an answer of a hundred thousand. So
 answers are limited. The first answer for a message is free. Before each further answer for it there is a rest, which
 doubles each time. All further answers together may have as many bytes as the messages that were sent and received, and
-a small allowance that grows with time. After a restart the messages that are retained count as sent and received.
+a small allowance that grows with time; the last one may exceed that, and then the others wait. After a restart the messages that are retained count as sent and received.
 """
 
 from __future__ import annotations
@@ -273,7 +273,8 @@ class Repair:
         grown_bytes = passed_ms * self._message_bytes // _MESSAGE_INTERVAL_MS
         self._credit_bytes = min(_MAX_CREDIT_BYTES, self._credit_bytes + grown_bytes)
         until_ms, times = self.rests_until.pop(message_id, (0, 0))
-        is_paid = not times or size_bytes <= self._credit_bytes
+        # Whatever its size: while smaller ones are asked for, the allowance is never enough for a large one.
+        is_paid = not times or self._credit_bytes > 0
         if times and is_paid:
             self._credit_bytes -= size_bytes
         if is_paid:
