@@ -11,7 +11,8 @@ of times. A planned answer is called off when the message is received again.
 Any participant may ask for any message, and a request of a hundred bytes may cause an answer of a hundred thousand. So
 answers are limited. The first answer for a message is free. Before each further answer for it there is a rest, which
 doubles each time. All further answers together may have as many bytes as the messages that were sent and received, and
-a small allowance that grows with time; the last one may exceed that, and then the others wait. After a restart the messages that are retained count as sent and received.
+a small allowance that grows with time; the last one may exceed that, and then the others wait. After a restart the
+messages that are retained count as sent and received.
 """
 
 from __future__ import annotations
