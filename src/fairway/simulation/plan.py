@@ -399,6 +399,7 @@ class SimulationPlan:
                 causal_history_size=dice.choice((2, 5, LONGEST_HISTORY)),
                 bloom_policy=dice.choice(self._other_policies()),
             ),
+            max_hashes_per_query=min(options.max_hashes_per_query, dice.choice((2, 50))),
         )
 
     def _other_policies(self) -> list[BloomPolicy]:
