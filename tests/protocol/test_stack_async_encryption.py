@@ -200,6 +200,22 @@ def test_of_a_message_with_a_segment_that_cannot_be_encrypted_no_later_one_leave
     alice.check_rows()
 
 
+def test_a_segment_that_the_node_refused_leaves_although_a_later_one_cannot_be_encrypted(peer):
+    """It is in the history, and the next message cites it: all would have to ask for it."""
+    alice = peer("alice", SMALL, encryption=SlowCipher(b"poison"))
+    awaiter = Awaiter(alice)
+    alice.send(bytes(80) + b"poison" * 20)
+    awaiter.one()
+    alice.answer(*alice.unanswered, accepted=False)
+    awaiter.one()
+    assert len(alice.events(MessageSendError)) == 1
+    alice.pass_time(60_000)
+    alice.answer()
+    assert len(alice.published(Purpose.CONTENT)) == 2
+    assert len({opened(publication) for publication in alice.published(Purpose.CONTENT)}) == 1
+    awaiter.close()
+
+
 @pytest.mark.parametrize("encrypted", range(11))
 def test_a_crash_with_a_full_outbox_loses_nothing_and_reorders_nothing(peer, encrypted):
     alice, alices, bob, bobs = pair(peer)

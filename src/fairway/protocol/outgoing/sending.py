@@ -584,10 +584,10 @@ class Sending:
         if segment.sds_id not in self.requests.segments:
             return []
         events = self.requests.send_error(segment, reason, detail)
-        self._close(segment.request_id, now_ms, failed=True)
+        self._close(segment.request_id, now_ms)
         return emit(*events)
 
-    def _close(self, request_id: str, now_ms: int, *, delivered: bool = False, failed: bool = False) -> None:
+    def _close(self, request_id: str, now_ms: int, *, delivered: bool = False) -> None:
         request = self.requests.open[request_id]
         if len(request.segments) < request.segment_count:
             self.outbox.drop(request_id)
@@ -599,7 +599,8 @@ class Sending:
                 acknowledged[segment.sds_id] = Acknowledged(waiting.sequence, waiting.acknowledged_by, waiting.made_ms)
                 if self._sds.record(segment.sds_id) is None:
                     self._sds.take_back(waiting.message, now_ms)
-            if failed or segment.attempts:
+            # What never left is in the history, where later messages cite it: all would have to ask for it.
+            if segment.attempts:
                 self.outbound.discard(segment.sds_id)
         if delivered:
             self._ended.delivered(EndedRequest(request, tuple(segments), acknowledged))
