@@ -25,6 +25,7 @@ from fairway.options import (
     Profile,
     RateLimitConfig,
     ReliableChannelOptions,
+    RepairConfig,
     SdsConfig,
     SegmentationConfig,
 )
@@ -207,6 +208,21 @@ def test_of_a_send_that_its_cipher_refused_amid_it_only_who_joined_later_may_lac
     assert not story.world.participants["dave"].stack.sds.log()
     monkeypatch.setattr(story.world.participants["carol"].stack.sds, "history", [])
     assert [name for invariant, name in story.found() if invariant is Invariant.LOGS] == ["carol"]
+
+
+def test_of_a_send_that_its_cipher_refused_amid_it_everybody_may_lack_what_its_sender_ended_with(tell_a_story):
+    silent = replace(
+        ReliableChannelOptions(),
+        segmentation=SegmentationConfig(segment_size_bytes=300, parity_rate=0.0),
+        sds=SdsConfig(repair=RepairConfig(enabled=False)),
+    )
+    story = tell_a_story(options_of=lambda _, __: silent, encryption=lambda _: FailsAtTheEnd())
+    story.world.cut("alice")
+    story.send("alice", 500 * b"a" + b"the end")
+    story.world.run(MINUTE_MS)
+    lengths = {name: len(each.stack.sds.log()) for name, each in story.world.participants.items()}
+    assert lengths == {"alice": 1, "bob": 0, "carol": 0}
+    assert Invariant.LOGS not in {invariant for invariant, _ in story.found()}
 
 
 @pytest.mark.parametrize("is_overdue", [True, False])

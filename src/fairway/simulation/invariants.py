@@ -409,9 +409,10 @@ class Checks:
         if sent is None:
             if sds_id in self._ledger.ephemeral_ids | self._ledger.forged:
                 return True
-            # Who joined later is owed nothing of a send that its cipher refused amid it, either.
-            joined_later = name not in self._ledger.strays.get(sds_id, {name})
-            return joined_later or self._world.participants[name].stack.sds.is_settled(sds_id)
+            # What left of a send that its cipher refused amid it is owed to who was there. What did not leave, because
+            # its sender's program ended, is owed to nobody.
+            is_owed = name in self._ledger.strays.get(sds_id, ())
+            return not is_owed or self._world.participants[name].stack.sds.is_settled(sds_id)
         if name == sent.sender:
             # What left was durable before.
             return False
