@@ -1,7 +1,8 @@
 """`ProofMaker`: has the RLN proofs made that the protocol asks for, one after the other, on the thread of the provider.
 
 While one message is being proven, others are being sent. Proofs are made in the order in which they were asked for, so
-that messages leave in their order, too.
+that messages leave in their order, too. If there is no proof for the moment, there is none for what was asked for after
+it either: that would leave before, and take the last message ids of an epoch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fairway.channel.clock import Clock
-from fairway.errors import RlnError
+from fairway.errors import RlnError, RlnErrorKind
 from fairway.protocol.effects import Prove
 from fairway.protocol.ratelimit import EpochQuota, RlnProofProvider
 from fairway.waku.proving import proof_of, quota_of
@@ -21,6 +22,7 @@ from fairway.waku.proving import proof_of, quota_of
 QUOTA_S: Final = 10.0
 """Interval between two questions for the quota, of which other programs with the same membership use a part."""
 
+_FOR_THE_MOMENT: Final = (RlnErrorKind.NOT_READY, RlnErrorKind.TRANSIENT)
 _LOG: Final = logging.getLogger("fairway.channel.rln")
 
 
@@ -60,7 +62,10 @@ class ProofMaker:
         while True:
             while self._waiting:
                 wanted = self._waiting.popleft()
-                self._proven(wanted.token, await self._made(wanted))
+                proof = await self._made(wanted)
+                behind = self._take_all() if isinstance(proof, RlnError) and proof.kind in _FOR_THE_MOMENT else ()
+                for each in (wanted, *behind):
+                    self._proven(each.token, proof)
             self._arrived.clear()
             self._idle.set()
             await self._arrived.wait()
@@ -78,6 +83,11 @@ class ProofMaker:
                     told = str(error)
                     _LOG.warning("no RLN quota is known now: %s", told)
             await asyncio.sleep(QUOTA_S)
+
+    def _take_all(self) -> tuple[Prove, ...]:
+        waiting = tuple(self._waiting)
+        self._waiting.clear()
+        return waiting
 
     async def _made(self, wanted: Prove) -> bytes | RlnError | None:
         try:

@@ -201,7 +201,6 @@ class Run:
         rules.has_filters = self._has_filters
         rules.is_limited = plan.is_limited
         rules.configured = plan.rate_limit
-        rules.proofs_fail = bool(plan.rln_failures) or plan.rln_shared
         rules.answers_hang = bool(plan.silence)
         rules.under_way = plan.options().max_concurrent_publishes
         rules.interval_ms = plan.options().sync_min_interval_ms

@@ -243,8 +243,6 @@ class WireRules:
         """Hashes of what was forged in somebody's name and pushed to him alone."""
         self.epochs: Counter[tuple[str, int]] = Counter()
         """What each participant handed to its node, by the epoch that it is stamped with."""
-        self.proofs_fail = False
-        """Whether some messages get no proof at first: what was being proven beside them leaves before them."""
         self.answers_are_counted = True
         """Whether who is asked without end must not answer without end: where all that is handed over leaves once."""
         self.answers_wait_ms = 0
@@ -731,7 +729,7 @@ class WireRules:
         if not self.order_is_checked or sds_id in self._ended:
             return
         is_first = sds_id not in queue.handed and sds_id not in self._tried
-        if is_first and lamport <= queue.newest and not self.proofs_fail:
+        if is_first and lamport <= queue.newest:
             yield f"{sds_id[:12]} leaves after what was made later"
         queue.handed[sds_id], queue.newest = lamport, max(lamport, queue.newest)
         # What leaves for the first time may have been decided when it was made.
