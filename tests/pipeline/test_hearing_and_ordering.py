@@ -135,6 +135,8 @@ def archive(rng):
     for place, lost in enumerate([(), (1,), (0, 4), (0, 1, 2)]):
         rows += segments("gappy", f"sender {place}", 20 + 25 * place, lost)
     rows += segments("large", "eve", 60, (1,))
+    for place, lost in enumerate([(), (0, 1, 2)]):
+        rows += segments("small", f"sender {place}", 20 + 25 * place, lost)
     rng.shuffle(rows)
     return rows
 
@@ -199,7 +201,11 @@ def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder):
     (expected,) = in_order(messages)
     assert folder.rows("delivered") == expected.to_pylist()
     assert unordered(folder.rows("incomplete")) == unordered(incomplete_sets(sets).to_pylist())
-    assert {row["outcome"] for row in sets.to_pylist()} == {"complete", "incomplete"}
+    assert unordered(folder.rows("computed_segments")) == unordered(computed_segments_in(sets).to_pylist())
+    # A channel in several ranges, and one in a range of its own.
+    assert {(row["channel_id"], row["outcome"]) for row in sets.to_pylist()} == {
+        (channel, outcome) for channel in ("gappy", "small") for outcome in ("complete", "incomplete")
+    } | {("large", "complete")}
 
     evidence = [
         {"channel_id": "clean", "message_id": "m003", "acknowledged_by": name, "how": "bloom", "at_ns": 4}

@@ -31,6 +31,7 @@ SCHEMA_VERSION: Final = 4
 
 BY_HASH: Final = "by message_hash"
 BY_MESSAGE: Final = "by hash of (channel_id, message_id)"
+BY_SET: Final = "by range of channel_id, of channels in several ranges by hash of (channel_id, sender_id, segment_hash)"
 ONE_FILE: Final = "small"
 
 
@@ -90,14 +91,14 @@ TABLES: Final[tuple[Table, ...]] = (
         name="incomplete",
         schema=INCOMPLETE,
         keys=(),
-        layout="by hash of (channel_id, sender_id, segment_hash)",
+        layout=BY_SET,
         meaning="a set of segments that gives no message, and why",
     ),
     Table(
         name="computed_segments",
         schema=COMPUTED_SEGMENTS,
         keys=(),
-        layout="by hash of (channel_id, sender_id, segment_hash)",
+        layout=BY_SET,
         meaning="a segment that was lost and computed from parity: its id, and whether that is known or a guess",
     ),
     Table(

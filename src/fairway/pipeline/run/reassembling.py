@@ -2,18 +2,25 @@
 
 ::
 
-    tasks over files of segments -> by (channel, sender, hash of the payload): incomplete, computed_segments
-                                    |
-                                    +- messages in segments --+
-    tasks over files of the others: whole messages -----------+-> by range of (channel, timestamp, id): delivered
+    tasks over files of whole messages ------------------------+
+    tasks over files of segments: those of most channels ------+-> by range of (channel, timestamp, id): delivered
+                                  of split channels            |
+                                    |                          |
+                                    +-> by (channel, sender,   |
+                                         hash of the payload)  |
+                                            |                  |
+                                            +- put together ---+
 
-Its notes are those of files. A task holds a bucket of segments, in a file if it is large, and the payloads of a few
-groups; or the messages of a range. A payload in segments goes through two shuffles, and is in no file between them.
+A channel is split if it is in several ranges: then a segment may be in another range than its message. All others are
+put together in the task of their range, so that their payloads go through one shuffle, and not through two.
+
+Its notes are those of files: beside ``delivered``, ``incomplete`` and ``computed_segments`` where segments are put
+together. A task holds a bucket of segments, in a file if it is large, and the messages of a range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,8 +32,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.bucket_keys import BucketKeys
-from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchanged, filtered, gathered
-from fairway.pipeline.run.ranges import Place, range_of
+from fairway.pipeline.exchange import BLOBS, Batches, Bucket, Cutter, begin_task, exchanged, filtered, gathered
+from fairway.pipeline.run.ranges import Place, range_of, split_channels
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.table_files import RowGroup, TableFiles, exact_schema_of
 from fairway.pipeline.schema import exact_schema
@@ -50,6 +57,8 @@ from fairway.pipeline.stages.reassembled import (
 WRITTEN: Final = ("delivered", "incomplete", "computed_segments")
 """The tables that the job writes."""
 
+_SEGMENTS: Final = "segments"
+"""The kind of blobs of segments (`SEGMENTS`)."""
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
 _WHOLE: Final = pa.schema([exact_schema_of("sds_messages").field(name) for name in WHOLE_COLUMNS])
 _JOINED: Final = pa.schema([exact_schema(REASSEMBLED).field(name) for name in JOINED_COLUMNS])
@@ -69,50 +78,73 @@ class Reassembling:
 
     def frame(self, spark: SparkSession, sds_messages: Sequence[str], tasks: int) -> DataFrame:
         """Return the notes of the job as rows of `BLOBS`; ``sds_messages`` are the files of that table."""
-        segments = shared_out(spark, sds_messages, tasks, self._cut_segments)
-        joined = exchanged(segments, self.buckets).mapInArrow(self._reassemble, BLOBS)
-        whole = shared_out(spark, sds_messages, tasks, self._cut_whole)
-        return exchanged(joined.unionAll(whole), self._ranges).mapInArrow(self._deliver, BLOBS)
+        ranged = shared_out(spark, sds_messages, tasks, self._cut_by_range)
+        if self._split:
+            segments = shared_out(spark, sds_messages, tasks, self._cut_by_group)
+            ranged = ranged.unionAll(exchanged(segments, self.buckets).mapInArrow(self._reassemble, BLOBS))
+        return exchanged(ranged, self._ranges).mapInArrow(self._deliver, BLOBS)
 
     @property
     def _ranges(self) -> int:
         return len(self.bounds) + 1
 
-    def _cut_segments(self, names: Sequence[str]) -> Batches:
-        cutter = Cutter("segments", self.buckets)
+    @property
+    def _split(self) -> list[str]:
+        return split_channels(self.bounds)
+
+    def _cut_by_range(self, names: Sequence[str]) -> Batches:
+        """Cut what is in the range of its message: all that is whole, and the segments of channels in one range."""
+        whole = Cutter("whole", self._ranges)
+        columns = [*_WHOLE.names, "kind", "segment_hash", "sighting"]
+        for rows in self.files.read("sds_messages", names, columns, wanted=_has_whole):
+            messages = filtered(rows.select(_WHOLE.names), pc.and_(are_whole(rows), _are_first(rows)))
+            yield from whole.add(messages, self._range_of(messages, messages.column("message_id")))
+        yield from whole.close()
+        cutter = Cutter(_SEGMENTS, self._ranges)
+        for segments in self._segments(names):
+            own = filtered(segments, pc.invert(self._are_split(segments)))
+            yield from cutter.add(own, self._range_of(own, own.column("message_id")))
+        yield from cutter.close()
+
+    def _cut_by_group(self, names: Sequence[str]) -> Batches:
+        """Cut the segments whose message may be in another range than they are."""
+        cutter = Cutter(_SEGMENTS, self.buckets)
+        for segments in self._segments(names):
+            split = filtered(segments, self._are_split(segments))
+            by = self.keys.by_columns([split.column(name) for name in _GROUP], self.buckets)
+            yield from cutter.add(split, by)
+        yield from cutter.close()
+
+    def _segments(self, names: Sequence[str]) -> Iterator[pa.Table]:
         columns = [*SEGMENTS.names, "sighting"]
         for rows in self.files.read("sds_messages", names, columns, wanted=_has_segments):
-            segments = segments_in(filtered(rows, pc.equal(rows.column("sighting"), 1)))
-            by = self.keys.by_columns([segments.column(name) for name in _GROUP], self.buckets)
-            yield from cutter.add(segments, by)
-        yield from cutter.close()
+            yield segments_in(filtered(rows, _are_first(rows)))
+
+    def _are_split(self, rows: pa.Table) -> pa.ChunkedArray:
+        return pc.is_in(rows.column("channel_id"), value_set=pa.array(self._split, pa.string()))
 
     def _reassemble(self, batches: Batches) -> Batches:
         begin_task()
         bucket = gathered(batches)
-        yield from bucket.notes
-        others: dict[str, list[pa.Table]] = {"incomplete": [], "computed_segments": []}
-        segments = bucket.table("segments", SEGMENTS)
         cutter = Cutter("joined", self._ranges)
+        notes: list[pa.RecordBatch] = []
+        for joined in self._joined(bucket, notes):
+            first_ids = pc.list_element(joined.column("sds_ids"), 0)
+            yield from cutter.add(joined, self._range_of(joined, first_ids))
+        yield from cutter.close()
+        yield from notes
+
+    def _joined(self, bucket: Bucket, notes: list[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """Yield the messages that the segments of a bucket give, write what else they tell, and add notes of that."""
+        others: dict[str, list[pa.Table]] = {"incomplete": [], "computed_segments": []}
+        segments = bucket.tables.pop(_SEGMENTS, SEGMENTS.empty_table())
         for table in reassembled_rows(segments, self.profile, self.config):
             others["incomplete"].append(incomplete_sets(table))
             others["computed_segments"].append(computed_segments_in(table))
-            complete = filtered(table, pc.equal(table.column("outcome"), "complete"))
-            first_ids = pc.list_element(complete.column("sds_ids"), 0)
-            yield from cutter.add(complete.select(_JOINED.names), self._range_of(complete, first_ids))
-        yield from cutter.close()
+            yield filtered(table, pc.equal(table.column("outcome"), "complete")).select(_JOINED.names)
         for name, tables in others.items():
             if any(table.num_rows for table in tables):
-                yield self.files.write(name, bucket.number, pa.concat_tables(tables))
-
-    def _cut_whole(self, names: Sequence[str]) -> Batches:
-        cutter = Cutter("whole", self._ranges)
-        columns = [*_WHOLE.names, "kind", "segment_hash", "sighting"]
-        for rows in self.files.read("sds_messages", names, columns, wanted=_has_whole):
-            chosen = pc.and_(are_whole(rows), pc.equal(rows.column("sighting"), 1))
-            whole = filtered(rows.select(_WHOLE.names), chosen)
-            yield from cutter.add(whole, self._range_of(whole, whole.column("message_id")))
-        yield from cutter.close()
+                notes.append(self.files.write(name, bucket.number, pa.concat_tables(tables)))
 
     def _deliver(self, batches: Batches) -> Batches:
         begin_task()
@@ -120,13 +152,20 @@ class Reassembling:
         yield from bucket.notes
         if not bucket.tables:
             return
-        whole, joined = bucket.table("whole", _WHOLE), bucket.table("joined", _JOINED)
-        messages = pa.concat_tables([whole_messages(whole), joined_messages(joined)])
+        notes: list[pa.RecordBatch] = []
+        joined = [*self._joined(bucket, notes), bucket.table("joined", _JOINED)]
+        whole = bucket.table("whole", _WHOLE)
+        messages = pa.concat_tables([whole_messages(whole), *map(joined_messages, joined)])
         for part, table in enumerate(in_order(messages)):
             yield self.files.write("delivered", bucket.number, table, part)
+        yield from notes
 
     def _range_of(self, rows: pa.Table, ids: pa.ChunkedArray) -> NDArray[np.uint16]:
         return range_of(self.bounds, rows.column("channel_id"), rows.column("lamport"), ids)
+
+
+def _are_first(sds_messages: pa.Table) -> pa.ChunkedArray:
+    return pc.equal(sds_messages.column("sighting"), 1)
 
 
 def _has_segments(group: RowGroup) -> bool:
