@@ -49,17 +49,22 @@ def batch_of(pairs, topics=None):
 
 def held_to_the_codecs(batch, *, profile=None, encryption=None, keys=None, most=MAX_SEGMENTS):
     """Decode a batch in columns and row by row, and return the rows, which must be the same."""
-    columns, rows = (
+    decoders = [
         BatchDecoder(
             profile, encryption, keys and ChannelKeys.from_mapping(keys), most, few_rows=few, with_filters=True
-        ).batch(batch)
+        )
         for few in (1, sys.maxsize)
-    )
+    ]
+    columns, rows = (decoder.batch(batch) for decoder in decoders)
     columns.validate(full=True)
     assert columns.schema == rows.schema
     for number, (one, other) in enumerate(zip(columns.to_pylist(), rows.to_pylist(), strict=True)):
         assert one == other, f"row {number}: {batch.column('payload')[number].as_py()!r}"
     assert columns.equals(rows)
+    is_ok = pa.compute.equal(columns["status"], "ok")
+    for decoder in decoders:
+        ids = pa.RecordBatch.from_pydict(decoder.ids(batch))
+        assert ids.filter(is_ok).equals(columns.select(ids.schema.names).filter(is_ok))
     return columns
 
 

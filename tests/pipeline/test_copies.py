@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -17,18 +19,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.pipeline.bucket_keys import BucketKeys
-from fairway.pipeline.exchange import notes_of
+from fairway.pipeline.exchange import gathered, notes_of
 from fairway.pipeline.generator import GeneratorPlan, rows_mapper
-from fairway.pipeline.run import jobs, run
+from fairway.pipeline.run import copies, jobs, run
 from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree, repeated_in
 from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
 from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.sources.open_source import map_source, mapped_parts, scan_for_arrow
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
+from fairway.pipeline.stages.decoding import BatchDecoder
+from fairway.wire.segment import MAX_SEGMENTS
 
 PLAN = GeneratorPlan(messages=1_500, channels=5, largest_share=0.6, long_share=0.05, loss=0.05, duplication=0.02)
 KEYS = BucketKeys(bytes(32))
 BUCKETS = 2
+DECODER = BatchDecoder(None, None, None, MAX_SEGMENTS)
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +45,23 @@ def messages():
 @pytest.fixture
 def archive(messages, tmp_path):
     """Two files, in several row groups."""
-    return written(messages, tmp_path / "archive")
+    return written(with_retransmissions(messages), tmp_path / "archive")
+
+
+def with_retransmissions(messages):
+    """Return messages, and some of them again under other hashes and at later times."""
+    again = messages.filter(pa.array(np.arange(messages.num_rows) % 31 == 5))
+    changes = {
+        "message_hash": pa.array([hashlib.sha256(each).digest() for each in again["message_hash"].to_pylist()]),
+        "timestamp_ns": pa.compute.add(again["timestamp_ns"], 10**9),
+    }
+    for name, column in changes.items():
+        again = again.set_column(again.column_names.index(name), name, column)
+    return pa.concat_tables([messages, again])
 
 
 def written(messages, folder):
+    """Write two files, in several row groups."""
     folder.mkdir()
     half = messages.num_rows // 2
     pq.write_table(messages.slice(0, half), folder / "part-0.parquet", row_group_size=200)
@@ -76,8 +94,9 @@ def ingesting(folder):
 @pytest.mark.spark
 def test_only_messages_that_come_again_are_brought_together(spark, messages, archive, tmp_path):
     scan, parts = scanned(archive)
-    repeated = repeated_in(spark, scan, parts, KEYS, BUCKETS)
+    repeated = repeated_in(spark, scan, parts, KEYS, BUCKETS, DECODER)
     counts = Counter(messages["message_hash"].to_pylist())
+    assert repeated is not None
     several = pa.array([each for each, count in counts.items() if count > 1], pa.binary())
     assert len(several) > 10
     assert sorted(KEYS.heads(several).tolist()) == repeated.heads.tolist()
@@ -89,6 +108,20 @@ def test_only_messages_that_come_again_are_brought_together(spark, messages, arc
     assert found == expected
     assert not any("disagree" in each for each in told)
 
+    # Of the SDS messages only those go on to the next tasks that are in several WakuMessages.
+    (part,) = scan.plan(1)
+    in_one_part = replace(repeated, parts=np.zeros_like(repeated.parts))
+    job, _ = ingesting(tmp_path / "one-part")
+    moved = gathered(job.decode_first(in_one_part, scan.read(part)))
+    ids = Counter(
+        tuple(row.values())
+        for kind in ("whole", "segments")
+        for row in moved.tables[kind].select(["channel_id", "message_id"]).to_pylist()
+    )
+    assert len(ids) > 10
+    assert min(ids.values()) > 1
+    assert sum(ids.values()) < messages.num_rows / 5
+
 
 @pytest.mark.spark
 def test_nothing_is_told_of_a_source_where_too_many_come_again_or_one_has_no_hash(spark, messages, tmp_path):
@@ -98,7 +131,22 @@ def test_nothing_is_told_of_a_source_where_too_many_come_again_or_one_has_no_has
     short = pa.concat_arrays([pa.array([b""], pa.binary()), *messages["message_hash"].slice(1).chunks])
     for name, hashes in (("many", many), ("short", short)):
         scan, parts = scanned(written(messages.set_column(place, "message_hash", hashes), tmp_path / name))
-        assert repeated_in(spark, scan, parts, KEYS, BUCKETS) is None, name
+        assert repeated_in(spark, scan, parts, KEYS, BUCKETS, DECODER) is None, name
+
+
+@pytest.mark.spark
+def test_all_sds_messages_are_brought_together_where_too_many_come_again(spark, messages, tmp_path, monkeypatch):
+    hashes = messages["message_hash"].to_pylist()
+    each_once = messages.filter(pa.array([own not in hashes[:place] for place, own in enumerate(hashes)]))
+    scan, parts = scanned(written(with_retransmissions(each_once), tmp_path / "archive"))
+    monkeypatch.setattr(copies, "MOST_REPEATED", 10)
+    repeated = repeated_in(spark, scan, parts, KEYS, BUCKETS, DECODER)
+    assert repeated is not None
+    assert repeated.keys is None
+    assert not len(repeated.heads)
+    job, _ = ingesting(tmp_path / "first")
+    moved = gathered(row for part in parts for row in job.decode_first(repeated, scan.read(part)))
+    assert moved.tables["whole"].num_rows > each_once.num_rows / 2
 
 
 @pytest.mark.full
@@ -145,7 +193,7 @@ def test_of_every_message_one_row_in_all_parts_is_the_first(parts, data):
     heads = [head for part in parts for head in part]
     several = sorted(head for head, count in Counter(heads).items() if count > 1)
     first = [next(number for number, part in enumerate(parts) if head in part) for head in several]
-    repeated = Repeated(np.array(several, np.uint64), np.array(first, np.int32))
+    repeated = Repeated(np.array(several, np.uint64), np.array(first, np.int32), np.array([], np.uint64))
     kept = []
     for number, part in enumerate(parts):
         teller = RepeatedInPart(repeated, number)
@@ -168,5 +216,5 @@ def test_heads_are_different_where_the_first_bytes_are_and_of_whole_hashes_only(
     for odd in (None, b"", bytes(31), bytes(33)):
         assert KEYS.heads(pa.array([bytes(32), odd], pa.binary())) is None
     # The multiplier is of the key, so that the upper half, by which buckets go, depends on every byte of the head.
-    buckets = KEYS.by_head(heads[:200], 16)
+    buckets = KEYS.by_number(heads[:200], 16)
     assert np.bincount(buckets, minlength=16).max() < 40

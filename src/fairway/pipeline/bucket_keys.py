@@ -68,9 +68,9 @@ class BucketKeys:
         heads: Hashes = words[:: _MESSAGE_HASH_BYTES // HEAD_BYTES] * (_multipliers(self.seed, 0)[0] | np.uint64(1))
         return heads
 
-    def by_head(self, heads: Hashes, count: int) -> Buckets:
-        """Return the bucket of each of the numbers that `heads` gives."""
-        return _of_upper_half(heads, count)
+    def by_number(self, numbers: Hashes, count: int) -> Buckets:
+        """Return the bucket of each of the numbers that `heads` or `hashes` gives."""
+        return _of_upper_half(numbers, count)
 
     def by_key(
         self, channel_id: pa.Array | pa.ChunkedArray, message_id: pa.Array | pa.ChunkedArray, count: int
@@ -86,6 +86,10 @@ class BucketKeys:
         """
         if not 0 < count <= MAX_BUCKETS:
             raise ValueError(f"a table is cut into 1 to {MAX_BUCKETS} buckets, not {count}")
+        return _of_upper_half(self.hashes(columns), count)
+
+    def hashes(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Hashes:
+        """Return a hash of each row, equal where the row is, by columns as those of `by_columns`."""
         *few, many = columns
         total = np.zeros(len(many), np.uint64)
         for number, column in enumerate(columns):
@@ -97,7 +101,7 @@ class BucketKeys:
         # Ids that count up have sums that lie in rows: mixed, these too are spread evenly.
         total ^= total >> _HALF
         total *= _MIXER
-        return _of_upper_half(total, count)
+        return total
 
 
 def _of_upper_half(numbers: Hashes, count: int) -> Buckets:

@@ -47,8 +47,9 @@ NOTE: Final = "note"
 FLUSH_BYTES: Final = 33_554_432
 """A `Cutter` holds so much before it cuts: the more, the larger the blobs. The C library gets memory for one value of
 more from the system each time, and new pages cost more than to copy into them."""
-MAX_BLOB_BYTES: Final = 16_777_216
-"""Larger parts of a bucket are several blobs, of which Spark holds some at once."""
+MAX_BLOB_BYTES: Final = 1_048_576
+"""Larger parts of a bucket are several blobs. One of 16 MiB costs Java half as much again for each byte: it gets the
+memory for every copy of it anew."""
 SPILL_BYTES: Final = 268_435_456
 """A bucket of more is gathered in a file: an archive may hold one SDS message a million times."""
 PIECE_BYTES: Final = 67_108_864

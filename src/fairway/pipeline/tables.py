@@ -67,7 +67,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="sds_messages",
         schema=SDS_MESSAGES,
         keys=("message_hash",),
-        layout=BY_MESSAGE,
+        layout=BY_MESSAGE + ", or as the source gives them",
         meaning=(
             "a WakuMessage that carries an SDS message; rows with sighting = 1 are the SDS messages, each once, with"
             " the key (channel_id, message_id)"

@@ -1,18 +1,20 @@
-"""Finds which message hashes are in a Parquet source more than once, before any message is read whole.
+"""Finds out which messages a Parquet source has more than once, before any is written.
 
-Most archives have nearly every message once. If a run knows which come again, only these have to be brought together by
-hash; all others are decoded where they are read, and their payloads are moved, compressed and passed through Java once
-less.
+Most archives have nearly every message once: each WakuMessage, and each SDS message, of which every retransmission is
+another WakuMessage. If a run knows which come again, only these have to be brought together; all others are written
+where they are read, and their payloads do not go through Spark's shuffle.
 
-A message is recognised by the first 8 bytes of its hash, its *head*. Two messages may share one: then, and wherever
-rows of one hash differ in what is decoded, `disagree` says so, and the run brings all rows together instead. So neither
-a coincidence nor a forged table changes a result.
+A WakuMessage is recognised by the first 8 bytes of its hash, its *head*. Two messages may share one: then, and wherever
+rows of one hash differ in what is decoded, `disagree` says so, and the run brings all rows together instead. An SDS
+message is recognised by a hash of its ids, its *key*: those that share one are brought together, and no more. So
+neither a coincidence nor a forged table changes a result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -23,21 +25,36 @@ from pyspark.sql import SparkSession
 
 from fairway.pipeline.bucket_keys import HEAD_BYTES, BucketKeys, Hashes
 from fairway.pipeline.codes import codes_of, dense
-from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchanged, gathered, note, task_number
+from fairway.pipeline.exchange import (
+    BLOBS,
+    Batches,
+    Cutter,
+    begin_task,
+    cut,
+    exchanged,
+    gathered,
+    note,
+    notes_of,
+    task_number,
+)
 from fairway.pipeline.sources.open_source import mapped_parts
 from fairway.pipeline.sources.parquet_scan import ParquetScan
+from fairway.pipeline.stages.decoding import BatchDecoder
 
 LEAST_BYTES: Final = 134_217_728
 """For a smaller source a job more costs more than it saves."""
 MOST_REPEATED: Final = 1_000_000
-"""So many repeated hashes each task can hold: 12 MB."""
+"""So many repeated messages of either kind each task can hold: 20 MB."""
 _MOST_SHARE: Final = 0.125
-"""If more of the rows are repeated, to bring all together by hash costs hardly more."""
+"""If more of the rows have repeated heads, to bring all together by hash costs hardly more."""
 
 _HEADS: Final = "heads"
-_REPEATED: Final = "repeated"
-"""The kinds of blobs: of all heads, and of those that come more than once."""
-_FOUND: Final = pa.schema([("head", pa.uint64()), ("part", pa.int32())])
+_KEYS: Final = "keys"
+"""The kinds of blobs: of WakuMessages, and of those with an SDS message. First of all, then of what comes again."""
+_HEADS_SCHEMA: Final = pa.schema([("head", pa.uint64()), ("part", pa.int32())])
+_KEYS_SCHEMA: Final = pa.schema([("key", pa.uint64()), ("head", pa.uint64())])
+_READ: Final = ("message_hash", "content_topic", "payload", "meta")
+"""The columns of a source in which a message's head and key are."""
 _DECODED: Final = ("content_topic", "payload", "meta", "timestamp_ns", "rate_limit_proof")
 """What decoding reads of a message."""
 
@@ -47,9 +64,11 @@ class Repeated:
     """The messages that are in a source more than once."""
 
     heads: Hashes
-    """Their heads, ascending."""
+    """The heads of WakuMessages, ascending."""
     parts: NDArray[np.int32]
     """For each the first part of the source that has it."""
+    keys: Hashes | None
+    """The keys of SDS messages in several WakuMessages, ascending; None if they are too many."""
 
 
 class RepeatedInPart:
@@ -61,9 +80,7 @@ class RepeatedInPart:
 
     def split(self, heads: Hashes) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return which rows are repeated, and which rows are the first in the source of their message."""
-        places = np.searchsorted(self._heads, heads)
-        np.minimum(places, max(0, len(self._heads) - 1), out=places)
-        is_repeated = self._heads[places] == heads if len(self._heads) else np.zeros(len(heads), np.bool_)
+        is_repeated, places = found_in(self._heads, heads)
         is_first = ~is_repeated
         rows = np.flatnonzero(is_repeated)
         rows = rows[self._is_left[places[rows]]]
@@ -73,35 +90,57 @@ class RepeatedInPart:
         return is_repeated, is_first
 
 
-def repeated_in(
-    spark: SparkSession, scan: ParquetScan, parts: Sequence[Any], keys: BucketKeys, buckets: int
-) -> Repeated | None:
-    """Return which messages come more than once in the parts of a source, of which only hashes are read.
+def found_in(known: Hashes, numbers: Hashes) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """Return which numbers are among known ones, which ascend, and the place of each that is."""
+    if not len(known):
+        return np.zeros(len(numbers), np.bool_), np.zeros(len(numbers), np.intp)
+    places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+    return known[places] == numbers, places
 
-    None if they are too many to gain by it, or if a row has a hash of another length than 32 bytes, or none.
+
+def repeated_in(
+    spark: SparkSession,
+    scan: ParquetScan,
+    parts: Sequence[Any],
+    keys: BucketKeys,
+    buckets: int,
+    decoder: BatchDecoder,
+) -> Repeated | None:
+    """Return which messages come more than once in the parts of a source, of which their ids are decoded.
+
+    None if too many WakuMessages do to gain by it, or if a row has a hash of another length than 32 bytes, or none.
     """
 
-    def cut(batches: Batches) -> Batches:
+    def cut_numbers(batches: Batches) -> Batches:
         begin_task()
         part = task_number()
-        cutter = Cutter(_HEADS, buckets)
+        heads_cutter, keys_cutter = Cutter(_HEADS, buckets), Cutter(_KEYS, buckets)
         for batch in batches:
             heads = keys.heads(batch.column("message_hash"))
             if heads is None:
                 yield note(irregular=True)
                 return
-            table = pa.table([heads, np.full(len(heads), part, np.int32)], schema=_FOUND)
-            yield from cutter.add(table, keys.by_head(heads, buckets))
-        yield from cutter.close()
+            table = pa.table([heads, np.full(len(heads), part, np.int32)], schema=_HEADS_SCHEMA)
+            yield from heads_cutter.add(table, keys.by_number(heads, buckets))
+            ids = decoder.ids(batch)
+            is_sds = ids["message_id"].is_valid().to_numpy(zero_copy_only=False)
+            own = keys.hashes([ids["channel_id"], ids["message_id"]])[is_sds]
+            table = pa.table([own, heads[is_sds]], schema=_KEYS_SCHEMA)
+            yield from keys_cutter.add(table, keys.by_number(own, buckets))
+        yield from heads_cutter.close()
+        yield from keys_cutter.close()
 
-    heads = mapped_parts(spark, scan.read_hashes, parts, cut, BLOBS)
-    found = exchanged(heads, buckets).mapInArrow(lambda blobs: _repeated(blobs, MOST_REPEATED // buckets), BLOBS)
+    rows = mapped_parts(spark, partial(scan.read_columns, _READ), parts, cut_numbers, BLOBS)
+    most = MOST_REPEATED // buckets
+    found = exchanged(rows, buckets).mapInArrow(lambda blobs: _repeated(blobs, most), BLOBS)
     bucket = gathered(found.toArrow().to_batches())
-    if bucket.notes:
+    too_many = {told.get("too_many") for told in notes_of(row["blob"][0].as_py() for row in bucket.notes)}
+    if too_many - {_KEYS}:
         return None
-    table = bucket.table(_REPEATED, _FOUND)
+    table = bucket.table(_HEADS, _HEADS_SCHEMA)
     order = np.argsort(table["head"].to_numpy())
-    return Repeated(table["head"].to_numpy()[order], table["part"].to_numpy()[order])
+    several = None if too_many else np.sort(bucket.table(_KEYS, _KEYS_SCHEMA)["key"].to_numpy())
+    return Repeated(table["head"].to_numpy()[order], table["part"].to_numpy()[order], several)
 
 
 def disagree(copies: pa.Table) -> bool:
@@ -117,21 +156,30 @@ def disagree(copies: pa.Table) -> bool:
 
 
 def _repeated(blobs: Batches, most: int) -> Batches:
-    """Yield the heads of a bucket that come more than once, or a note that they are too many."""
+    """Yield what of a bucket comes more than once, or a note of which kind it is too much."""
     begin_task()
     bucket = gathered(blobs)
     yield from bucket.notes
-    table = bucket.table(_HEADS, _FOUND)
-    heads, parts = table["head"].to_numpy(), table["part"].to_numpy()
-    order = np.argsort(heads)
-    heads, parts = heads[order], parts[order]
-    starts = np.flatnonzero(np.diff(heads, prepend=~heads[:1]))
-    counts = np.diff(starts, append=len(heads))
-    several = np.flatnonzero(counts > 1)
-    if len(several) > most or counts[several].sum() > _MOST_SHARE * len(heads):
-        yield note(too_many=int(counts[several].sum()))
-    elif len(several):
-        first = np.minimum.reduceat(parts, starts)[several]
-        cutter = Cutter(_REPEATED, 1)
-        yield from cutter.add(pa.table([heads[starts[several]], first], schema=_FOUND), np.zeros(len(first), np.uint16))
-        yield from cutter.close()
+    heads = _grouped(bucket.table(_HEADS, _HEADS_SCHEMA), "head", "part")
+    again = heads.filter(pc.greater(heads["part_count"], 1))
+    rows, all_rows = (pc.sum(each["part_count"]).as_py() or 0 for each in (again, heads))
+    if again.num_rows > most or rows > _MOST_SHARE * all_rows:
+        yield note(too_many=_HEADS)
+    else:
+        yield from _row_of(_HEADS, again.select(["head", "part_min"]), _HEADS_SCHEMA)
+    # Copies of one WakuMessage are decoded once, and are one here.
+    keys = _grouped(bucket.table(_KEYS, _KEYS_SCHEMA), "key", "head")
+    again = keys.filter(pc.not_equal(keys["head_min"], keys["head_max"]))
+    if again.num_rows > most:
+        yield note(too_many=_KEYS)
+    else:
+        yield from _row_of(_KEYS, again.select(["key", "head_min"]), _KEYS_SCHEMA)
+
+
+def _grouped(table: pa.Table, number: str, value: str) -> pa.Table:
+    """Return for each number how many rows have it, and the least and the greatest of their values."""
+    return table.group_by(number, use_threads=False).aggregate([(value, how) for how in ("count", "min", "max")])
+
+
+def _row_of(kind: str, table: pa.Table, schema: pa.Schema) -> Batches:
+    yield from cut(table.rename_columns(schema.names), np.zeros(table.num_rows, np.uint16), 1, kind)

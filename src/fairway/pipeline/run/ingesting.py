@@ -7,11 +7,11 @@
 
 Where no hash comes twice, the tasks that read the sources do the work of the second as well. Where few do, and it is
 known which (`fairway.pipeline.run.copies`), the same tasks decode the first copy of each; all copies go by hash to the
-last tasks, which write them as one message. A bucket of any size is
-worked on in pieces, so that one message repeated a million times takes no more memory than others.
+last tasks, which write them as one message. Then it is known, too, which SDS messages come more than once, and the
+tasks that decode the others write them, so that few payloads are moved. A bucket of any size is worked on in pieces, so
+that one message repeated a million times takes no more memory than others.
 
-Of each bucket of ``sds_messages`` whole messages and segments are in different files: later jobs read the contents of
-either.
+Whole messages and segments of ``sds_messages`` are in different files: later jobs read the contents of either.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from itertools import count
 from typing import Final
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import PipelineError
 from fairway.options import Profile
-from fairway.pipeline.bucket_keys import BucketKeys, Buckets
+from fairway.pipeline.bucket_keys import BucketKeys, Buckets, Hashes
 from fairway.pipeline.channel_topics import ChannelTopics
 from fairway.pipeline.exchange import (
     BLOBS,
@@ -44,7 +45,7 @@ from fairway.pipeline.exchange import (
     task_number,
 )
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree
+from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree, found_in
 from fairway.pipeline.run.ranges import SAMPLE_INPUT, sample_of
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.table_files import TableFiles
@@ -55,7 +56,7 @@ from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batc
 from fairway.pipeline.stages.deduplicated import as_one_copy, each_once
 from fairway.pipeline.stages.quarantine import FORGED_INPUT, QUARANTINE, forged
 from fairway.pipeline.stages.sds_messages import DECODED_INPUT
-from fairway.pipeline.stages.unique_messages import honest_messages, sightings_of
+from fairway.pipeline.stages.unique_messages import honest_messages, once, sightings_of
 from fairway.wire.segment import MAX_SEGMENTS
 
 WRITTEN: Final = ("waku_messages", "sds_messages", "quarantine")
@@ -157,9 +158,8 @@ class Ingesting:
         cutter = Cutter(_COPIES, self.buckets)
         copies: list[tuple[pa.Table, Buckets]] = []
         notes: list[pa.RecordBatch] = []
-        for row in self._cut_decoded(
-            number, self._first(number, _together(batches), RepeatedInPart(repeated, number), copies, notes), notes
-        ):
+        first = self._first(number, _together(batches), RepeatedInPart(repeated, number), copies, notes)
+        for row in self._cut_decoded(number, first, notes, several=repeated.keys):
             yield row
             while copies:
                 yield from cutter.add(*copies.pop())
@@ -181,7 +181,7 @@ class Ingesting:
                 raise PipelineError("a source has other rows than when its hashes were read: run again")
             is_repeated, is_first = repeated.split(heads)
             if is_repeated.any():
-                copies.append((filtered(table, is_repeated), self.keys.by_head(heads[is_repeated], self.buckets)))
+                copies.append((filtered(table, is_repeated), self.keys.by_number(heads[is_repeated], self.buckets)))
             messages = as_one_copy(table)
             alone = filtered(messages, ~is_repeated)
             if alone.num_rows:
@@ -198,20 +198,32 @@ class Ingesting:
 
     def _written(self, number: int, tables: Iterator[pa.Table], notes: list[pa.RecordBatch]) -> Iterator[pa.Table]:
         """Yield the messages that are wanted, after they were written; add the notes of that."""
-        decoder = self._decoder()
+        decoder = self.decoder()
         for part, found in enumerate(tables):
             table = of_channels(found, self.channels, decoder)
             if table.num_rows or not found.num_rows:
                 notes.append(self.files.write("waku_messages", number, table, part))
                 yield table
 
-    def _decoder(self) -> BatchDecoder:
+    def decoder(self) -> BatchDecoder:
+        """Return what decodes the messages."""
         return BatchDecoder(self.profile, None, self.channel_keys, MAX_SEGMENTS, channel_topics=self.channel_topics)
 
-    def _cut_decoded(self, number: int, tables: Iterator[pa.Table], notes: Sequence[pa.RecordBatch] = ()) -> Batches:
-        """Write the messages that are none of SDS; hand on the others, and at the end the notes that are there then."""
-        decoder = self._decoder()
+    def _cut_decoded(
+        self,
+        number: int,
+        tables: Iterator[pa.Table],
+        notes: Sequence[pa.RecordBatch] = (),
+        *,
+        several: Hashes | None = None,
+    ) -> Batches:
+        """Write the messages that are none of SDS; hand on the others, and at the end the notes that are there then.
+
+        Where the keys are known of SDS messages that come several times, the others are written as well.
+        """
+        decoder = self.decoder()
         cutter = Cutter(_WHOLE, self.buckets, _SEGMENTS)
+        alone = _Alone(self, number)
         refused: list[pa.Table] = []
         claims: list[pa.Table] = []
         for table in tables:
@@ -225,13 +237,27 @@ class Ingesting:
                     decoded = decoded.select(_CARRIED)
                     if self.counts_topics:
                         claims.append(claims_in(decoded))
-                    buckets = self.keys.by_key(decoded["channel_id"], decoded["message_id"], self.buckets)
-                    yield from cutter.add(decoded, buckets, decoded["segment_hash"].is_valid().to_numpy())
+                    keys = self.keys.hashes([decoded["channel_id"], decoded["message_id"]])
+                    is_segment = decoded["segment_hash"].is_valid().to_numpy()
+                    if several is not None:
+                        is_moved, _ = found_in(several, keys)
+                        yield from alone.add(_WHOLE, filtered(decoded, ~is_moved & ~is_segment))
+                        yield from alone.add(_SEGMENTS, filtered(decoded, ~is_moved & is_segment))
+                        decoded = filtered(decoded, is_moved)
+                        keys, is_segment = keys[is_moved], is_segment[is_moved]
+                    yield from cutter.add(decoded, self.keys.by_number(keys, self.buckets), is_segment)
         yield from cutter.close()
+        yield from alone.close()
         yield from self._cut_claims(sum_of(claims))
         if refused:
             yield self.files.write("quarantine", number, pa.concat_tables(refused))
         yield from notes
+
+    def write_sds_messages(self, number: int, part: int, messages: pa.Table) -> Batches:
+        """Write a file of SDS messages that have the numbers of their copies, and tell of them in notes."""
+        yield self.files.write("sds_messages", number, messages, part)
+        is_first = pc.equal(messages["sighting"], 1)
+        yield note(sample=sample_of(filtered(messages.select(SAMPLE_INPUT), is_first)))
 
     def _cut_claims(self, claims: pa.Table) -> Batches:
         cutter = Cutter(_CLAIMS, self.buckets)
@@ -263,10 +289,8 @@ class Ingesting:
             done += table.num_rows
             for piece in honest_messages(table, own, piece_bytes=self.piece_bytes):
                 if piece.num_rows:
-                    yield self.files.write("sds_messages", bucket.number, piece, part)
+                    yield from self.write_sds_messages(bucket.number, part, piece)
                     part += 1
-        unique = decoded.select(SAMPLE_INPUT).filter(pa.array(seen.honest & (seen.number == 1)))
-        yield note(sample=sample_of(unique))
 
     def _write_copies(self, number: int, copies: pa.Table) -> Batches:
         if disagree(copies):
@@ -274,6 +298,33 @@ class Ingesting:
             return
         for part, table in enumerate(each_once(copies, piece_bytes=self.piece_bytes)):
             yield self.files.write("waku_messages", number, table, part)
+
+
+class _Alone:
+    """SDS messages that come once: a task writes them where they were decoded, in files of about `PIECE_BYTES`."""
+
+    def __init__(self, job: Ingesting, number: int) -> None:
+        self._job = job
+        self._number = number
+        self._parts = count()
+        self._held: dict[str, list[pa.Table]] = {_WHOLE: [], _SEGMENTS: []}
+
+    def add(self, kind: str, decoded: pa.Table) -> Batches:
+        """Take messages, and yield the notes of what was written of their kind."""
+        self._held[kind].append(decoded)
+        if sum(table.nbytes for table in self._held[kind]) >= self._job.piece_bytes:
+            yield from self._write(kind)
+
+    def close(self) -> Batches:
+        """Write what is left."""
+        for kind in self._held:
+            yield from self._write(kind)
+
+    def _write(self, kind: str) -> Batches:
+        tables = [table for table in self._held[kind] if table.num_rows]
+        self._held[kind] = []
+        if tables:
+            yield from self._job.write_sds_messages(self._number, next(self._parts), once(pa.concat_tables(tables)))
 
 
 def of_channels(messages: pa.Table, channels: Sequence[str], decoder: BatchDecoder) -> pa.Table:

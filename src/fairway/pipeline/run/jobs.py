@@ -139,10 +139,11 @@ def _ingest_with_copies(run: Materials) -> DataFrame | None:
     if not isinstance(scan, ParquetScan) or not scan.gives_each_row_once():
         return None
     parts = scan.plan()
-    repeated = repeated_in(run.spark, scan, parts, run.bucket_keys, run.buckets)
+    job = _ingesting(run)
+    repeated = repeated_in(run.spark, scan, parts, run.bucket_keys, run.buckets, job.decoder())
     if repeated is None:
         return None
-    return _ingesting(run).frame_with_copies(partial(mapped_parts, run.spark, scan.read, parts), repeated)
+    return job.frame_with_copies(partial(mapped_parts, run.spark, scan.read, parts), repeated)
 
 
 def _ingest_all(run: Materials) -> DataFrame:

@@ -59,7 +59,6 @@ _KINDS: Final = {
     "version": _INTEGERS,
 }
 """The accepted types of each column. Other types, such as times or text for bytes, would be misread silently."""
-_HASH: Final = "message_hash"
 _STORES: Final = "sources"
 """A column of tables that were deduplicated: for each message the stores that had it."""
 
@@ -214,11 +213,11 @@ class ParquetScan(MessageScan):
                 if found.num_rows:
                     yield found
 
-    def read_hashes(self, part: _Part) -> Iterator[pa.RecordBatch]:
-        """Yield the column ``message_hash`` alone, as it is in some row groups: wanted or not, and null where it is."""
+    def read_columns(self, names: Sequence[str], part: _Part) -> Iterator[pa.RecordBatch]:
+        """Yield some columns alone, as they are in some row groups: wanted or not, and null where they are."""
         for piece in part.pieces:
-            for rows in self._rows(piece, (_HASH,)):
-                yield pa.RecordBatch.from_arrays([_cast(rows, _HASH)], [_HASH])
+            for rows in self._rows(piece, names):
+                yield pa.RecordBatch.from_arrays([_cast(rows, name) for name in names], names)
 
     def _rows(self, piece: _Piece, names: Sequence[str] = (*ARROW_SCHEMA.names, _STORES)) -> Iterator[pa.RecordBatch]:
         """Yield rows that may be wanted; of a piece that is not whole its rows."""

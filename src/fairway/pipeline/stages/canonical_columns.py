@@ -46,6 +46,18 @@ def canonical_columns(
         canonical &= ~cutter.doubtful
 
 
+def canonical_ids(messages: Packed, profile: Profile) -> tuple[Mask, dict[str, pa.Array]]:
+    """Return which messages are canonical SDS messages, whatever their contents, and the columns of their ids alone."""
+    found = read_sds(profile.codec, messages, MAX_CAUSAL_HISTORY)
+    canonical = found.canonical
+    while True:
+        cutter = _Cutter(messages.data, canonical)
+        columns = {name: cutter.text(found.ids[name]) for name in ("channel_id", "message_id")}
+        if not cutter.doubtful.any():
+            return canonical, columns
+        canonical &= ~cutter.doubtful
+
+
 def _read_segments(
     data: Bytes, found: SdsColumns, segment_format: SegmentFormat, max_total_segments: int
 ) -> SegmentColumns:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import Final
 
@@ -24,7 +24,7 @@ from fairway.options import Profile
 from fairway.pipeline.channel_topics import ChannelTopics, topic_refusal
 from fairway.pipeline.keys import ChannelKeys, Opened
 from fairway.pipeline.packing import packed, packed_bytes
-from fairway.pipeline.stages.canonical_columns import canonical_columns
+from fairway.pipeline.stages.canonical_columns import canonical_columns, canonical_ids
 from fairway.pipeline.stages.decoded_columns import message_columns, segment_columns
 from fairway.pipeline.stages.proof_columns import proof_columns
 from fairway.protocol.encryption.hook import Encryption, decrypt_at_once
@@ -150,24 +150,50 @@ class BatchDecoder:
         for rows, columns in decoded.parts():
             yield _beside(carriers if len(rows) == batch.num_rows else carriers.take(pa.array(rows)), columns)
 
+    def ids(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return ``channel_id`` and ``message_id`` of each row of a batch, null where it is no SDS message.
+
+        It costs a fraction of `batch`. Rows with the status ok have the ids that they have there; some of the others
+        have ids, too.
+        """
+        with _without_collector():
+            profiles = self._profile_numbers(batch)
+            opened = self._opened_rows(batch)
+            found = _Gathering(batch.num_rows)
+            for rows, profile, messages in self._of_each_wire(batch, profiles, opened):
+                canonical, columns = canonical_ids(messages, profile)
+                found.add(rows[canonical], columns)
+            rows = found.missing()
+            found.add(rows, _ids_one_by_one(_openings(batch, opened, rows), _named(profiles[rows])))
+        return found.columns()
+
     def _decoded(self, batch: pa.RecordBatch) -> tuple[NDArray[np.int8], _Gathering]:
         """Return the profile of each row, and all rows decoded."""
         with _without_collector():
-            payloads = _bytes_column(batch, "payload")
             profiles = self._profile_numbers(batch)
             opened = self._opened_rows(batch)
             decoded = _Gathering(batch.num_rows)
-            if batch.num_rows >= self._few_rows:
-                messages = packed(payloads) if opened is None else packed_bytes([_plaintext(one) for one in opened])
-                self._read_columns(messages, profiles, batch.column("content_topic"), opened, decoded)
+            for rows, profile, messages in self._of_each_wire(batch, profiles, opened):
+                self._read_columns(rows, profile, messages, batch.column("content_topic"), opened, decoded)
             rows = decoded.missing()
-            if opened is None:
-                remaining: list[_Opening] = [Opened(payload or b"") for payload in payloads.take(rows).to_pylist()]
-            else:
-                remaining = [opened[row] for row in rows.tolist()]
             topics = batch.column("content_topic").take(rows).to_pylist()
-            decoded.add(rows, self._row_by_row(remaining, _named(profiles[rows]), topics))
+            decoded.add(rows, self._row_by_row(_openings(batch, opened, rows), _named(profiles[rows]), topics))
         return profiles, decoded
+
+    def _of_each_wire(
+        self, batch: pa.RecordBatch, profiles: NDArray[np.int8], opened: list[_Opening] | None
+    ) -> Iterator[tuple[NDArray[np.intp], Profile, Packed]]:
+        """Yield the rows of each wire with their messages, where these are enough to be read at once."""
+        if batch.num_rows < self._few_rows:
+            return
+        payloads = _bytes_column(batch, "payload")
+        messages = packed(payloads) if opened is None else packed_bytes([_plaintext(one) for one in opened])
+        if len(messages.data) > _MAX_PACKED_BYTES:
+            return
+        for number, profile in enumerate(_PROFILES):
+            rows = rows_of(profiles == number)
+            if len(rows) >= self._few_rows:
+                yield rows, profile, messages.only(rows)
 
     def _profile_numbers(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
         if self._profile is not None:
@@ -189,28 +215,23 @@ class BatchDecoder:
 
     def _read_columns(
         self,
+        rows: NDArray[np.intp],
+        profile: Profile,
         messages: Packed,
-        profiles: NDArray[np.int8],
         content_topics: pa.Array,
         opened: list[_Opening] | None,
         decoded: _Gathering,
     ) -> None:
-        """Read the canonical messages of each wire at once."""
-        if len(messages.data) > _MAX_PACKED_BYTES:
-            return
-        for number, profile in enumerate(_PROFILES):
-            rows = rows_of(profiles == number)
-            if len(rows) < self._few_rows:
-                continue
-            canonical, columns = canonical_columns(
-                messages.only(rows), profile, self._max_total_segments, with_filters=self._with_filters
-            )
-            rows = rows[canonical]
-            columns["status"] = pa.repeat(pa.scalar(_OK), len(rows))
-            columns["error"] = pa.nulls(len(rows), pa.string())
-            accepted = self._on_their_topics(columns["channel_id"], content_topics.take(pa.array(rows)))
-            accepted &= self._opened_by_their_keys(rows, columns["channel_id"], opened)
-            decoded.add(rows, columns, accepted)
+        """Read the canonical messages among some rows of one wire at once."""
+        canonical, columns = canonical_columns(
+            messages, profile, self._max_total_segments, with_filters=self._with_filters
+        )
+        rows = rows[canonical]
+        columns["status"] = pa.repeat(pa.scalar(_OK), len(rows))
+        columns["error"] = pa.nulls(len(rows), pa.string())
+        accepted = self._on_their_topics(columns["channel_id"], content_topics.take(pa.array(rows)))
+        accepted &= self._opened_by_their_keys(rows, columns["channel_id"], opened)
+        decoded.add(rows, columns, accepted)
 
     def _on_their_topics(self, channel_ids: pa.Array, content_topics: pa.Array) -> NDArray[np.bool_]:
         """Return which messages are on the content topic that their channel belongs to, as far as that is known."""
@@ -340,6 +361,25 @@ class _Gathering:
             return columns[0]
         order = pa.array(self._places)
         return {name: pa.concat_arrays([part[name] for part in columns]).take(order) for name in columns[0]}
+
+
+def _openings(batch: pa.RecordBatch, opened: list[_Opening] | None, rows: NDArray[np.intp]) -> list[_Opening]:
+    """Return the payloads of some rows, as the keys open them."""
+    if opened is not None:
+        return [opened[row] for row in rows.tolist()]
+    return [Opened(payload or b"") for payload in _bytes_column(batch, "payload").take(rows).to_pylist()]
+
+
+def _ids_one_by_one(openings: Sequence[_Opening], profiles: Sequence[Profile]) -> dict[str, pa.Array]:
+    channel_ids: list[str | None] = [None] * len(openings)
+    message_ids: list[str | None] = [None] * len(openings)
+    for place, (opening, profile) in enumerate(zip(openings, profiles, strict=True)):
+        if isinstance(opening, Opened):
+            with suppress(DecodeError):
+                message = profile.codec.decode(opening.plaintext)
+                if message.message_id and message.channel_id:
+                    channel_ids[place], message_ids[place] = message.channel_id, message.message_id
+    return {"channel_id": pa.array(channel_ids, pa.string()), "message_id": pa.array(message_ids, pa.string())}
 
 
 def _carriers(batch: pa.RecordBatch, profiles: NDArray[np.int8]) -> pa.RecordBatch:

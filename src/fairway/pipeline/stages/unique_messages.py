@@ -84,6 +84,12 @@ def honest_messages(decoded: pa.Table, seen: Sightings, *, piece_bytes: int = PI
         yield numbered if honest.all() else numbered.filter(pa.array(honest))
 
 
+def once(decoded: pa.Table) -> pa.Table:
+    """Return messages, of which each comes once, with ``sightings`` and ``sighting``."""
+    ones = np.ones(decoded.num_rows, np.int64)
+    return decoded.append_column("sightings", pa.array(ones)).append_column("sighting", pa.array(ones.astype(np.int32)))
+
+
 def _in_time(decoded: pa.Table, messages: Codes, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
     """Return the order of some rows by message, and of those of one message by time."""
     keys = decoded.select(["timestamp_ns", "message_hash"]).take(pa.array(rows))
