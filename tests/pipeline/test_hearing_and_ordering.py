@@ -52,6 +52,7 @@ BOUNDS = [
     ("broken", 90, "m089"),
     ("clean", FIRST_CLOCK, ""),
     ("clean", 60, "m059"),
+    ("gappy", 0, "b"),
     ("gappy", 30, ""),
     ("gappy", 30 + 2**40, ""),
     ("large", 50, ""),
@@ -91,7 +92,7 @@ def cites(*ids):
 
 
 def segments(channel_id, sender_id, lamport, lost=()):
-    """Return the segments of a message, of which some are lost."""
+    """Return the segments of a message, of which some are lost; without a timestamp ephemeral ones."""
     rows = []
     for part in Segmenter(SEGMENT_SIZES, WAKU_SEGMENTS).split(f"{channel_id} {lamport}".encode() * 40).segments:
         header = WAKU_SEGMENTS.decode(part.content)
@@ -100,7 +101,7 @@ def segments(channel_id, sender_id, lamport, lost=()):
                 channel_id,
                 f"segment-{lamport}-{part.order}",
                 sender_id=sender_id,
-                lamport=lamport + part.order,
+                lamport=None if lamport is None else lamport + part.order,
                 content=part.content,
                 segment_hash=header.payload_hash,
                 segment_index=header.index,
@@ -134,6 +135,8 @@ def archive(rng):
     rows += [sds_row("clean", f"e{number}", kind="ephemeral", lamport=None) for number in range(3)]
     for place, lost in enumerate([(), (1,), (0, 4), (0, 1, 2)]):
         rows += segments("gappy", f"sender {place}", 20 + 25 * place, lost)
+    rows += segments("gappy", "astride", 28)  # in two ranges
+    rows += [*segments("gappy", "ephemeral", None), sds_row("gappy", "c", lamport=0)]
     rows += segments("large", "eve", 60, (1,))
     for place, lost in enumerate([(), (0, 1, 2)]):
         rows += segments("small", f"sender {place}", 20 + 25 * place, lost)
@@ -186,7 +189,9 @@ def unordered(rows):
     return sorted(rows, key=repr)
 
 
-def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder):
+@pytest.mark.parametrize("most_apart", [0, reassembling.MOST_APART])
+def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder, monkeypatch, most_apart):
+    monkeypatch.setattr(reassembling, "MOST_APART", most_apart)
     keys = BucketKeys(random.Random(1).randbytes(32))
     read = pa.concat_tables(folder.files.read("sds_messages", folder.names["sds_messages"]))
     unique = read.filter(pa.compute.equal(read["sighting"], 1))

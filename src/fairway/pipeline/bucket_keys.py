@@ -104,6 +104,14 @@ class BucketKeys:
         return total
 
 
+def found_in(known: Hashes, numbers: Hashes) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """Return which numbers are among known ones, which ascend, and the place of each that is."""
+    if not len(known):
+        return np.zeros(len(numbers), np.bool_), np.zeros(len(numbers), np.intp)
+    places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+    return known[places] == numbers, places
+
+
 def _of_upper_half(numbers: Hashes, count: int) -> Buckets:
     # The upper half of a product of 32 bits and the count, which takes no division.
     buckets: Buckets = (((numbers >> _HALF) * np.uint64(count)) >> _HALF).astype(np.uint16)

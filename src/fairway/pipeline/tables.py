@@ -31,7 +31,7 @@ SCHEMA_VERSION: Final = 4
 
 BY_HASH: Final = "by message_hash"
 BY_MESSAGE: Final = "by hash of (channel_id, message_id)"
-BY_SET: Final = "by range of channel_id, of channels in several ranges by hash of (channel_id, sender_id, segment_hash)"
+BY_SET: Final = "by range of (channel_id, lamport), or by hash of (channel_id, sender_id, segment_hash)"
 ONE_FILE: Final = "small"
 
 

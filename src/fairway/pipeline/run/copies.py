@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
-from fairway.pipeline.bucket_keys import HEAD_BYTES, BucketKeys, Hashes
+from fairway.pipeline.bucket_keys import HEAD_BYTES, BucketKeys, Hashes, found_in
 from fairway.pipeline.codes import codes_of, dense
 from fairway.pipeline.exchange import (
     BLOBS,
@@ -88,14 +88,6 @@ class RepeatedInPart:
         self._is_left[own] = False
         is_first[rows[firsts]] = True
         return is_repeated, is_first
-
-
-def found_in(known: Hashes, numbers: Hashes) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-    """Return which numbers are among known ones, which ascend, and the place of each that is."""
-    if not len(known):
-        return np.zeros(len(numbers), np.bool_), np.zeros(len(numbers), np.intp)
-    places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
-    return known[places] == numbers, places
 
 
 def repeated_in(

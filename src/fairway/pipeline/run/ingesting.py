@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import PipelineError
 from fairway.options import Profile
-from fairway.pipeline.bucket_keys import BucketKeys, Buckets, Hashes
+from fairway.pipeline.bucket_keys import BucketKeys, Buckets, Hashes, found_in
 from fairway.pipeline.channel_topics import ChannelTopics
 from fairway.pipeline.exchange import (
     BLOBS,
@@ -45,7 +45,7 @@ from fairway.pipeline.exchange import (
     task_number,
 )
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree, found_in
+from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree
 from fairway.pipeline.run.ranges import SAMPLE_INPUT, sample_of
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.table_files import TableFiles

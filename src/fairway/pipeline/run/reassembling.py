@@ -2,17 +2,19 @@
 
 ::
 
+    tasks over files of sds_messages -> which sets of segments are apart
+                                                               |
     tasks over files of whole messages ------------------------+
-    tasks over files of segments: those of most channels ------+-> by range of (channel, timestamp, id): delivered
-                                  of split channels            |
+    tasks over files of segments: those of most sets ----------+-> by range of (channel, timestamp, id): delivered
+                                  of sets that are apart       |
                                     |                          |
                                     +-> by (channel, sender,   |
                                          hash of the payload)  |
                                             |                  |
                                             +- put together ---+
 
-A channel is split if it is in several ranges: then a segment may be in another range than its message. All others are
-put together in the task of their range, so that their payloads go through one shuffle, and not through two.
+A set of segments is apart if these are not all in one range. All others are put together in the task of their range, so
+that their payloads go through one shuffle, and not through two.
 
 Its notes are those of files: beside ``delivered``, ``incomplete`` and ``computed_segments`` where segments are put
 together. A task holds a bucket of segments, in a file if it is large, and the messages of a range.
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -31,8 +34,19 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.options import Profile, SegmentationConfig
-from fairway.pipeline.bucket_keys import BucketKeys
-from fairway.pipeline.exchange import BLOBS, Batches, Bucket, Cutter, begin_task, exchanged, filtered, gathered
+from fairway.pipeline.bucket_keys import BucketKeys, Hashes, found_in
+from fairway.pipeline.exchange import (
+    BLOBS,
+    Batches,
+    Bucket,
+    Cutter,
+    begin_task,
+    cut,
+    exchanged,
+    filtered,
+    gathered,
+    note,
+)
 from fairway.pipeline.run.ranges import Place, range_of, split_channels
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.table_files import RowGroup, TableFiles, exact_schema_of
@@ -57,8 +71,14 @@ from fairway.pipeline.stages.reassembled import (
 WRITTEN: Final = ("delivered", "incomplete", "computed_segments")
 """The tables that the job writes."""
 
+MOST_APART: Final = 1_000_000
+"""So many sets of segments that are apart each task can hold: 8 MB. Of more all go the longer way that may be apart."""
 _SEGMENTS: Final = "segments"
 """The kind of blobs of segments (`SEGMENTS`)."""
+_PLACES: Final = "places"
+"""The kind of blobs of the ranges of segments, and of the sets that are apart."""
+_PLACED: Final = pa.schema([("set", pa.uint64()), ("least", pa.uint16()), ("most", pa.uint16())])
+_APART: Final = pa.schema([("set", pa.uint64())])
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
 _WHOLE: Final = pa.schema([exact_schema_of("sds_messages").field(name) for name in WHOLE_COLUMNS])
 _JOINED: Final = pa.schema([exact_schema(REASSEMBLED).field(name) for name in JOINED_COLUMNS])
@@ -78,9 +98,10 @@ class Reassembling:
 
     def frame(self, spark: SparkSession, sds_messages: Sequence[str], tasks: int) -> DataFrame:
         """Return the notes of the job as rows of `BLOBS`; ``sds_messages`` are the files of that table."""
-        ranged = shared_out(spark, sds_messages, tasks, self._cut_by_range)
-        if self._split:
-            segments = shared_out(spark, sds_messages, tasks, self._cut_by_group)
+        apart = self._sets_apart(spark, sds_messages, tasks)
+        ranged = shared_out(spark, sds_messages, tasks, partial(self._cut_by_range, apart))
+        if apart is None or len(apart):
+            segments = shared_out(spark, sds_messages, tasks, partial(self._cut_by_group, apart))
             ranged = ranged.unionAll(exchanged(segments, self.buckets).mapInArrow(self._reassemble, BLOBS))
         return exchanged(ranged, self._ranges).mapInArrow(self._deliver, BLOBS)
 
@@ -92,8 +113,44 @@ class Reassembling:
     def _split(self) -> list[str]:
         return split_channels(self.bounds)
 
-    def _cut_by_range(self, names: Sequence[str]) -> Batches:
-        """Cut what is in the range of its message: all that is whole, and the segments of channels in one range."""
+    def _sets_apart(self, spark: SparkSession, sds_messages: Sequence[str], tasks: int) -> Hashes | None:
+        """Return the hashes of the sets of segments that are apart, ascending; None if they are too many.
+
+        Only channels in several ranges have such sets.
+        """
+        if not self._split:
+            return np.array([], np.uint64)
+        places = shared_out(spark, sds_messages, tasks, self._cut_places)
+        most = MOST_APART // self.buckets
+        found = exchanged(places, self.buckets).mapInArrow(lambda blobs: _apart(blobs, most), BLOBS)
+        bucket = gathered(found.toArrow().to_batches())
+        return None if bucket.notes else np.sort(bucket.table(_PLACES, _APART)["set"].to_numpy())
+
+    def _cut_places(self, names: Sequence[str]) -> Batches:
+        """Cut the ranges of the segments that may be apart."""
+        cutter = Cutter(_PLACES, self.buckets)
+        columns = [*_GROUP, "lamport", "message_id", "sighting"]
+        for rows in self.files.read("sds_messages", names, columns, wanted=_has_segments):
+            is_one = pc.and_(pc.and_(_are_first(rows), pc.is_valid(rows.column("segment_hash"))), self._are_split(rows))
+            segments = rows.filter(is_one)
+            sets = self._sets(segments)
+            # The first id of a message that is put together need not be that of its least timestamp.
+            nothing = pa.chunked_array([pa.repeat("", segments.num_rows)])
+            least, most = (self._segment_range_of(segments, ids) for ids in (nothing, segments.column("message_id")))
+            yield from cutter.add(pa.table([sets, least, most], _PLACED), self.keys.by_number(sets, self.buckets))
+        yield from cutter.close()
+
+    def _sets(self, segments: pa.Table) -> Hashes:
+        return self.keys.hashes([segments.column(name) for name in _GROUP])
+
+    def _are_apart(self, apart: Hashes | None, segments: pa.Table) -> NDArray[np.bool_]:
+        if apart is None:
+            are_split: NDArray[np.bool_] = self._are_split(segments).to_numpy()
+            return are_split
+        return found_in(apart, self._sets(segments))[0]
+
+    def _cut_by_range(self, apart: Hashes | None, names: Sequence[str]) -> Batches:
+        """Cut what is in the range of its message: all that is whole, and the segments of sets that are not apart."""
         whole = Cutter("whole", self._ranges)
         columns = [*_WHOLE.names, "kind", "segment_hash", "sighting"]
         for rows in self.files.read("sds_messages", names, columns, wanted=_has_whole):
@@ -102,17 +159,16 @@ class Reassembling:
         yield from whole.close()
         cutter = Cutter(_SEGMENTS, self._ranges)
         for segments in self._segments(names):
-            own = filtered(segments, pc.invert(self._are_split(segments)))
-            yield from cutter.add(own, self._range_of(own, own.column("message_id")))
+            own = filtered(segments, ~self._are_apart(apart, segments))
+            yield from cutter.add(own, self._segment_range_of(own, own.column("message_id")))
         yield from cutter.close()
 
-    def _cut_by_group(self, names: Sequence[str]) -> Batches:
-        """Cut the segments whose message may be in another range than they are."""
+    def _cut_by_group(self, apart: Hashes | None, names: Sequence[str]) -> Batches:
+        """Cut the segments of sets that are apart."""
         cutter = Cutter(_SEGMENTS, self.buckets)
         for segments in self._segments(names):
-            split = filtered(segments, self._are_split(segments))
-            by = self.keys.by_columns([split.column(name) for name in _GROUP], self.buckets)
-            yield from cutter.add(split, by)
+            own = filtered(segments, self._are_apart(apart, segments))
+            yield from cutter.add(own, self.keys.by_number(self._sets(own), self.buckets))
         yield from cutter.close()
 
     def _segments(self, names: Sequence[str]) -> Iterator[pa.Table]:
@@ -162,6 +218,22 @@ class Reassembling:
 
     def _range_of(self, rows: pa.Table, ids: pa.ChunkedArray) -> NDArray[np.uint16]:
         return range_of(self.bounds, rows.column("channel_id"), rows.column("lamport"), ids)
+
+    def _segment_range_of(self, segments: pa.Table, ids: pa.ChunkedArray) -> NDArray[np.uint16]:
+        """Return the range of each segment; what is put together of ephemeral ones has the timestamp 0."""
+        return range_of(self.bounds, segments.column("channel_id"), pc.fill_null(segments.column("lamport"), 0), ids)
+
+
+def _apart(batches: Batches, most: int) -> Batches:
+    """Yield the sets of a bucket that are apart, or a note that they are too many."""
+    begin_task()
+    places = gathered(batches).table(_PLACES, _PLACED)
+    ranges = places.group_by("set", use_threads=False).aggregate([("least", "min"), ("most", "max")])
+    found = ranges.filter(pc.not_equal(ranges["least_min"], ranges["most_max"])).select(["set"])
+    if found.num_rows > most:
+        yield note(too_many=found.num_rows)
+        return
+    yield from cut(found, np.zeros(found.num_rows, np.uint16), 1, _PLACES)
 
 
 def _are_first(sds_messages: pa.Table) -> pa.ChunkedArray:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from fairway.pipeline.codes import starts_of_runs
-from fairway.pipeline.exchange import PIECE_BYTES, mapped, taken
+from fairway.pipeline.exchange import PIECE_BYTES, filtered, mapped, taken
 from fairway.pipeline.schema import exact_schema
 
 DELIVERED: Final = (
@@ -90,7 +90,7 @@ def whole_messages(messages: pa.Table) -> pa.Table:
 
 def joined_messages(reassembled: pa.Table) -> pa.Table:
     """Return ``delivered`` of the complete ones of reassembled messages, of which `JOINED_COLUMNS` are read."""
-    joined = reassembled.filter(pc.equal(reassembled.column("outcome"), "complete"))
+    joined = filtered(reassembled, pc.equal(reassembled.column("outcome"), "complete"))
     columns = {
         **{name: joined.column(name) for name in ("channel_id", "sender_id", "lamport", "sds_ids", "recovered")},
         "timestamp_ns": joined.column("last_seen_ns"),
