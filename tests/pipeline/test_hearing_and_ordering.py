@@ -197,7 +197,13 @@ def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder, 
     unique = read.filter(pa.compute.equal(read["sighting"], 1))
 
     reassemble = Reassembling(
-        files=folder.files, keys=keys, buckets=BUCKETS, bounds=BOUNDS, profile=None, config=ARCHIVE_SEGMENTATION
+        files=folder.files,
+        keys=keys,
+        buckets=BUCKETS,
+        bounds=BOUNDS,
+        profile=None,
+        config=ARCHIVE_SEGMENTATION,
+        finds_apart=True,
     )
     assert folder.take(collected(reassemble.frame(spark, folder.names["sds_messages"], TASKS))) == []
     sets = pa.concat_tables(reassembled_rows(segments_in(unique), None, ARCHIVE_SEGMENTATION))

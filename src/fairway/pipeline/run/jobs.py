@@ -133,7 +133,7 @@ def _ingest(run: Materials) -> DataFrame:
 def _ingest_with_copies(run: Materials) -> DataFrame | None:
     """Return the job over one large table whose few copies are found first; None for other sources."""
     source, *others = run.sources
-    if others or not source.stays_the_same or source.size_bytes() < LEAST_BYTES or run.options.selection.channels:
+    if others or not source.stays_the_same or not _are_large(run.sources) or run.options.selection.channels:
         return None
     scan = scan_for_arrow(source.uri, source.label, run.options.selection)
     if not isinstance(scan, ParquetScan) or not scan.gives_each_row_once():
@@ -144,6 +144,11 @@ def _ingest_with_copies(run: Materials) -> DataFrame | None:
     if repeated is None:
         return None
     return job.frame_with_copies(partial(mapped_parts, run.spark, scan.read, parts), repeated)
+
+
+def _are_large(sources: Sequence[RunSource]) -> bool:
+    """Return whether sources have so many bytes that a job which only reads ids saves more than it costs."""
+    return sum(source.size_bytes() for source in sources) >= LEAST_BYTES
 
 
 def _ingest_all(run: Materials) -> DataFrame:
@@ -188,6 +193,7 @@ def _reassemble(run: Materials) -> DataFrame:
         bounds=_bounds(run),
         profile=run.options.profile,
         config=replace(ARCHIVE_SEGMENTATION, parity_rate=run.options.parity_rate),
+        finds_apart=_are_large(run.sources),
     )
     return job.frame(run.spark, run.names("sds_messages"), run.buckets)
 

@@ -95,6 +95,8 @@ class Reassembling:
     """Where the ranges of ``delivered`` end."""
     profile: Profile | None
     config: SegmentationConfig
+    finds_apart: bool
+    """Whether it is found out first which sets of segments are apart. If not, all go the longer way that may be."""
 
     def frame(self, spark: SparkSession, sds_messages: Sequence[str], tasks: int) -> DataFrame:
         """Return the notes of the job as rows of `BLOBS`; ``sds_messages`` are the files of that table."""
@@ -114,12 +116,14 @@ class Reassembling:
         return split_channels(self.bounds)
 
     def _sets_apart(self, spark: SparkSession, sds_messages: Sequence[str], tasks: int) -> Hashes | None:
-        """Return the hashes of the sets of segments that are apart, ascending; None if they are too many.
+        """Return the hashes of the sets of segments that are apart, ascending; None if they are too many, or unknown.
 
         Only channels in several ranges have such sets.
         """
         if not self._split:
             return np.array([], np.uint64)
+        if not self.finds_apart:
+            return None
         places = shared_out(spark, sds_messages, tasks, self._cut_places)
         most = MOST_APART // self.buckets
         found = exchanged(places, self.buckets).mapInArrow(lambda blobs: _apart(blobs, most), BLOBS)
