@@ -253,12 +253,6 @@ class Ingesting:
             yield self.files.write("quarantine", number, pa.concat_tables(refused))
         yield from notes
 
-    def write_sds_messages(self, number: int, part: int, messages: pa.Table) -> Batches:
-        """Write a file of SDS messages that have the numbers of their copies, and tell of them in notes."""
-        yield self.files.write("sds_messages", number, messages, part)
-        is_first = pc.equal(messages["sighting"], 1)
-        yield note(sample=sample_of(filtered(messages.select(SAMPLE_INPUT), is_first)))
-
     def _cut_claims(self, claims: pa.Table) -> Batches:
         cutter = Cutter(_CLAIMS, self.buckets)
         yield from cutter.add(claims, self.keys.by_columns([claims["channel_id"]], self.buckets))
@@ -289,8 +283,10 @@ class Ingesting:
             done += table.num_rows
             for piece in honest_messages(table, own, piece_bytes=self.piece_bytes):
                 if piece.num_rows:
-                    yield from self.write_sds_messages(bucket.number, part, piece)
+                    yield self.files.write("sds_messages", bucket.number, piece, part)
                     part += 1
+        unique = decoded.select(SAMPLE_INPUT).filter(pa.array(seen.honest & (seen.number == 1)))
+        yield note(sample=sample_of(unique))
 
     def _write_copies(self, number: int, copies: pa.Table) -> Batches:
         if disagree(copies):
@@ -311,7 +307,8 @@ class _Alone:
 
     def add(self, kind: str, decoded: pa.Table) -> Batches:
         """Take messages, and yield the notes of what was written of their kind."""
-        self._held[kind].append(decoded)
+        if decoded.num_rows:
+            self._held[kind].append(decoded)
         if sum(table.nbytes for table in self._held[kind]) >= self._job.piece_bytes:
             yield from self._write(kind)
 
@@ -321,10 +318,11 @@ class _Alone:
             yield from self._write(kind)
 
     def _write(self, kind: str) -> Batches:
-        tables = [table for table in self._held[kind] if table.num_rows]
-        self._held[kind] = []
-        if tables:
-            yield from self._job.write_sds_messages(self._number, next(self._parts), once(pa.concat_tables(tables)))
+        held, self._held[kind] = self._held[kind], []
+        if held:
+            messages = pa.concat_tables(held)
+            yield self._job.files.write("sds_messages", self._number, once(messages), next(self._parts))
+            yield note(sample=sample_of(messages.select(SAMPLE_INPUT)))
 
 
 def of_channels(messages: pa.Table, channels: Sequence[str], decoder: BatchDecoder) -> pa.Table:
