@@ -28,7 +28,7 @@ _WORLD_S = 300.0
 def main() -> None:
     """Run the tours and write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=16, help="tours with other chances")
+    parser.add_argument("--runs", type=int, default=12, help="tours with other chances")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worlds side by side")
     parser.add_argument("--keep", type=Path, help="also write each tour to this file, a line each")
     arguments = parser.parse_args()
