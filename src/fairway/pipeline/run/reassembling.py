@@ -22,7 +22,7 @@ together. A task holds a bucket of segments, in a file if it is large, and the m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -82,6 +82,10 @@ _APART: Final = pa.schema([("set", pa.uint64())])
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
 _WHOLE: Final = pa.schema([exact_schema_of("sds_messages").field(name) for name in WHOLE_COLUMNS])
 _JOINED: Final = pa.schema([exact_schema(REASSEMBLED).field(name) for name in JOINED_COLUMNS])
+
+
+def _has_segments(group: RowGroup) -> bool:
+    return group.nulls("segment_hash") < group.rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,15 +173,18 @@ class Reassembling:
 
     def _cut_by_group(self, apart: Hashes | None, names: Sequence[str]) -> Batches:
         """Cut the segments of sets that are apart."""
+        # Of most row groups no set is apart, and their contents need not be read.
+        keys = self.files.read("sds_messages", names, _GROUP, wanted=_has_segments)
+        have_some = iter([bool(self._are_apart(apart, rows).any()) for rows in keys])
         cutter = Cutter(_SEGMENTS, self.buckets)
-        for segments in self._segments(names):
+        for segments in self._segments(names, lambda group: _has_segments(group) and next(have_some)):
             own = filtered(segments, self._are_apart(apart, segments))
             yield from cutter.add(own, self.keys.by_number(self._sets(own), self.buckets))
         yield from cutter.close()
 
-    def _segments(self, names: Sequence[str]) -> Iterator[pa.Table]:
+    def _segments(self, names: Sequence[str], wanted: Callable[[RowGroup], bool] = _has_segments) -> Iterator[pa.Table]:
         columns = [*SEGMENTS.names, "sighting"]
-        for rows in self.files.read("sds_messages", names, columns, wanted=_has_segments):
+        for rows in self.files.read("sds_messages", names, columns, wanted=wanted):
             yield segments_in(filtered(rows, _are_first(rows)))
 
     def _are_split(self, rows: pa.Table) -> pa.ChunkedArray:
@@ -242,10 +249,6 @@ def _apart(batches: Batches, most: int) -> Batches:
 
 def _are_first(sds_messages: pa.Table) -> pa.ChunkedArray:
     return pc.equal(sds_messages.column("sighting"), 1)
-
-
-def _has_segments(group: RowGroup) -> bool:
-    return group.nulls("segment_hash") < group.rows
 
 
 def _has_whole(group: RowGroup) -> bool:
