@@ -39,7 +39,7 @@ _FEW_OF_ALL: Final = 5
 _MOST: Final = 2.0
 """No world counts as more than e² times as dear, or as cheap."""
 _LEAST_LEEWAY: Final = 0.03
-_DEVIATIONS: Final = 6.0
+_DEVIATIONS: Final = 5.0
 """A tour may be so many standard deviations of the known runs from their mean."""
 
 
