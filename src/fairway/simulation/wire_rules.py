@@ -48,7 +48,9 @@ _QUOTA_KNOWN_MS: Final = 60_000
 answer."""
 _UNPROVEN: Final = 1
 _RECENT: Final = 100
-"""Any filter holds the messages of so many rows that were written last."""
+"""A filter that is large enough holds the messages of so many rows that were written last."""
+_KEPT_SHARE: Final = 0.8
+"""A full filter keeps so much of its capacity, which is the newest."""
 _ANSWER_MS: Final = 1_000
 """Within this time a program acts on the answer of its node."""
 _READ_MS: Final = 1_000
@@ -131,9 +133,10 @@ class _Received:
         self.cited.clear()
         self.since = {sds_id: self.rows - number for sds_id, number in behind.items()}
 
-    def is_held(self, sds_id: str) -> bool:
-        """Return whether the filter holds a message of the log for sure."""
-        return sds_id in self.log and sds_id in self.since and self.rows - self.since[sds_id] < _RECENT
+    def is_held(self, sds_id: str, capacity: int) -> bool:
+        """Return whether a filter of some capacity holds a message of the log for sure."""
+        held = min(_RECENT, int(_KEPT_SHARE * capacity))
+        return sds_id in self.log and sds_id in self.since and self.rows - self.since[sds_id] < held
 
 
 @dataclass(slots=True)
@@ -717,7 +720,7 @@ class WireRules:
             return
         wire, received = self._profile.codec.bloom, self._received_by(name)
         for entry in opened.causal_history:
-            if received.is_held(entry.message_id) and entry.message_id not in self.forged:
+            if received.is_held(entry.message_id, self._parameters.capacity) and entry.message_id not in self.forged:
                 positions = wire.positions(entry.message_id, bloom.parameters)
                 if not holds(bloom.words, positions, wire.byte_flip):
                     yield f"it cites {entry.message_id[:12]}, which came of late, and its bloom filter lacks it"
