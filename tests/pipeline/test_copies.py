@@ -135,6 +135,20 @@ def test_nothing_is_told_of_a_source_where_too_many_come_again_or_one_has_no_has
 
 
 @pytest.mark.spark
+def test_without_a_decoder_the_same_hashes_come_again_and_no_keys_are_known(spark, archive):
+    scan, parts = scanned(archive)
+    by_hash = repeated_in(spark, scan, parts, KEYS, BUCKETS, None)
+    both = repeated_in(spark, scan, parts, KEYS, BUCKETS, DECODER)
+    assert by_hash is not None
+    assert both is not None
+    assert by_hash.keys is None
+    assert both.keys is not None
+    assert len(by_hash.heads) > 10
+    assert by_hash.heads.tolist() == both.heads.tolist()
+    assert by_hash.parts.tolist() == both.parts.tolist()
+
+
+@pytest.mark.spark
 def test_all_sds_messages_are_brought_together_where_too_many_come_again(spark, messages, tmp_path, monkeypatch):
     hashes = messages["message_hash"].to_pylist()
     each_once = messages.filter(pa.array([own not in hashes[:place] for place, own in enumerate(hashes)]))

@@ -54,7 +54,7 @@ _KEYS: Final = "keys"
 _HEADS_SCHEMA: Final = pa.schema([("head", pa.uint64()), ("part", pa.int32())])
 _KEYS_SCHEMA: Final = pa.schema([("key", pa.uint64()), ("head", pa.uint64())])
 _READ: Final = ("message_hash", "content_topic", "payload", "meta")
-"""The columns of a source in which a message's head and key are."""
+"""The columns of a source in which a message's head, the first one, and key are."""
 _DECODED: Final = ("content_topic", "payload", "meta", "timestamp_ns", "rate_limit_proof")
 """What decoding reads of a message."""
 
@@ -68,7 +68,7 @@ class Repeated:
     parts: NDArray[np.int32]
     """For each the first part of the source that has it."""
     keys: Hashes | None
-    """The keys of SDS messages in several WakuMessages, ascending; None if they are too many."""
+    """The keys of SDS messages in several WakuMessages, ascending; None if they are too many, or not looked for."""
 
 
 class RepeatedInPart:
@@ -96,11 +96,12 @@ def repeated_in(
     parts: Sequence[Any],
     keys: BucketKeys,
     buckets: int,
-    decoder: BatchDecoder,
+    decoder: BatchDecoder | None,
 ) -> Repeated | None:
     """Return which messages come more than once in the parts of a source, of which their ids are decoded.
 
-    None if too many WakuMessages do to gain by it, or if a row has a hash of another length than 32 bytes, or none.
+    Without a decoder only hashes are read, and no keys are known. None if too many WakuMessages come again to gain by
+    it, or if a row has a hash of another length than 32 bytes, or none.
     """
 
     def cut_numbers(batches: Batches) -> Batches:
@@ -114,6 +115,8 @@ def repeated_in(
                 return
             table = pa.table([heads, np.full(len(heads), part, np.int32)], schema=_HEADS_SCHEMA)
             yield from heads_cutter.add(table, keys.by_number(heads, buckets))
+            if decoder is None:
+                continue
             ids = decoder.ids(batch)
             is_sds = ids["message_id"].is_valid().to_numpy(zero_copy_only=False)
             own = keys.hashes([ids["channel_id"], ids["message_id"]])[is_sds]
@@ -122,7 +125,8 @@ def repeated_in(
         yield from heads_cutter.close()
         yield from keys_cutter.close()
 
-    rows = mapped_parts(spark, partial(scan.read_columns, _READ), parts, cut_numbers, BLOBS)
+    columns = _READ[:1] if decoder is None else _READ
+    rows = mapped_parts(spark, partial(scan.read_columns, columns), parts, cut_numbers, BLOBS)
     most = MOST_REPEATED // buckets
     found = exchanged(rows, buckets).mapInArrow(lambda blobs: _repeated(blobs, most), BLOBS)
     bucket = gathered(found.toArrow().to_batches())
@@ -131,7 +135,7 @@ def repeated_in(
         return None
     table = bucket.table(_HEADS, _HEADS_SCHEMA)
     order = np.argsort(table["head"].to_numpy())
-    several = None if too_many else np.sort(bucket.table(_KEYS, _KEYS_SCHEMA)["key"].to_numpy())
+    several = None if too_many or decoder is None else np.sort(bucket.table(_KEYS, _KEYS_SCHEMA)["key"].to_numpy())
     return Repeated(table["head"].to_numpy()[order], table["part"].to_numpy()[order], several)
 
 

@@ -140,7 +140,9 @@ def _ingest_with_copies(run: Materials) -> DataFrame | None:
         return None
     parts = scan.plan()
     job = _ingesting(run)
-    repeated = repeated_in(run.spark, scan, parts, run.bucket_keys, run.buckets, job.decoder())
+    # To decrypt each message a second time may cost more than to move it.
+    decoder = job.decoder() if run.keys is None else None
+    repeated = repeated_in(run.spark, scan, parts, run.bucket_keys, run.buckets, decoder)
     if repeated is None:
         return None
     return job.frame_with_copies(partial(mapped_parts, run.spark, scan.read, parts), repeated)
