@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from fairway.protocol.effects import Change, Purpose
 from fairway.simulation.ledger import Ledger
 from fairway.simulation.report import SimulationReport
 from fairway.simulation.world import Observer
 from fairway.waku.node import RoutedMessage, StoreQuery
-
-_PARTS: Final = ("content", "history", "bloom", "rest")
 
 
 class Costs(Observer):
@@ -44,7 +41,7 @@ class Costs(Observer):
         figures = dict(self._counts) | {f"requests: {what}": number for what, number in requests.items()}
         for purpose in Purpose:
             figures[f"{purpose.value} messages"] = ledger.transmissions[purpose]
-            figures |= {f"{purpose.value} {part} bytes": ledger.bytes[purpose][part] for part in _PARTS}
+            figures |= {f"{purpose.value} {part} bytes": count for part, count in ledger.bytes[purpose].items()}
         figures |= {f"{event} events": number for event, number in ledger.events.items()}
         for what, durations in (
             ("delivery", report.delivery),

@@ -16,12 +16,9 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Final, Self
 
-from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.report import SimulationReport
 from fairway.simulation.tour import KINDS, tour_plan
 
@@ -71,17 +68,19 @@ class KnownCosts:
     """What the worlds of the first tour are known to cost."""
 
     def __init__(self, figures: Mapping[str, _Known]) -> None:
-        """Take what is known of each figure; see `of_runs` and `load`."""
+        """Take what is known of each figure; see `of_runs` and `of_text`."""
         self._figures = figures
 
     @classmethod
-    def load(cls, path: Path | None = None) -> Self:
-        """Return what a file tells; by default that which comes with the package."""
-        file = resources.files(__package__).joinpath(FILE) if path is None else path
-        told = json.loads(file.read_text(encoding="utf-8"))
-        return cls(
-            {name: _Known(typical=tuple(known["typical"]), leeway=known["leeway"]) for name, known in told.items()}
-        )
+    def load(cls) -> Self:
+        """Return what comes with the package."""
+        return cls.of_text(resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8"))
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """Return what `as_text` wrote down."""
+        told = json.loads(text).items()
+        return cls({name: _Known(typical=tuple(known["typical"]), leeway=known["leeway"]) for name, known in told})
 
     @classmethod
     def of_runs(cls, runs: Sequence[Mapping[int, Mapping[str, int]]]) -> Self:
@@ -100,7 +99,7 @@ class KnownCosts:
         return cls(known)
 
     def as_text(self) -> str:
-        """Return what `load` reads, a line for each figure."""
+        """Return the figures as JSON, a line for each."""
         lines = (
             f"{json.dumps(name)}: " + json.dumps({"leeway": known.leeway, "typical": known.typical})
             for name, known in sorted(self._figures.items())
@@ -145,8 +144,9 @@ class TourCosts:
 
     def add(self, report: SimulationReport) -> None:
         """Take in a world, if it is one of the first tour."""
-        if is_known(report.plan):
-            self._costs[report.plan.seed] = report.costs
+        plan = report.plan
+        if 1 <= plan.seed <= len(KINDS) and plan == tour_plan(plan.seed):
+            self._costs[plan.seed] = report.costs
 
     @property
     def is_whole(self) -> bool:
@@ -157,17 +157,7 @@ class TourCosts:
         """Return what is not as it is known, once the tour is whole."""
         if not self.is_whole:
             return []
-        return (self._known or _loaded()).unusual(self._costs)
-
-
-def is_known(plan: SimulationPlan) -> bool:
-    """Return whether a world is one of those that are known."""
-    return 1 <= plan.seed <= len(KINDS) and plan == tour_plan(plan.seed)
-
-
-@cache
-def _loaded() -> KnownCosts:
-    return KnownCosts.load()
+        return (self._known or KnownCosts.load()).unusual(self._costs)
 
 
 def _few(name: str) -> int:
