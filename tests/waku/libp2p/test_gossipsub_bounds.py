@@ -166,6 +166,19 @@ def test_a_member_of_the_mesh_that_was_too_slow_is_told_of_what_it_missed():
     )
 
 
+@pytest.mark.parametrize("grafts", ["the peer grafts", "this node grafts"])
+def test_a_peer_that_joins_the_mesh_is_told_once_of_what_was_said_before(grafts):
+    router = router_with(peer(1))
+    router.publish(Message(topic=TOPIC, data=b"data"), 0.5)
+    if grafts == "the peer grafts":
+        router.receive(peer(1), body(control_frame((Graft(topic=TOPIC),))), 0.7)
+    have = IHave(topic=TOPIC, message_ids=(hashlib.sha256(b"data").digest(),))
+    told = router.heartbeat(1)
+    assert decode_rpc(body(told[-1].frame)).control == (have,)
+    assert router.mesh_of(TOPIC) == {peer(1)}
+    assert router.heartbeat(2) == []
+
+
 def test_an_outbox_says_once_what_gave_way():
     outbox = PeerOutbox(max_bytes=10)
     for _ in range(3):

@@ -142,6 +142,22 @@ def test_meshes_survive_nodes_that_come_and_go():
         assert all(data in world.got[node] for node in world.routers if node != author), number
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_said_while_a_node_has_lost_its_whole_mesh_reaches_it_still(seed):
+    sparse = GossipsubOptions(d=2, d_low=1, d_high=2, d_out=0, flood_publish=False)
+    world = World(5, seed, options=sparse)
+    world.beat(3)
+    alone = peer(0)
+    # Both others join its mesh at once, so neither counts as an outsider to tell.
+    for neighbour in world.routers[alone].mesh_of(TOPIC):
+        world.remove(neighbour)
+    for number, node in enumerate(world.routers):
+        if node != alone:
+            world.publish(node, f"message {number}".encode())
+    world.beat(6)
+    assert len(world.got[alone]) == len(world.routers) - 1, f"seed {seed}"
+
+
 def test_a_mesh_has_the_size_that_the_options_say():
     world = World(30, 5)
     world.beat(5)

@@ -41,6 +41,7 @@ class _Peer:
 @dataclass(slots=True)
 class _Topic:
     members: dict[PeerId, None] = field(default_factory=dict)
+    newcomers: set[PeerId] = field(default_factory=set)
     ticks: int = 0
 
 
@@ -109,6 +110,13 @@ class Mesh:
         """Return the mesh of a topic."""
         known = self._topics.get(topic)
         return frozenset(known.members) if known else frozenset()
+
+    def take_newcomers(self, topic: str) -> frozenset[PeerId]:
+        """Return the members that joined since the last call."""
+        mesh = self._topics[topic]
+        newcomers = mesh.newcomers.intersection(mesh.members)
+        mesh.newcomers.clear()
+        return frozenset(newcomers)
 
     def outsiders(self, topic: str) -> tuple[PeerId, ...]:
         """Return the subscribers of a topic that are not in its mesh."""
@@ -216,6 +224,7 @@ class Mesh:
         """Add peers to the mesh of a topic, without a check, and return them."""
         for peer in peers:
             self._topics[topic].members[peer] = None
+            self._topics[topic].newcomers.add(peer)
             self._scores.grafted(peer, topic, now_s)
         return peers
 

@@ -305,7 +305,8 @@ class Router:
         """Maintain the meshes and announce messages; due every `GossipsubOptions.heartbeat_interval_s`.
 
         Messages for the peers ``behind`` were dropped because they read slowly. They get IHAVEs also as members of a
-        mesh, which otherwise get none.
+        mesh, which otherwise get none; so do those that joined a mesh since the last heartbeat. Such a peer may have
+        lost its other neighbours a moment ago, and with them what was said until it joined.
         """
         self._scores.decay(now_s)
         self._seen.expire(now_s)
@@ -316,7 +317,7 @@ class Router:
             grafted, pruned = self._mesh.maintain(topic, now_s)
             effects += _to(grafted, control_frame((Graft(topic=topic),)))
             effects += _to(pruned, control_frame((Prune(topic=topic, backoff_s=PRUNE_BACKOFF_S),)))
-            owed = tuple(self._mesh.members(topic).intersection(behind))
+            owed = tuple(self._mesh.members(topic).intersection(behind) | self._mesh.take_newcomers(topic))
             for told, have in self._gossip.news(topic, self._mesh.outsiders(topic), now_s, owed):
                 effects += _to(told, control_frame((have,)))
         self._mesh.expire(now_s)
