@@ -211,9 +211,16 @@ def test_a_refused_transmission_is_no_attempt_and_its_retry_waits_from_when_it_w
     assert retry.message.timestamp_ns // 1_000_000 == taken_ms + 30_000
 
 
-def test_one_message_that_the_node_never_takes_does_not_stop_the_others(peer):
+@pytest.mark.parametrize("after_ms", [0, 5_000], ids=["said-before-it-is-refused", "said-after-it-was-refused"])
+def test_one_message_that_the_node_never_takes_does_not_stop_the_others(peer, after_ms):
     alice = peer(options=ReliableChannelOptions(max_concurrent_publishes=2, sync_min_interval_ms=0))
-    for number in range(4):
+    alice.send(b"number 0")
+    for _ in range(after_ms // 250):
+        # From then on the node is tried with one at a time.
+        for publication in list(alice.unanswered):
+            alice.answer(publication, accepted=False)
+        alice.pass_time(250, answer=False)
+    for number in range(1, 4):
         alice.send(b"number %d" % number)
     taken = set()
     for _ in range(400):

@@ -45,6 +45,8 @@ _ANSWERED_WITHIN_MS: Final = 60_000
 """A transmission without an answer for so long counts as one that the node did not take, or that got no proof."""
 _PASSED_OVER: Final = 3
 """How often a transmission is refused, while others are taken, before it makes way for them."""
+_IN_A_ROW: Final = 2
+"""How often a transmission is refused, with none taken meanwhile, before others are tried first."""
 RETRY_AFTER_REFUSAL_MS: Final = 5_000
 """How long a transmission waits that makes way for others."""
 
@@ -73,6 +75,8 @@ class Transmission:
     """How often the node refused it while it took others."""
     refused_at_count: int | None = None
     """How many others the node had answered for good when it refused this one last."""
+    refused_in_a_row: int = 0
+    """How often the node refused it since it took another one."""
 
 
 class InFlight(NamedTuple):
@@ -167,6 +171,8 @@ class Outbound:
         request."""
         self._making_way: deque[tuple[int, Admission[Transmission]]] = deque()
         """Content that the node refused too often while it took others, and when it goes again."""
+        self._aside: list[Admission[Transmission]] = []
+        """What the node refused again: it goes once the node took another one, or no other one may leave."""
         self._done = 0
         self._least_overhead = len(encode_waku_message(self._message(b"", stamp=1)))
 
@@ -192,17 +198,19 @@ class Outbound:
             key in self._handed_out
             or self.limiter.is_queued(key)
             or any(admission.key == key for _, admission in self._making_way)
+            or any(admission.key == key for admission in self._aside)
         )
 
     def queued(self) -> int:
         """Return how many transmissions wait for their turn."""
-        return self.limiter.queued() + len(self._making_way)
+        return self.limiter.queued() + len(self._making_way) + len(self._aside)
 
     def discard(self, sds_id: str) -> None:
         """Drop what waits to carry a message; answers to repair requests for it stay."""
         key = (sds_id, False)
         self.limiter.discard_key(key)
         self._making_way = deque(waiting for waiting in self._making_way if waiting[1].key != key)
+        self._aside = [admission for admission in self._aside if admission.key != key]
 
     def is_too_large(self, encrypted: bytes) -> bool:
         """Return whether the network can never take this payload, whatever the rest of the WakuMessage is."""
@@ -215,7 +223,7 @@ class Outbound:
             return outcomes
         while self._making_way and self._making_way[0][0] <= now_ms:
             self.limiter.put_back(self._making_way.popleft()[1], was_handed_out=True)
-        while self._node_has_room and (admission := self.limiter.admit(now_ms)) is not None:
+        while self._node_has_room and (admission := self._admit(now_ms)) is not None:
             outcomes.append(self._stamp(admission.item, now_ms, admission))
         return outcomes
 
@@ -276,30 +284,40 @@ class Outbound:
         """Note that the node took a transmission, or never will."""
         self._done += 1
         self.limiter.pace.taken(in_flight.mark, now_ms)
+        self._take_back_in()
 
     def refused(self, in_flight: InFlight, now_ms: int, *, too_many: bool) -> None:
         """Slow down, for the node did not take a transmission."""
         self.limiter.pace.refused(in_flight.mark, now_ms, too_many=too_many)
 
-    def put_back(self, in_flight: InFlight, now_ms: int) -> bool:
+    def put_back(self, in_flight: InFlight, now_ms: int, *, too_many: bool) -> bool:
         """Let a transmission that the node did not take go again, before what comes after it.
 
-        One that has been passed over too often makes way: the fault may be its own, and it must not stop all others.
-        Then content goes again later, since others may cite it by then, whether its request ended or not. False for
-        anything else.
+        A node that refused something is tried with one at a time. Unless it asks for less, only another one shows whose
+        fault it is: so one that was refused twice in a row stands aside until another one was taken. One that has been
+        passed over too often makes way: it must not stop all others. Then content goes again later, since others may
+        cite it by then, whether its request ended or not. False for anything else.
         """
         sent, admission = in_flight.transmission, in_flight.admission
         if admission is None:
             return False
-        passed_over = sent.passed_over + (sent.refused_at_count is not None and sent.refused_at_count < self._done)
+        was_passed_over = sent.refused_at_count is not None and sent.refused_at_count < self._done
+        passed_over = sent.passed_over + was_passed_over
         if passed_over >= _PASSED_OVER:
             if sent.purpose is not Purpose.CONTENT:
                 return False
-            admission.item = replace(sent, passed_over=0, refused_at_count=None)
+            admission.item = replace(sent, passed_over=0, refused_at_count=None, refused_in_a_row=0)
             self._making_way.append((now_ms + RETRY_AFTER_REFUSAL_MS, admission))
             return True
-        admission.item = replace(sent, passed_over=passed_over, refused_at_count=self._done)
-        self.limiter.put_back(admission, was_handed_out=True)
+        in_a_row = (0 if was_passed_over else sent.refused_in_a_row) + (not too_many)
+        if in_a_row == _IN_A_ROW and sent.purpose is Purpose.CONTENT:
+            # If another one is taken before this one, the fault is not the node's.
+            passed_over = _PASSED_OVER - 1
+        admission.item = replace(sent, passed_over=passed_over, refused_at_count=self._done, refused_in_a_row=in_a_row)
+        if in_a_row < _IN_A_ROW or too_many:
+            self.limiter.put_back(admission, was_handed_out=True)
+        else:
+            self._aside.append(admission)
         return True
 
     @property
@@ -355,11 +373,30 @@ class Outbound:
         else:
             self._last_stamp_ns, self._token = row
 
+    def _admit(self, now_ms: int) -> Admission[Transmission] | None:
+        admission = self.limiter.admit(now_ms)
+        if admission is None and self._is_aside_alone and self.limiter.pace.opens_at(now_ms) <= now_ms:
+            self._take_back_in()
+            return self.limiter.admit(now_ms)
+        return admission
+
+    @property
+    def _is_aside_alone(self) -> bool:
+        """Whether something stands aside for others of which none is tried, and none comes from upstream."""
+        return bool(self._aside) and not (self._in_flight or self._being_proven or self.limiter.upstream_waits)
+
+    def _take_back_in(self) -> None:
+        for admission in self._aside:
+            self.limiter.put_back(admission, was_handed_out=True)
+        self._aside.clear()
+
     def _ready_at(self, now_ms: int) -> int | None:
         """Return when the first that waits may leave, whatever is in flight; None if none will by time alone."""
         if not self.connected:
             return None
         times = [self.limiter.next_send_at(now_ms), self._making_way[0][0] if self._making_way else None]
+        if self._is_aside_alone:
+            times.append(self.limiter.pace.opens_at(now_ms))
         first_ms = min((at_ms for at_ms in times if at_ms is not None), default=None)
         return None if first_ms is None else max(first_ms, self._not_before_ms)
 

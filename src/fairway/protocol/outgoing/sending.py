@@ -315,7 +315,7 @@ class Sending:
         if (
             not answer.permanent
             and self._is_still_wanted(purpose, segment)
-            and self.outbound.put_back(in_flight, now_ms)
+            and self.outbound.put_back(in_flight, now_ms, too_many=answer.too_many)
         ):
             if carried is not None:
                 self.requests.move(carried, SegmentStep.PUT_BACK)

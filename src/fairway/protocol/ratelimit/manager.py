@@ -243,6 +243,11 @@ class RateLimitManager(Generic[T]):
             and self._others_turn(now_ms) is None
         )
 
+    @property
+    def upstream_waits(self) -> bool:
+        """Whether anything waits upstream."""
+        return self._upstream().waiting > 0
+
     def claim(self, now_ms: int) -> None:
         """Let the other channels of the node know what of this one waits for what they share."""
         at_ms = self.next_send_at(now_ms)
