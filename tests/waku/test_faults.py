@@ -22,6 +22,7 @@ SHARES = (
     "restamped",
     "too_many_requests",
     "invalid_message",
+    "unwanted",
     "no_peers_to_relay",
 )
 

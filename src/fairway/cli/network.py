@@ -33,6 +33,7 @@ def command(
     too_many_requests: Annotated[float, typer.Option(help="Share of messages refused with 429, 0 to 1.")] = 0.0,
     invalid_message: Annotated[float, typer.Option(help="Share of messages refused with 420, 0 to 1.")] = 0.0,
     no_peers_to_relay: Annotated[float, typer.Option(help="Share of messages refused with 503 or 505, 0 to 1.")] = 0.0,
+    unwanted: Annotated[float, typer.Option(help="Share of payloads refused each time with 420, 0 to 1.")] = 0.0,
     rate_limit: Annotated[
         int | None, typer.Option(help="Messages that each node may send in ten minutes.", show_default="no limit")
     ] = None,
@@ -66,6 +67,7 @@ def command(
         too_many_requests=too_many_requests,
         invalid_message=invalid_message,
         no_peers_to_relay=no_peers_to_relay,
+        unwanted=unwanted,
         messages_per_epoch=rate_limit,
     )
     network = LocalNetwork(faults, seed=seed, archive=None if archive is None else NwakuArchive(archive))

@@ -133,6 +133,8 @@ class SimulatedSend:
     """The participants that an event named as having a segment of it."""
     ends: list[tuple[int, MessageDelivered | DeliveryError]] = field(default_factory=list)
     """Terminal events in all lives of the sender; at most one is right."""
+    turned_down: set[str] = field(default_factory=set)
+    """Of its SDS messages those that a node refused."""
     refused: bool = False
     """Whether its send was refused."""
     in_vain: tuple[str, ...] = ()
@@ -758,6 +760,12 @@ class Ledger(Observer):
     def refused(self, at_ms: int, name: str, message: RoutedMessage, answer_ms: int) -> None:
         """Record that a node refused a message."""
         self.rules.refused(at_ms + answer_ms, name, message.message_hash)
+        try:
+            sds_id = self._codec.decode(self.opened(message.message.payload)).message_id
+        except FairwayError:
+            return  # as in `_look_at`
+        if (made := self._segments.get(sds_id)) is not None:
+            made[0].turned_down.add(sds_id)
 
     def left_alone(self, name: str, before_ms: int) -> list[str]:
         """Return the open sends of which a participant handed nothing over since some time, though it could."""

@@ -344,6 +344,7 @@ class Run:
                 stirred += self._scenes.lecture()
                 stirred += self._scenes.last_word()
             stirred += self._scenes.rebuild()
+            stirred += self._scenes.turn_down()
             stirred += self._scenes.repeat()
             self._scenes.put_down()
             self._scenes.put_away()

@@ -61,6 +61,13 @@ _BUSY: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100, messages_per_sec
 _PRESSED: Final = 40
 _PRESSED_MS: Final = 30_000
 """Within this time so much leaves through a busy node, which would take it in 8 s from who knows its pace."""
+_UNWANTED: Final = 0.12
+"""Of what one says a node takes so much never."""
+_PICKED: Final = 12
+_PICKED_MS: Final = 90_000
+"""Within this time all is handed to a node that takes most of it: what it refuses must not hold up the rest."""
+_TAKEN_MS: Final = 15_000
+"""Within this time of that all leaves that the node refused: it waits for five seconds where it makes way."""
 _CROWD_SHARE: Final = 2
 """So many times as many messages as a buffer has room for are too many."""
 _PAGES: Final = 4
@@ -537,6 +544,39 @@ class Scenes:
 
         self._world.run(_BROUGHT_MS, lambda: len(have_all()) == len(names))
         return have_all()
+
+    def turn_down(self) -> Iterator[Violation]:
+        """Let a node take most of what one says, and the rest never: that makes way for what else there is.
+
+        It leaves once a node takes it, though its message may be delivered without it.
+        """
+        world, plan = self._world, self._plan
+        speaker = max(world.participants)
+        if plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or not self.all_answer:
+            return
+        options = world.participants[speaker].options
+        size_bytes = _LONG_SEGMENTS * Segmenter(options.segmentation, options.profile.segments).segment_payload_bytes
+        world.network.faults = replace(_HEALED, unwanted=_UNWANTED)
+        said = [self._say(speaker, self._dice.randbytes(size_bytes).hex()[:size_bytes])]
+        # From then on it knows what the node refuses, and hands over less at a time.
+        self._run(MOMENT_MS)
+        said += [self._say(speaker, f"{speaker} says what not every node takes {number}") for number in range(_PICKED)]
+
+        def held_up() -> int:
+            return sum(not (sent.sds_ids or sent.turned_down) for sent in said)
+
+        def lacking() -> int:
+            return sum(len(sent.turned_down - sent.sds_ids.keys()) for sent in said)
+
+        if not world.run(_PICKED_MS, lambda: not held_up()):
+            text = f"{held_up()} messages of {speaker} had not left {_PICKED_MS // 1_000} s later"
+            yield self._looks.violation(Invariant.WAKES, speaker, f"when a node refused some each time, {text}")
+        self._run(MOMENT_MS)
+        world.network.faults = _HEALED
+        if not world.run(_TAKEN_MS, lambda: not lacking()):
+            text = f"{lacking()} messages of {speaker} had not left {_TAKEN_MS // 1_000} s later"
+            yield self._looks.violation(Invariant.WAKES, speaker, f"when a node took what it had refused, {text}")
+        self._run(GRACE_MS)
 
     def repeat(self) -> Iterator[Violation]:
         """Let a program repeat a send, and ask for its receipt, while the disk writes how it ended."""

@@ -273,13 +273,15 @@ class WireRules:
         """Digest of each content message, as its author first handed it over."""
         self._authors: dict[str, str] = {}
         self._carried: dict[bytes, tuple[str, bytes]] = {}
+        """SDS id and digest of what each carrier holds."""
         self._left_ms: dict[bytes, int] = {}
         """When each carrier was handed over."""
-        """SDS id and digest of what each carrier holds."""
         self._acknowledged: dict[bytes, bytes] = {}
         """Whose acknowledgement its author had when he handed it over, for each carrier (`is_marked`)."""
         self._received: dict[str, _Received] = {}
         self._queues: dict[str, _Queue] = {}
+        self._synced: set[str] = set()
+        """Ids of sync messages that left."""
         self._made_ms: dict[str, int] = {}
         self._refused: dict[str, dict[bytes, int]] = {}
         """Carriers that the node of each participant refused, with when that knew it."""
@@ -655,8 +657,12 @@ class WireRules:
     def _without_newest(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that a sync message cites the newest in its sender's log, whenever they came (SDS, "Send Message").
 
-        Content may have been made long before it leaves; a sync message is made when it leaves.
+        Content may have been made long before it leaves; a sync message is made when it first leaves.
         """
+        if opened.message_id in self._synced:
+            return
+        if not opened.content:
+            self._synced.add(opened.message_id)
         received = self._received_by(name)
         if opened.content or not self.copies_are_checked or not self.order_is_checked:
             return

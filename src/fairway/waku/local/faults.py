@@ -9,6 +9,7 @@ push (`fairway.wire.lightpush.STATUS_TABLE`).
 
 from __future__ import annotations
 
+import hashlib
 import random
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +31,7 @@ _SHARES: Final = (
     "store_lies",
     "store_cuts",
     "restamped",
+    "unwanted",
     *_REFUSALS,
 )
 AT_ONCE: Final = 10
@@ -67,6 +69,8 @@ class NetworkFaults:
     """Share of sends that are refused with 420: timestamp or proof no longer valid."""
     no_peers_to_relay: float = 0.0
     """Share of sends that are refused with 503 or 505: the node has no peers."""
+    unwanted: float = 0.0
+    """Share of payloads that are refused each time, with 420; a validator of one's own does so."""
     messages_per_second: float | None = None
     """Messages per second that each node accepts, after ten at once; further ones are refused with 429. None: no
     limit."""
@@ -140,9 +144,11 @@ class FaultDice:
         """Return whether the network accepts a message."""
         return not self._happens(self.faults.send_loss)
 
-    def refusal(self) -> StatusCode | None:
-        """Return the status code with which a message is refused, or None."""
+    def refusal(self, payload: bytes | None = None) -> StatusCode | None:
+        """Return the status code with which a message is refused, or None; without a payload chance decides."""
         faults = self.faults
+        if faults.unwanted and payload is not None and _place_of(payload) < faults.unwanted:
+            return StatusCode.INVALID_MESSAGE
         if not faults.refusals:
             return None
         fate = self.random.random()
@@ -244,3 +250,8 @@ class Allowance:
         if remaining is not None:
             self._used += 1
         return True
+
+
+def _place_of(payload: bytes) -> float:
+    """Return a number in 0..1 that is always the same for a payload."""
+    return int.from_bytes(hashlib.sha256(payload).digest()[:6]) / 2**48

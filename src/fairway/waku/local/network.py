@@ -318,7 +318,7 @@ class LocalNetwork:
         in_time = publisher.pace.take(self.faults, now_ms)
         if not self._dice.is_taken():
             return SendResult(accepted=False, detail="no other node took the message"), 0
-        code = self._dice.refusal() if in_time else StatusCode.TOO_MANY_REQUESTS
+        code = self._dice.refusal(message.message.payload) if in_time else StatusCode.TOO_MANY_REQUESTS
         if code is not None:
             detail = f"{publisher.service_node}: {code.value} {code.name}"
             return SendResult.refused(code, detail), self.hop_ms()
