@@ -230,6 +230,8 @@ class WireRules:
         longer, and answers may be as long."""
         self.order_is_checked = True
         """Whether what is sent first leaves first; where a cipher takes its time over several at once it may not."""
+        self.syncs_are_prompt = True
+        """Whether sync messages leave when they are made: no node refuses them, or what is before them."""
         self.copies_are_checked = True
         """Whether a message that arrives again must be cited: not where it may be turned away, or clocks are wrong."""
         self.disk_ms = 0
@@ -280,8 +282,6 @@ class WireRules:
         """Whose acknowledgement its author had when he handed it over, for each carrier (`is_marked`)."""
         self._received: dict[str, _Received] = {}
         self._queues: dict[str, _Queue] = {}
-        self._synced: set[str] = set()
-        """Ids of sync messages that left."""
         self._made_ms: dict[str, int] = {}
         self._refused: dict[str, dict[bytes, int]] = {}
         """Carriers that the node of each participant refused, with when that knew it."""
@@ -657,14 +657,10 @@ class WireRules:
     def _without_newest(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that a sync message cites the newest in its sender's log, whenever they came (SDS, "Send Message").
 
-        Content may have been made long before it leaves; a sync message is made when it first leaves.
+        Content may have been made long before it leaves; a sync message is made when it leaves.
         """
-        if opened.message_id in self._synced:
-            return
-        if not opened.content:
-            self._synced.add(opened.message_id)
         received = self._received_by(name)
-        if opened.content or not self.copies_are_checked or not self.order_is_checked:
+        if opened.content or not (self.copies_are_checked and self.order_is_checked and self.syncs_are_prompt):
             return
         if self._has_just_entered(at_ms, received):
             return

@@ -45,7 +45,7 @@ _ANSWERED_WITHIN_MS: Final = 60_000
 """A transmission without an answer for so long counts as one that the node did not take, or that got no proof."""
 _PASSED_OVER: Final = 3
 """How often a transmission is refused, while others are taken, before it makes way for them."""
-_IN_A_ROW: Final = 2
+_IN_A_ROW: Final = 4
 """How often a transmission is refused, with none taken meanwhile, before others are tried first."""
 RETRY_AFTER_REFUSAL_MS: Final = 5_000
 """How long a transmission waits that makes way for others."""
@@ -294,9 +294,9 @@ class Outbound:
         """Let a transmission that the node did not take go again, before what comes after it.
 
         A node that refused something is tried with one at a time. Unless it asks for less, only another one shows whose
-        fault it is: so one that was refused twice in a row stands aside until another one was taken. One that has been
-        passed over too often makes way: it must not stop all others. Then content goes again later, since others may
-        cite it by then, whether its request ended or not. False for anything else.
+        fault it is: so one that was refused `_IN_A_ROW` times stands aside until another one was taken. One that has
+        been passed over too often makes way: it must not stop all others. Then content goes again later, since others
+        may cite it by then, whether its request ended or not. False for anything else.
         """
         sent, admission = in_flight.transmission, in_flight.admission
         if admission is None:
@@ -310,9 +310,6 @@ class Outbound:
             self._making_way.append((now_ms + RETRY_AFTER_REFUSAL_MS, admission))
             return True
         in_a_row = (0 if was_passed_over else sent.refused_in_a_row) + (not too_many)
-        if in_a_row == _IN_A_ROW and sent.purpose is Purpose.CONTENT:
-            # If another one is taken before this one, the fault is not the node's.
-            passed_over = _PASSED_OVER - 1
         admission.item = replace(sent, passed_over=passed_over, refused_at_count=self._done, refused_in_a_row=in_a_row)
         if in_a_row < _IN_A_ROW or too_many:
             self.limiter.put_back(admission, was_handed_out=True)
