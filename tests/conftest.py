@@ -62,12 +62,30 @@ def by_folder(arguments: list[str], base: Path) -> list[str]:
     return sorted(arguments, key=place)
 
 
+def in_turns(arguments: list[str], base: Path, worker: int, workers: int) -> list[str]:
+    """Return the arguments, folders as what is in them, so that each process begins elsewhere.
+
+    What one process has compiled the others load. If all went the same way in step, each would compile everything.
+    """
+    found: list[str] = []
+    for argument in arguments:
+        path = base / argument
+        found += sorted(map(str, path.iterdir())) if "::" not in argument and path.is_dir() else [argument]
+    found = [each for each in found if not each.endswith(("__pycache__", "conftest.py"))]
+    begin = len(found) * worker // workers
+    return found[begin:] + found[:begin]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Settle what is drawn. Nothing here may depend on how fast the machine is: no deadline, no check of speed."""
     # A shell starts what runs in its background with interrupts ignored, and so would every process of the tests.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.args[:] = by_folder(config.args, config.invocation_params.dir)
+    base = config.invocation_params.dir
+    config.args[:] = by_folder(config.args, base)
+    if hasattr(config, "workerinput"):
+        number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
+        config.args[:] = in_turns(config.args, base, number, count)
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False  # pytest-xdist would begin with the group of the most tests
     steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -167,6 +185,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # The long tests of Spark are worth a Java in each process.
             own = f" {item.path.stem}" if full and group == "spark" else ""
             item.add_marker(pytest.mark.xdist_group(group + own))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path)  # the same order in all processes, wherever each began
     if config.getoption("loadgroup", default=False):
         items.sort(key=lambda item: (item.get_closest_marker("xdist_group") is None, _place(item)))
 
