@@ -27,11 +27,16 @@ LIMITS = {"limit_s": 600.0, "wall_s": 600.0}
 
 
 @pytest.fixture(scope="module")
-def worlds():
-    """Return the worlds of this folder's module, which the processes that run them import by its name."""
+def module():
+    """Return this folder's module of worlds, which the processes that run them import by its name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).parent))
         yield import_module("campaign_worlds")
+
+
+@pytest.fixture(scope="module")
+def worlds(module):
+    return module.Worlds.after_one()
 
 
 def drawn(count):
@@ -59,24 +64,24 @@ def test_a_world_finds_nothing_in_memory_that_another_one_left(worlds):
     assert all(outcome.ok for outcome in run_worlds(drawn(3), jobs=1, **LIMITS, world=worlds.finds_what_ran_before))
 
 
-def test_a_world_that_raises_is_broken_with_the_traceback_as_its_sentence_and_others_go_on(worlds):
-    outcomes = list(run_worlds(drawn(3), jobs=1, **LIMITS, world=worlds.raises))
+def test_a_world_that_raises_is_broken_with_the_traceback_as_its_sentence_and_others_go_on(module):
+    outcomes = list(run_worlds(drawn(3), jobs=1, **LIMITS, world=module.raises))
     assert [outcome.violations[0][0] for outcome in outcomes] == [RAISES] * 3
     assert outcomes[2].violations[0][1].startswith("Traceback")
     assert outcomes[2].violations[0][1].endswith("LookupError: nobody called 2")
     assert outcomes[2].report is None
 
 
-def test_a_world_that_never_ends_is_broken_and_says_where_it_was(worlds):
-    (outcome,) = run_worlds(drawn(1), jobs=1, limit_s=0.2, wall_s=600.0, world=worlds.never_ends)
+def test_a_world_that_never_ends_is_broken_and_says_where_it_was(module):
+    (outcome,) = run_worlds(drawn(1), jobs=1, limit_s=0.2, wall_s=600.0, world=module.never_ends)
     assert outcome.violations[0][0] == ENDS
     assert "in never_ends" in outcome.violations[0][1]
 
 
 @pytest.mark.full
-def test_a_world_of_many_may_take_longer_before_it_counts_as_one_that_never_ends(worlds):
+def test_a_world_of_many_may_take_longer_before_it_counts_as_one_that_never_ends(module):
     plan = replace(drawn(1)[0], participants=100)
-    (outcome,) = run_worlds([plan], jobs=1, limit_s=0.1, wall_s=600.0, world=worlds.never_ends)
+    (outcome,) = run_worlds([plan], jobs=1, limit_s=0.1, wall_s=600.0, world=module.never_ends)
     assert outcome.violations[0][1].startswith("the world was ended after 0.25 s of CPU time")
 
 
@@ -87,8 +92,8 @@ def test_a_world_whose_process_dies_is_broken_and_others_go_on(worlds):
     assert outcomes[2].violations == ((RAISES, f"the world's process ended with exit code {-signal.SIGSEGV}"),)
 
 
-def test_a_world_that_waits_for_ever_without_doing_anything_is_broken(worlds):
-    (outcome,) = run_worlds(drawn(1), jobs=1, limit_s=600.0, wall_s=0.5, world=worlds.sleeps_for_ever)
+def test_a_world_that_waits_for_ever_without_doing_anything_is_broken(module):
+    (outcome,) = run_worlds(drawn(1), jobs=1, limit_s=600.0, wall_s=0.5, world=module.sleeps_for_ever)
     assert outcome.violations == ((ENDS, "the world was ended after 0.5 s in which it did little"),)
 
 
