@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -25,16 +26,31 @@ EPOCH = 2_985_000
 TOPIC = "/fairway/1/rln/proto"
 
 
-@pytest.fixture
-def message(prover, member):
-    """Return a message with a proof."""
+@pytest.fixture(scope="module")
+def proven(prover, identities, tmp_path_factory):
+    """Return what proves messages of a member; a proof holds in each test's group, which has the same members."""
+    group = MembershipFile.create(tmp_path_factory.mktemp("group") / "group.json")
+    for identity in identities:
+        group.register(identity.commitment, 20)
+    member = group.member(identities[2])
 
-    def make(payload: bytes = b"hello", *, message_id: int = 0, epoch: int = EPOCH) -> WakuMessage:
+    def prove(payload: bytes, message_id: int, epoch: int) -> WakuMessage:
         timestamp_ns = NOW_MS * 1_000_000
         proof = prover.prove(member, message_id, rln_signal(payload, TOPIC, timestamp_ns), epoch)
         return WakuMessage(
             payload=payload, content_topic=TOPIC, timestamp_ns=timestamp_ns, rate_limit_proof=proof.encode()
         )
+
+    return prove
+
+
+@pytest.fixture(scope="module")
+def message(proven):
+    """Return a message with a proof, which is made once: to prove takes far longer than all that is tested here."""
+    made = cache(proven)
+
+    def make(payload: bytes = b"hello", *, message_id: int = 0, epoch: int = EPOCH) -> WakuMessage:
+        return made(payload, message_id, epoch)
 
     return make
 
@@ -126,9 +142,11 @@ def test_two_messages_under_one_id_give_the_secret_away(validator, message, iden
     assert "secret" not in repr(refused)
 
 
-def test_the_same_message_again_is_a_duplicate_and_gives_nothing_away(validator, message):
-    assert fault(validator.judge(message(), NOW_MS)) is None
-    refused = validator.judge(message(), NOW_MS)  # proven anew: proofs of one signal differ
+def test_the_same_message_again_is_a_duplicate_and_gives_nothing_away(validator, proven):
+    first, second = (proven(b"hello", 0, EPOCH) for _ in range(2))
+    assert first.rate_limit_proof != second.rate_limit_proof  # proofs of one signal differ
+    assert fault(validator.judge(first, NOW_MS)) is None
+    refused = validator.judge(second, NOW_MS)
     assert (refused.fault, refused.double_signal) == (ProofFault.DUPLICATE, None)
 
 
