@@ -10,6 +10,7 @@ import pytest
 from fairway.rln.identity import Identity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.membership_file import MembershipFile
+from fairway.rln.message_ids import MessageIds
 from fairway.rln.proving import CircuitProver, CircuitVerifier, RlnMember
 from fairway.rln.validation import ProofValidator
 from fairway.service.node import ServiceNode
@@ -67,8 +68,8 @@ class Harbour:
     topic = "/fairway-test/1/room/proto"
     limit = 1_000
 
-    def __init__(self, folder, identities):
-        self.folder, self.identities = folder, identities
+    def __init__(self, folder, identities, provers):
+        self.folder, self.identities, self.provers = folder, identities, provers
         self.group = folder / "group.json"
         made = MembershipFile.create(self.group)
         for identity in identities:
@@ -91,9 +92,9 @@ class Harbour:
 
     def membership(self, number, name="ids"):
         """One of the identities, as a program holds it; one program at a time."""
-        membership = RlnMembership.open(
-            self.identities[number], self.group, self.folder / f"{name}-{number}.db", never_used=True
-        )
+        path = self.folder / f"{name}-{number}.db"
+        ids = MessageIds(path) if path.exists() else MessageIds.create(path, first_epoch=0)
+        membership = RlnMembership(self.identities[number], MembershipFile(self.group), ids, self.provers[number])
         self.exits.callback(membership.close)
         return membership
 
@@ -115,6 +116,12 @@ class Harbour:
         return run(whole())
 
 
+@pytest.fixture(scope="session")
+def provers(identities) -> list[CircuitProver]:
+    """Return a prover for each identity: in every harbour they have the same places, so what is prepared serves all."""
+    return [CircuitProver() for _ in identities]
+
+
 @pytest.fixture
-def harbour(tmp_path, identities) -> Harbour:
-    return Harbour(tmp_path, identities)
+def harbour(tmp_path, identities, provers) -> Harbour:
+    return Harbour(tmp_path, identities, provers)
