@@ -32,6 +32,7 @@ GROUPS = {
 }
 """By fixture, the group of tests that one process runs: what they share costs more to make twice than it gains."""
 LONGEST = (
+    *("test_object_store_runs", "test_growing_sources", "test_known_costs", "test_benchmarks"),
     *("test_against_worlds", "test_generated_tables", "test_killed_runs", "test_streaming", "test_other_sparks"),
     *("test_poisoned", "test_hostile_bytes", "test_run_every_source", "test_run_failures", "test_notebook"),
     "test_go_waku",
@@ -151,6 +152,8 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep what programs keep of themselves out of the home of whoever runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        # NumPy's library would start a thread for each core in every program, where none of them multiplies matrices.
+        patch.setenv("OPENBLAS_NUM_THREADS", "1")
         yield
 
 
@@ -188,7 +191,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.path)  # the same order in all processes, wherever each began
     if config.getoption("loadgroup", default=False):
-        items.sort(key=lambda item: (item.get_closest_marker("xdist_group") is None, _place(item)))
+        items.sort(key=lambda item: (_place(item), item.get_closest_marker("xdist_group") is None))
 
 
 def _place(item: pytest.Item) -> int:
