@@ -107,6 +107,7 @@ def _trees_end_with_their_tests() -> Iterator[None]:
     """Keep millions of objects out of the garbage collection, which would go through them again and again."""
     gc.disable()
     yield
+    nodes_of.cache_clear()
     tree_of.cache_clear()
     gc.enable()
 
@@ -114,6 +115,12 @@ def _trees_end_with_their_tests() -> Iterator[None]:
 @cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=name_of(path))
+
+
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Return all nodes of a module: to find them takes longer than what is asked of them."""
+    return list(ast.walk(tree_of(path)))
 
 
 def package_of(path: Path) -> list[str]:
@@ -131,7 +138,7 @@ def part_of(path: Path) -> str:
 def imports_of(path: Path) -> list[tuple[int, str]]:
     """Return line and full name of whatever a module imports, wherever it does so."""
     found: list[tuple[int, str]] = []
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -238,7 +245,7 @@ def test_the_core_does_nothing_that_depends_on_more_than_its_arguments():
     wrong = [
         f"{name_of(path)}:{getattr(node, 'lineno', 0)} {impurity}"
         for path in pure_modules()
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if (impurity := impurity_of(node))
     ]
     assert wrong == []
@@ -249,7 +256,7 @@ def test_the_core_awaits_nothing():
         f"{name_of(path)}:{node.lineno}"
         for path in pure_modules()
         if path != MAY_RETURN_COROUTINES
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith)
     ]
     assert wrong == []
@@ -281,7 +288,7 @@ def test_each_public_class_has_a_name_of_its_own():
     classes = Counter(
         node.name
         for path in modules()
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert [name for name, count in classes.items() if count > 1] == []
@@ -348,7 +355,7 @@ def test_tests_reach_the_product_by_public_names():
         for folder in ("tests", "benchmarks", "examples", "fuzz")
         for path in sorted((ROOT / folder).rglob("*.py"))
         if "node_modules" not in path.parts
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if (name := reaches_inside(node)) and name not in MAY_REACH_INSIDE.get(name_of(path), ())
     ]
     assert wrong == []

@@ -150,8 +150,8 @@ def test_without_a_decoder_the_same_hashes_come_again_and_no_keys_are_known(spar
 
 @pytest.mark.spark
 def test_all_sds_messages_are_brought_together_where_too_many_come_again(spark, messages, tmp_path, monkeypatch):
-    hashes = messages["message_hash"].to_pylist()
-    each_once = messages.filter(pa.array([own not in hashes[:place] for place, own in enumerate(hashes)]))
+    first = {own: place for place, own in reversed(list(enumerate(messages["message_hash"].to_pylist())))}
+    each_once = messages.take(sorted(first.values()))
     scan, parts = scanned(written(with_retransmissions(each_once), tmp_path / "archive"))
     monkeypatch.setattr(copies, "MOST_REPEATED", 10)
     repeated = repeated_in(spark, scan, parts, KEYS, BUCKETS, DECODER)
