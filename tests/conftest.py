@@ -71,8 +71,11 @@ def in_turns(arguments: list[str], base: Path, worker: int, workers: int) -> lis
     found: list[str] = []
     for argument in arguments:
         path = base / argument
-        found += sorted(map(str, path.iterdir())) if "::" not in argument and path.is_dir() else [argument]
-    found = [each for each in found if not each.endswith(("__pycache__", "conftest.py"))]
+        if "::" in argument or not path.is_dir():
+            found.append(argument)
+        else:
+            found += sorted(str(each) for each in path.iterdir() if each.match("test_*.py") or each.is_dir())
+    found = [each for each in found if not each.endswith("__pycache__")]
     begin = len(found) * worker // workers
     return found[begin:] + found[:begin]
 

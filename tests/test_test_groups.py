@@ -73,3 +73,27 @@ def test_tests_of_a_folder_have_its_fixtures_though_others_stand_between_them_on
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     ran = re.findall(r"^(\S+)::test_it PASSED", done.stdout, re.MULTILINE)
     assert ran == ["inner/test_one.py", "inner/test_two.py", "test_outer.py"]
+
+
+@pytest.mark.full
+def test_processes_begin_with_different_files_and_run_every_test_once(tmp_path):
+    shutil.copy(Path(__file__).parent / "conftest.py", tmp_path)
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        said = f"import os\n\nwith open({str(tmp_path / 'read')!r}, 'a') as file:\n"
+        said += f"    file.write(os.environ['PYTEST_XDIST_WORKER'] + ' {name}\\n')\n\n"
+        (folder / f"test_{name}.py").write_text(f"{said}\ndef test_it():\n    assert True\n")
+    command = [sys.executable, "-m", "pytest", "-v", "-n", "2", "-p", "no:cacheprovider", tmp_path]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    read = [line.split() for line in (tmp_path / "read").read_text().splitlines()]
+    assert {process: [name for own, name in read if own == process] for process in ("gw0", "gw1")} == {
+        "gw0": ["one", "two"],
+        "gw1": ["two", "one"],
+    }
+    ran = re.findall(r"PASSED (\S+)::test_it", done.stdout)
+    assert sorted(ran) == ["one/test_one.py", "two/test_two.py"]
