@@ -94,7 +94,7 @@ def ingesting(folder):
 @pytest.mark.spark
 def test_only_messages_that_come_again_are_brought_together(spark, messages, archive, tmp_path):
     scan, parts = scanned(archive)
-    repeated = repeated_in(spark, scan, parts, KEYS, BUCKETS, DECODER)
+    repeated = repeated_in(spark, scan, parts, KEYS, DECODER)
     counts = Counter(messages["message_hash"].to_pylist())
     assert repeated is not None
     several = pa.array([each for each, count in counts.items() if count > 1], pa.binary())
@@ -131,14 +131,14 @@ def test_nothing_is_told_of_a_source_where_too_many_come_again_or_one_has_no_has
     short = pa.concat_arrays([pa.array([b""], pa.binary()), *messages["message_hash"].slice(1).chunks])
     for name, hashes in (("many", many), ("short", short)):
         scan, parts = scanned(written(messages.set_column(place, "message_hash", hashes), tmp_path / name))
-        assert repeated_in(spark, scan, parts, KEYS, BUCKETS, DECODER) is None, name
+        assert repeated_in(spark, scan, parts, KEYS, DECODER) is None, name
 
 
 @pytest.mark.spark
 def test_without_a_decoder_the_same_hashes_come_again_and_no_keys_are_known(spark, archive):
     scan, parts = scanned(archive)
-    by_hash = repeated_in(spark, scan, parts, KEYS, BUCKETS, None)
-    both = repeated_in(spark, scan, parts, KEYS, BUCKETS, DECODER)
+    by_hash = repeated_in(spark, scan, parts, KEYS, None)
+    both = repeated_in(spark, scan, parts, KEYS, DECODER)
     assert by_hash is not None
     assert both is not None
     assert by_hash.keys is None
@@ -154,7 +154,7 @@ def test_all_sds_messages_are_brought_together_where_too_many_come_again(spark, 
     each_once = messages.take(sorted(first.values()))
     scan, parts = scanned(written(with_retransmissions(each_once), tmp_path / "archive"))
     monkeypatch.setattr(copies, "MOST_REPEATED", 10)
-    repeated = repeated_in(spark, scan, parts, KEYS, BUCKETS, DECODER)
+    repeated = repeated_in(spark, scan, parts, KEYS, DECODER)
     assert repeated is not None
     assert repeated.keys is None
     assert not len(repeated.heads)

@@ -203,7 +203,7 @@ def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder, 
         bounds=BOUNDS,
         profile=None,
         config=ARCHIVE_SEGMENTATION,
-        finds_apart=True,
+        apart_buckets=BUCKETS,
     )
     assert folder.take(collected(reassemble.frame(spark, folder.names["sds_messages"], TASKS))) == []
     sets = pa.concat_tables(reassembled_rows(segments_in(unique), None, ARCHIVE_SEGMENTATION))

@@ -113,6 +113,10 @@ class Attempt:
         """Return the names of the files of a table that an earlier job wrote."""
         return self.folder.results[table].names
 
+    def rows(self, table: str) -> int:
+        """Return how many rows a table has that an earlier job wrote."""
+        return self.folder.results[table].rows
+
     def table(self, name: str) -> DataFrame:
         """Return a table that an earlier job wrote."""
         schema = WORK_TABLES[name] if name in WORK_TABLES else table_named(name).schema

@@ -95,7 +95,6 @@ def repeated_in(
     scan: ParquetScan,
     parts: Sequence[Any],
     keys: BucketKeys,
-    buckets: int,
     decoder: BatchDecoder | None,
 ) -> Repeated | None:
     """Return which messages come more than once in the parts of a source, of which their ids are decoded.
@@ -103,6 +102,7 @@ def repeated_in(
     Without a decoder only hashes are read, and no keys are known. None if too many WakuMessages come again to gain by
     it, or if a row has a hash of another length than 32 bytes, or none.
     """
+    buckets = len(parts)  # so that a bucket has about as many rows as a part
 
     def cut_numbers(batches: Batches) -> Batches:
         begin_task()

@@ -37,6 +37,8 @@ from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 
 _FILE_BYTES: Final = 67_108_864
+_NARROW_ROWS: Final = 16_384
+"""Rows without contents that go into one bucket; of fewer a task takes longer to start than to work."""
 
 Notes = Sequence[Mapping[str, Any]]
 """What tasks told, apart from files."""
@@ -58,6 +60,9 @@ class Materials(Protocol):
 
     def names(self, table: str) -> tuple[str, ...]:
         """Return the names of the files of a table that an earlier job wrote."""
+
+    def rows(self, table: str) -> int:
+        """Return how many rows a table has that an earlier job wrote."""
 
     def table(self, name: str) -> DataFrame:
         """Return a table that an earlier job wrote."""
@@ -142,7 +147,7 @@ def _ingest_with_copies(run: Materials) -> DataFrame | None:
     job = _ingesting(run)
     # To decrypt each message a second time may cost more than to move it.
     decoder = job.decoder() if run.keys is None else None
-    repeated = repeated_in(run.spark, scan, parts, run.bucket_keys, run.buckets, decoder)
+    repeated = repeated_in(run.spark, scan, parts, run.bucket_keys, decoder)
     if repeated is None:
         return None
     return job.frame_with_copies(partial(mapped_parts, run.spark, scan.read, parts), repeated)
@@ -184,7 +189,7 @@ def _counted_topics(notes: Notes) -> CountedTopics:
 
 def _facts_of_reading(run: Materials, notes: Notes) -> Facts:
     bounds = bounds_of((told["sample"] for told in notes if "sample" in told), run.buckets)
-    return {"bounds": bounds, _TOPICS: _counted_topics(notes).as_json()}
+    return {_BOUNDS: bounds, _TOPICS: _counted_topics(notes).as_json()}
 
 
 def _reassemble(run: Materials) -> DataFrame:
@@ -195,7 +200,7 @@ def _reassemble(run: Materials) -> DataFrame:
         bounds=_bounds(run),
         profile=run.options.profile,
         config=replace(ARCHIVE_SEGMENTATION, parity_rate=run.options.parity_rate),
-        finds_apart=_are_large(run.sources),
+        apart_buckets=_narrow_buckets(run) if _are_large(run.sources) else 0,
     )
     return job.frame(run.spark, run.names("sds_messages"), run.buckets)
 
@@ -211,43 +216,66 @@ def _bloom_evidence(run: Materials) -> DataFrame:
 
 
 def _hear(run: Materials) -> DataFrame:
+    buckets = _narrow_buckets(run)
     job = Hearing(
         files=run.files,
         keys=run.bucket_keys,
-        buckets=run.buckets,
-        bounds=_bounds(run),
+        buckets=buckets,
+        bounds=_log_bounds(run),
         possible_acks_threshold=SdsConfig().possible_acks_threshold,
     )
     tables = ["sds_messages", "computed_segments", *([_BLOOMS] if run.options.blooms else [])]
-    return job.frame(run.spark, {name: run.names(name) for name in tables}, run.buckets)
+    return job.frame(run.spark, {name: run.names(name) for name in tables}, buckets)
+
+
+def _facts_of_hearing(run: Materials, notes: Notes) -> Facts:
+    return {"split": split_facts(notes), _BOUNDS: _log_bounds(run)}
 
 
 def _order(run: Materials) -> DataFrame:
+    heard = run.told(_HEAR)
     job = Ordering(
         files=run.files,
-        bounds=_bounds(run),
-        split={name: SplitChannel.from_json(told) for name, told in run.told(_HEAR)["split"].items()},
+        bounds=_places(heard[_BOUNDS]) if _BOUNDS in heard else _bounds(run),
+        split={name: SplitChannel.from_json(told) for name, told in heard["split"].items()},
         max_channel_bytes=run.options.max_channel_bytes,
     )
     tables = ("sds_messages", "computed_segments", "missing_messages")
-    return job.frame(run.spark, {name: run.names(name) for name in tables}, run.buckets)
+    return job.frame(run.spark, {name: run.names(name) for name in tables}, _narrow_buckets(run))
+
+
+def _narrow_buckets(run: Materials) -> int:
+    """Return how many buckets rows go into without their contents: a large source may have few rows."""
+    return max(1, min(run.buckets, -(-run.rows("sds_messages") // _NARROW_ROWS)))
 
 
 def _bounds(run: Materials) -> list[Place]:
+    return _places(run.told(_READ)[_BOUNDS])
+
+
+def _log_bounds(run: Materials) -> list[Place]:
+    """Return where the ranges of logs end: of each several of those of contents."""
+    bounds = _bounds(run)
+    several = max(1, (len(bounds) + 1) // _narrow_buckets(run))
+    return bounds[several - 1 :: several]
+
+
+def _places(bounds: Sequence[Sequence[Any]]) -> list[Place]:
     # A run that an older fairway began has bounds without ids.
-    return [(channel, clock, *rest, "")[:3] for channel, clock, *rest in run.told(_READ)["bounds"]]
+    return [(channel, clock, *rest, "")[:3] for channel, clock, *rest in bounds]
 
 
 def _statistics(run: Materials) -> DataFrame:
+    buckets = _narrow_buckets(run)
     summing = Summing(
         files=run.files,
         keys=run.bucket_keys,
-        buckets=max(1, run.buckets // _BUCKETS_FOR_SUMS),
+        buckets=max(1, buckets // _BUCKETS_FOR_SUMS),
         epoch_ms=run.options.epoch_ms,
         rate_limit=run.options.rate_limit,
         stores=[source.label for source in run.sources if source.label],
     )
-    return summing.frame(run.spark, {name: run.names(name) for name in SUMMED}, run.buckets)
+    return summing.frame(run.spark, {name: run.names(name) for name in SUMMED}, buckets)
 
 
 _BUCKETS_FOR_SUMS: Final = 8
@@ -257,6 +285,8 @@ _BUCKETS_FOR_SUMS: Final = 8
 _READ: Final = "read"
 _TOPICS: Final = "topics"
 """What notes and facts of the job tell of topics (`CountedTopics`)."""
+_BOUNDS: Final = "bounds"
+"""Facts: where ranges end."""
 _HEAR: Final = "hear"
 _BLOOMS: Final = "bloom_evidence"
 
@@ -275,7 +305,7 @@ _JOBS: Final = (
         writes=hearing.WRITTEN,
         reads=("sds_messages", "computed_segments", _BLOOMS),
         frame=_hear,
-        facts=lambda _, notes: {"split": split_facts(notes)},
+        facts=_facts_of_hearing,
     ),
     Job(
         name="order",

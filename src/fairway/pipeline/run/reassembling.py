@@ -99,15 +99,17 @@ class Reassembling:
     """Where the ranges of ``delivered`` end."""
     profile: Profile | None
     config: SegmentationConfig
-    finds_apart: bool
-    """Whether it is found out first which sets of segments are apart. If not, all go the longer way that may be."""
+    apart_buckets: int
+    """In so many it is found out first which sets of segments are apart; if in none, all go the longer way that may be.
+    """
 
     def frame(self, spark: SparkSession, sds_messages: Sequence[str], tasks: int) -> DataFrame:
         """Return the notes of the job as rows of `BLOBS`; ``sds_messages`` are the files of that table."""
-        apart = self._sets_apart(spark, sds_messages, tasks)
+        apart = self._sets_apart(spark, sds_messages)
         ranged = shared_out(spark, sds_messages, tasks, partial(self._cut_by_range, apart))
         if apart is None or len(apart):
-            segments = shared_out(spark, sds_messages, tasks, partial(self._cut_by_group, apart))
+            readers = tasks if apart is None else self.apart_buckets
+            segments = shared_out(spark, sds_messages, readers, partial(self._cut_by_group, apart))
             ranged = ranged.unionAll(exchanged(segments, self.buckets).mapInArrow(self._reassemble, BLOBS))
         return exchanged(ranged, self._ranges).mapInArrow(self._deliver, BLOBS)
 
@@ -119,24 +121,24 @@ class Reassembling:
     def _split(self) -> list[str]:
         return split_channels(self.bounds)
 
-    def _sets_apart(self, spark: SparkSession, sds_messages: Sequence[str], tasks: int) -> Hashes | None:
+    def _sets_apart(self, spark: SparkSession, sds_messages: Sequence[str]) -> Hashes | None:
         """Return the hashes of the sets of segments that are apart, ascending; None if they are too many, or unknown.
 
         Only channels in several ranges have such sets.
         """
         if not self._split:
             return np.array([], np.uint64)
-        if not self.finds_apart:
+        if not self.apart_buckets:
             return None
-        places = shared_out(spark, sds_messages, tasks, self._cut_places)
-        most = MOST_APART // self.buckets
-        found = exchanged(places, self.buckets).mapInArrow(lambda blobs: _apart(blobs, most), BLOBS)
+        places = shared_out(spark, sds_messages, self.apart_buckets, self._cut_places)
+        most = MOST_APART // self.apart_buckets
+        found = exchanged(places, self.apart_buckets).mapInArrow(lambda blobs: _apart(blobs, most), BLOBS)
         bucket = gathered(found.toArrow().to_batches())
         return None if bucket.notes else np.sort(bucket.table(_PLACES, _APART)["set"].to_numpy())
 
     def _cut_places(self, names: Sequence[str]) -> Batches:
         """Cut the ranges of the segments that may be apart."""
-        cutter = Cutter(_PLACES, self.buckets)
+        cutter = Cutter(_PLACES, self.apart_buckets)
         columns = [*_GROUP, "lamport", "message_id", "sighting"]
         for rows in self.files.read("sds_messages", names, columns, wanted=_has_segments):
             is_one = pc.and_(pc.and_(_are_first(rows), pc.is_valid(rows.column("segment_hash"))), self._are_split(rows))
@@ -145,7 +147,7 @@ class Reassembling:
             # The first id of a message that is put together need not be that of its least timestamp.
             nothing = pa.chunked_array([pa.repeat("", segments.num_rows)])
             least, most = (self._segment_range_of(segments, ids) for ids in (nothing, segments.column("message_id")))
-            yield from cutter.add(pa.table([sets, least, most], _PLACED), self.keys.by_number(sets, self.buckets))
+            yield from cutter.add(pa.table([sets, least, most], _PLACED), self.keys.by_number(sets, self.apart_buckets))
         yield from cutter.close()
 
     def _sets(self, segments: pa.Table) -> Hashes:
