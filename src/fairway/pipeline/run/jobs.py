@@ -150,6 +150,8 @@ def _ingest_with_copies(run: Materials) -> DataFrame | None:
     repeated = repeated_in(run.spark, scan, parts, run.bucket_keys, decoder)
     if repeated is None:
         return None
+    if repeated.keys is not None:
+        job = replace(job, buckets=max(1, run.buckets // _BUCKETS_FOR_COPIES))
     return job.frame_with_copies(partial(mapped_parts, run.spark, scan.read, parts), repeated)
 
 
@@ -280,6 +282,8 @@ def _statistics(run: Materials) -> DataFrame:
 
 _BUCKETS_FOR_SUMS: Final = 8
 """Sums have a fraction of the rows that they count."""
+_BUCKETS_FOR_COPIES: Final = 8
+"""What comes once is not brought together, where it is known what that is."""
 
 
 _READ: Final = "read"

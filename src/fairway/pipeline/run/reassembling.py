@@ -108,9 +108,10 @@ class Reassembling:
         apart = self._sets_apart(spark, sds_messages)
         ranged = shared_out(spark, sds_messages, tasks, partial(self._cut_by_range, apart))
         if apart is None or len(apart):
-            readers = tasks if apart is None else self.apart_buckets
-            segments = shared_out(spark, sds_messages, readers, partial(self._cut_by_group, apart))
-            ranged = ranged.unionAll(exchanged(segments, self.buckets).mapInArrow(self._reassemble, BLOBS))
+            # Sets that are known to be apart are few.
+            buckets = self.buckets if apart is None else self.apart_buckets
+            segments = shared_out(spark, sds_messages, buckets, partial(self._cut_by_group, apart, buckets))
+            ranged = ranged.unionAll(exchanged(segments, buckets).mapInArrow(self._reassemble, BLOBS))
         return exchanged(ranged, self._ranges).mapInArrow(self._deliver, BLOBS)
 
     @property
@@ -173,15 +174,15 @@ class Reassembling:
             yield from cutter.add(own, self._segment_range_of(own, own.column("message_id")))
         yield from cutter.close()
 
-    def _cut_by_group(self, apart: Hashes | None, names: Sequence[str]) -> Batches:
+    def _cut_by_group(self, apart: Hashes | None, buckets: int, names: Sequence[str]) -> Batches:
         """Cut the segments of sets that are apart."""
         # Of most row groups no set is apart, and their contents need not be read.
         keys = self.files.read("sds_messages", names, _GROUP, wanted=_has_segments)
         have_some = iter([bool(self._are_apart(apart, rows).any()) for rows in keys])
-        cutter = Cutter(_SEGMENTS, self.buckets)
+        cutter = Cutter(_SEGMENTS, buckets)
         for segments in self._segments(names, lambda group: _has_segments(group) and next(have_some)):
             own = filtered(segments, self._are_apart(apart, segments))
-            yield from cutter.add(own, self.keys.by_number(self._sets(own), self.buckets))
+            yield from cutter.add(own, self.keys.by_number(self._sets(own), buckets))
         yield from cutter.close()
 
     def _segments(self, names: Sequence[str], wanted: Callable[[RowGroup], bool] = _has_segments) -> Iterator[pa.Table]:
