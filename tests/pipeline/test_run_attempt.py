@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from fairway.options import SegmentationConfig
-from fairway.pipeline.run import options, run
+from fairway.pipeline.run import attempt, jobs, options, run
 from fairway.pipeline.run.attempt import BUCKET_BYTES, buckets_for
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.tables import TABLES
@@ -53,6 +53,22 @@ def test_a_table_that_somebody_removed_is_made_again_with_those_of_its_job_alone
     assert summary.balance == made.summary.balance
     for table in TABLES:
         assert rows(out, table.name) == rows(made.out, table.name), table.name
+
+
+def test_rows_without_contents_have_as_few_tasks_as_they_are_worth(made, spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(attempt, "buckets_for", lambda _: 4)
+    bounds = {}
+    for worth in (1, 1_000):
+        monkeypatch.setattr(jobs, "NARROW_ROWS", worth)
+        out = tmp_path / f"run-{worth}"
+        run([made.source], out, spark=spark)
+        for table in TABLES:
+            assert rows(out, table.name) == rows(made.out, table.name), table.name
+        told = json.loads((out / "manifest.json").read_text())["jobs"]
+        bounds[worth] = [len(told[job]["bounds"]) for job in ("read", "hear")]
+    of_contents, of_logs = bounds[1]
+    assert of_contents == of_logs > 0
+    assert bounds[1_000] == [of_contents, 0]
 
 
 def test_the_manifest_names_the_files_and_nothing_else_is_there(made):

@@ -37,7 +37,7 @@ from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 
 _FILE_BYTES: Final = 67_108_864
-_NARROW_ROWS: Final = 16_384
+NARROW_ROWS: Final = 16_384
 """Rows without contents that go into one bucket; of fewer a task takes longer to start than to work."""
 
 Notes = Sequence[Mapping[str, Any]]
@@ -248,7 +248,7 @@ def _order(run: Materials) -> DataFrame:
 
 def _narrow_buckets(run: Materials) -> int:
     """Return how many buckets rows go into without their contents: a large source may have few rows."""
-    return max(1, min(run.buckets, -(-run.rows("sds_messages") // _NARROW_ROWS)))
+    return max(1, min(run.buckets, -(-run.rows("sds_messages") // NARROW_ROWS)))
 
 
 def _bounds(run: Materials) -> list[Place]:
