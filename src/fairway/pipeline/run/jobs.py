@@ -151,7 +151,8 @@ def _ingest_with_copies(run: Materials) -> DataFrame | None:
     if repeated is None:
         return None
     if repeated.keys is not None:
-        job = replace(job, buckets=max(1, run.buckets // _BUCKETS_FOR_COPIES))
+        fewer = max(_LEAST_BUCKETS_OF_COPIES, run.buckets // _BUCKETS_FOR_COPIES)
+        job = replace(job, buckets=min(run.buckets, fewer))
     return job.frame_with_copies(partial(mapped_parts, run.spark, scan.read, parts), repeated)
 
 
@@ -284,6 +285,8 @@ _BUCKETS_FOR_SUMS: Final = 8
 """Sums have a fraction of the rows that they count."""
 _BUCKETS_FOR_COPIES: Final = 8
 """What comes once is not brought together, where it is known what that is."""
+_LEAST_BUCKETS_OF_COPIES: Final = 16
+"""Fewer would leave cores idle."""
 
 
 _READ: Final = "read"
