@@ -45,6 +45,8 @@ _ANSWERED_WITHIN_MS: Final = 60_000
 """A transmission without an answer for so long counts as one that the node did not take, or that got no proof."""
 _PASSED_OVER: Final = 3
 """How often a transmission is refused, while others are taken, before it makes way for them."""
+_SUSPECT: Final = _PASSED_OVER - 1
+"""If it is refused again though another one was taken, it makes way."""
 _IN_A_ROW: Final = 4
 """How often a transmission is refused, with none taken meanwhile, before others are tried first."""
 RETRY_AFTER_REFUSAL_MS: Final = 5_000
@@ -306,10 +308,12 @@ class Outbound:
         if passed_over >= _PASSED_OVER:
             if sent.purpose is not Purpose.CONTENT:
                 return False
-            admission.item = replace(sent, passed_over=0, refused_at_count=None, refused_in_a_row=0)
+            admission.item = replace(sent, passed_over=_SUSPECT, refused_at_count=self._done, refused_in_a_row=0)
             self._making_way.append((now_ms + RETRY_AFTER_REFUSAL_MS, admission))
             return True
         in_a_row = (0 if was_passed_over else sent.refused_in_a_row) + (not too_many)
+        if in_a_row == _IN_A_ROW and sent.purpose is Purpose.CONTENT:
+            passed_over = _SUSPECT
         admission.item = replace(sent, passed_over=passed_over, refused_at_count=self._done, refused_in_a_row=in_a_row)
         if in_a_row < _IN_A_ROW or too_many:
             self.limiter.put_back(admission, was_handed_out=True)
