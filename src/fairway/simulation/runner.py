@@ -344,7 +344,6 @@ class Run:
                 stirred += self._scenes.lecture()
                 stirred += self._scenes.last_word()
             stirred += self._scenes.rebuild()
-            stirred += self._scenes.turn_down()
             stirred += self._scenes.repeat()
             self._scenes.put_down()
             self._scenes.put_away()
@@ -353,6 +352,8 @@ class Run:
                 stirred += self._scenes.set_right_unheard()
             stirred += self._scenes.look_back()
             stirred += self._scenes.ask_a_silent_store()
+            # Who lacks something meanwhile asks stores in vain, and then for a while less often.
+            stirred += self._scenes.turn_down()
             quiet = self._settle(progress)
             unrest = [] if quiet else [self._unrest()]
         else:
