@@ -234,6 +234,20 @@ def test_one_message_that_the_node_never_takes_does_not_stop_the_others(peer, af
     assert not alice.events(DeliveryError)
 
 
+def test_one_sync_message_waits_at_most_however_often_the_node_refuses_it(peer):
+    alice, bob = peer("alice"), peer("bob")
+    for number in range(3):
+        bob.send(b"from bob %d" % number)
+    alice.receive(*bob.published(Purpose.CONTENT))
+    alice.send(b"from alice")
+    for _ in range(2_400):
+        for publication in list(alice.unanswered):
+            alice.answer(publication, accepted=False)
+        alice.pass_time(250, answer=False)
+        assert alice.stack.statistics().queued <= 2
+    assert len(alice.published(Purpose.SYNC)) > 4
+
+
 @pytest.mark.parametrize("seconds", range(8, 20, 2), ids="delivered-after-{}s".format)
 def test_a_segment_that_was_passed_over_leaves_also_once_its_message_is_delivered_without_it(peer, seconds):
     options = ReliableChannelOptions(

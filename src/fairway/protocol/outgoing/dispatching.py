@@ -78,7 +78,7 @@ class Transmission:
     refused_at_count: int | None = None
     """How many others the node had answered for good when it refused this one last."""
     refused_in_a_row: int = 0
-    """How often the node refused it since it took another one."""
+    """How often the node refused it since it took another one, not counting where it asked for less."""
 
 
 class InFlight(NamedTuple):
@@ -315,7 +315,8 @@ class Outbound:
         if in_a_row == _IN_A_ROW and sent.purpose is Purpose.CONTENT:
             passed_over = _SUSPECT
         admission.item = replace(sent, passed_over=passed_over, refused_at_count=self._done, refused_in_a_row=in_a_row)
-        if in_a_row < _IN_A_ROW or too_many:
+        # Sync messages are last in any case, and the next one replaces what waits.
+        if in_a_row < _IN_A_ROW or too_many or sent.purpose is Purpose.SYNC:
             self.limiter.put_back(admission, was_handed_out=True)
         else:
             self._aside.append(admission)
