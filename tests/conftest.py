@@ -64,17 +64,15 @@ def by_folder(arguments: list[str], base: Path) -> list[str]:
 
 
 def in_turns(arguments: list[str], base: Path, worker: int, workers: int) -> list[str]:
-    """Return the arguments, folders as what is in them, so that each process begins elsewhere.
+    """Return what is in a folder that is the only argument, so that each process begins elsewhere.
 
     What one process has compiled the others load. If all went the same way in step, each would compile everything.
+    Several arguments stay as they are: to pytest, a folder to which it comes back later is another one.
     """
-    found: list[str] = []
-    for argument in arguments:
-        path = base / argument
-        if "::" in argument or not path.is_dir():
-            found.append(argument)
-        else:
-            found += sorted(str(each) for each in path.iterdir() if each.match("test_*.py") or each.is_dir())
+    folder = base / arguments[0] if len(arguments) == 1 else None
+    if folder is None or not folder.is_dir():
+        return arguments
+    found = sorted(str(each) for each in folder.iterdir() if each.match("test_*.py") or each.is_dir())
     found = [each for each in found if not each.endswith("__pycache__")]
     begin = len(found) * worker // workers
     return found[begin:] + found[:begin]

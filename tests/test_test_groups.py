@@ -56,7 +56,8 @@ def test_tests_that_share_a_dear_fixture_run_in_one_process(tmp_path):
 
 
 @pytest.mark.full
-def test_tests_of_a_folder_have_its_fixtures_though_others_stand_between_them_on_the_command_line(tmp_path):
+@pytest.mark.parametrize("processes", [0, 2])
+def test_tests_of_a_folder_have_its_fixtures_though_others_stand_between_them_on_the_command_line(tmp_path, processes):
     shutil.copy(Path(__file__).parent / "conftest.py", tmp_path)
     inner = tmp_path / "inner"
     inner.mkdir()
@@ -65,14 +66,14 @@ def test_tests_of_a_folder_have_its_fixtures_though_others_stand_between_them_on
         (inner / f"test_{name}.py").write_text("def test_it(number):\n    assert number == 1\n")
     (tmp_path / "test_outer.py").write_text("def test_it():\n    assert True\n")
     given = ["inner/test_one.py", "test_outer.py::test_it", "inner/test_two.py::test_it"]
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *given]
+    command = [sys.executable, "-m", "pytest", "-v", "-n", str(processes), "-p", "no:cacheprovider", *given]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    ran = re.findall(r"^(\S+)::test_it PASSED", done.stdout, re.MULTILINE)
-    assert ran == ["inner/test_one.py", "inner/test_two.py", "test_outer.py"]
+    ran = re.findall(r"^(\S+)::test_it PASSED|PASSED (\S+)::test_it", done.stdout, re.MULTILINE)
+    assert sorted(map("".join, ran)) == ["inner/test_one.py", "inner/test_two.py", "test_outer.py"]
 
 
 @pytest.mark.full
