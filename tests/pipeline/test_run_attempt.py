@@ -66,9 +66,11 @@ def test_rows_without_contents_have_as_few_tasks_as_they_are_worth(made, spark, 
             assert rows(out, table.name) == rows(made.out, table.name), table.name
         told = json.loads((out / "manifest.json").read_text())["jobs"]
         bounds[worth] = [len(told[job]["bounds"]) for job in ("read", "hear")]
+    # How many bounds there are, the sample that a run draws decides.
     of_contents, of_logs = bounds[1]
     assert of_contents == of_logs > 0
-    assert bounds[1_000] == [of_contents, 0]
+    of_contents, of_logs = bounds[1_000]
+    assert of_contents > of_logs == 0
 
 
 def test_the_manifest_names_the_files_and_nothing_else_is_there(made):
