@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
 from fairway.errors import StorageError, StoreLockedError
 from fairway.pipeline.folder_lock import ClaimLock, lock_folder
 from fairway.pipeline.location import Location
@@ -129,6 +131,30 @@ def test_a_process_that_lost_the_folder_puts_no_new_claim(bucket):
     assert not lock.beat()
     assert bucket.keys("run") == []
     lock.release()
+
+
+def test_what_a_process_left_that_was_killed_while_it_put_its_claim_is_removed(tmp_path):
+    """A file system with folders first, as HDFS is: a claim is written beside its place, and moved there."""
+    folder = tmp_path / "claims"
+    claims = Location(SubTreeFileSystem(str(tmp_path), LocalFileSystem()), "claims", "hdfs://host/claims")
+    folder.mkdir()
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    lock = ClaimLock(claims)
+    (own,) = folder.iterdir()
+    content = json.loads(own.read_bytes())
+    lock.release()
+    told = json.dumps(content | {"process": gone.pid}).encode()
+    (folder / "c1").write_bytes(told)
+    (folder / ".c1.new").write_bytes(b"")  # killed when it put its claim again
+    (folder / ".c2.new").write_bytes(told)  # killed when it put it for the first time
+    (folder / ".c3.new").write_bytes(b"")  # just begins, perhaps
+    lock = ClaimLock(claims)
+    assert sorted(path.name.startswith(".") for path in folder.iterdir()) == [False, True]
+    assert (folder / ".c3.new").exists()
+    lock.release()
+    ClaimLock(claims, stale_s=0).release()
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.full

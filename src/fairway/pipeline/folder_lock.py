@@ -129,8 +129,7 @@ class ClaimLock:
 
     def _refuse_another(self, stale_s: float) -> None:
         """Raise `StoreLockedError` if there is a claim of a process that may live; remove those of others."""
-        claims = self._claims.files()
-        found = {each.base_name: each for each in claims if not each.base_name.startswith(".")}
+        found = {each.base_name: each for each in self._claims.files()}
         now_ns = found[self._name].mtime_ns
         for name, each in found.items():
             if name == self._name:
@@ -139,12 +138,14 @@ class ClaimLock:
             age_s = (now_ns - each.mtime_ns) / _NS_PER_S
             if holder is None:
                 continue  # withdrawn meanwhile
-            if age_s < stale_s and not _is_gone(holder):
+            if age_s >= stale_s or _is_gone(holder):
+                (self._claims / name).remove()
+                (self._claims / name).draft.remove()
+            elif not name.startswith("."):  # a draft claims nothing: who writes it will list the claims after it
                 raise StoreLockedError(
                     f"process {holder.get('process')} on {holder.get('host')} works on it, by {self._claims / name}, "
                     f"and gave a sign of life {age_s:.0f} s ago; if that is wrong, remove this file"
                 )
-            (self._claims / name).remove()
 
     def _holder(self, name: str) -> dict[str, Any] | None:
         try:

@@ -223,6 +223,16 @@ class Location:
         assert self.is_local, f"{self.shown} is not on this machine"
         return Path(self.path)
 
+    @property
+    def draft(self) -> Self:
+        """Return where `put` writes a file of a file system with folders first. A process that is killed leaves it."""
+        name = f".{self.name}.new"
+        return replace(
+            self,
+            path=posixpath.join(posixpath.dirname(self.path), name),
+            shown=posixpath.join(posixpath.dirname(self.shown), name),
+        )
+
     def info(self) -> FileInfo:
         """Return what the file system says of it: type (`FileType.NotFound` if it is not there), size and time."""
         with self._named_errors():
@@ -284,11 +294,10 @@ class Location:
             replace_whole(self.local, content)
         elif has_folders(self.filesystem):
             # Others would see the file while it is written.
-            beside = replace(self, path=posixpath.join(posixpath.dirname(self.path), f".{self.name}.new"))
-            with beside.opened() as file:
+            with self.draft.opened() as file:
                 file.write(content)
             with self._named_errors():
-                self.filesystem.move(beside.path, self.path)
+                self.filesystem.move(self.draft.path, self.path)
         else:
             with self.opened() as file:
                 file.write(content)
