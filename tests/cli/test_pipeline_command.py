@@ -73,6 +73,13 @@ def test_a_run_prints_its_steps_its_tables_and_the_balance(pretended, tmp_path):
     assert options.max_channel_bytes == 99
 
 
+def test_the_next_command_has_no_key_of_the_folder(pretended):
+    pretended(21)
+    result = invoke("run", "one.db", "--out", "s3://id:not-a-secret@bucket/run?region=eu-west-1")
+    assert "next: fairway pipeline report s3://bucket/run --html report.html" in result.output
+    assert "not-a-secret" not in result.output
+
+
 @pytest.mark.parametrize("command", ["run", "stream"])
 @pytest.mark.parametrize("option", ["--rate-limit", "--epoch-ms"])
 def test_a_number_that_cannot_be_is_told_by_the_name_of_its_option(pretended, command, option):

@@ -62,6 +62,15 @@ def test_a_folder_that_cannot_be_made_is_refused_before_spark_starts(tmp_path, m
 
 @pytest.mark.spark
 @pytest.mark.full
+def test_programs_are_told_the_folder_without_its_keys(spark, bucket):
+    result = CliRunner().invoke(pipeline.app, ["generate", bucket.uri("big"), "--messages", "50", "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["folder"] == bucket.short("big")
+    assert "not-a-secret" not in result.output
+
+
+@pytest.mark.spark
+@pytest.mark.full
 @pytest.mark.parametrize("stops_at", WRITTEN)
 def test_what_fails_in_its_midst_leaves_nothing(spark, tmp_path, stops_at):
     begun = []

@@ -110,6 +110,7 @@ def run(
     with needing("spark", "the pipeline"):
         from fairway.pipeline.channel_topics import channel_topics_of  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.location import without_secrets  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.report.terminal import print_summary  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run import RunOptions, run_with  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.attempt import step_names  # noqa: PLC0415 - needs the [spark] extra
@@ -141,7 +142,7 @@ def run(
         typer.echo(json.dumps(summary.as_json(), indent=2))
     else:
         print_summary(summary, console())
-        typer.echo(f"next: fairway pipeline report {shlex.quote(out)} --html report.html")
+        typer.echo(f"next: fairway pipeline report {shlex.quote(without_secrets(out))} --html report.html")
     raise typer.Exit(0 if summary.balance.adds_up else 1)
 
 
@@ -359,6 +360,7 @@ def generate(
     with needing("spark", "the pipeline"):
         from fairway.pipeline.generator import check_new, write_generated, written_sources  # noqa: PLC0415 - the same
         from fairway.pipeline.generator.plan import GeneratorPlan  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.location import without_secrets  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra
     plan = GeneratorPlan(
         messages=messages,
@@ -378,7 +380,7 @@ def generate(
         shown.end()
     sources = written_sources(plan, folder, shown=True)
     if machine:
-        typer.echo(json.dumps({"folder": folder, "sources": sources}))
+        typer.echo(json.dumps({"folder": without_secrets(folder), "sources": sources}))
         return
     words = " ".join(f"--source {shlex.quote(source)}" for source in sources)
     typer.echo(f"next: fairway pipeline run {words} --out run")
