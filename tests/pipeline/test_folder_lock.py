@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +65,18 @@ def test_a_process_that_was_killed_holds_nothing(uri):
             locked(uri)
         holder.kill()
     locked(uri).release()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at the state of a process in /proc")
+def test_nor_does_one_for_whose_end_nobody_has_asked(uri):
+    """So it is for a while after a kill, and for ever in a container whose first process asks for no other."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "locked\n"
+        holder.kill()
+        os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
+        locked(uri).release()
 
 
 def claims_of(bucket) -> Location:

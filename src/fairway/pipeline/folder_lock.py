@@ -178,7 +178,16 @@ def _is_gone(holder: dict[str, Any]) -> bool:
         return True
     except OSError:
         return False
-    return False
+    return _has_ended(process)
+
+
+def _has_ended(process: int) -> bool:
+    """Return whether a process has ended and is only listed until its parent asks how, which some never do."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_bytes()
+    except OSError:  # no Linux, or it is gone by now: the next attempt sees that
+        return False
+    return state.rpartition(b")")[2].split()[0] == b"Z"
 
 
 def _machine() -> str:
