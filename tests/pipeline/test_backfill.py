@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -188,9 +189,11 @@ def test_times_and_topics_select(tmp_path):
     assert hashes(f"sqlite:{tmp_path / 'b.db'}") == [hash_of(number) for number in (5, 7, 9, 11)]
 
 
-def test_what_is_selected_by_nothing_is_said(tmp_path):
+@pytest.mark.parametrize(("option", "value"), [("--topic", "/no/1/such/proto"), ("--channel", "no-such-channel")])
+def test_what_is_selected_by_nothing_is_said(tmp_path, option, value):
     source, target = fill(tmp_path / "a.db", range(3)), f"sqlite:{tmp_path / 'b.db'}"
-    assert "nothing was read" in call("--from", source, "--to", target, "--topic", "/no/1/such/proto").output
+    told = call("--from", source, "--to", target, option, value).output
+    assert re.search(rf"nothing was read: .*{option}.* select nothing", " ".join(told.split())), told
 
 
 def test_limits_of_size_leave_out_and_the_same_command_goes_on(tmp_path):

@@ -108,7 +108,7 @@ def _print(summary: BackfillSummary) -> None:
         f"{escape(summary.source)}, and lacked {summary.lacking:,} ({summary.lacking_bytes:,} bytes)"
     )
     if not summary.read:
-        out.print("nothing was read: the source is empty, or nothing in it is on the topics or in the time given")
+        out.print("nothing was read: the source is empty, or --since, --until, --channel and --topic select nothing")
     if summary.dry_run:
         out.print("nothing was written; to write it, leave --dry-run out")
     else:
