@@ -8,6 +8,7 @@ what                             where that is asked
 ================================ ===================================================================================
 one content for each id          SDS, "Periodic Outgoing Buffer Sweep": what is sent again is the same message
 the filter holds what is cited   SDS, "Send Message": the bloom filter is of what the sender has received
+a filter forgets                 RELIABLE-CHANNEL-API, "bloomFilterSize": of so many elements that it tells anything
 first come, first served         RELIABLE-CHANNEL-API, "Rate Limit Management": what waits is a queue
 a hint leads to what is cited    SDS, "Message": the retrieval hint is for this message, and is known to be of use
 segments make the message        SEGMENTATION, "Sending": their hash is that of the payload, parity is that of the data
@@ -76,6 +77,7 @@ _SMALL_BYTES: Final = 512
 _CITATION_BYTES: Final = 128
 _FORGED_BYTES: Final = 8_192
 """A message that nobody made who is honest, a segment with many citations, has no more."""
+_DEVIATIONS: Final = 5
 _MAX_SEGMENTS: Final = 65_536
 _MAX_PAYLOADS: Final = 100
 """Payloads of which segments are looked at together; what is sent together is not far apart."""
@@ -720,6 +722,8 @@ class WireRules:
         if bloom is None:
             yield "its bloom filter cannot be read"
             return
+        if int.from_bytes(bloom.words).bit_count() > _most_bits(bloom.parameters):
+            yield f"its bloom filter holds more than the {bloom.parameters.capacity} messages that it has room for"
         wire, received = self._profile.codec.bloom, self._received_by(name)
         for entry in opened.causal_history:
             if received.is_held(entry.message_id, self._parameters.capacity) and entry.message_id not in self.forged:
@@ -800,6 +804,12 @@ def _add(pieces: _Pieces, segment: Segment) -> Iterator[str]:
             if payload != shards[index]:
                 yield f"its parity segment {index} is not that of its data"
         pieces.parity.clear()
+
+
+def _most_bits(parameters: BloomParameters) -> float:
+    """Return how many bits a full filter has but for a chance in millions."""
+    bits = parameters.bit_count
+    return bits * (1 - (1 - 1 / bits) ** (parameters.hash_count * parameters.capacity)) + _DEVIATIONS * bits**0.5 / 2
 
 
 def _charges(row: Row) -> dict[int, int]:
