@@ -350,6 +350,7 @@ class Run:
             if self._scenes.has_heirs:
                 stirred += self._scenes.set_right()
                 stirred += self._scenes.set_right_unheard()
+            stirred += self._scenes.set_right_refused()
             stirred += self._scenes.look_back()
             stirred += self._scenes.ask_a_silent_store()
             # Who lacks something meanwhile asks stores in vain, and then for a while less often.

@@ -925,6 +925,30 @@ class Scenes:
         self._ledger.troubled(world.now_ms, speaker)
         self._run(GRACE_MS)
 
+    def set_right_refused(self) -> Iterator[Violation]:
+        """Let nodes refuse what one says whose clock is ahead and then set right: what it says then leaves in time.
+
+        It must not pause until a time that its clock no longer comes to for long.
+        """
+        world, plan = self._world, self._plan
+        speaker = max(world.participants)
+        if plan.service_nodes or plan.hostile or plan.clock_skew_ms or not self.all_answer:
+            return
+        self._ledger.rules.syncs_are_prompt = False
+        self._clocks.set(speaker, _AHEAD_MS)
+        self._run(_BELIEVED_MS)
+        world.network.faults = replace(_HEALED, no_peers_to_relay=1.0)
+        said = [self._say(speaker, "no node takes this")]
+        self._run(MOMENT_MS)
+        self._clocks.set(speaker, 0)
+        world.network.faults = _HEALED
+        said.append(self._say(speaker, "now nodes take everything"))
+        if not world.run(_CLOCK_READ_MS + _RECOVERED_MS, lambda: not _not_left(said)):
+            text = f"{speaker}, whose clock was set right when nodes refused what it said, says nothing"
+            yield self._looks.violation(Invariant.WAKES, speaker, text)
+        self._run(GRACE_MS)
+        self._ledger.rules.syncs_are_prompt = True
+
     def look_back(self) -> Iterator[Violation]:
         """Let somebody hear only the last of what one says who then leaves, of whose messages a hint leads nowhere.
 
