@@ -479,6 +479,18 @@ def test_without_a_hint_the_first_question_is_about_the_time_and_not_asked_more_
     assert 1 <= len(bob.queries()) <= 5
 
 
+def test_a_clock_that_was_set_back_does_not_put_off_the_next_question_about_the_time(peer):
+    bob, _ = gap(peer, hint=False)
+    bob.pass_time(10_000)
+    [first] = bob.queries()
+    bob.now_ms -= 600_000
+    bob.tick()
+    bob.pass_time(180_000)
+    later = [query for query in bob.queries() if query != first]
+    assert later
+    assert later[0].end_ns < first.end_ns
+
+
 def test_a_first_hint_is_followed_with_the_next_round_however_often_the_time_was_asked_about_in_vain(peer):
     alice, bob = peer("alice"), peer("bob")
     for text in (b"lost", b"second", b"third"):

@@ -104,7 +104,7 @@ class Retrieval:
             for start in range(0, len(alike), self._max_hashes)
         ]
         if by_time and now_ms >= self._next_range_at:
-            self._next_range_at = now_ms + (_RANGE_EVERY_MS << min(self._ranges, _MAX_RANGE_DOUBLINGS))
+            self._next_range_at = now_ms + self._range_spacing
             self._ranges += 1
             start_ms = min(by_time) - _RANGE_BEFORE_MS
             queries.append(QueryStore(start_ns=start_ms * NS_PER_MS, end_ns=now_ms * NS_PER_MS))
@@ -121,11 +121,15 @@ class Retrieval:
         """Wait no longer than from now on."""
         if self.at_ms is not None:
             self.at_ms = min(self.at_ms, now_ms + self._frequency_ms)
-        self._next_range_at = min(self._next_range_at, now_ms + (_RANGE_EVERY_MS << _MAX_RANGE_DOUBLINGS))
+        self._next_range_at = min(self._next_range_at, now_ms + self._range_spacing)
         self._asked = {
             message_id: _Asked(hint, tries, min(at_ms, now_ms + self._spacing(tries)))
             for message_id, (hint, tries, at_ms) in self._asked.items()
         }
+
+    @property
+    def _range_spacing(self) -> int:
+        return _RANGE_EVERY_MS << min(self._ranges, _MAX_RANGE_DOUBLINGS)
 
     def _spacing(self, tries: int) -> int:
         return self._frequency_ms << min(max(0, tries - _TRIES_BEFORE_SPACING), _MAX_DOUBLINGS)
