@@ -483,6 +483,7 @@ class Scenes:
         for payload in in_passing:
             self._ledger.ephemeral_sent += 1
             world.send_ephemeral(speaker, payload)
+        yield from self._set_back(speaker, limit)
         self._run(RATE_EPOCH_MS - world.now_ms % RATE_EPOCH_MS - MOMENT_MS)
         before = self._handed_over_by(speaker)
         held = world.participants[speaker].stack.statistics().queued
@@ -499,6 +500,24 @@ class Scenes:
             text = f"{speaker} let out what it said in passing while content waited for which the epoch had no room"
             yield self._looks.violation(Invariant.RATE, speaker, text)
         self._run(GRACE_MS)
+
+    def _set_back(self, speaker: str, limit: int) -> Iterator[Violation]:
+        """Set the clock of somebody who used an epoch up back into the one before, and right again.
+
+        That gives no second budget (`EpochCounter`).
+        """
+        world = self._world
+        self._run(_ANSWERED_LATE_MS)
+        epoch = world.now_ms // RATE_EPOCH_MS
+        used = self._ledger.rules.epochs[speaker, epoch]
+        self._clocks.set(speaker, -RATE_EPOCH_MS)
+        before = self._handed_over_by(speaker)
+        self._run(_TRIED_MS)
+        self._clocks.set(speaker, 0)
+        more = self._handed_over_by(speaker) - before
+        if more > limit - used:
+            text = f"{speaker} handed over {used} of {limit} messages, and {more} more when its clock was set back"
+            yield self._looks.violation(Invariant.RATE, speaker, text)
 
     def rebuild(self) -> Iterator[Violation]:
         """Let everybody lose some segments of a long message: who heard as many as it has data has the message.

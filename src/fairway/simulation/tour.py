@@ -499,12 +499,12 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "bloom_capacity": 100,
         "crashes_per_hour": 10.0,
     },
-    # An epoch holds more than leaves side by side, so that content may wait in it.
+    # An epoch holds more than leaves side by side, so that content may wait in it; there are more than are remembered.
     {
         "participants": 2,
         "rate_limit": 40,
-        "duration_ms": 12 * _MINUTE_MS,
-        "messages_per_hour": 30.0,
+        "duration_ms": 190 * _MINUTE_MS,
+        "messages_per_hour": 4.0,
         "long_share": 0.0,
         "blips_per_hour": 30.0,
     },
