@@ -1,4 +1,7 @@
-"""A cipher that takes its time and sometimes fails, as one that asks a service for keys."""
+"""A cipher that takes its time and sometimes fails, as one that asks a service for keys.
+
+Where it takes its time, half of what fails is cancelled, as by a time limit of the application's own.
+"""
 
 from __future__ import annotations
 
@@ -41,22 +44,22 @@ class TroubledCipher:
     def _fail(self, error: FairwayError) -> Awaitable[bytes]:
         if not self._delay_ms:
             raise error
-        return self._later(error)
+        return self._later(self._dice.choice((error, asyncio.CancelledError())))
 
-    def _later(self, result: bytes | FairwayError) -> Awaitable[bytes]:
+    def _later(self, result: bytes | BaseException) -> Awaitable[bytes]:
         return _Later(self._dice, self._delay_ms, result)
 
 
 class _Later(Awaitable[bytes]):
     """A result that takes its time; no coroutine, of which Python complains if a program is killed before it awaits."""
 
-    def __init__(self, dice: Random, delay_ms: int, result: bytes | FairwayError) -> None:
+    def __init__(self, dice: Random, delay_ms: int, result: bytes | BaseException) -> None:
         self._dice = dice
         self._delay_ms = delay_ms
         self._result = result
 
     def __await__(self) -> Generator[Any, Any, bytes]:
         yield from asyncio.sleep(self._dice.randint(0, self._delay_ms) / 1_000).__await__()
-        if isinstance(self._result, FairwayError):
+        if isinstance(self._result, BaseException):
             raise self._result
         return self._result
