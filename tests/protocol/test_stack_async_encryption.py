@@ -331,6 +331,18 @@ def test_an_ephemeral_message_is_dropped_if_the_limit_is_reached_while_it_is_enc
     assert [event.reason for event in alice.events(EphemeralMessageDropped)] == [DropReason.RATE_LIMIT_APPROACHED]
 
 
+def test_an_ephemeral_message_leaves_the_limit_to_content_that_waits_for_the_hook(peer):
+    alice, alices, _, _ = pair(peer, TEN_AN_EPOCH)
+    for _ in range(8):
+        alice.send(b"content")
+    alice.send_ephemeral(b"typing")
+    alice.send(b"content")
+    alice.send_ephemeral(b"typing too")
+    alices.all()
+    assert (len(alice.published(Purpose.EPHEMERAL)), len(alice.published(Purpose.CONTENT))) == (1, 9)
+    assert [event.reason for event in alice.events(EphemeralMessageDropped)] == [DropReason.RATE_LIMIT_APPROACHED]
+
+
 def test_an_ephemeral_message_that_cannot_be_encrypted_is_a_send_error(peer):
     alice, alices, _, _ = pair(peer, poison=b"typing")
     alice.send_ephemeral(b"typing")

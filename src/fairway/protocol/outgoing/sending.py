@@ -35,7 +35,7 @@ from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_i
 from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.segment_life import UNDER_WAY, SegmentState, SegmentStep
 from fairway.protocol.outgoing.want_more import EndedRequest, EndedRequests, WantMore
-from fairway.protocol.ratelimit import NOTHING_WAITS, Membership, Priority, Upstream
+from fairway.protocol.ratelimit import Membership, Priority, Upstream
 from fairway.protocol.sds.acknowledged_by import marks_of
 from fairway.protocol.sds.acknowledgements import Acknowledged, Review
 from fairway.protocol.sds.channel import MessageChannel
@@ -478,10 +478,13 @@ class Sending:
         self.outbound.clock_went_back(now_ms)
 
     def _waits_above(self) -> Upstream:
-        """Return what the rate limit needs to know of the outbox; nothing of it can leave while a hook is awaited."""
-        if self._ciphering.encrypting_content:
-            return NOTHING_WAITS
-        return self.outbox.upstream(first_segment_only=self._options.rate_limit.first_segment_only)
+        """Return what the rate limit needs to know of the outbox.
+
+        Nothing of it can leave while a hook is awaited. It will need its room all the same, and so will what is being
+        encrypted.
+        """
+        upstream = self.outbox.upstream(first_segment_only=self._options.rate_limit.first_segment_only)
+        return Upstream(paying=upstream.paying + 1) if self._ciphering.encrypting_content else upstream
 
     def _sync_lost(self, now_ms: int) -> None:
         if self._unsent_sync is not None:

@@ -71,13 +71,14 @@ class Upstream(NamedTuple):
     """Content that waits above the queue."""
 
     waiting: int = 0
+    """How much of it may leave once the limit lets it."""
     paying: int = 0
-    """How many of them will count against the limit."""
+    """How much of all will count against the limit, also of what may not leave now."""
     next_is_free: bool = False
 
 
 NOTHING_WAITS: Final = Upstream()
-"""Where nothing waits above the queue, or may not leave now."""
+"""Where nothing waits above the queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
