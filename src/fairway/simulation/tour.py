@@ -598,6 +598,17 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "long_share": 0.0,
         "crashes_per_hour": 30.0,
     },
+    # What is said in passing is with a cipher for a while after it was counted, and content waits there for its turn.
+    {
+        "participants": 2,
+        "rate_limit": 12,
+        "encrypted": True,
+        "cipher_delay_ms": 500,
+        "ephemeral_share": 0.6,
+        "duration_ms": 22 * _MINUTE_MS,
+        "messages_per_hour": 40.0,
+        "long_share": 0.0,
+    },
 )
 """What is otherwise in each."""
 
