@@ -6,7 +6,7 @@ Where it takes its time, half of what fails is cancelled, as by a time limit of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from random import Random
 from typing import Any, Final
 
@@ -20,8 +20,19 @@ _ENCRYPT: Final = 0.1
 class TroubledCipher:
     """An encryption hook (`fairway.protocol.encryption.Encryption`) around one without troubles."""
 
-    def __init__(self, cipher: AesGcm, dice: Random, delay_ms: int, failures: float) -> None:
-        """Take up to ``delay_ms``, asynchronously if that is not 0, and fail a share of all calls."""
+    def __init__(
+        self,
+        cipher: AesGcm,
+        dice: Random,
+        delay_ms: int,
+        failures: float,
+        is_broken: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Take up to ``delay_ms``, asynchronously if that is not 0, and fail a share of all calls.
+
+        While it ``is_broken`` it encrypts nothing.
+        """
+        self._is_broken = is_broken
         self._cipher = cipher
         self._dice = dice
         self._delay_ms = delay_ms
@@ -29,7 +40,7 @@ class TroubledCipher:
 
     def encrypt(self, plaintext: bytes, /) -> bytes | Awaitable[bytes]:
         """Encrypt something, or raise `EncryptionError`."""
-        if self._dice.random() < _ENCRYPT * self._failures:
+        if self._dice.random() < _ENCRYPT * self._failures or self._is_broken():
             return self._fail(EncryptionError("the key could not be had at this moment"))
         encrypted = self._cipher.encrypt(plaintext)
         return self._later(encrypted) if self._delay_ms else encrypted

@@ -152,6 +152,8 @@ class Run:
         self.plan = plan
         self.channel_id = channel_id
         self._readers = 0
+        self._keyless: set[str] = set()
+        """Names of those whose cipher encrypts nothing any more."""
         self._dice = random.Random(f"people/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
         self._disk = SimulatedDisk(plan.seed) if plan.store is StoreKind.DISK else None
         if self._disk is not None:
@@ -239,7 +241,9 @@ class Run:
         self.ledger.max_queries_per_minute = plan.options().max_store_queries_per_minute
         haste = random.Random(f"haste/{plan.seed}") if plan.hostile and plan.haste else None  # noqa: S311 - as above
         self.mallory = Mallory(self.world, plan.options(), self._cipher_of("mallory"), self.ledger, haste)
-        self._scenes = Scenes(self.world, plan, self.ledger, self._looks, self._clocks, self._dice, self._holds)
+        self._scenes = Scenes(
+            self.world, plan, self.ledger, self._looks, self._clocks, self._dice, self._holds, self._keyless
+        )
         self.start_ms = self.world.now_ms
         self.stored: tuple[RoutedMessage, ...] = ()
         """What the store of the world keeps, once it has run."""
@@ -353,6 +357,7 @@ class Run:
             stirred += self._scenes.set_right_refused()
             stirred += self._scenes.look_back()
             stirred += self._scenes.ask_a_silent_store()
+            stirred += self._scenes.lose_the_key()
             # Who lacks something meanwhile asks stores in vain, and then for a while less often.
             stirred += self._scenes.turn_down()
             quiet = self._settle(progress)
@@ -555,9 +560,8 @@ class Run:
         dice = random.Random(f"cipher/{plan.seed}/{name}")  # noqa: S311 - reproducible, and guards nothing
         encrypted = AesGcm(_KEY, random_bytes=dice.randbytes)
         failures = 0.0 if self._looks.is_healed else plan.cipher_failures
-        if not (plan.cipher_delay_ms or failures):
-            return encrypted
-        return TroubledCipher(encrypted, dice, plan.cipher_delay_ms, failures)
+        is_broken = partial(self._keyless.__contains__, name)
+        return TroubledCipher(encrypted, dice, plan.cipher_delay_ms, failures, is_broken)
 
     def _membership_of(self, name: str) -> RlnProofProvider | None:
         if self._memberships is None:

@@ -164,11 +164,16 @@ class Scenes:
         clocks: Clocks,
         dice: random.Random,
         holds: Callable[[str, str], bool],
+        keyless: set[str],
     ) -> None:
-        """Play in a world; ``holds`` says whether a participant has an SDS message."""
+        """Play in a world; ``holds`` says whether a participant has an SDS message.
+
+        The cipher of who is in ``keyless`` encrypts nothing.
+        """
         self._clocks = clocks
         self._world, self._plan, self._ledger, self._looks, self._dice = world, plan, ledger, looks, dice
         self._holds = holds
+        self._keyless = keyless
 
     def _run(self, for_ms: int) -> None:
         self._world.run(for_ms)
@@ -1007,6 +1012,37 @@ class Scenes:
             yield self._looks.violation(Invariant.SOUGHT, reader, text)
         self._all_come_back()
 
+    def lose_the_key(self) -> Iterator[Violation]:
+        """Let somebody's cipher break for good when nobody has heard yet what it said: that ends all the same.
+
+        Each time that it is to be sent again counts, though it does not leave; what is new ends at once.
+        """
+        world, plan = self._world, self._plan
+        speaker = max(world.participants)
+        options = world.participants[speaker].options
+        is_there = world.participants[speaker].channel is not None
+        amiss = plan.is_limited or plan.service_nodes or plan.clock_jumps_per_hour or plan.disk_ms > FAST_DISK_MS
+        if amiss or not (plan.encrypted and is_there):
+            return
+        self._ledger.tries_are_counted = False
+        world.sever((speaker,))
+        said = [self._say(speaker, "nobody hears this")]
+        world.run(GRACE_MS, lambda: bool(said[0].times_sent or said[0].ends))
+        self._keyless.add(speaker)
+        said.append(self._say(speaker, "and this cannot be said at all"))
+        tries_ms = (options.max_retry_attempts + 1) * (options.retry_interval_ms + plan.cipher_delay_ms)
+        for sent, within_ms in zip(said[::-1], (MOMENT_MS + plan.cipher_delay_ms, tries_ms + GRACE_MS), strict=True):
+            world.run(within_ms, partial(_is_over, sent))
+            if sent.accepted_ms and not sent.ends:
+                text = (
+                    f"{sent.request_id} of {speaker}, whose cipher is broken, has no end after {within_ms // 1_000} s"
+                )
+                yield self._looks.violation(Invariant.ENDED, speaker, text, sent.request_id)
+        self._keyless.clear()
+        world.mend()
+        self._ledger.troubled(world.now_ms, speaker)
+        self._run(GRACE_MS)
+
     @property
     def _may_be_left_with_a_store(self) -> bool:
         """Whether one participant can lack something that then a store alone can give it."""
@@ -1071,6 +1107,10 @@ def _tells_of(later: SimulatedSend, each: SimulatedSend, within_ms: int) -> bool
     """Return whether a message, or one that its sender sent later, was acknowledged within a time."""
     acknowledged_ms = later.first_acknowledged_ms
     return later.at_ms >= each.at_ms and acknowledged_ms is not None and acknowledged_ms <= each.at_ms + within_ms
+
+
+def _is_over(sent: SimulatedSend) -> bool:
+    return bool(sent.ends)
 
 
 def _not_left(said: list[SimulatedSend]) -> list[SimulatedSend]:
