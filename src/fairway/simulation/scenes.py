@@ -90,6 +90,7 @@ _ACCEPTED_MS: Final = 10
 _NOTICED_MS: Final = 3_000
 """Within this time of an epoch something of what waited for it leaves."""
 _HEIR: Final = "heir"
+_PASSER_BY: Final = "passer-by"
 _SILENT_MS: Final = 45 * 60_000
 """After such a silence participants wait longest between two sync messages."""
 _HEARD_ALONE_MS: Final = 20_000
@@ -185,6 +186,12 @@ class Scenes:
         request_id = self._world.send(name, payload, by=by)
         self._ledger.tried(self._world.now_ms, name, request_id, payload, by)
         return self._ledger.request(request_id)
+
+    def _say_at_length(self, name: str, by: Collection[str] = (), *, less_bytes: int = 0) -> SimulatedSend:
+        """Let a participant send a long text, which fills its last segment unless it is shorter by some bytes."""
+        options = self._world.participants[name].options
+        size_bytes = _LONG_SEGMENTS * Segmenter(options.segmentation, options.profile.segments).segment_payload_bytes
+        return self._say(name, self._dice.randbytes(size_bytes).hex()[: size_bytes - less_bytes], by)
 
     def recover(self) -> Iterator[Violation]:
         """Heal the network only, and let some say much at once: programs that live on must make use of it."""
@@ -539,11 +546,10 @@ class Scenes:
         if not parity_rate or amiss or not self.all_answer:
             return
         lossy = replace(_HEALED, loss=min(0.3, parity_rate / 2))
-        size_bytes = _LONG_SEGMENTS * Segmenter(options.segmentation, options.profile.segments).segment_payload_bytes
         for number in range(_ROUNDS):
             world.network.faults = lossy
             # Every other one fills its last segment.
-            sent = self._say(speaker, self._dice.randbytes(size_bytes).hex()[: size_bytes - number % 2])
+            sent = self._say_at_length(speaker, less_bytes=number % 2)
             self._run(_REBUILT_MS)
             for other in others:
                 heard = sum((other, sds_id) in self._ledger.came for sds_id in sent.sds_ids)
@@ -580,11 +586,9 @@ class Scenes:
         speaker = max(world.participants)
         if plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or not self.all_answer:
             return
-        options = world.participants[speaker].options
-        size_bytes = _LONG_SEGMENTS * Segmenter(options.segmentation, options.profile.segments).segment_payload_bytes
         self._ledger.rules.syncs_are_prompt = False
         world.network.faults = replace(_HEALED, unwanted=_UNWANTED)
-        said = [self._say(speaker, self._dice.randbytes(size_bytes).hex()[:size_bytes])]
+        said = [self._say_at_length(speaker)]
         # From then on it knows what the node refuses, and hands over less at a time.
         self._run(MOMENT_MS)
         said += [self._say(speaker, f"{speaker} says what not every node takes {number}") for number in range(_PICKED)]
@@ -1041,6 +1045,42 @@ class Scenes:
         self._keyless.clear()
         world.mend()
         self._ledger.troubled(world.now_ms, speaker)
+        self._run(GRACE_MS)
+
+    def hear_another(self) -> Iterator[Violation]:
+        """Let one miss a long message while somebody else has fallen silent: it is sent again for who is there.
+
+        First only the last of its segments is, and all others once its author hears whom they are for
+        (`fairway.protocol.outgoing.last_heard`). Nothing else can bring them. The silent one is who came last.
+        """
+        world, plan = self._world, self._plan
+        speaker, *_, other = sorted(world.participants)
+        options = world.participants[speaker].options
+        # He is heard when he acknowledges the last one.
+        heard_ms = world.participants[other].options.sync_min_interval_ms + _ANSWERED_LATE_MS
+        within_ms = 2 * options.retry_interval_ms + heard_ms
+        amiss = plan.repairs or plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas
+        is_short = min(plan.lost_timeout_ms, plan.reassembly_timeout_ms) < 2 * within_ms
+        if amiss or is_short or not self.all_answer:
+            return
+        self._ledger.joined(_PASSER_BY)
+        world.join(_PASSER_BY)
+        self._run(MOMENT_MS * 5)
+        self._say(_PASSER_BY, "only passing by")
+        self._run(MOMENT_MS)
+        world.leave(_PASSER_BY)
+        self._ledger.left(world.now_ms, _PASSER_BY)
+        self._run(2 * options.retry_interval_ms)
+        world.network.faults = replace(_HEALED, store_loss=1.0)
+        world.sever((speaker,))
+        sent = self._say_at_length(speaker, (other,))
+        self._run(MOMENT_MS)
+        world.mend()
+        self._ledger.troubled(world.now_ms, speaker)
+        if not world.run(within_ms, lambda: other in sent.deliveries) and sent.sds_ids:
+            text = f"{speaker} did not send all of {sent.request_id} again in {within_ms} ms, which {other} lacks"
+            yield self._looks.violation(Invariant.REPEATED, speaker, text, sent.request_id)
+        world.network.faults = _HEALED
         self._run(GRACE_MS)
 
     @property
