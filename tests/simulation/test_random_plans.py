@@ -29,7 +29,7 @@ ALWAYS_THE_SAME = {"settle_ms", "min_delay_ms"}
 OF_LIGHT_CLIENTS = {"service_nodes", "resets_per_hour", "stalls_per_hour", "garbled", "bad_nodes"}
 """What is drawn only for worlds that are asked to have service nodes (`test_light_worlds`)."""
 
-OF_THE_TOUR = {"rln_limit", "rln_failures", "rln_shared", "vice", "foreign", "insatiable"}
+OF_THE_TOUR = {"rln_limit", "rln_failures", "rln_shared", "vice", "foreign", "insatiable", "response_groups"}
 """What only the tour has."""
 
 SPECIAL = (

@@ -31,7 +31,7 @@ _PANELS: Final = {
     "burst_messages burst_repeats joins leaves foreign slow_readers direct_readers handler_failures",
     "The channel": "profile delivery rate_limit rln_limit rln_failures rln_shared "
     "segment_size_bytes parity_rate bloom_policy bloom_capacity "
-    "bloom_error_rate max_history repairs reassembly_timeout_ms lost_timeout_ms gap_timeout_ms "
+    "bloom_error_rate max_history repairs response_groups reassembly_timeout_ms lost_timeout_ms gap_timeout_ms "
     "encrypted cipher_delay_ms cipher_failures mixed_options option_changes tight_quotas tiny_quotas",
 }
 _OTHERS: Final = "What happens to them"

@@ -18,6 +18,7 @@ from fairway.options import (
     Profile,
     RateLimitConfig,
     ReliableChannelOptions,
+    RepairConfig,
     SdsConfig,
     SegmentationConfig,
 )
@@ -251,6 +252,8 @@ class SimulationPlan:
     """How often a full bloom filter seems to hold what it does not."""
     repairs: bool = True
     """Whether participants ask others for what they lack."""
+    response_groups: int = RepairConfig().response_groups
+    """Groups of which one answers a first request for what somebody lacks; 0 = by the number of participants."""
     reassembly_timeout_ms: int = SegmentationConfig().reassembly_timeout_ms
     """Time without a further segment after which the rest of a long message is waited for no longer."""
     max_history: int = SdsConfig().max_history
@@ -368,7 +371,11 @@ class SimulationPlan:
                 max_history=self.max_history,
                 lost_timeout_ms=self.lost_timeout_ms,
                 gap_timeout_ms=self.gap_timeout_ms,
-                repair=replace(base.sds.repair, enabled=base.sds.repair.enabled and self.repairs),
+                repair=replace(
+                    base.sds.repair,
+                    enabled=base.sds.repair.enabled and self.repairs,
+                    response_groups=self.response_groups,
+                ),
             ),
             rate_limit=limit,
         )

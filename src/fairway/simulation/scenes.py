@@ -697,9 +697,10 @@ class Scenes:
     def _inherited_ms(self) -> int:
         """Within this time a participant that lacks a message has asked for it, and another one has answered.
 
-        SDS-R: either waits at most T_max.
+        SDS-R: either waits at most T_max. If nobody of a response group is left, the first request has no answer.
         """
-        return 2 * self._plan.options().sds.repair.t_max_ms + _SPOKEN_MS
+        waits = 2 + (self._plan.response_groups > 1)
+        return waits * self._plan.options().sds.repair.t_max_ms + _SPOKEN_MS
 
     def inherit(self) -> Iterator[Violation]:
         """Let somebody speak and leave, of whom each other one heard a part: they must have it from one another.

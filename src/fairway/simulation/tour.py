@@ -609,6 +609,15 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "messages_per_hour": 40.0,
         "long_share": 0.0,
     },
+    # Of each message its author alone answers a first repair request.
+    {
+        "response_groups": 1_000,
+        "store_gaps": 0.7,
+        "loss": 0.2,
+        "crashes_per_hour": 10.0,
+        "messages_per_hour": 60.0,
+        "lost_timeout_ms": 10 * _MINUTE_MS,
+    },
 )
 """What is otherwise in each."""
 
