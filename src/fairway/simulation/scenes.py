@@ -985,12 +985,17 @@ class Scenes:
         """
         world, plan = self._world, self._plan
         reader = max(world.participants)
-        within_ms = _LOOKS_BEFORE * world.participants[reader].options.retrieve_frequency_ms + _LOOKED_BACK_MS
-        if not self._may_be_left_with_a_store or plan.lost_timeout_ms < 2 * within_ms:
+        options = world.participants[reader].options
+        within_ms = _LOOKS_BEFORE * options.retrieve_frequency_ms + _LOOKED_BACK_MS
+        # What it looks at again meanwhile, of a time that it has read, comes first, and in pages as small.
+        pages = sum(1 for _ in world.network.stored()) // _SPEAKERS
+        looking_ms = 60_000 * pages // options.max_store_queries_per_minute
+        if not self._may_be_left_with_a_store or plan.lost_timeout_ms < within_ms + max(within_ms, looking_ms):
             return
         world.network.faults = replace(_HEALED, restamped=1.0, store_page=_SPEAKERS)
         self._ledger.hints_are_checked = False
         said = self._leave_lacking(reader, [f"page {number // _SPEAKERS}" for number in range(_SPEAKERS * _PAGES)])
+        within_ms += looking_ms
         is_there = world.run(within_ms, lambda: self._holds_all(reader, said))
         if not is_there and world.participants[reader].stack.sds.missing:
             text = f"{reader} did not find in {within_ms // 1_000} s what lies {_PAGES} pages back in a store"
