@@ -76,6 +76,8 @@ _PAGES: Final = 4
 _HALTINGLY_MS: Final = 240_000
 """Within this time a store is read of which every other page comes, a few messages each."""
 _AHEAD_MS: Final = 600_000
+_FAR_AHEAD_MS: Final = 1_200_000
+"""By so much that who looks again at what came before a store was read looks at what is yet to come."""
 _CLOCK_READ_MS: Final = 50_000
 """So often a channel in which nothing happens reads the clock at least."""
 _BELIEVED_MS: Final = 20_000
@@ -977,6 +979,39 @@ class Scenes:
             yield self._looks.violation(Invariant.WAKES, speaker, text)
         self._run(GRACE_MS)
         self._ledger.rules.syncs_are_prompt = True
+
+    def set_right_amid_two_lives(self) -> Iterator[Violation]:
+        """Let somebody read a store by a clock that is ahead, which is set right before its channel starts anew.
+
+        What was said after it had stopped is then before the time up to which it noted that it had read.
+        """
+        world = self._world
+        speaker, *_, reader = sorted(world.participants)
+        if self._plan.disk_ms > FAST_DISK_MS or not self._may_be_left_with_a_store:
+            return
+        participant = world.participants[reader]
+        # What counts as read by such a clock may be yet to come.
+        is_whole, self._ledger.store_is_whole = self._ledger.store_is_whole, False
+        self._clocks.set(reader, _FAR_AHEAD_MS)
+        self._run(_BELIEVED_MS)
+        self._leave_for_a_while(reader)
+        self._run(MOMENT_MS)
+        self._come_back(reader)
+        self._run(_CAUGHT_UP_MS)
+        world.pause(reader, _AWAY_MS)
+        self._ledger.troubled(world.now_ms, reader)
+        self._run(_GOODBYE_MS)
+        self._clocks.set(reader, 0)
+        said = [self._say(speaker, f"{reader} does not run when this is said")]
+        self._run(MOMENT_MS)
+        for name in sorted(world.participants.keys() - {reader}):
+            self._leave_for_a_while(name)
+        world.run(_AWAY_MS, lambda: participant.channel is not None)
+        if not world.run(_CAUGHT_UP_MS, lambda: participant.channel is not None and self._holds_all(reader, said)):
+            text = f"{reader}, whose clock was set right, did not find in a store what was said while it did not run"
+            yield self._looks.violation(Invariant.HEALED, reader, text, said[0].request_id)
+        self._all_come_back()
+        self._ledger.store_is_whole = is_whole
 
     def look_back(self) -> Iterator[Violation]:
         """Let somebody hear only the last of what one says who then leaves, of whose messages a hint leads nowhere.
