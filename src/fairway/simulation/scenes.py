@@ -1037,6 +1037,37 @@ class Scenes:
             yield self._looks.violation(Invariant.HEALED, reader, text)
         self._all_come_back()
 
+    def correct_a_hint(self) -> Iterator[Violation]:
+        """Let somebody hear of what it lacks from its author, whose hint leads nowhere, and then from another one.
+
+        The store stamps all of it anew, so that only who heard a message knows what the store has it by. The later hint
+        is followed at once, and not only when the first one was asked about in vain several times. All others leave.
+        """
+        world = self._world
+        author, *others, reader = sorted(world.participants)
+        if not others or self._plan.disk_ms > FAST_DISK_MS or not self._may_be_left_with_a_store:
+            return
+        are_checked, self._ledger.hints_are_checked = self._ledger.hints_are_checked, False
+        world.network.faults = replace(_HEALED, restamped=1.0)
+        world.sever((reader,))
+        said = [self._say(author, f"{reader} does not hear this")]
+        self._run(MOMENT_MS)
+        world.mend()
+        self._say(author, f"{author} cites it by what it sent")
+        self._run(_HEARD_MS)
+        # Nothing that it says by itself comes after what others say.
+        self._leave_for_a_while(author)
+        self._say(others[0], f"{others[0]} cites it by what it heard")
+        self._run(_HEARD_MS)
+        for name in others:
+            self._leave_for_a_while(name)
+        within_ms = 2 * world.participants[reader].options.retrieve_frequency_ms
+        if not world.run(within_ms, lambda: self._holds_all(reader, said)):
+            text = f"{reader} did not ask a store within {within_ms // 1_000} s by the hint that came last"
+            yield self._looks.violation(Invariant.SOUGHT, reader, text, said[0].request_id)
+        self._all_come_back()
+        self._ledger.hints_are_checked = are_checked
+
     def ask_a_silent_store(self) -> Iterator[Violation]:
         """Let a store give no answer for a while to somebody who lacks something: then it is asked as soon as at first.
 
