@@ -234,6 +234,22 @@ def test_one_message_that_the_node_never_takes_does_not_stop_the_others(peer, af
     assert not alice.events(DeliveryError)
 
 
+def test_several_messages_that_the_node_never_takes_are_found_out_once_and_not_after_each_that_it_takes(peer):
+    # Sync messages leave now and then, and show each time whose fault it is.
+    alice = peer(options=ReliableChannelOptions(max_concurrent_publishes=1, sync_min_interval_ms=30_000))
+    said = [b"number %d" % number for number in range(15)]
+    for payload in said:
+        alice.send(payload)
+    taken = set()
+    for _ in range(60_000 // 50):
+        for publication in list(alice.unanswered):
+            content = alice.sds(publication).content
+            alice.answer(publication, accepted=content not in said[:3])
+            taken |= {content} - {*said[:3]}
+        alice.pass_time(50, answer=False)
+    assert taken.issuperset(said[3:])
+
+
 def test_one_sync_message_waits_at_most_however_often_the_node_refuses_it(peer):
     alice, bob = peer("alice"), peer("bob")
     for number in range(3):

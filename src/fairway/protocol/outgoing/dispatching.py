@@ -308,7 +308,9 @@ class Outbound:
         if passed_over >= _PASSED_OVER:
             if sent.purpose is not Purpose.CONTENT:
                 return False
-            admission.item = replace(sent, passed_over=_SUSPECT, refused_at_count=self._done, refused_in_a_row=0)
+            # Once it is back, the next refusal is enough: until the node takes another one, that can go first.
+            in_a_row = _IN_A_ROW - 1
+            admission.item = replace(sent, passed_over=_SUSPECT, refused_at_count=self._done, refused_in_a_row=in_a_row)
             self._making_way.append((now_ms + RETRY_AFTER_REFUSAL_MS, admission))
             return True
         in_a_row = (0 if was_passed_over else sent.refused_in_a_row) + (not too_many)
