@@ -117,6 +117,10 @@ _LOOKS_BEFORE: Final = 6
 _LOOKED_BACK_MS: Final = 120_000
 """Within this time of that a few pages are read."""
 _NO_STORE_MS: Final = 90_000
+_HOPED_MS: Final = 100_000
+"""For so long who is back can hope for a store that has not answered yet."""
+_ASKED_UNANSWERED: Final = 40
+"""So often in five minutes a participant asks a store that does not answer."""
 _ANSWERED_AGAIN_MS: Final = 60_000
 """Within this time what was asked for last before is no more waited for."""
 _ANSWERED_LATE_MS: Final = 3_000
@@ -1154,6 +1158,26 @@ class Scenes:
             yield self._looks.violation(Invariant.REPEATED, speaker, text, sent.request_id)
         world.network.faults = _HEALED
         self._run(GRACE_MS)
+
+    def ask_a_silent_store_again(self) -> None:
+        """Let a store be silent for longer than is waited for what somebody lacks, who comes back again and again.
+
+        Each time it may bring that, and so nobody may give it up before the store was read.
+        """
+        world, timeout_ms = self._world, self._plan.lost_timeout_ms
+        reader = max(world.participants)
+        if not (self.has_heirs and self._may_be_left_with_a_store):
+            return
+        most_often, self._ledger.most_often_by_hash = self._ledger.most_often_by_hash, _ASKED_UNANSWERED
+        self._leave_lacking(reader, ["of this no store tells for long"])
+        world.network.faults = replace(_HEALED, query_loss=1.0)
+        for _ in range(timeout_ms // _HOPED_MS + 2):
+            self._leave_for_a_while(reader)
+            self._run(MOMENT_MS)
+            self._come_back(reader)
+            self._run(_HOPED_MS)
+        self._all_come_back()
+        self._ledger.most_often_by_hash = most_often
 
     @property
     def _may_be_left_with_a_store(self) -> bool:
