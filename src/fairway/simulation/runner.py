@@ -138,7 +138,8 @@ def _heard_of_ms(plan: SimulationPlan) -> int:
     if plan.delivery is Delivery.ARRIVAL:
         # What was handed over on arrival may still wait for its place, and is not acknowledged before.
         return plan.duration_ms + (_LONGEST_SETTLING + 1) * _patience_ms(plan)
-    loss = plan.loss
+    # A sync message that a node refuses is as lost as one that gets lost on its way: the next one is made later.
+    loss = 1 - (1 - plan.loss) * (1 - plan.refusals)
     # What a rate limit has no room for waits for the next epoch.
     held_back_ms = RATE_EPOCH_MS if plan.is_limited else 0
     return held_back_ms + _SYNC_MS * (4 + (math.ceil(math.log(_SURE) / math.log(loss)) if loss else 0))
