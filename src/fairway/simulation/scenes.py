@@ -1059,8 +1059,9 @@ class Scenes:
         world.mend()
         self._say(author, f"{author} cites it by what it sent")
         self._run(_HEARD_MS)
-        # Nothing that it says by itself comes after what others say.
+        # Nothing that it says by itself comes after what others say, nor what is on its way.
         self._leave_for_a_while(author)
+        self._run(_HEARD_MS)
         self._say(others[0], f"{others[0]} cites it by what it heard")
         self._run(_HEARD_MS)
         for name in others:
