@@ -174,3 +174,25 @@ def test_no_epoch_of_any_length_ever_counts_less_than_was_charged_in_it(charges,
     counter = counter.rebased(clock, told_ms)
     counter.observe(later_ms)
     assert counter.used >= sum(clock.index(at_ms) == clock.index(later_ms) for at_ms in charges)
+
+
+def test_the_last_report_of_what_others_used_stands():
+    counter = EpochCounter(EpochClock(epoch_ms=1_000))
+    counter.observe(0)
+    counter.report_used(10)
+    counter.report_used(4)
+    assert (counter.used, counter.others) == (4, 4)
+
+
+def test_an_epoch_that_was_declared_spent_stays_so_when_its_length_changes():
+    counter = EpochCounter(EpochClock(epoch_ms=1_000))
+    counter.observe(0)
+    counter.close()
+    assert counter.rebased(EpochClock(epoch_ms=2_000), 0).closed
+
+
+def test_of_two_counts_of_one_epoch_the_higher_one_is_taken_over():
+    clock = EpochClock(epoch_ms=1_000)
+    counter = EpochCounter(clock, used={5: 1})
+    assert counter.merge(EpochCounter(clock, used={5: 3}))
+    assert counter.record == ((5, 3),)
