@@ -527,6 +527,9 @@ class Scenes:
         world = self._world
         self._run(_ANSWERED_LATE_MS)
         epoch = world.now_ms // RATE_EPOCH_MS
+        # Where encrypting takes a while.
+        if not world.run(_TRIED_MS, lambda: not self._ledger.rules.left(speaker, epoch)):
+            return
         used = self._ledger.rules.epochs[speaker, epoch]
         self._clocks.set(speaker, -RATE_EPOCH_MS)
         before = self._handed_over_by(speaker)
