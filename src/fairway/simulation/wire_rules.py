@@ -19,6 +19,7 @@ what leaves is paid for          LIP-173, "Rate Limit Manager": a charge is dura
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -808,8 +809,8 @@ def _add(pieces: _Pieces, segment: Segment) -> Iterator[str]:
 
 def _most_bits(parameters: BloomParameters) -> float:
     """Return how many bits a full filter has but for a chance in millions."""
-    bits = parameters.bit_count
-    return bits * (1 - (1 - 1 / bits) ** (parameters.hash_count * parameters.capacity)) + _DEVIATIONS * bits**0.5 / 2
+    bits, marks = parameters.bit_count, parameters.hash_count * parameters.capacity
+    return bits * (1 - (1 - 1 / bits) ** marks) + _DEVIATIONS * math.sqrt(bits) / 2
 
 
 def _charges(row: Row) -> dict[int, int]:
