@@ -10,9 +10,9 @@ other's, because these stores list what was put before (Amazon S3, Google Cloud 
 do); perhaps both find another's and both withdraw. So never do two work on a folder, and no conditional write is
 needed, which not every store has and Arrow cannot ask for.
 
-A process that was killed leaves its claim. It counts no more if the process was on this machine and is gone, or if it
-is `STALE_S` older than the claim that is put now, by the clock of the store. A process that wakes up after such a time
-finds its claim removed (`FolderLock.check`), and ends.
+A process that was killed leaves its claim, and on HDFS perhaps the file that was to replace it. It counts no more if
+the process was on this machine and is gone, or if it is `STALE_S` older than the claim that is put now, by the clock of
+the store. A process that wakes up after such a time finds its claim removed (`FolderLock.check`), and ends.
 """
 
 from __future__ import annotations

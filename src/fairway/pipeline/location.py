@@ -294,10 +294,11 @@ class Location:
             replace_whole(self.local, content)
         elif has_folders(self.filesystem):
             # Others would see the file while it is written.
-            with self.draft.opened() as file:
+            draft = self.draft
+            with draft.opened() as file:
                 file.write(content)
             with self._named_errors():
-                self.filesystem.move(self.draft.path, self.path)
+                self.filesystem.move(draft.path, self.path)
         else:
             with self.opened() as file:
                 file.write(content)
