@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 pytest.importorskip("pyspark")
 
 from fairway.cli import pipeline
-from fairway.errors import ConfigurationError
+from fairway.errors import ConfigurationError, PipelineError
 from fairway.pipeline import session
 from fairway.pipeline.generator import WRITTEN, GeneratorPlan, write_generated, written_sources
 from fairway.pipeline.location import Location
@@ -86,6 +87,19 @@ def test_what_fails_in_its_midst_leaves_nothing(spark, tmp_path, stops_at):
     assert list(tmp_path.iterdir()) == []
     write_generated(spark, SMALL, tmp_path / "made")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["made"]
+
+
+@pytest.mark.spark
+@pytest.mark.full
+def test_no_task_makes_a_folder_again_that_was_removed_meanwhile(spark, tmp_path):
+    def remove(name):
+        if name == WRITTEN[-1]:
+            (made,) = tmp_path.iterdir()
+            shutil.rmtree(made)
+
+    with pytest.raises(PipelineError, match="nothing of it is left"):
+        write_generated(spark, SMALL, tmp_path / "made", progress=remove)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.full

@@ -39,8 +39,9 @@ WRITTEN: Final = (_MESSAGES, _TRUTH)
 """The tables that are written, in order."""
 _REMOVED: Final = "nothing of it is left"
 _GROUP_BYTES: Final = 16_777_216
-_REMOVED_FOR_GOOD: Final = 20
-"""So many looks in a row that do not find a folder: tasks that are being ended may still make a file."""
+_REMOVED_FOR_GOOD: Final = 60
+"""So many looks in a row that do not find a folder elsewhere. Spark ends the workers of an interrupted job after 2 to 4
+seconds, and until then they may make a file, with which an object store and HDFS make its folders."""
 _LOOKS: Final = 300
 _BETWEEN_LOOKS_S: Final = 0.1
 
@@ -82,6 +83,8 @@ def write_generated(
     spark.addTag(token)
     try:
         with target.being_written(_REMOVED):
+            for table in WRITTEN:
+                (made / table).make_folder()
             for table, mapper, by in ((_MESSAGES, rows_mapper, "source"), (_TRUTH, facts_mapper, "fact")):
                 progress(table)
                 _write(spark, plan, mapper(plan, task_count(plan)), _Table(made / table, by))
@@ -139,7 +142,8 @@ class _File:
     def __init__(self, place: Location) -> None:
         self.place = place
         if has_folders(place.filesystem):
-            place.filesystem.create_dir(posixpath.dirname(place.path), recursive=True)
+            # Not those above it: whoever removed the archive meanwhile is not to find it again.
+            place.filesystem.create_dir(posixpath.dirname(place.path), recursive=False)
         self._sink = place.filesystem.open_output_stream(place.path)
         self._writer: pq.ParquetWriter | None = None
         self._held: list[pa.RecordBatch] = []
@@ -183,6 +187,6 @@ def _remove(folder: Location) -> None:
         with suppress(StorageError):  # a file was made in it meanwhile
             folder.remove()
         missed = 0 if folder.is_dir() else missed + 1
-        if missed == _REMOVED_FOR_GOOD:
+        if missed == (1 if folder.is_local else _REMOVED_FOR_GOOD):
             return
         time.sleep(_BETWEEN_LOOKS_S)
