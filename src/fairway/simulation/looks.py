@@ -183,19 +183,21 @@ class Looks:
 
     def look(self) -> None:
         """Look at all participants; at what one of them gave to its store, another one each time."""
+        held: dict[str, StackStatistics] = {}
         for participant in self._world.participants.values():
             if not self._world.is_reachable(participant.name):
                 self._ledger.troubled(self._world.now_ms, participant.name)
             if participant.channel is not None:
                 told = participant.channel.statistics()
+                held[participant.name] = told.protocol
                 self.peaks.note(told.protocol)
                 self.found += self._unreleased(participant.name, told.protocol)
                 self.found += self._miscounted(participant, told)
-                self.found += self._unsought(participant)
+                self.found += self._unsought(participant, is_full=_is_full(participant, told))
                 self.found += self._overstayed(participant)
         self._look_into_one()
-        self._look_for_sends_left_alone()
-        self._look_for_what_nobody_is_asked_for()
+        self._look_for_sends_left_alone(held)
+        self._look_for_what_nobody_is_asked_for(held)
 
     def hoards(self) -> Iterator[Violation]:
         """Yield who, at rest, still holds contents of what is over, whatever it counts."""
@@ -310,7 +312,7 @@ class Looks:
         """Yield what a channel says of itself and is not so, and bounds that it does not keep to without a word."""
         name, options, kept = participant.name, participant.options, participant.kept
         unread_bytes = _unread_bytes(participant)
-        is_full = self._is_full(participant)
+        is_full = _is_full(participant, told)
         # What cannot be this channel's, by its carrier alone, is counted apart.
         turned_away = told.protocol.unmarked + told.protocol.oversized + told.protocol.foreign_topic
         taken_in = told.protocol.received + turned_away - told.retrieved + told.dropped
@@ -342,17 +344,10 @@ class Looks:
             self._told[name].add(what)
             yield self._kept_violation(name, found[what])
 
-    @staticmethod
-    def _is_full(participant: Participant) -> bool:
-        """Return whether a channel takes nothing more in until its application has finished with something."""
-        channel, options = participant.channel, participant.options
-        unfinished = 0 if channel is None else channel.statistics().unfinished
-        return unfinished >= options.max_unread_messages or _unread_bytes(participant) >= options.max_unread_bytes
-
     def _kept_violation(self, name: str, sentence: str) -> Violation:
         return self.violation(Invariant.KEPT, name, sentence)
 
-    def _unsought(self, participant: Participant) -> Iterator[Violation]:
+    def _unsought(self, participant: Participant, *, is_full: bool) -> Iterator[Violation]:
         """Yield what a participant lacks, knows by a hint, and never asks the store for though it could."""
         name, now_ms, options, sought = participant.name, self._world.now_ms, participant.options, self._ledger.sought
         hints = {
@@ -371,7 +366,7 @@ class Looks:
         ever |= {sds_id for sds_id in hints if any((name, hint) in sought for hint in self._hints_seen[name, sds_id])}
         since = {sds_id: before.get(sds_id, now_ms) for sds_id in hints if sds_id not in ever}
         self._unsought_since[life] = since
-        if self._is_full(participant):
+        if is_full:
             self._full_ms[name] = now_ms
         # What is asked by each query waits for the one before.
         overdue_ms = now_ms - 2 * options.retrieve_frequency_ms - _SOUGHT_WITHIN_MS
@@ -408,8 +403,10 @@ class Looks:
                 text = f"{name} still holds {sds_id[:12]} back for what is missing, {timeout_ms} ms after it came"
                 yield self.violation(Invariant.WAKES, name, text)
 
-    def _look_for_sends_left_alone(self) -> None:
+    def _look_for_sends_left_alone(self, held: Mapping[str, StackStatistics]) -> None:
         """See that of each open send something is handed over in every interval of retries, wherever that is possible.
+
+        ``held`` is what each program that runs says that it holds.
 
         SDS, "Periodic Outgoing Buffer Sweep": what is unacknowledged MUST be rebroadcast, what is possibly acknowledged
         SHOULD wait longer.
@@ -418,20 +415,19 @@ class Looks:
             # Intervals are those of the sender's clock.
             return
         slow = names_of(self._plan)[: self._plan.slow_uplinks] if not self.is_healed else ()
-        for name, participant in self._world.participants.items():
-            interval_ms = participant.options.retry_interval_ms
-            if participant.channel is None or name in slow or not interval_ms:
+        for name, its in held.items():
+            interval_ms = self._world.participants[name].options.retry_interval_ms
+            if name in slow or not interval_ms:
                 continue
             before_ms = self._world.now_ms - 2 * interval_ms - _REPEATED_WITHIN_MS
-            held = participant.stack.statistics()
-            if held.queued:
+            if its.queued:
                 # The rate limit or the pace of the node comes first, and what left the queue just now is on its way.
                 self._queued_ms[name] = self._world.now_ms
             left_alone = self._ledger.left_alone(name, before_ms)
             if not left_alone or self._queued_ms.get(name, 0) >= before_ms:
                 continue
             takes_turns = Limit.ACTIVE_RETRIES in self._ledger.limits_told[name]
-            if takes_turns and len(left_alone) < held.open_requests:
+            if takes_turns and len(left_alone) < its.open_requests:
                 # More is to be sent again than may be at once, and some of it was.
                 continue
             for request_id in left_alone:
@@ -440,17 +436,17 @@ class Looks:
                     text = f"{name} handed nothing over of {request_id}, which is open, for {interval_ms // 500 + 60} s"
                     self.found.append(self.violation(Invariant.REPEATED, name, text))
 
-    def _look_for_what_nobody_is_asked_for(self) -> None:
+    def _look_for_what_nobody_is_asked_for(self, held: Mapping[str, StackStatistics]) -> None:
         """See that who lacks a message makes repair requests, whatever others ask for (SDS, "SDS Repair (SDS-R)")."""
         plan = self._plan
         if plan.clock_jumps_per_hour or plan.tight_quotas or plan.tiny_quotas or not plan.repairs:
             # Of what found no room what it lacks itself is asked for first.
             return
-        for name, participant in self._world.participants.items():
+        for name, its in held.items():
             told = self._told[name]
-            if participant.channel is None or participant.stack.statistics().queued or _ASKED in told:
+            if its.queued or _ASKED in told:
                 continue
-            longest_ms = _LONGEST_WAITS * participant.options.sds.repair.t_max_ms
+            longest_ms = _LONGEST_WAITS * self._world.participants[name].options.sds.repair.t_max_ms
             # A hostile neighbour asks in the name of others for what none of them asks for.
             for within_ms in (longest_ms,) if plan.hostile else (_ASKED_AGAIN_MS, longest_ms):
                 is_asked = within_ms < longest_ms
@@ -520,6 +516,12 @@ class Looks:
     def waits_for(held: StackStatistics) -> int:
         """Return of how many things that a participant waits for there are any, or 0 if it waits for nothing."""
         return held.open_requests or held.missing or held.parked or held.queued
+
+
+def _is_full(participant: Participant, told: ChannelStatistics) -> bool:
+    """Return whether a channel takes nothing more in until its application has finished with something."""
+    options = participant.options
+    return told.unfinished >= options.max_unread_messages or _unread_bytes(participant) >= options.max_unread_bytes
 
 
 def _content_bytes(root: object) -> int:

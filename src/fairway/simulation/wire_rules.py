@@ -109,8 +109,8 @@ class _Received:
     """How many rows had been written when a message entered the filter, by SDS id; a restart fills the filter anew."""
     waiting: set[str] = field(default_factory=set)
     """SDS ids of what waits for other messages."""
-    log: dict[str, int] = field(default_factory=dict)
-    """Lamport timestamps of what entered the log, by SDS id."""
+    log: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Places in the log, Lamport timestamp and SDS id, of what entered it, by SDS id."""
     cited: set[str] = field(default_factory=set)
     """SDS ids of what stood in the log when a message entered it that cites them, in the present life."""
     entered_ms: int = 0
@@ -130,11 +130,14 @@ class _Received:
 
         A message has as much behind it in the filter as though that had come after it.
         """
-        last = nlargest(_RECENT, self.log.keys() - self.waiting, key=lambda sds_id: (self.log[sds_id], sds_id))
-        behind = {sds_id: len(self.waiting) + place for place, sds_id in enumerate(last)}
+        behind = {sds_id: len(self.waiting) + place for place, sds_id in enumerate(self.newest(_RECENT))}
         behind |= dict.fromkeys(self.waiting, len(self.waiting))
         self.cited.clear()
         self.since = {sds_id: self.rows - number for sds_id, number in behind.items()}
+
+    def newest(self, count: int) -> list[str]:
+        """Return the SDS ids of the newest in the log that wait for nothing."""
+        return nlargest(count, self.log.keys() - self.waiting, key=self.log.__getitem__)
 
     def is_held(self, sds_id: str, capacity: int) -> bool:
         """Return whether a filter of some capacity holds a message of the log for sure."""
@@ -357,7 +360,7 @@ class WireRules:
             if sds_id in self._plain and self._authors[sds_id] != name and sds_id in copies.owing:
                 copies.plain[sds_id] = at_ms
             received.entered_ms = at_ms
-        received.log[sds_id] = lamport
+        received.log[sds_id] = lamport, sds_id
         received.wrote(sds_id)
         self._earned(at_ms, name, sds_id)
 
@@ -411,7 +414,7 @@ class WireRules:
         self._refused[name] = {carrier: known_ms for carrier, known_ms in refused.items() if known_ms <= told_until_ms}
         received = self._received_by(name)
         # What its disk had not written yet when it was killed, it does not know.
-        received.log = {sds_id: lamport for sds_id, lamport in received.log.items() if (name, sds_id) in self._logged}
+        received.log = {sds_id: place for sds_id, place in received.log.items() if (name, sds_id) in self._logged}
         received.restarted()
         self._answers[name] = _Answers(earned=set(received.log))
 
@@ -650,7 +653,7 @@ class WireRules:
             # It may have been among the newest when the message was made that cites it.
             return True
         is_uncited = sds_id not in received.cited
-        newest = nlargest(self.longest_history, received.log, key=lambda other: (received.log[other], other))
+        newest = nlargest(self.longest_history, received.log, key=received.log.__getitem__)
         return is_uncited or sds_id in self._plain or sds_id in newest
 
     def _has_just_entered(self, at_ms: int, received: _Received) -> bool:
@@ -668,8 +671,7 @@ class WireRules:
         if self._has_just_entered(at_ms, received):
             return
         cited = {entry.message_id for entry in opened.causal_history}
-        here = received.log.keys() - received.waiting
-        for sds_id in nlargest(self._cited_by_all, here, key=lambda other: (received.log[other], other)):
+        for sds_id in received.newest(self._cited_by_all):
             if sds_id not in cited:
                 yield f"it does not cite {sds_id[:12]}, which is one of the newest that its sender has"
 

@@ -605,20 +605,24 @@ class World:
             observer.published(self.now_ms, node, message)
 
     def _lost(self, node: str, message: RoutedMessage) -> None:
+        at_ms = self.now_ms
         for observer in self.observers:
-            observer.lost(self.now_ms, node, message)
+            observer.lost(at_ms, node, message)
 
     def _heard(self, node: str, message: RoutedMessage) -> None:
+        at_ms = self.now_ms
         for observer in self.observers:
-            observer.heard(self.now_ms, node, message)
+            observer.heard(at_ms, node, message)
 
     def _kept(self, name: str, changes: Sequence[Change]) -> None:
+        at_ms = self.now_ms
         for observer in self.observers:
-            observer.kept(self.now_ms, name, changes)
+            observer.kept(at_ms, name, changes)
 
     def _written(self, name: str, write: Write) -> None:
+        at_ms = self.now_ms
         for observer in self.observers:
-            observer.written(self.now_ms, name, write)
+            observer.written(at_ms, name, write)
 
     def _miskept(self, name: str, faults: Iterable[str]) -> None:
         for fault in faults:

@@ -52,7 +52,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     _ready: deque[asyncio.Handle]
     _thread_id: int | None
-    _scheduled: list[asyncio.TimerHandle]
 
     def __init__(self, seed: int = 0) -> None:
         """Make a loop whose clock shows 0 s. Close it after use."""
@@ -64,6 +63,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.internet = SimulatedInternet(self, seed)
         """What connects its programs."""
         self._now_ns = 0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        """A heap of the times of timers, the order in which they were set, and the timers."""
+        self._timers_set = 0
         self._turns = 0
         self._until: Callable[[], bool] | None = None
         self._foreign: ForeignThread | None = None
@@ -71,7 +73,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed() else f"at {self.time():.3f} s"
-        return f"<VirtualLoop {state}, {len(self._tasks)} tasks, {len(self._scheduled)} timers>"
+        return f"<VirtualLoop {state}, {len(self._tasks)} tasks, {len(self._timers)} timers>"
 
     def time(self) -> float:
         """Return seconds since the loop was made."""
@@ -95,6 +97,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if process is not None:
             process.adopt(task)
         return task
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call a function when the loop's time is ``when``, in seconds; of equal times, in the order of the calls."""
+        self._check_closed()  # type: ignore[attr-defined]
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timers_set += 1
+        heapq.heappush(self._timers, (when, self._timers_set, timer))
+        return timer
 
     def run_in_executor(  # type: ignore[override]
         self,
@@ -179,6 +191,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if not self.is_running():
             for task in self.tasks:
                 self.abandon(task)
+            self._timers.clear()
         super().close()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -201,27 +214,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if len(batch) > 1:
             self._mix(batch)
         for handle in batch:
-            process = process_of(handle._context)  # type: ignore[attr-defined]
-            if not handle.cancelled() and (process is None or process.is_alive):
+            process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
+            if not handle._cancelled and (process is None or process.is_alive):
                 handle._run()
         if self._until is not None and self._until():
             self.stop()
 
     def _jump(self) -> None:
         """Let time pass until the next timer."""
-        timers = self._scheduled
-        while timers and timers[0].cancelled():
+        timers = self._timers
+        while timers and timers[0][-1].cancelled():
             heapq.heappop(timers)
         if not timers:
             raise Deadlock(
                 f"no timer is set and no callback is ready, but these tasks wait: {self._waiting()}; "
                 "virtual time waits for no thread"
             )
-        when = timers[0].when()
+        when = timers[0][0]
         self._now_ns = max(self._now_ns, round(when * NS_PER_S))
         self._turns = 0
-        while timers and timers[0].when() <= when:
-            self._ready.append(heapq.heappop(timers))
+        while timers and timers[0][0] <= when:
+            self._ready.append(heapq.heappop(timers)[-1])
 
     def _mix(self, batch: list[asyncio.Handle]) -> None:
         """Shuffle the tasks among the ready callbacks; other callbacks keep their positions."""

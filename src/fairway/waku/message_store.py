@@ -112,11 +112,11 @@ class MemoryMessageStore(MessageStore):
     def page(self, query: StoreQuery, cursor: bytes | None, visible: Visible) -> StorePage:
         """Return one page of the answer to a query."""
         found: list[RoutedMessage] = []
-        size_bytes, more = 0, False
+        size_bytes, more, most = 0, False, page_size(query)
         for message in self._matching(query, cursor):
             if not visible(message.message_hash):
                 continue
-            if len(found) >= page_size(query) or size_bytes >= PAGE_BYTES:
+            if len(found) >= most or size_bytes >= PAGE_BYTES:
                 more = True
                 break
             found.append(message)
