@@ -68,7 +68,7 @@ FINISHED_FOR_GOOD_MS: Final = 60_000
 """After so long in one life what an application finished with must not come again, whatever happens."""
 _BY_MINUTE_MS: Final = 60_000
 _SAME_PAGE_MS: Final = 300_000
-_SAME_PAGE: Final = 70
+SAME_PAGE: Final = 70
 """No page is asked for so often within that time: what is missing is asked for every five seconds at most."""
 EXPIRED: Final = frozenset({LossReason.SEGMENTS_EXPIRED, LossReason.HASH_MISMATCH})
 """Why a set of segments is given up: it has waited long enough, which the ledger checks, or cannot be right."""
@@ -392,7 +392,7 @@ class Ledger(Observer):
         self.reread: list[tuple[int, str, int]] = []
         """Who asked for one page over and over: (when, who, how often)."""
         self._asked: Counter[tuple[str, int, StoreQuery, bytes | None]] = Counter()
-        self.most_often_by_hash = _SAME_PAGE
+        self.most_often_by_hash = SAME_PAGE
         """How often a participant may ask a store for the same messages in five minutes: seldom if it answers."""
         self._queried: dict[str, deque[int]] = {}
         self.asked_twice: list[tuple[int, str]] = []
@@ -818,7 +818,7 @@ class Ledger(Observer):
             self._reading_ms[name] = since_ms if at_ms - last_ms <= _READS_ON_MS else at_ms, at_ms
         page = (name, at_ms // _SAME_PAGE_MS, query, cursor)
         self._asked[page] += 1
-        most_often = self.most_often_by_hash if query.message_hashes else _SAME_PAGE
+        most_often = self.most_often_by_hash if query.message_hashes else SAME_PAGE
         if self._asked[page] == most_often + 1:
             self.reread.append((at_ms, name, most_often))
         last_ms, *last = self._last_page.get(name, (0, None))

@@ -28,7 +28,7 @@ from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.simulation.clocks import Clocks
 from fairway.simulation.invariants import Invariant, Violation
-from fairway.simulation.ledger import Ledger, SimulatedSend
+from fairway.simulation.ledger import SAME_PAGE, Ledger, SimulatedSend
 from fairway.simulation.looks import AT_REST_MS, MOMENT_MS, Looks
 from fairway.simulation.plan import FAST_DISK_MS, SimulationPlan
 from fairway.simulation.program import Reading
@@ -119,8 +119,6 @@ _LOOKED_BACK_MS: Final = 120_000
 _NO_STORE_MS: Final = 90_000
 _HOPED_MS: Final = 100_000
 """For so long who is back can hope for a store that has not answered yet."""
-_ASKED_UNANSWERED: Final = 40
-"""So often in five minutes a participant asks a store that does not answer."""
 _ANSWERED_AGAIN_MS: Final = 60_000
 """Within this time what was asked for last before is no more waited for."""
 _ANSWERED_LATE_MS: Final = 3_000
@@ -1172,7 +1170,7 @@ class Scenes:
         reader = max(world.participants)
         if not (self.has_heirs and self._may_be_left_with_a_store):
             return
-        most_often, self._ledger.most_often_by_hash = self._ledger.most_often_by_hash, _ASKED_UNANSWERED
+        most_often, self._ledger.most_often_by_hash = self._ledger.most_often_by_hash, SAME_PAGE
         self._leave_lacking(reader, ["of this no store tells for long"])
         world.network.faults = replace(_HEALED, query_loss=1.0)
         for _ in range(timeout_ms // _HOPED_MS + 2):
