@@ -140,8 +140,9 @@ def _heard_of_ms(plan: SimulationPlan) -> int:
         return plan.duration_ms + (_LONGEST_SETTLING + 1) * _patience_ms(plan)
     # A sync message that a node refuses is as lost as one that gets lost on its way: the next one is made later.
     loss = 1 - (1 - plan.loss) * (1 - plan.refusals)
-    # What a rate limit has no room for waits for the next epoch.
-    held_back_ms = RATE_EPOCH_MS if plan.is_limited else 0
+    # What a rate limit has no room for waits for the next epoch, which comes later where a clock is set back.
+    set_back_ms = 2 * longest_jump_ms(plan) if plan.clock_jumps_per_hour else 0
+    held_back_ms = RATE_EPOCH_MS + set_back_ms if plan.is_limited else 0
     return held_back_ms + _SYNC_MS * (4 + (math.ceil(math.log(_SURE) / math.log(loss)) if loss else 0))
 
 
