@@ -71,6 +71,9 @@ _MOST_TRIES: Final = 15
 """Among thousands of inventions a participant asks for each message a few times an hour. Where a request
 or its answer gets lost so often that more is needed, ciphers fail seldom."""
 _SELDOM_FAILING: Final = 0.02
+_MOST_TRIES_IN_TURN: Final = 20
+"""Of a burst that no store has, a participant with tight quotas asks for a part after the other. Where each has to be
+asked for more often than this, the last ones are given up before they are asked for."""
 _ALWAYS_THERE: Final = ("store_gaps", "store_lag_ms", "store_lies", "partitions", "hostile", "cipher_failures")
 """Troubles without which the store has what anybody may miss."""
 _DELAYING: Final = (
@@ -180,6 +183,8 @@ def draw_plan(seed: int, **given: Any) -> SimulationPlan:
     if plan.get("hostile"):
         # What forgers invent takes the few places for hours, and what finds none meanwhile is given up in the end.
         plan |= {"tiny_quotas": False} | _among_forgers(plan) | given
+    if plan.get("bursts") and plan.get("store_gaps") == 1 and _tries_of_repair(plan) > _MOST_TRIES_IN_TURN:
+        plan |= {"tight_quotas": False} | given
     for draw in _PARTS_OF_OTHERS:
         if _generator(seed, f"whether {draw.__name__}").random() < _OFTEN:
             plan |= draw(_generator(seed, draw.__name__), plan) | given
@@ -268,9 +273,9 @@ def _among_forgers(plan: dict[str, Any]) -> dict[str, Any]:
     And let a store be read faster than it fills.
     """
     failures = plan.get("cipher_failures", 0.0)
-    if _tries_of_repair(plan.get("loss", 0), failures) > _MOST_TRIES:
+    if _tries_of_repair(plan) > _MOST_TRIES:
         failures = min(failures, _SELDOM_FAILING)
-    tries = _tries_of_repair(plan.get("loss", 0), failures)
+    tries = _tries_of_repair(plan | {"cipher_failures": failures})
     repaired_ms = max(_REPAIRED_MS, 2 * plan["profile"].options().sds.repair.t_max_ms)
     patience_ms = max(_FORGED_MS, tries * repaired_ms)
     # Where little gets out, an answer waits behind much else; where more is invented than can be asked for, a request.
@@ -287,10 +292,10 @@ def _among_forgers(plan: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tries_of_repair(loss: float, cipher_failures: float) -> int:
+def _tries_of_repair(plan: dict[str, Any]) -> int:
     """Return how often to ask for a message until it comes, but for a small chance."""
     # A request and its answer have to come through, and to be opened.
-    repaired = ((1 - loss) * (1 - cipher_failures)) ** 2
+    repaired = ((1 - plan.get("loss", 0)) * (1 - plan.get("cipher_failures", 0))) ** 2
     return math.ceil(math.log(_UNREPAIRED) / math.log(1 - repaired)) if repaired < 1 else 1
 
 
