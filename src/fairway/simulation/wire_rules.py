@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+from bisect import insort
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import nlargest
+from itertools import islice
 from typing import Final
 
 from fairway.errors import FairwayError
@@ -109,8 +110,10 @@ class _Received:
     """How many rows had been written when a message entered the filter, by SDS id; a restart fills the filter anew."""
     waiting: set[str] = field(default_factory=set)
     """SDS ids of what waits for other messages."""
-    log: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """Places in the log, Lamport timestamp and SDS id, of what entered it, by SDS id."""
+    log: dict[str, int] = field(default_factory=dict)
+    """Lamport timestamps of what entered the log, by SDS id."""
+    order: list[tuple[int, str]] = field(default_factory=list)
+    """The log in its order: Lamport timestamps and SDS ids."""
     cited: set[str] = field(default_factory=set)
     """SDS ids of what stood in the log when a message entered it that cites them, in the present life."""
     entered_ms: int = 0
@@ -135,9 +138,24 @@ class _Received:
         self.cited.clear()
         self.since = {sds_id: self.rows - number for sds_id, number in behind.items()}
 
-    def newest(self, count: int) -> list[str]:
-        """Return the SDS ids of the newest in the log that wait for nothing."""
-        return nlargest(count, self.log.keys() - self.waiting, key=self.log.__getitem__)
+    def enter(self, sds_id: str, lamport: int) -> None:
+        """Put a message into the log."""
+        before = self.log.get(sds_id)
+        if before == lamport:
+            return
+        if before is not None:
+            self.order.remove((before, sds_id))
+        self.log[sds_id] = lamport
+        insort(self.order, (lamport, sds_id))
+
+    def keep(self, kept: Collection[str]) -> None:
+        """Take all else out of the log."""
+        self.log = {sds_id: lamport for sds_id, lamport in self.log.items() if sds_id in kept}
+        self.order = sorted((lamport, sds_id) for sds_id, lamport in self.log.items())
+
+    def newest(self, count: int) -> Iterator[str]:
+        """Yield the SDS ids of the newest in the log that wait for nothing, the newest first."""
+        return islice((sds_id for _, sds_id in reversed(self.order) if sds_id not in self.waiting), count)
 
     def is_held(self, sds_id: str, capacity: int) -> bool:
         """Return whether a filter of some capacity holds a message of the log for sure."""
@@ -360,7 +378,7 @@ class WireRules:
             if sds_id in self._plain and self._authors[sds_id] != name and sds_id in copies.owing:
                 copies.plain[sds_id] = at_ms
             received.entered_ms = at_ms
-        received.log[sds_id] = lamport, sds_id
+        received.enter(sds_id, lamport)
         received.wrote(sds_id)
         self._earned(at_ms, name, sds_id)
 
@@ -414,7 +432,7 @@ class WireRules:
         self._refused[name] = {carrier: known_ms for carrier, known_ms in refused.items() if known_ms <= told_until_ms}
         received = self._received_by(name)
         # What its disk had not written yet when it was killed, it does not know.
-        received.log = {sds_id: place for sds_id, place in received.log.items() if (name, sds_id) in self._logged}
+        received.keep({sds_id for sds_id in received.log if (name, sds_id) in self._logged})
         received.restarted()
         self._answers[name] = _Answers(earned=set(received.log))
 
@@ -653,7 +671,7 @@ class WireRules:
             # It may have been among the newest when the message was made that cites it.
             return True
         is_uncited = sds_id not in received.cited
-        newest = nlargest(self.longest_history, received.log, key=received.log.__getitem__)
+        newest = {sds_id for _, sds_id in islice(reversed(received.order), self.longest_history)}
         return is_uncited or sds_id in self._plain or sds_id in newest
 
     def _has_just_entered(self, at_ms: int, received: _Received) -> bool:
