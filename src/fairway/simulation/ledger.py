@@ -693,6 +693,10 @@ class Ledger(Observer):
         """Return the lost messages that participants which stayed never noticed: (participant, SDS id)."""
         return [lost for lost in self._lost if self.presences[lost[0]].left_ms is None]
 
+    def restored(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:  # noqa: ARG002 - as `Observer` has it
+        """Record what a participant knows when a life of it begins."""
+        self.rules.restored(name, changes)
+
     def written(self, at_ms: int, name: str, write: Write) -> None:
         """Record the durable state of a participant."""
         self.rules.written(name, write.changes)

@@ -22,7 +22,7 @@ import hashlib
 import math
 from bisect import insort
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -128,11 +128,14 @@ class _Received:
             self.known.add(sds_id)
             self.since[sds_id] = self.rows
 
-    def restarted(self) -> None:
-        """Note that the filter is made anew: of the log in its order, whenever each message came, then of what waits.
+    def restored(self, log: Mapping[str, int], waiting: Collection[str]) -> None:
+        """Note what a life finds in its store: its log, and what waits.
 
-        A message has as much behind it in the filter as though that had come after it.
+        The filter is made anew: of the log in its order, whenever each message came, then of what waits. A message has
+        as much behind it in the filter as though that had come after it.
         """
+        self.log, self.waiting = dict(log), set(waiting)
+        self.order = sorted((lamport, sds_id) for sds_id, lamport in log.items())
         behind = {sds_id: len(self.waiting) + place for place, sds_id in enumerate(self.newest(_RECENT))}
         behind |= dict.fromkeys(self.waiting, len(self.waiting))
         self.cited.clear()
@@ -147,11 +150,6 @@ class _Received:
             self.order.remove((before, sds_id))
         self.log[sds_id] = lamport
         insort(self.order, (lamport, sds_id))
-
-    def keep(self, kept: Collection[str]) -> None:
-        """Take all else out of the log."""
-        self.log = {sds_id: lamport for sds_id, lamport in self.log.items() if sds_id in kept}
-        self.order = sorted((lamport, sds_id) for sds_id, lamport in self.log.items())
 
     def newest(self, count: int) -> Iterator[str]:
         """Yield the SDS ids of the newest in the log that wait for nothing, the newest first."""
@@ -430,11 +428,13 @@ class WireRules:
         told_until_ms = self._seen_ms.get(name, 0) - _ANSWER_MS - _COMMITS * self.disk_ms
         refused = self._refused.get(name, {})
         self._refused[name] = {carrier: known_ms for carrier, known_ms in refused.items() if known_ms <= told_until_ms}
+
+    def restored(self, name: str, changes: Sequence[Change]) -> None:
+        """Note the rows with which a life of a participant begins."""
         received = self._received_by(name)
-        # What its disk had not written yet when it was killed, it does not know.
-        received.keep({sds_id for sds_id in received.log if (name, sds_id) in self._logged})
-        received.restarted()
-        self._answers[name] = _Answers(earned=set(received.log))
+        log = {change.key: change.row[0] for change in changes if change.table == HISTORY and change.row is not None}
+        received.restored(log, {change.key for change in changes if change.table == PARKED})
+        self._answers[name] = _Answers(earned=set(log))
 
     def refused(self, at_ms: int, name: str, message_hash: bytes) -> None:
         """Note that a sender knows from a moment on that its node did not take a message."""

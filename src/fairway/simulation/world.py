@@ -102,6 +102,9 @@ class Observer:
     def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
         """Note rows of the protocol's state that a participant gives to its store."""
 
+    def restored(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
+        """Note the rows that a participant finds in its store when a life begins."""
+
     def written(self, at_ms: int, name: str, write: Write) -> None:
         """Note that what a participant gave to its store is durable."""
 
@@ -535,6 +538,7 @@ class World:
             store=_WatchedStore(
                 participant.store,
                 participant.kept,
+                partial(self._opened, name),
                 partial(self._kept, name),
                 partial(self._written, name),
                 partial(self._miskept, name),
@@ -614,6 +618,12 @@ class World:
         for observer in self.observers:
             observer.heard(at_ms, node, message)
 
+    def _opened(self, name: str, stored: Stored) -> None:
+        # A write may be on the disk although the machine crashed before it said so.
+        self._written(name, Write(changes=stored.changes, delivered=stored.inbox))
+        for observer in self.observers:
+            observer.restored(self.now_ms, name, stored.changes)
+
     def _kept(self, name: str, changes: Sequence[Change]) -> None:
         at_ms = self.now_ms
         for observer in self.observers:
@@ -654,12 +664,14 @@ class _WatchedStore(ChannelStore):
         self,
         store: ChannelStore,
         kept: Kept,
+        opened: Callable[[Stored], object],
         watch: Callable[[Sequence[Change]], object],
         written: Callable[[Write], object],
         miskept: Callable[[Iterable[str]], object],
     ) -> None:
         self._store = store
         self._kept = kept
+        self._opened = opened
         self._watch = watch
         self._written = written
         self._miskept = miskept
@@ -667,8 +679,7 @@ class _WatchedStore(ChannelStore):
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
         stored = self._store.open(channel_id, sender_id, content_topic)
         self._miskept(self._kept.opened(stored, self._store))
-        # A write may be on the disk although the machine crashed before it said so.
-        self._written(Write(changes=stored.changes, delivered=stored.inbox))
+        self._opened(stored)
         return stored
 
     def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
