@@ -642,7 +642,7 @@ class Ledger(Observer):
             if sds_id is not None:
                 self.came.add((name, sds_id))
                 if message.message_hash not in self._carried:
-                    self.rules.heard_restamped(name, message.message_hash)
+                    self.rules.heard_restamped(name, sds_id, message.message_hash)
             requested = self._requests.get(message.message.payload)
             if requested is not None and not requested.isdisjoint(self._missing[name]):
                 self._asked_ms[name] = at_ms

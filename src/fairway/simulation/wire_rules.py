@@ -488,9 +488,16 @@ class WireRules:
         if is_copy and (name, sds_id) in self._logged and self._authors[sds_id] != name:
             copies.uncited.setdefault(sds_id, at_ms)
 
-    def heard_restamped(self, name: str, message_hash: bytes) -> None:
-        """Note that the network brings content to a participant under another hash than that of what left."""
-        copies = self._copies.setdefault(name, _Copies())
+    def heard_restamped(self, name: str, sds_id: str, message_hash: bytes) -> None:
+        """Note that the network brings content to a participant under another hash than that of what left.
+
+        Which copy of its author's it is, and whose acknowledgement that has, is not known: it may be cited.
+        """
+        copies, received = self._copies.setdefault(name, _Copies()), self._received_by(name)
+        if sds_id in received.heard or sds_id in received.known:
+            copies.owing.add(sds_id)
+            copies.again.add(sds_id)
+            copies.marked.pop(sds_id, None)
         if message_hash not in copies.heard and name in self._talks:
             self._talks[name].heard += 1
         copies.heard.add(message_hash)
