@@ -223,6 +223,31 @@ class Mallory(Observer):
             sender_id = f"{_NAME}-{dice.randrange(_FLOODERS)}"
             self._send(self._message(sender_id=sender_id, content=self._format.encode(segment)))
 
+    def contradict(self, believer: str) -> None:
+        """Begin a long message, and whisper another second segment of it to one participant than to all others.
+
+        Then all others hear the other one, too, and cannot know which of them is forged.
+        """
+        dice = self._haste or random.Random(0)  # noqa: S311 - reproducible, and guards nothing
+        begun = Segment(
+            payload_hash=dice.randbytes(32),
+            index=0,
+            data_count=4,
+            parity_count=0,
+            is_parity=False,
+            payload=dice.randbytes(self._segment_bytes),
+            payload_length=4 * self._segment_bytes,
+        )
+        said = []
+        for index in (0, 1, 1):
+            self._count += 1
+            segment = replace(begun, index=index, payload=dice.randbytes(self._segment_bytes))
+            said.append(self._message(content=self._format.encode(segment)))
+        first, second, other = said
+        for name in self._world.participants:
+            for message in (first, other) if name == believer else (first, second, other):
+                self._whisper(name, message)
+
     def _invented(self, dice: random.Random) -> None:
         """Cite invented messages, with wrong retrieval hints."""
         cited = tuple(

@@ -27,6 +27,7 @@ from fairway.protocol.sds.dependencies import MISSING, PARKED
 from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.simulation.clocks import Clocks
+from fairway.simulation.hostile import Mallory
 from fairway.simulation.invariants import Invariant, Violation
 from fairway.simulation.ledger import SAME_PAGE, Ledger, SimulatedSend
 from fairway.simulation.looks import AT_REST_MS, MOMENT_MS, Looks
@@ -1160,6 +1161,25 @@ class Scenes:
             yield self._looks.violation(Invariant.REPEATED, speaker, text, sent.request_id)
         world.network.faults = _HEALED
         self._run(GRACE_MS)
+
+    def contradict(self, mallory: Mallory) -> Iterator[Violation]:
+        """Let somebody believe a segment that all others set aside, and speak: they must not wait for that segment.
+
+        `fairway.protocol.incoming.passed_over`.
+        """
+        world, plan = self._world, self._plan
+        believer, *others = sorted(world.participants)
+        amiss = plan.encrypted or plan.service_nodes or plan.tight_quotas or plan.tiny_quotas
+        if amiss or not (plan.hostile and self.all_answer):
+            return
+        mallory.contradict(believer)
+        self._run(MOMENT_MS)
+        sent = self._say(believer, f"{believer} was made to believe something")
+        world.run(_REBUILT_MS, lambda: sent.deliveries.keys() >= set(others))
+        for other in others:
+            if sent.sds_ids and other not in sent.deliveries:
+                text = f"{other} waits with {sent.request_id} of {believer} for a segment that it has set aside"
+                yield self._looks.violation(Invariant.HEALED, other, text, sent.request_id)
 
     def ask_a_silent_store_again(self) -> None:
         """Let a store be silent for longer than is waited for what somebody lacks, who comes back again and again.
