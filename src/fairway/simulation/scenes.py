@@ -1162,6 +1162,36 @@ class Scenes:
         world.network.faults = _HEALED
         self._run(GRACE_MS)
 
+    def ask_more(self) -> Iterator[Violation]:
+        """Let one ask more of a delivered send: somebody who hears only the last copies of it.
+
+        It is then sent as often as though it had left just now (`fairway.protocol.outgoing.want_more`).
+        """
+        world, plan = self._world, self._plan
+        speaker, *others, absent = sorted(world.participants)
+        options = world.participants[speaker].options
+        interval_ms, acknowledged_ms = options.retry_interval_ms, self._answered_ms
+        amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas
+        if amiss or not (others and self.all_answer and 2 * interval_ms > acknowledged_ms):
+            return
+        # It does not know that it lacks anything, and asks no store for it.
+        world.sever((absent,))
+        self._ledger.troubled(world.now_ms, absent)
+        payload = f"{absent} is not here".encode()
+        request_id = world.send(speaker, payload, by=others, more=(absent,))
+        self._ledger.tried(world.now_ms, speaker, request_id, payload, others)
+        sent = self._ledger.request(request_id)
+        world.run(_AWAY_MS + GRACE_MS, lambda: bool(sent.asked_more))
+        is_opened_again = bool(sent.asked_more and sent.ends)
+        self._run((options.max_retry_attempts - 2) * interval_ms)
+        world.mend()
+        self._ledger.troubled(world.now_ms, absent)
+        world.run(2 * interval_ms + acknowledged_ms, lambda: len(sent.ends) > 1)
+        # Of what is not retained nothing more can be asked.
+        if is_opened_again and absent in sent.wanted(world.now_ms) and absent not in sent.deliveries:
+            text = f"{request_id} of {speaker}, of which more was asked, was not sent again until {absent} was there"
+            yield self._looks.violation(Invariant.REPEATED, speaker, text, request_id)
+
     def contradict(self, mallory: Mallory) -> Iterator[Violation]:
         """Let somebody believe a segment that all others set aside, and speak: they must not wait for that segment.
 
