@@ -1130,7 +1130,8 @@ class Scenes:
         """Let one miss a long message while somebody else has fallen silent: it is sent again for who is there.
 
         First only the last of its segments is, and all others once its author hears whom they are for
-        (`fairway.protocol.outgoing.last_heard`). Nothing else can bring them. The silent one is who came last.
+        (`fairway.protocol.outgoing.last_heard`), which is a quarter of an interval later. Nothing else can bring them.
+        The silent one is who came last.
         """
         world, plan = self._world, self._plan
         speaker, *_, other = sorted(world.participants)
@@ -1156,7 +1157,13 @@ class Scenes:
         self._run(MOMENT_MS)
         world.mend()
         self._ledger.troubled(world.now_ms, speaker)
-        if not world.run(within_ms, lambda: other in sent.deliveries) and sent.sds_ids:
+        before, mended_ms = self._handed_over_by(other), world.now_ms
+        world.run(within_ms, lambda: self._handed_over_by(other) > before)
+        # If that is before the first retry, all leaves with it.
+        put_off_ms = max(world.now_ms, sent.at_ms + options.retry_interval_ms) - world.now_ms
+        soon_ms = put_off_ms + options.retry_interval_ms // 4 + _ANSWERED_LATE_MS
+        if not world.run(soon_ms, lambda: other in sent.deliveries) and sent.sds_ids:
+            within_ms = world.now_ms - mended_ms
             text = f"{speaker} did not send all of {sent.request_id} again in {within_ms} ms, which {other} lacks"
             yield self._looks.violation(Invariant.REPEATED, speaker, text, sent.request_id)
         world.network.faults = _HEALED
