@@ -192,10 +192,12 @@ class Scenes:
         self._ledger.tried(self._world.now_ms, name, request_id, payload, by)
         return self._ledger.request(request_id)
 
-    def _say_at_length(self, name: str, by: Collection[str] = (), *, less_bytes: int = 0) -> SimulatedSend:
+    def _say_at_length(
+        self, name: str, by: Collection[str] = (), *, less_bytes: int = 0, segments: int = _LONG_SEGMENTS
+    ) -> SimulatedSend:
         """Let a participant send a long text, which fills its last segment unless it is shorter by some bytes."""
         options = self._world.participants[name].options
-        size_bytes = _LONG_SEGMENTS * Segmenter(options.segmentation, options.profile.segments).segment_payload_bytes
+        size_bytes = segments * Segmenter(options.segmentation, options.profile.segments).segment_payload_bytes
         return self._say(name, self._dice.randbytes(size_bytes).hex()[: size_bytes - less_bytes], by)
 
     def recover(self) -> Iterator[Violation]:
@@ -1198,6 +1200,24 @@ class Scenes:
         if is_opened_again and absent in sent.wanted(world.now_ms) and absent not in sent.deliveries:
             text = f"{request_id} of {speaker}, of which more was asked, was not sent again until {absent} was there"
             yield self._looks.violation(Invariant.REPEATED, speaker, text, request_id)
+
+    def hold_up(self) -> None:
+        """Let one fall offline amid a long message for so long that its readers give up what came, and say the rest.
+
+        They take that in no more, or else its author would believe that they have the whole.
+        """
+        world, plan = self._world, self._plan
+        speaker = min(world.participants)
+        timeout_ms, at_once = plan.reassembly_timeout_ms, world.participants[speaker].options.max_concurrent_publishes
+        amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or not self.all_answer
+        if amiss or timeout_ms > _AWAY_MS or plan.mixed_options or plan.option_changes:
+            return
+        sent = self._say_at_length(speaker, segments=at_once + at_once // 2)
+        world.run(MOMENT_MS, lambda: bool(sent.times_sent))
+        self._leave_for_a_while(speaker)
+        self._run(timeout_ms + _ANSWERED_LATE_MS)
+        self._come_back(speaker)
+        self._run(GRACE_MS)
 
     def contradict(self, mallory: Mallory) -> Iterator[Violation]:
         """Let somebody believe a segment that all others set aside, and speak: they must not wait for that segment.
