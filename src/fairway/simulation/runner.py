@@ -367,6 +367,7 @@ class Run:
             # Who lacks something meanwhile asks stores in vain, and then for a while less often.
             stirred += self._scenes.ask_more()
             self._scenes.hold_up()
+            stirred += self._scenes.ask_unheard()
             stirred += self._scenes.turn_down()
             stirred += self._scenes.contradict(self.mallory)
             quiet = self._settle(progress)

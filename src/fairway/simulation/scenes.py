@@ -37,7 +37,7 @@ from fairway.simulation.script import Deed, names_of
 from fairway.simulation.wire_rules import RATE_EPOCH_MS
 from fairway.simulation.world import World
 from fairway.waku.local import NetworkFaults
-from fairway.waku.node import StoreQuery
+from fairway.waku.node import RoutedMessage, StoreQuery
 
 _CALLED: Final = 6
 """How many participants say something in the end, and are asked for by name: in a world of a thousand not all."""
@@ -143,6 +143,8 @@ _SAID_AT_ONCE: Final = 20
 _TRIED_MS: Final = 10_000
 _AT_ONCE_MS: Final = 4_000
 """Within this time so much leaves through a node that never asked for less."""
+_ASKED_MS: Final = 15_000
+"""Within this time of that a sync message leaves that waited for it, and its author answers."""
 _RECOVERED_MS: Final = 90_000
 """Within this time nodes that take everything were handed so much: at a pace that busy nodes taught, if need be."""
 _STILL_UNDER_WAY_MS: Final = 30_000
@@ -1218,6 +1220,48 @@ class Scenes:
         self._run(timeout_ms + _ANSWERED_LATE_MS)
         self._come_back(speaker)
         self._run(GRACE_MS)
+
+    def ask_unheard(self) -> Iterator[Violation]:
+        """Let a node take nothing of what one says who asks for what it lacks, until a later word replaces the request.
+
+        Once the node takes everything, it must have asked: that it made the request does not count.
+        """
+        world, plan = self._world, self._plan
+        speaker, *others, reader = sorted(world.participants)
+        amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or plan.clock_skew_ms
+        if amiss or not (others and plan.repairs and self.all_answer):
+            return
+        lossy = replace(_HEALED, store_loss=1.0)
+        refusing = replace(lossy, no_peers_to_relay=1.0)
+
+        def refuse(name: str, _: RoutedMessage) -> None:
+            world.network.faults = refusing if name == reader else lossy
+
+        self._ledger.rules.syncs_are_prompt = False
+        world.network.faults = lossy
+        world.sever((reader,))
+        sent = self._say(speaker, f"{reader} is to ask for this soon")
+        self._run(MOMENT_MS)
+        world.mend()
+        self._ledger.troubled(world.now_ms, reader)
+        world.network.sending_observers.append(refuse)
+        self._say(speaker, f"{reader} hears this")
+
+        def has_asked() -> bool:
+            requests = world.participants[reader].stack.sds.repair.requests
+            return any(scheduled.asked for scheduled in requests)
+
+        is_asked = world.run(self._inherited_ms, has_asked)
+        self._say(speaker, f"{reader} hears this, too")
+        self._run(self._answered_ms)
+        world.network.sending_observers.remove(refuse)
+        world.network.faults = lossy
+        if is_asked and not world.run(_ASKED_MS, lambda: self._holds_all(reader, [sent])):
+            text = f"{reader} did not ask for {sent.request_id} within {_ASKED_MS // 1_000} s of its node's refusals"
+            yield self._looks.violation(Invariant.ASKED, reader, text, sent.request_id)
+        world.network.faults = _HEALED
+        self._run(GRACE_MS)
+        self._ledger.rules.syncs_are_prompt = True
 
     def contradict(self, mallory: Mallory) -> Iterator[Violation]:
         """Let somebody believe a segment that all others set aside, and speak: they must not wait for that segment.
