@@ -368,6 +368,7 @@ class Run:
             stirred += self._scenes.ask_more()
             self._scenes.hold_up()
             stirred += self._scenes.ask_unheard()
+            stirred += self._scenes.queue_up()
             stirred += self._scenes.turn_down()
             stirred += self._scenes.contradict(self.mallory)
             quiet = self._settle(progress)

@@ -145,6 +145,8 @@ _AT_ONCE_MS: Final = 4_000
 """Within this time so much leaves through a node that never asked for less."""
 _ASKED_MS: Final = 15_000
 """Within this time of that a sync message leaves that waited for it, and its author answers."""
+_ASKED_VAINLY: Final = 6
+"""After so many answers whoever asks again would wait longer than for the next request."""
 _RECOVERED_MS: Final = 90_000
 """Within this time nodes that take everything were handed so much: at a pace that busy nodes taught, if need be."""
 _STILL_UNDER_WAY_MS: Final = 30_000
@@ -1262,6 +1264,52 @@ class Scenes:
         world.network.faults = _HEALED
         self._run(GRACE_MS)
         self._ledger.rules.syncs_are_prompt = True
+
+    def queue_up(self) -> Iterator[Violation]:
+        """Let a node take nothing of what one says until its queue is full, of whom another one asks something.
+
+        What waits there makes way for nothing that it would not wait for. And the answers for which there is no room
+        count for nothing: once the node takes everything, the next request has its answer.
+        """
+        world, plan = self._world, self._plan
+        reader, *others, speaker = sorted(world.participants)
+        asked_ms = plan.options().sds.repair.t_max_ms
+        amiss = plan.service_nodes or plan.hostile or plan.clock_skew_ms or not (others and self.all_answer)
+        is_long = plan.lost_timeout_ms > 2 * _ASKED_VAINLY * asked_ms
+        if amiss or not (plan.tiny_quotas and plan.repairs and is_long):
+            return
+        # What is handed over is back at once, and leaves no room meanwhile.
+        lossy = replace(_HEALED, store_loss=1.0, min_delay_ms=1, max_delay_ms=1)
+        refusing = replace(lossy, too_many_requests=1.0)
+
+        def refuse(name: str, _: RoutedMessage) -> None:
+            world.network.faults = refusing if name == speaker else lossy
+
+        world.network.faults = lossy
+        world.sever((reader,))
+        sent = self._say(speaker, f"{reader} is to ask for this again and again")
+        world.run(GRACE_MS, partial(_is_over, sent))
+        for name in others:
+            self._leave_for_a_while(name)
+        world.mend()
+        self._ledger.troubled(world.now_ms, reader)
+        self._say(speaker, f"{reader} hears this")
+        self._run(MOMENT_MS)
+        world.network.sending_observers.append(refuse)
+        for number in range(world.participants[speaker].options.rate_limit.max_queued):
+            self._say(speaker, f"{speaker} cannot say this for long {number}")
+        requests = world.participants[reader].stack.sds.repair.requests
+        has_asked = world.run(
+            2 * _ASKED_VAINLY * asked_ms, lambda: any(each.asked >= _ASKED_VAINLY for each in requests)
+        )
+        self._run(_ANSWERED_LATE_MS)
+        world.network.sending_observers.remove(refuse)
+        world.network.faults = lossy
+        within_ms = max((each.at_ms for each in requests), default=world.now_ms) - world.now_ms + _ASKED_MS
+        if has_asked and not world.run(within_ms, lambda: self._holds_all(reader, [sent])):
+            text = f"{speaker} did not answer {reader} within {within_ms // 1_000} s of its node's refusals"
+            yield self._looks.violation(Invariant.ASKED, speaker, text, sent.request_id)
+        self._all_come_back()
 
     def contradict(self, mallory: Mallory) -> Iterator[Violation]:
         """Let somebody believe a segment that all others set aside, and speak: they must not wait for that segment.
