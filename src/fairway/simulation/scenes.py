@@ -14,7 +14,7 @@ from functools import partial
 from itertools import cycle
 from typing import Final
 
-from fairway.events import ChannelStatus, MessageDelivered, StatusChanged
+from fairway.events import ChannelStatus, MessageDelivered, MessageSending, StatusChanged
 from fairway.options import BloomPolicy, Profile
 from fairway.protocol.effects import Purpose
 from fairway.protocol.incoming.delivering import logical_message_id
@@ -1268,8 +1268,8 @@ class Scenes:
     def queue_up(self) -> Iterator[Violation]:
         """Let a node take nothing of what one says until its queue is full, of whom another one asks something.
 
-        What waits there makes way for nothing that it would not wait for. And the answers for which there is no room
-        count for nothing: once the node takes everything, the next request has its answer.
+        What waits there keeps its place: the node is asked to take the first of it each time. And the answers for which
+        there was no room count for nothing: once the node takes everything, the next request has its answer.
         """
         world, plan = self._world, self._plan
         reader, *others, speaker = sorted(world.participants)
@@ -1296,13 +1296,18 @@ class Scenes:
         self._say(speaker, f"{reader} hears this")
         self._run(MOMENT_MS)
         world.network.sending_observers.append(refuse)
-        for number in range(world.participants[speaker].options.rate_limit.max_queued):
-            self._say(speaker, f"{speaker} cannot say this for long {number}")
+        fills = range(world.participants[speaker].options.rate_limit.max_queued)
+        waiting = [self._say(speaker, f"{speaker} cannot say this for long {number}").request_id for number in fills]
         requests = world.participants[reader].stack.sds.repair.requests
         has_asked = world.run(
             2 * _ASKED_VAINLY * asked_ms, lambda: any(each.asked >= _ASKED_VAINLY for each in requests)
         )
         self._run(_ANSWERED_LATE_MS)
+        events = (event for _, event in world.participants[speaker].events if isinstance(event, MessageSending))
+        tried = Counter(event.request_id for event in events if event.request_id in waiting)
+        if len(again := [request_id for request_id, times in tried.items() if times > 1]) > 1:
+            text = f"{speaker} had a node that took nothing try {', '.join(again)} in turn, and not the first of them"
+            yield self._looks.violation(Invariant.WIRE, speaker, text)
         world.network.sending_observers.remove(refuse)
         world.network.faults = lossy
         within_ms = max((each.at_ms for each in requests), default=world.now_ms) - world.now_ms + _ASKED_MS
