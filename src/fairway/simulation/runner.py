@@ -351,6 +351,7 @@ class Run:
                 stirred += self._scenes.last_word()
             stirred += self._scenes.rebuild()
             stirred += self._scenes.repeat()
+            stirred += self._scenes.fall_offline_amid()
             self._scenes.put_down()
             self._scenes.put_away()
             if self._scenes.has_heirs:

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import cycle
 from typing import Final
 
-from fairway.events import ChannelStatus, MessageDelivered, MessageSending, StatusChanged
+from fairway.events import ChannelStatus, MessageDelivered, MessageSending, NodeStatusChanged, StatusChanged
 from fairway.options import BloomPolicy, Profile
 from fairway.protocol.effects import Purpose
 from fairway.protocol.incoming.delivering import logical_message_id
@@ -644,6 +644,38 @@ class Scenes:
             if answers and not sent.ends:
                 text = f"the receipt of {request_id} says how it ended while the disk writes that"
                 yield self._looks.violation(Invariant.WORD, name, text, request_id)
+            self._run(_STILL_UNDER_WAY_MS)
+
+    def fall_offline_amid(self) -> Iterator[Violation]:
+        """Let somebody fall offline while the disk writes what it heard: it is told of that after those messages.
+
+        An event that rests on nothing new waits for all writes before it all the same.
+        """
+        world = self._world
+        *speakers, reader = sorted(world.participants)[: _SPEAKERS + 1]
+        participant = world.participants[reader]
+        is_slow = self._plan.disk_ms <= FAST_DISK_MS or participant.habits.slow_ms or self._plan.service_nodes
+        if is_slow or participant.channel is None:
+            return
+        for number in range(_ROUNDS):
+            said = [self._say(name, f"{reader} hears this and falls offline {number}") for name in speakers]
+
+            def unread(said: list[SimulatedSend] = said) -> list[SimulatedSend]:
+                return [sent for sent in said if sent.sds_ids and reader not in sent.deliveries]
+
+            def is_amid(said: list[SimulatedSend] = said) -> bool:
+                return self._holds_all(reader, said) and len(unread(said)) == len(said)
+
+            is_heard = world.run(_STILL_UNDER_WAY_MS, is_amid)
+            seen = len(participant.events)
+            self._leave_for_a_while(reader)
+            self._run(_STILL_UNDER_WAY_MS)
+            told = [at_ms for at_ms, event in participant.events[seen:] if isinstance(event, NodeStatusChanged)]
+            for sent in said if is_heard and told and participant.channel is not None else ():
+                if min(sent.deliveries.get(reader, [world.now_ms])) > told[0]:
+                    text = f"{reader} was told that it is offline before it had {sent.request_id}, which came before"
+                    yield self._looks.violation(Invariant.WORD, reader, text, sent.request_id)
+            self._come_back(reader)
             self._run(_STILL_UNDER_WAY_MS)
 
     def put_down(self) -> None:
