@@ -110,6 +110,8 @@ _REBUILT_MS: Final = 4_000
 """Within this time who heard enough segments has the message, and so has its application."""
 _BROUGHT_MS: Final = 60_000
 """Within this time lost segments of a message that is whole mostly come from a store, or others repeat them."""
+_HOP_MS: Final = 5
+"""Within this time what is said comes that is hardly delayed."""
 _HEARD_MS: Final = 500
 """Within this time what is said in a healed world is heard."""
 _LATE_MS: Final = 60_000
@@ -1112,6 +1114,36 @@ class Scenes:
             yield self._looks.violation(Invariant.SOUGHT, reader, text, said[0].request_id)
         self._all_come_back()
         self._ledger.hints_are_checked = are_checked
+
+    def ask_for_many(self) -> Iterator[Violation]:
+        """Let somebody hear only every other message of one who then leaves: it asks a store for all others at once.
+
+        Also for the one of which it cannot ask with the first query, since that has no room for its hash.
+        """
+        world, plan = self._world, self._plan
+        speaker, *others, reader = sorted(world.participants)
+        options = world.participants[reader].options
+        is_small = min(options.sds.max_history, plan.bloom_capacity) < _SPEAKERS * options.max_hashes_per_query
+        if is_small or not (plan.mixed_options and self.all_answer and self._may_be_left_with_a_store):
+            return
+        # All of it is said before the first look.
+        world.network.faults = replace(_HEALED, min_delay_ms=1, max_delay_ms=1)
+        said = []
+        for number in range(options.max_hashes_per_query + 1):
+            world.sever((reader,))
+            said.append(self._say(speaker, f"{reader} finds this in a store {number}"))
+            world.run(_HOP_MS)
+            world.mend()
+            self._say(speaker, f"{reader} hears this {number}")
+            world.run(_HOP_MS)
+        self._ledger.troubled(world.now_ms, reader)
+        for name in (speaker, *others):
+            self._leave_for_a_while(name)
+        within_ms = options.retrieve_frequency_ms + _ANSWERED_LATE_MS
+        if not world.run(within_ms, lambda: self._holds_all(reader, said)):
+            text = f"{reader} did not ask a store at once for all of {len(said)} messages that it lacks"
+            yield self._looks.violation(Invariant.SOUGHT, reader, text)
+        self._all_come_back()
 
     def ask_a_silent_store(self) -> Iterator[Violation]:
         """Let a store give no answer for a while to somebody who lacks something: then it is asked as soon as at first.
