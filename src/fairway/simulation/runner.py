@@ -370,8 +370,9 @@ class Run:
             stirred += self._scenes.ask_more()
             self._scenes.hold_up()
             stirred += self._scenes.ask_unheard()
-            stirred += self._scenes.queue_up()
             stirred += self._scenes.turn_down()
+            # It teaches a pace that it takes long to forget.
+            stirred += self._scenes.queue_up()
             stirred += self._scenes.contradict(self.mallory)
             quiet = self._settle(progress)
             unrest = [] if quiet else [self._unrest()]

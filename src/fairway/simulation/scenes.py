@@ -1330,24 +1330,31 @@ class Scenes:
         self._ledger.rules.syncs_are_prompt = True
 
     def queue_up(self) -> Iterator[Violation]:
-        """Let a node take nothing of what one says until its queue is full, of whom another one asks something.
+        """Let a node take nothing of what one says for long, of whom another one asks something again and again.
 
-        What waits there keeps its place: the node is asked to take the first of it each time. And the answers for which
-        there was no room count for nothing: once the node takes everything, the next request has its answer.
+        One answer waits then, and not one for each request. In a tiny queue there is no room for it, for content waits.
+        That keeps its place: the node is asked to take the first of it each time. And the answers for which there was
+        no room count for nothing: once the node takes everything, the next request has its answer.
         """
         world, plan = self._world, self._plan
         reader, *others, speaker = sorted(world.participants)
-        asked_ms = plan.options().sds.repair.t_max_ms
+        times = _ASKED_VAINLY if plan.tiny_quotas else _SPEAKERS + 1
+        asked_ms = times * plan.options().sds.repair.t_max_ms
         amiss = plan.service_nodes or plan.hostile or plan.clock_skew_ms or not (others and self.all_answer)
-        is_long = plan.lost_timeout_ms > 2 * _ASKED_VAINLY * asked_ms
-        if amiss or not (plan.tiny_quotas and plan.repairs and is_long):
+        if amiss or plan.tight_quotas or not plan.repairs or plan.lost_timeout_ms < 2 * asked_ms:
             return
         # What is handed over is back at once, and leaves no room meanwhile.
+        copies = 0
         lossy = replace(_HEALED, store_loss=1.0, min_delay_ms=1, max_delay_ms=1)
         refusing = replace(lossy, too_many_requests=1.0)
 
         def refuse(name: str, _: RoutedMessage) -> None:
             world.network.faults = refusing if name == speaker else lossy
+
+        def count(name: str, message: RoutedMessage) -> None:
+            nonlocal copies
+            opened = self._ledger.rules.codec.decode(self._ledger.opened(message.message.payload))
+            copies += name == speaker and opened.message_id in sent.sds_ids
 
         world.network.faults = lossy
         world.sever((reader,))
@@ -1360,12 +1367,10 @@ class Scenes:
         self._say(speaker, f"{reader} hears this")
         self._run(MOMENT_MS)
         world.network.sending_observers.append(refuse)
-        fills = range(world.participants[speaker].options.rate_limit.max_queued)
+        fills = range(world.participants[speaker].options.rate_limit.max_queued if plan.tiny_quotas else 0)
         waiting = [self._say(speaker, f"{speaker} cannot say this for long {number}").request_id for number in fills]
         requests = world.participants[reader].stack.sds.repair.requests
-        has_asked = world.run(
-            2 * _ASKED_VAINLY * asked_ms, lambda: any(each.asked >= _ASKED_VAINLY for each in requests)
-        )
+        has_asked = world.run(2 * asked_ms, lambda: any(each.asked >= times for each in requests))
         self._run(_ANSWERED_LATE_MS)
         events = (event for _, event in world.participants[speaker].events if isinstance(event, MessageSending))
         tried = Counter(event.request_id for event in events if event.request_id in waiting)
@@ -1373,11 +1378,17 @@ class Scenes:
             text = f"{speaker} had a node that took nothing try {', '.join(again)} in turn, and not the first of them"
             yield self._looks.violation(Invariant.WIRE, speaker, text)
         world.network.sending_observers.remove(refuse)
+        world.network.sending_observers.append(count)
         world.network.faults = lossy
         within_ms = max((each.at_ms for each in requests), default=world.now_ms) - world.now_ms + _ASKED_MS
         if has_asked and not world.run(within_ms, lambda: self._holds_all(reader, [sent])):
             text = f"{speaker} did not answer {reader} within {within_ms // 1_000} s of its node's refusals"
             yield self._looks.violation(Invariant.ASKED, speaker, text, sent.request_id)
+        self._run(_STILL_UNDER_WAY_MS)
+        world.network.sending_observers.remove(count)
+        if copies > 1:
+            text = f"{speaker} answered {copies} times when its node took that at last"
+            yield self._looks.violation(Invariant.WIRE, speaker, text, sent.request_id)
         self._all_come_back()
 
     def contradict(self, mallory: Mallory) -> Iterator[Violation]:
