@@ -25,6 +25,7 @@ from fairway.protocol.sds.acknowledgements import SUPPORTING
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING, PARKED
 from fairway.protocol.sds.retained import RETAINED
+from fairway.protocol.sds.vouching import DOUBTFUL_MS
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.simulation.clocks import Clocks
 from fairway.simulation.hostile import Mallory
@@ -1390,6 +1391,39 @@ class Scenes:
             text = f"{speaker} answered {copies} times when its node took that at last"
             yield self._looks.violation(Invariant.WIRE, speaker, text, sent.request_id)
         self._all_come_back()
+
+    def forget_a_doubt(self) -> None:
+        """Let one say what nobody hears, and be away until its reader has long given that up and has no doubt any more.
+
+        What the reader says by then descends from that message, and tells its author nothing of it. The author leaves
+        for good before anybody hears that.
+        """
+        world, author = self._world, f"{_HEIR} of doubt"
+        *others, reader = sorted(world.participants)
+        if not (self.has_heirs and self.all_answer and self._may_be_left_with_a_store):
+            return
+        self._ledger.joined(author)
+        world.join(author)
+        self._run(MOMENT_MS * 5)
+        world.network.faults = replace(_HEALED, loss=1.0, store_loss=1.0)
+        self._say(author, f"{reader} gives this up", (reader,))
+        self._run(_HEARD_MS)
+        world.network.faults = _HEALED
+        self._say(author, f"{reader} hears this")
+        self._run(_HEARD_MS)
+        for name in (author, *others):
+            self._leave_for_a_while(name)
+        self._run(self._plan.lost_timeout_ms + _LATE_MS + DOUBTFUL_MS)
+        self._say(reader, "of whatever I lack I have no doubt")
+        self._run(MOMENT_MS)
+        self._leave_for_a_while(reader)
+        world.network.faults = replace(_HEALED, store_loss=1.0)
+        self._come_back(author)
+        self._run(_CAUGHT_UP_MS)
+        world.leave(author)
+        self._ledger.left(world.now_ms, author)
+        self._all_come_back()
+        self._run(self._plan.lost_timeout_ms + self._inherited_ms)
 
     def contradict(self, mallory: Mallory) -> Iterator[Violation]:
         """Let somebody believe a segment that all others set aside, and speak: they must not wait for that segment.
