@@ -19,6 +19,7 @@ SHARES = (
     "answer_loss",
     "store_lies",
     "store_cuts",
+    "store_circles",
     "restamped",
     "too_many_requests",
     "invalid_message",

@@ -87,6 +87,23 @@ async def test_an_answer_may_end_early_and_the_next_one_to_such_a_query_does_not
 
 
 @virtual_time()
+async def test_a_further_page_may_lead_back_to_itself_and_the_next_one_leads_on(say):
+    with LocalNetwork(seed=2) as network:
+        node = network.node("alice")
+        for number in range(40):
+            await node.send(say.message(number))
+        network.faults = NetworkFaults(min_delay_ms=0, max_delay_ms=0, store_circles=1.0)
+        query = say.query(page_size=10)
+        first = await node.query(query)
+        again = await node.query(query, first.cursor)
+        assert first.cursor is not None
+        assert again.cursor == first.cursor
+        third = await node.query(query, again.cursor)
+        assert third.messages == again.messages
+        assert third.cursor not in {None, first.cursor}
+
+
+@virtual_time()
 async def test_a_service_node_may_give_a_message_another_timestamp(say):
     with LocalNetwork(NetworkFaults(min_delay_ms=0, max_delay_ms=0, restamped=1.0), seed=2) as network:
         alice, bob = network.node("alice"), network.node("bob")

@@ -1063,7 +1063,8 @@ class Scenes:
     def look_back(self) -> Iterator[Violation]:
         """Let somebody hear only the last of what one says who then leaves, of whose messages a hint leads nowhere.
 
-        Only a look back brings the first of it, page by page, through a store that stamped all of it anew.
+        Only a look back brings the first of it, page by page, through a store that stamped all of it anew. Every other
+        further page leads back to itself.
         """
         world, plan = self._world, self._plan
         reader = max(world.participants)
@@ -1074,7 +1075,7 @@ class Scenes:
         looking_ms = 60_000 * pages // options.max_store_queries_per_minute
         if not self._may_be_left_with_a_store or plan.lost_timeout_ms < within_ms + max(within_ms, looking_ms):
             return
-        world.network.faults = replace(_HEALED, restamped=1.0, store_page=_SPEAKERS)
+        world.network.faults = replace(_HEALED, restamped=1.0, store_page=_SPEAKERS, store_circles=1.0)
         self._ledger.hints_are_checked = False
         said = self._leave_lacking(reader, [f"page {number // _SPEAKERS}" for number in range(_SPEAKERS * _PAGES)])
         within_ms += looking_ms

@@ -19,6 +19,8 @@ class FaultyAnswers:
         self._dice: Final = dice
         self._cut_short: set[tuple[str, bool, bool]] = set()
         """Askers whose last answer to a kind of query ended before its end: the next one does not."""
+        self._led_back: set[tuple[str, bool, bool]] = set()
+        """Askers whose last further page led back to itself: the next one does not."""
 
     def page(self, query: StoreQuery, cursor: bytes | None, visible: Visible, asker: str) -> tuple[StorePage, bool]:
         """Return a page of the answer, and whether it is false; raises `StoreQueryError`."""
@@ -33,6 +35,11 @@ class FaultyAnswers:
             messages = page.messages[len(page.messages) - kept :] if query.newest_first else page.messages[:kept]
             return StorePage(messages=messages), False
         self._cut_short.discard(kind)
+        if cursor is not None and page.cursor is not None:
+            if kind not in self._led_back and self._dice.is_circular():
+                self._led_back.add(kind)
+                return replace(page, cursor=cursor), False
+            self._led_back.discard(kind)
         if not self._dice.is_false():
             return page, False
         newest = StoreQuery(newest_first=True)

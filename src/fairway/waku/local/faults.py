@@ -30,6 +30,7 @@ _SHARES: Final = (
     "silence",
     "store_lies",
     "store_cuts",
+    "store_circles",
     "restamped",
     "unwanted",
     *_REFUSALS,
@@ -82,6 +83,9 @@ class NetworkFaults:
     """Share of the store's answers that are falsified (`fairway.waku.local.lies`)."""
     store_cuts: float = 0.0
     """Share of the store's answers that end before their end, though never two in a row to queries of one kind."""
+    store_circles: float = 0.0
+    """Share of the store's further pages that lead back to themselves, though never two in a row to queries of one
+    kind."""
     restamped: float = 0.0
     """Share of messages to which the service node gives its own timestamp, so that their message hash is not the one
     that their sender knows."""
@@ -187,6 +191,10 @@ class FaultDice:
     def is_cut(self) -> bool:
         """Return whether the answer of a store ends before its end."""
         return self._happens(self.faults.store_cuts)
+
+    def is_circular(self) -> bool:
+        """Return whether a page of a store leads back to itself."""
+        return self._happens(self.faults.store_circles)
 
     def is_restamped(self) -> bool:
         """Return whether the service node gives a message its own timestamp."""
