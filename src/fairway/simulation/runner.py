@@ -361,6 +361,7 @@ class Run:
             stirred += self._scenes.set_right_amid_two_lives()
             stirred += self._scenes.correct_a_hint()
             stirred += self._scenes.look_back()
+            stirred += self._scenes.look_back_twice()
             stirred += self._scenes.ask_for_many()
             stirred += self._scenes.ask_a_silent_store()
             stirred += self._scenes.lose_the_key()

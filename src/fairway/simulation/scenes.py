@@ -120,6 +120,8 @@ _LOOKS_BEFORE: Final = 6
 """So many times a store is asked by a hint at first, and then by time."""
 _LOOKED_BACK_MS: Final = 120_000
 """Within this time of that a few pages are read."""
+_ASKED_BY_TIME_MS: Final = 60_000
+"""So long it waits at least until it asks about another time."""
 _NO_STORE_MS: Final = 90_000
 _HOPED_MS: Final = 100_000
 """For so long who is back can hope for a store that has not answered yet."""
@@ -1083,6 +1085,53 @@ class Scenes:
         if not is_there and world.participants[reader].stack.sds.missing:
             text = f"{reader} did not find in {within_ms // 1_000} s what lies {_PAGES} pages back in a store"
             yield self._looks.violation(Invariant.HEALED, reader, text)
+        self._all_come_back()
+
+    def look_back_twice(self) -> Iterator[Violation]:
+        """Let a store not tell for a while what was said at a time of which somebody lacks something, and then more.
+
+        Once it does, both times are read: they overlap, and one question is enough. By hints it finds nothing.
+        """
+        world, plan = self._world, self._plan
+        _, *others, reader = sorted(world.participants)
+        frequency_ms = world.participants[reader].options.retrieve_frequency_ms
+        passed_ms = _LOOKS_BEFORE * frequency_ms + _ASKED_BY_TIME_MS
+        is_there = self.all_answer and self._may_be_left_with_a_store
+        if not (others and is_there) or plan.lost_timeout_ms < 4 * passed_ms or frequency_ms > _CAUGHT_UP_MS:
+            return
+        forgetful = replace(_HEALED, restamped=1.0)
+        asked_by_time: list[int] = []
+
+        def tell_no_time(name: str, query: StoreQuery, _: bytes | None) -> None:
+            is_lost = name == reader and query.newest_first
+            world.network.faults = replace(forgetful, query_loss=float(is_lost))
+            if is_lost:
+                asked_by_time.append(world.now_ms)
+
+        world.network.faults = forgetful
+        self._ledger.hints_are_checked = False
+        for name in others:
+            # Who heard it knows what a store has it by.
+            self._leave_for_a_while(name)
+        said = self._leave_lacking(reader, ["of this time a store does not tell at first"])
+        world.network.query_observers.append(tell_no_time)
+        is_asked = world.run(passed_ms, lambda: bool(asked_by_time))
+        world.sever((reader,))
+        self._come_back(others[0])
+        self._run(_CAUGHT_UP_MS)
+        said.append(self._say(others[0], "nor of this time"))
+        self._run(MOMENT_MS)
+        world.mend()
+        self._ledger.troubled(world.now_ms, reader)
+        self._say(others[0], f"{reader} hears this, too")
+        self._run(_HEARD_MS)
+        self._leave_for_a_while(others[0])
+        self._run(passed_ms)
+        world.network.query_observers.remove(tell_no_time)
+        world.network.faults = forgetful
+        if is_asked and not world.run(_ANSWERED_AGAIN_MS, lambda: self._holds_all(reader, said)):
+            text = f"{reader} did not read in {_ANSWERED_AGAIN_MS // 1_000} s of all times in which it lacks something"
+            yield self._looks.violation(Invariant.SOUGHT, reader, text)
         self._all_come_back()
 
     def correct_a_hint(self) -> Iterator[Violation]:
