@@ -1299,7 +1299,7 @@ class Scenes:
         speaker, *others, absent = sorted(world.participants)
         options = world.participants[speaker].options
         interval_ms, acknowledged_ms = options.retry_interval_ms, self._answered_ms
-        amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas
+        amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or len(others) > _FEW
         if amiss or not (others and self.all_answer and 2 * interval_ms > acknowledged_ms):
             return
         # It does not know that it lacks anything, and asks no store for it.
@@ -1346,7 +1346,7 @@ class Scenes:
         world, plan = self._world, self._plan
         speaker, *others, reader = sorted(world.participants)
         amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or plan.clock_skew_ms
-        if amiss or not (others and plan.repairs and self.all_answer):
+        if amiss or not (0 < len(others) <= _FEW and plan.repairs and self.all_answer):
             return
         lossy = replace(_HEALED, store_loss=1.0)
         refusing = replace(lossy, no_peers_to_relay=1.0)
@@ -1391,7 +1391,8 @@ class Scenes:
         reader, *others, speaker = sorted(world.participants)
         times = _ASKED_VAINLY if plan.tiny_quotas else _SPEAKERS + 1
         asked_ms = times * plan.options().sds.repair.t_max_ms
-        amiss = plan.service_nodes or plan.hostile or plan.clock_skew_ms or not (others and self.all_answer)
+        is_small = 0 < len(others) <= _FEW
+        amiss = plan.service_nodes or plan.hostile or plan.clock_skew_ms or not (is_small and self.all_answer)
         if amiss or plan.tight_quotas or not plan.repairs or plan.lost_timeout_ms < 2 * asked_ms:
             return
         # What is handed over is back at once, and leaves no room meanwhile.
