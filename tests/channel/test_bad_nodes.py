@@ -21,8 +21,17 @@ def heard_by(channel):
     return heard
 
 
-@pytest.mark.parametrize("fault", ["too_many_requests", "invalid_message", "no_peers_to_relay", "answer_loss"])
-def test_whatever_a_node_answers_everything_arrives_once_and_in_order(in_group, fault):
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {"too_many_requests": 0.4},
+        {"invalid_message": 0.4},
+        {"no_peers_to_relay": 0.4},
+        {"answer_loss": 0.4},
+        {"answer_loss": 0.4, "answer_errors": 1.0},
+    ],
+)
+def test_whatever_a_node_answers_everything_arrives_once_and_in_order(in_group, faults):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
         heard = heard_by(bob)
@@ -31,7 +40,7 @@ def test_whatever_a_node_answers_everything_arrives_once_and_in_order(in_group, 
             assert (await receipt.delivered()).delivered_to == ("bob",)
         assert heard == PAYLOADS
 
-    in_group(scenario, faults=NetworkFaults(**{fault: 0.4}), options=DEFAULTS)
+    in_group(scenario, faults=NetworkFaults(**faults), options=DEFAULTS)
 
 
 def test_what_is_refused_for_its_timestamp_goes_out_with_another_one(in_group):

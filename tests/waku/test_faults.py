@@ -17,6 +17,7 @@ SHARES = (
     "query_loss",
     "send_loss",
     "answer_loss",
+    "answer_errors",
     "store_lies",
     "store_cuts",
     "store_circles",

@@ -82,6 +82,18 @@ async def test_a_message_whose_answer_is_lost_arrives_while_its_sender_waits_in_
 
 
 @virtual_time()
+async def test_a_node_may_raise_at_once_in_place_of_an_answer_that_is_lost(say):
+    with LocalNetwork(replace(NO_FAULTS, answer_loss=1.0, answer_errors=1.0)) as network:
+        alice, bob = network.node("alice"), network.node("bob")
+        heard = await say.listen(bob)
+        with pytest.raises(ConnectionResetError, match="the connection with alice#1 broke before it answered"):
+            await alice.send(say.message(1))
+        assert now_s() == 0
+        assert say.payloads(heard.take()) == [b"message 1"]
+        assert network.statistics().unanswered == 1
+
+
+@virtual_time()
 async def test_a_slow_uplink_lets_messages_out_one_by_one_and_holds_nobody_else_up(say):
     with LocalNetwork() as network:
         alice, bob, carol = network.node("alice"), network.node("bob"), network.node("carol")

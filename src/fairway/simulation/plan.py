@@ -27,6 +27,8 @@ from fairway.units import HOUR_MS
 from fairway.waku.local import NetworkFaults
 
 _MAX_PARTICIPANTS: Final = 1_000
+_ANSWER_ERRORS: Final = 0.5
+"""Share of the lost answers in place of which a node raises."""
 MIN_DURATION_MS: Final = 1_000
 MAX_DURATION_MS: Final = 24 * 30 * HOUR_MS
 _SHARES: Final = (
@@ -152,7 +154,7 @@ class SimulationPlan:
     node_rate: float | None = None
     """Messages per second that a node accepts, after ten at once; it refuses others with 429. None for no limit."""
     answer_loss: float = 0.0
-    """Share of sends that the network accepts while its answer is lost."""
+    """Share of sends that the network accepts while its answer is lost; instead of half of them a node raises."""
     silence: float = 0.0
     """Share of sends and store queries that never end, not even with a timeout."""
     slow_uplinks: int = 0
@@ -335,6 +337,7 @@ class SimulationPlan:
             max_delay_ms=self.max_delay_ms,
             store_loss=self.store_gaps,
             answer_loss=self.answer_loss,
+            answer_errors=_ANSWER_ERRORS,
             silence=self.silence,
             messages_per_second=self.node_rate,
             too_many_requests=self.refusals * 0.4,

@@ -27,6 +27,7 @@ _SHARES: Final = (
     "query_loss",
     "send_loss",
     "answer_loss",
+    "answer_errors",
     "silence",
     "store_lies",
     "store_cuts",
@@ -61,6 +62,8 @@ class NetworkFaults:
     """Share of sends that the network refuses."""
     answer_loss: float = 0.0
     """Share of sends that the network accepts while its answer is lost."""
+    answer_errors: float = 0.0
+    """Share of the lost answers in place of which the node raises `ConnectionResetError`, as others may."""
     silence: float = 0.0
     """Share of sends and store queries that never end, not even with a timeout; the network accepts half of these
     sends."""
@@ -165,6 +168,10 @@ class FaultDice:
     def is_confirmed(self) -> bool:
         """Return whether the sender of an accepted message gets the answer."""
         return not self._happens(self.faults.answer_loss)
+
+    def is_raised(self) -> bool:
+        """Return whether the node raises an exception in place of an answer that is lost."""
+        return self._happens(self.faults.answer_errors)
 
     def is_silent(self) -> bool:
         """Return whether a request is never answered."""

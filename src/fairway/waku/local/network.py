@@ -213,7 +213,10 @@ class LocalNetwork:
     def publish(
         self, publisher: LocalNode, message: RoutedMessage, *, is_answered: bool = True
     ) -> tuple[SendResult, int]:
-        """Deliver a message to subscribers and the store; return the answer and its delay in milliseconds."""
+        """Deliver a message to subscribers and the store; return the answer and its delay in milliseconds.
+
+        Raises `ConnectionResetError` if the faults say so.
+        """
         now_ns = self._now_ns()
         refusal = self._refusal(publisher, message, now_ns // NS_PER_MS)
         if refusal is not None:
@@ -235,6 +238,8 @@ class LocalNetwork:
                 self._spread(receiver, message)
         if not self._dice.is_confirmed():
             self._counts["unanswered"] += 1
+            if self._dice.is_raised():
+                raise ConnectionResetError(f"the connection with {publisher.service_node} broke before it answered")
             return _unanswered(publisher)
         return SendResult(accepted=True), self.hop_ms()
 

@@ -204,7 +204,10 @@ class LocalNode(WatchedNode):
         self._network.later(noticed_after_ms, lambda: self._subscribe_anew(turn))
 
     async def send(self, message: RoutedMessage) -> SendResult:
-        """Send a message to the network; return the answer after the delay of a hop."""
+        """Send a message to the network; return the answer after the delay of a hop.
+
+        Raises `ConnectionResetError` where `NetworkFaults.answer_errors` says so.
+        """
         self._loop = asyncio.get_running_loop()
         self._network.handed_over(self, message)
         wait_s = self._wait_for_uplink(self._loop.time())
