@@ -27,6 +27,7 @@ from fairway.protocol.sds.dependencies import MISSING, PARKED
 from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.sds.vouching import DOUBTFUL_MS
 from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.protocol.stack import Stack
 from fairway.simulation.clocks import Clocks
 from fairway.simulation.hostile import Mallory
 from fairway.simulation.invariants import Invariant, Violation
@@ -82,8 +83,8 @@ _FAR_AHEAD_MS: Final = 1_200_000
 """By so much that who looks again at what came before a store was read looks at what is yet to come."""
 _CLOCK_READ_MS: Final = 50_000
 """So often a channel in which nothing happens reads the clock at least."""
-_BELIEVED_MS: Final = 20_000
-"""After this time a program follows a clock that was set ahead."""
+_BELIEVED_MS: Final = 10_000
+"""After this time a program that looks at a clock again follows it, if it was set ahead."""
 _ASKED_IN_VAIN: Final = 20
 """So often in five minutes a participant asks a store for what that does not have: ever less often."""
 _LAG_MS: Final = 30_000
@@ -958,6 +959,18 @@ class Scenes:
             yield self._looks.violation(Invariant.HEALED, speaker, text, sent.request_id)
         self._run(GRACE_MS)
 
+    def _set_ahead(self, name: str, ahead_ms: int) -> None:
+        """Set a clock ahead, and let its program read it often enough to follow it.
+
+        First what it waits for comes, which by that clock would be waited for no longer.
+        """
+        participant = self._world.participants[name]
+        self._world.run(GRACE_MS, lambda: participant.channel is None or _waits_for_nothing(participant.stack))
+        self._clocks.set(name, ahead_ms)
+        for _ in range(_PAIR):
+            self._say(name, f"{name} looks at the clock")
+            self._run(_BELIEVED_MS)
+
     def set_right(self) -> Iterator[Violation]:
         """Let somebody whose clock is ahead learn that it lacks something, and then have the clock set right.
 
@@ -966,8 +979,7 @@ class Scenes:
         world = self._world
         speaker, *_, behind = sorted(world.participants)
         participant = world.participants[behind]
-        self._clocks.set(behind, _AHEAD_MS)
-        self._run(_BELIEVED_MS)
+        self._set_ahead(behind, _AHEAD_MS)
         world.network.faults = replace(_HEALED, store_loss=1.0)
         world.sever((behind,))
         sent = self._say(speaker, f"{behind} is to ask for this")
@@ -984,17 +996,25 @@ class Scenes:
         self._run(GRACE_MS)
 
     def set_right_unheard(self) -> Iterator[Violation]:
-        """Let nobody hear what one says whose clock is ahead and then set right: it is sent again in time."""
+        """Let nobody hear what one says whose clock is ahead and then set right: it is sent again in time.
+
+        So it is if that clock is set between two lives of its program, which never sees it go back.
+        """
+        yield from self._set_right_unheard(is_killed=False)
+        yield from self._set_right_unheard(is_killed=True)
+
+    def _set_right_unheard(self, *, is_killed: bool) -> Iterator[Violation]:
         world = self._world
         speaker = max(world.participants)
         interval_ms = world.participants[speaker].options.retry_interval_ms
-        self._clocks.set(speaker, _AHEAD_MS)
-        self._run(_BELIEVED_MS)
+        self._set_ahead(speaker, _AHEAD_MS)
         # Nobody asks for it, either.
         world.sever((speaker,))
         sent = self._say(speaker, "nobody hears what I say at this time")
         self._run(MOMENT_MS)
         self._clocks.set(speaker, 0)
+        if is_killed:
+            yield from self._start_again(speaker)
         before = sent.times_sent.total()
         within_ms = _CLOCK_READ_MS + 2 * interval_ms + _ANSWERED_LATE_MS
         is_repeated = world.run(within_ms, lambda: sent.times_sent.total() > before)
@@ -1015,8 +1035,7 @@ class Scenes:
         if plan.service_nodes or plan.hostile or plan.clock_skew_ms or not self.all_answer:
             return
         self._ledger.rules.syncs_are_prompt = False
-        self._clocks.set(speaker, _AHEAD_MS)
-        self._run(_BELIEVED_MS)
+        self._set_ahead(speaker, _AHEAD_MS)
         world.network.faults = replace(_HEALED, no_peers_to_relay=1.0)
         said = [self._say(speaker, "no node takes this")]
         self._run(MOMENT_MS)
@@ -1041,8 +1060,7 @@ class Scenes:
         participant = world.participants[reader]
         # What counts as read by such a clock may be yet to come.
         is_whole, self._ledger.store_is_whole = self._ledger.store_is_whole, False
-        self._clocks.set(reader, _FAR_AHEAD_MS)
-        self._run(_BELIEVED_MS)
+        self._set_ahead(reader, _FAR_AHEAD_MS)
         self._leave_for_a_while(reader)
         self._run(MOMENT_MS)
         self._come_back(reader)
@@ -1579,6 +1597,11 @@ def _tells_of(later: SimulatedSend, each: SimulatedSend, within_ms: int) -> bool
     """Return whether a message, or one that its sender sent later, was acknowledged within a time."""
     acknowledged_ms = later.first_acknowledged_ms
     return later.at_ms >= each.at_ms and acknowledged_ms is not None and acknowledged_ms <= each.at_ms + within_ms
+
+
+def _waits_for_nothing(stack: Stack) -> bool:
+    statistics = stack.statistics()
+    return not (stack.sds.missing or statistics.reassembly.open_segments)
 
 
 def _is_over(sent: SimulatedSend) -> bool:
