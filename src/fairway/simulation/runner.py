@@ -372,6 +372,7 @@ class Run:
             self._scenes.hold_up()
             stirred += self._scenes.ask_unheard()
             stirred += self._scenes.turn_down()
+            stirred += self._scenes.stand_aside()
             self._scenes.forget_a_doubt()
             # It teaches a pace that it takes long to forget.
             stirred += self._scenes.queue_up()

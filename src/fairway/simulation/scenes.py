@@ -73,6 +73,11 @@ _PICKED_MS: Final = 90_000
 """Within this time all is handed to a node that takes most of it: what it refuses must not hold up the rest."""
 _TAKEN_MS: Final = 15_000
 """Within this time of that all leaves that the node refused: it waits for five seconds where it makes way."""
+_QUEUED: Final = 5
+_REFUSED_MS: Final = 6_000
+"""In this time a node refuses one so often that others are tried in its place."""
+_SAID_ON: Final = 15
+_NEXT_WORD_MS: Final = 200
 _CROWD_SHARE: Final = 2
 """So many times as many messages as a buffer has room for are too many."""
 _PAGES: Final = 4
@@ -628,6 +633,37 @@ class Scenes:
         if not world.run(_TAKEN_MS, lambda: not lacking()):
             text = f"{lacking()} messages of {speaker} had not left {_TAKEN_MS // 1_000} s later"
             yield self._looks.violation(Invariant.WAKES, speaker, f"when a node took what it had refused, {text}")
+        self._run(GRACE_MS)
+        self._ledger.rules.syncs_are_prompt = True
+
+    def stand_aside(self) -> Iterator[Violation]:
+        """Let a node refuse everything for a while, and then take all that one says on and on.
+
+        What was refused so often that others were tried in its place goes once one of them is taken, and not only when
+        nothing else is left to be said.
+        """
+        world, plan = self._world, self._plan
+        speaker = max(world.participants)
+        if plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or not self.all_answer:
+            return
+        self._ledger.rules.syncs_are_prompt = False
+        world.network.faults = replace(_HEALED, no_peers_to_relay=1.0)
+        first = self._say(speaker, "no node takes this for a while")
+        self._run(MOMENT_MS)
+        said = [self._say(speaker, f"{speaker} says this, too {number}") for number in range(_QUEUED)]
+        self._run(_REFUSED_MS)
+        # While one is answered, another one is said.
+        world.network.faults = _FAR
+        is_taken = world.run(_PICKED_MS, lambda: any(sent.times_sent for sent in said))
+        for number in range(_SAID_ON):
+            if first.times_sent:
+                break
+            self._say(speaker, f"{speaker} says more {number}")
+            self._run(_NEXT_WORD_MS)
+        if is_taken and not (first.times_sent or first.ends):
+            text = f"{speaker} said on and on, and {first.request_id}, which no node had taken before, did not leave"
+            yield self._looks.violation(Invariant.WAKES, speaker, text, first.request_id)
+        world.network.faults = _HEALED
         self._run(GRACE_MS)
         self._ledger.rules.syncs_are_prompt = True
 
