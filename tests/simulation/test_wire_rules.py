@@ -30,7 +30,7 @@ class _Watched:
         config = SdsConfig(bloom_policy=BloomPolicy.ALWAYS)
         self.rules = WireRules(Profile.WAKU, config)
         self.sds = MessageChannel("harbour", "alice", config, now_ms=_NOW_MS)
-        self._count = 0
+        self.on_disk: dict[tuple[str, str], Change] = {}
 
     def hand_over(self, message: SdsMessage, at_ms: int = _NOW_MS, ahead_ms: int = 0) -> list[str]:
         """Return what is wrong with a message of somebody whose clock is so much ahead."""
@@ -56,6 +56,12 @@ class _Watched:
         """Give changes to the store, which has written them at once."""
         self.rules.kept(at_ms, "alice", changes)
         self.rules.written("alice", changes)
+        self.on_disk |= {(change.table, change.key): change for change in changes}
+
+    def restart(self) -> None:
+        """Begin a new life with what is on the disk."""
+        self.rules.began("alice")
+        self.rules.restored("alice", [change for change in self.on_disk.values() if change.row is not None])
 
 
 def test_nothing_is_wrong_with_what_a_channel_makes() -> None:
@@ -115,7 +121,7 @@ def test_who_hears_much_under_other_hashes_may_say_much(copies: int, is_too_much
     faults = []
     for number in range(90):
         at_ms = _NOW_MS + number * 1_000
-        watched.rules.heard_restamped("alice", b"%d" % (number % copies))
+        watched.rules.heard_restamped("alice", "said by bob", b"%d" % (number % copies))
         sync = watched.sds.send_sync(at_ms)
         assert sync is not None
         faults += watched.hand_over(sync, at_ms)
@@ -130,7 +136,7 @@ def test_a_restarted_filter_needs_only_what_stands_last_in_the_log() -> None:
     cited = replace(newest, causal_history=(HistoryEntry("old, and came of late"), newest.causal_history[-1]))
 
     assert len(watched.hand_over(replace(cited, message_id="before"))) == 2
-    watched.rules.began("alice")
+    watched.restart()
     (fault,) = watched.hand_over(replace(cited, message_id="after"))
     assert newest.causal_history[-1].message_id[:12] in fault
 
@@ -144,8 +150,8 @@ def test_a_filter_that_is_full_of_what_waits_need_not_hold_the_log_after_a_resta
     changes = [Change(table=PARKED, key=f"waits {number}", row=(number,)) for number in waiting]
 
     assert len(watched.hand_over(replace(cited, message_id="before"))) == 1
-    watched.rules.kept(_NOW_MS, "alice", changes)
-    watched.rules.began("alice")
+    watched.keep(changes)
+    watched.restart()
     assert watched.hand_over(replace(cited, message_id="after")) == []
 
 
@@ -154,7 +160,7 @@ def test_what_came_of_late_and_stands_early_in_the_log_leaves_a_restarted_filter
     late = [Change(table=HISTORY, key="old, and came of late", row=(1,))]
     early = [watched.make(b"%d" % number) for number in range(60)]
     watched.keep(late)
-    watched.rules.began("alice")
+    watched.restart()
     empty = bytes(len(early[-1].bloom_filter or b""))
     cited = replace(early[-1], causal_history=(HistoryEntry("old, and came of late"),), bloom_filter=empty)
 
@@ -189,7 +195,7 @@ def test_what_an_earlier_life_tried_in_vain_is_sent_again_after_what_was_made_la
     tried = Change(table=SEGMENTS, key=first.message_id, row=("a request", 0, False, 1, None, False, (), False))
     watched.rules.kept(_NOW_MS, "alice", [tried])
     watched.rules.written("alice", [tried] if is_durable else [])
-    watched.rules.began("alice")
+    watched.restart()
     watched.hand_over(second)
 
     assert any("leaves after what was made later" in fault for fault in watched.hand_over(first)) is not is_durable
@@ -246,7 +252,7 @@ def test_a_hint_that_leads_to_what_was_refused_is_noticed_in_a_later_life_too() 
     second = watched.make(b"two", _NOW_MS + 5_000)
 
     assert any("knew was refused" in fault for fault in watched.hand_over(second, _NOW_MS + 5_000))
-    watched.rules.began("alice")
+    watched.restart()
     assert any("knew was refused" in fault for fault in watched.hand_over(second, _NOW_MS + 5_000))
 
 
@@ -255,7 +261,7 @@ def test_a_life_that_ended_before_its_node_refused_something_did_not_know_so() -
     first = watched.make(b"one")
     watched.hand_over(first)
     watched.rules.refused(_NOW_MS + 10_000, "alice", watched.hash_of(first))
-    watched.rules.began("alice")
+    watched.restart()
     second = watched.make(b"two", _NOW_MS + 20_000)
 
     assert watched.hand_over(second, _NOW_MS + 20_000) == []
@@ -377,11 +383,12 @@ def test_what_was_kept_in_an_earlier_life_pays_for_answers_given_again(is_logged
         plain = codec.encode(message)
         list(rules.faults(_NOW_MS, "carol", message, plain, watched.hash_of(message), _NOW_MS * 1_000_000))
     logged = [Change(table=HISTORY, key=long.message_id, row=(_NOW_MS,))]
-    rules.kept(_NOW_MS, "alice", logged)
     if is_logged:
-        rules.written("alice", logged)
+        watched.keep(logged)
+    else:
+        rules.kept(_NOW_MS, "alice", logged)
 
-    rules.began("alice")
+    watched.restart()
     answers = [watched.hand_over(said, _NOW_MS + number) for number in range(15)]
 
     assert any("given more than once" in fault for faults in answers for fault in faults) is not is_logged
@@ -396,8 +403,24 @@ def test_what_the_disk_had_not_written_when_its_program_was_killed_need_not_be_c
     assert sync is not None
 
     assert any("does not cite never writte" in fault for fault in watched.hand_over(sync, _NOW_MS + 60_000))
-    watched.rules.began("alice")
+    watched.restart()
     assert watched.hand_over(sync, _NOW_MS + 60_000) == []
+
+
+def test_what_reached_the_disk_amid_a_crash_is_to_be_cited() -> None:
+    watched = _Watched()
+    for content in (b"one", b"two", b"three"):
+        watched.hand_over(watched.make(content))
+    late = watched.sds.send_sync(_NOW_MS + 60_000)
+    assert late is not None
+    *_, newest = late.causal_history
+    # Nothing had said of it that it is written.
+    watched.rules.written("alice", [Change(table=HISTORY, key=newest.message_id, row=None)])
+
+    watched.restart()
+    assert watched.hand_over(late, _NOW_MS + 60_000) == []
+    (fault,) = watched.hand_over(replace(late, causal_history=late.causal_history[:-1]), _NOW_MS + 60_000)
+    assert f"does not cite {newest.message_id[:12]}" in fault
 
 
 def test_what_is_nothing_new_may_not_use_up_an_epoch() -> None:
