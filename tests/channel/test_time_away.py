@@ -78,6 +78,27 @@ def test_a_missing_message_is_fetched_by_its_hint(in_group):
     in_group(scenario, **NO_RETRIES)
 
 
+def test_a_store_that_gives_no_answer_for_long_is_asked_for_a_missing_message_as_often_as_at_first(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        stream, asked = bob.messages(), []
+        group.network.query_observers.append(lambda _, query, __: asked.append(query.message_hashes))
+        group.network.partition({"alice"}, {"bob"})
+        await (await alice.send(b"missed")).sent()
+        group.network.heal()
+        group.network.faults = NetworkFaults(query_loss=1.0)
+        await alice.send(b"after it")
+        await asyncio.sleep(600)
+        asked.clear()
+        await asyncio.sleep(100)
+        assert sum(map(bool, asked)) in (9, 10, 11)
+        group.network.faults = NetworkFaults()
+        await asyncio.sleep(11)
+        assert await group.take(stream, 2) == [b"missed", b"after it"]
+
+    in_group(scenario, **NO_RETRIES, sds=SdsConfig(repair=RepairConfig(enabled=False)), retrieve_frequency_ms=10_000)
+
+
 def test_what_hours_are_read_for_in_vain_does_not_hold_up_what_is_known_by_its_hash(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")

@@ -366,7 +366,7 @@ class Run:
             stirred += self._scenes.ask_a_silent_store()
             stirred += self._scenes.lose_the_key()
             stirred += self._scenes.hear_another()
-            self._scenes.ask_a_silent_store_again()
+            stirred += self._scenes.ask_a_silent_store_again()
             # Who lacks something meanwhile asks stores in vain, and then for a while less often.
             stirred += self._scenes.ask_more()
             self._scenes.hold_up()

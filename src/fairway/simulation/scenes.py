@@ -1549,10 +1549,11 @@ class Scenes:
                 text = f"{other} waits with {sent.request_id} of {believer} for a segment that it has set aside"
                 yield self._looks.violation(Invariant.HEALED, other, text, sent.request_id)
 
-    def ask_a_silent_store_again(self) -> None:
+    def ask_a_silent_store_again(self) -> Iterator[Violation]:
         """Let a store be silent for longer than is waited for what somebody lacks, who comes back again and again.
 
-        Each time it may bring that, and so nobody may give it up before the store was read.
+        Each time it may bring that, and so nobody may give it up before the store was read. However often it gave no
+        answer, it is asked for that as often as at first: only what was answered in vain is asked for less often.
         """
         world, timeout_ms = self._world, self._plan.lost_timeout_ms
         reader = max(world.participants)
@@ -1561,11 +1562,24 @@ class Scenes:
         most_often, self._ledger.most_often_by_hash = self._ledger.most_often_by_hash, SAME_PAGE
         self._leave_lacking(reader, ["of this no store tells for long"])
         world.network.faults = replace(_HEALED, query_loss=1.0)
+        asked: list[StoreQuery] = []
+
+        def note(_: str, query: StoreQuery, __: bytes | None) -> None:
+            asked.append(query)
+
+        world.network.query_observers.append(note)
         for _ in range(timeout_ms // _HOPED_MS + 2):
             self._leave_for_a_while(reader)
             self._run(MOMENT_MS)
             self._come_back(reader)
+            asked.clear()
             self._run(_HOPED_MS)
+        world.network.query_observers.remove(note)
+        times = sum(bool(query.message_hashes) for query in asked)
+        few = _HOPED_MS // (2 * world.participants[reader].options.retrieve_frequency_ms)
+        if times < few and world.participants[reader].stack.sds.missing:
+            text = f"{reader}, who lacks something, asked a silent store {times} times in {_HOPED_MS // 1_000} s"
+            yield self._looks.violation(Invariant.SOUGHT, reader, text)
         self._all_come_back()
         self._ledger.most_often_by_hash = most_often
 
