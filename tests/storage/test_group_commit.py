@@ -161,6 +161,20 @@ def test_what_is_under_way_can_be_looked_up(disk, committing, make):
     assert committing.request("request-1") is None
 
 
+def test_when_an_older_state_is_durable_the_newer_one_that_waits_can_still_be_looked_up(disk, committing, make):
+    found = []
+    disk.may_go_on.clear()
+    committing.submit(
+        Write(requests=(make.request(1),)), lambda _: found.append(committing.request("request-1").detail)
+    )
+    assert disk.writing.wait(PATIENCE_S)
+    committing.submit(Write(requests=(make.request(1, detail="newer"),)), lambda _: None)
+    disk.may_go_on.set()
+    committing.close()
+    assert found == ["newer"]
+    assert committing.request("request-1") is None
+
+
 def test_what_is_written_after_the_end_is_answered_with_an_error(disk, committing):
     answers = []
     committing.close()
