@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
+from operator import gt
 from typing import Final
 
 from fairway.events import ChannelStatus, MessageDelivered, MessageSending, NodeStatusChanged, StatusChanged
@@ -32,6 +33,7 @@ from fairway.simulation.clocks import Clocks
 from fairway.simulation.hostile import Mallory
 from fairway.simulation.invariants import Invariant, Violation
 from fairway.simulation.ledger import SAME_PAGE, Ledger, SimulatedSend
+from fairway.simulation.light.network import LightNetwork
 from fairway.simulation.looks import AT_REST_MS, MOMENT_MS, Looks
 from fairway.simulation.plan import FAST_DISK_MS, SimulationPlan
 from fairway.simulation.program import Reading
@@ -73,6 +75,10 @@ _PICKED_MS: Final = 90_000
 """Within this time all is handed to a node that takes most of it: what it refuses must not hold up the rest."""
 _TAKEN_MS: Final = 15_000
 """Within this time of that all leaves that the node refused: it waits for five seconds where it makes way."""
+_UNCONFIRMED_MS: Final = 8_000
+"""In this time a light client asks stores once whether they have what it sent."""
+_CONFIRMED_MS: Final = 30_000
+"""Within this time of that it has asked again."""
 _QUEUED: Final = 5
 _REFUSED_MS: Final = 6_000
 """In this time a node refuses one so often that others are tried in its place."""
@@ -666,6 +672,35 @@ class Scenes:
         world.network.faults = _HEALED
         self._run(GRACE_MS)
         self._ledger.rules.syncs_are_prompt = True
+
+    def keep_nothing(self) -> Iterator[Violation]:
+        """Let service nodes relay what one says and keep nothing of it, while no store answers whether it has that.
+
+        Once stores answer, its light client learns that none has it, and pushes it again (WAKU-P2P-RELIABILITY,
+        "Store-based reliability").
+        """
+        world, network = self._world, self._world.network
+        speaker = max(world.participants)
+        if not isinstance(network, LightNetwork) or world.participants[speaker].channel is None:
+            return
+        said: list[bytes] = []
+
+        def note(name: str, message: RoutedMessage) -> None:
+            if name == speaker and not message.message.ephemeral:
+                said.append(message.message_hash)
+
+        network.faults = replace(_HEALED, store_loss=1.0, query_loss=1.0)
+        network.observers.append(note)
+        self._say(speaker, "no store gets this")
+        self._run(_HEARD_MS)
+        network.observers.remove(note)
+        self._run(_UNCONFIRMED_MS)
+        network.faults = _HEALED
+        before = [network.pushes[each] for each in said]
+        if not world.run(_CONFIRMED_MS, lambda: all(map(gt, (network.pushes[each] for each in said), before))):
+            text = f"{speaker} did not send again in {_CONFIRMED_MS // 1_000} s what no store has, since none answered"
+            yield self._looks.violation(Invariant.SERVED, speaker, text)
+        self._run(GRACE_MS)
 
     def repeat(self) -> Iterator[Violation]:
         """Let a program repeat a send, and ask for its receipt, while the disk writes how it ended."""

@@ -9,6 +9,7 @@ its address alone.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import copy_context
@@ -165,6 +166,8 @@ class LightNetwork:
         self._senders: dict[bytes, str] = {}
         self._taken: set[bytes] = set()
         """What a service node said that it took."""
+        self.pushes: Counter[bytes] = Counter()
+        """How often service nodes were given each message to publish."""
         self._relayed: set[bytes] = set()
         """What a service node published."""
         self._ended: dict[str, _Service] = {}
@@ -463,6 +466,7 @@ class LightNetwork:
 
     def published(self, number: int, message: RoutedMessage) -> None:
         """Note a message that a service node publishes; other service nodes, and later copies, add nothing."""
+        self.pushes[message.message_hash] += 1
         self._note_push(message.message_hash, number)
         self.watch.claimed(message.message_hash)
         if message.message_hash not in self._relayed:
@@ -496,9 +500,12 @@ class LightNetwork:
         watch.loses_pushes = bool(faults.loss) or self.bad > 1
         watch.vice = self._troubles.given if self.bad else None
         watch.lies = bool(faults.store_lies or faults.store_cuts or faults.store_lag_ms)
-        watch.loses_answers = bool(faults.loss)
+        watch.loses_answers = bool(faults.loss or faults.query_loss)
         watch.has_few_bad = self.bad <= 1 and self.bad + _AT_ONCE_NODES <= len(self._services)
-        watch.stores_all = not (faults.store_loss or faults.store_lag_ms)
+        if faults.store_loss or faults.store_lag_ms:
+            watch.store_all_since_s = math.inf
+        else:
+            watch.store_all_since_s = min(watch.store_all_since_s, self._loop.time())
 
     def _sights(self, seat: LightSeat) -> list[Sight]:
         linked = (each for each in self._services if self._internet.passes(seat.address, each.machine.address))

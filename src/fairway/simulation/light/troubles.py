@@ -219,7 +219,8 @@ class _Troubled:
     def _is_answer_lost(self) -> bool:
         dice = self._troubles.dice
         if self._protocol == STORE_QUERY_PROTOCOL:
-            return bool(dice.faults.loss) and not dice.is_answered()
+            share = dice.faults.loss if dice.faults.query_loss is None else dice.faults.query_loss
+            return bool(share) and not dice.is_answered()
         return self._protocol == LIGHTPUSH_PROTOCOL and not dice.is_confirmed()
 
     async def _hang(self, stream: Stream) -> None:

@@ -128,8 +128,8 @@ class Watch:
         """Whether stores lie, or do not say all."""
         self.loses_answers = False
         """Whether answers of stores get lost."""
-        self.stores_all = True
-        """Whether stores keep what they get."""
+        self.store_all_since_s = -math.inf
+        """Since when stores keep all that they get."""
         self._loop, self._sights, self._is_kept = loop, sights, is_kept
         self._pasts: dict[str, _Past] = {}
         self._told: set[tuple[str, str]] = set()
@@ -296,7 +296,8 @@ class Watch:
             if was_calm and self.has_few_bad and not self.is_loud and 0 < began_s - past.slow_until_s < _REMEMBERED_S:
                 self._tell(seat, f"a send of {seat.name} waited for a service node that failed a moment ago")
             past.slow_until_s = now_s
-        if result.accepted and was_calm and self.stores_all and not message.message.ephemeral:
+        is_stored = self.store_all_since_s < began_s
+        if result.accepted and was_calm and is_stored and not message.message.ephemeral:
             self._loop.call_later(_SOUGHT_S, self._must_be_kept, past, past.calm_since_s, message)
 
     # Inside.
@@ -317,7 +318,8 @@ class Watch:
             self._tell(past.seat, f"{past.seat.name} heard nothing of a message that service nodes relayed")
 
     def _must_be_kept(self, past: _Past, calm_since_s: float, message: RoutedMessage) -> None:
-        is_lost = self._is_still(past, calm_since_s) and self.stores_all and not self._is_kept(message.message_hash)
+        is_stored = self.store_all_since_s < math.inf
+        is_lost = self._is_still(past, calm_since_s) and is_stored and not self._is_kept(message.message_hash)
         # Who pushes it again and again may be refused each time.
         if is_lost and self._refused_by_sound[message.message_hash] <= 1:
             self._tell(past.seat, f"a message of {past.seat.name} was accepted and no store ever had it")
