@@ -371,6 +371,7 @@ class Run:
             stirred += self._scenes.ask_more()
             self._scenes.hold_up()
             stirred += self._scenes.ask_unheard()
+            stirred += self._scenes.miss_a_ping()
             stirred += self._scenes.keep_nothing()
             stirred += self._scenes.turn_down()
             stirred += self._scenes.stand_aside()

@@ -40,6 +40,7 @@ from fairway.simulation.program import Reading
 from fairway.simulation.script import Deed, names_of
 from fairway.simulation.wire_rules import RATE_EPOCH_MS
 from fairway.simulation.world import World
+from fairway.waku.light.options import LightOptions
 from fairway.waku.local import NetworkFaults
 from fairway.waku.node import RoutedMessage, StoreQuery
 
@@ -75,6 +76,10 @@ _PICKED_MS: Final = 90_000
 """Within this time all is handed to a node that takes most of it: what it refuses must not hold up the rest."""
 _TAKEN_MS: Final = 15_000
 """Within this time of that all leaves that the node refused: it waits for five seconds where it makes way."""
+_PINGED_MS: Final = 70_000
+"""Within this time a light client pings each of its service nodes."""
+_DOUBTED_MS: Final = 10_000
+"""Within this time of a ping without an answer it has asked again, and done without who was asked beside."""
 _UNCONFIRMED_MS: Final = 8_000
 """In this time a light client asks stores once whether they have what it sent."""
 _CONFIRMED_MS: Final = 30_000
@@ -701,6 +706,25 @@ class Scenes:
             text = f"{speaker} did not send again in {_CONFIRMED_MS // 1_000} s what no store has, since none answered"
             yield self._looks.violation(Invariant.SERVED, speaker, text)
         self._run(GRACE_MS)
+
+    def miss_a_ping(self) -> Iterator[Violation]:
+        """Let a service node leave one ping without an answer: once it answers again, no other one pushes beside it."""
+        world, network = self._world, self._world.network
+        if not isinstance(network, LightNetwork):
+            return
+        enough = LightOptions().peers_to_use
+        running = [name for name, each in world.participants.items() if each.channel is not None]
+        names = [name for name in sorted(running) if len(network.subscribed_at(name)) == enough]
+        if not names:
+            return
+        network.miss_a_ping(network.subscribed_at(names[0])[0])
+        world.run(_PINGED_MS, lambda: not network.is_ping_awaited)
+        self._run(_DOUBTED_MS)
+        for name in names:
+            pushing = len(network.subscribed_at(name))
+            if pushing > enough:
+                text = f"{pushing} service nodes push to {name}, though each answers, and {enough} are enough"
+                yield self._looks.violation(Invariant.SERVED, name, text)
 
     def repeat(self) -> Iterator[Violation]:
         """Let a program repeat a send, and ask for its receipt, while the disk writes how it ended."""

@@ -418,6 +418,24 @@ class LightNetwork:
             if service.node is not None and seat.peer_id is not None and place in {service.number, len(self._services)}:
                 service.node.filters.forget(seat.peer_id)
 
+    def subscribed_at(self, name: str) -> list[int]:
+        """Return the numbers of the service nodes that push to a light client."""
+        peer_id = self._seats[name].peer_id
+        return [
+            service.number
+            for service in self._services
+            if service.node is not None and peer_id is not None and service.node.filters.criteria_of(peer_id)
+        ]
+
+    def miss_a_ping(self, number: int) -> None:
+        """Let a service node leave the next request about subscriptions without an answer."""
+        self._troubles.passed_over.add(number)
+
+    @property
+    def is_ping_awaited(self) -> bool:
+        """Whether a request that is to be left without an answer has not come."""
+        return bool(self._troubles.passed_over)
+
     def push_to(self, seat: LightSeat, message: RoutedMessage) -> bool:
         """Have a service node push a message to one client; return whether any is connected with it."""
         push = encode_message_push(MessagePush(message_bytes=message.encoded, pubsub_topic=message.pubsub_topic))

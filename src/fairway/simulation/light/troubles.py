@@ -132,6 +132,8 @@ class Troubles:
         """So many service nodes, by their numbers, are bad ones."""
         self.refused, self.pushed, self.swallowed, self.told = refused, pushed, swallowed, told
         self.claimed, self.failed, self.given = claimed, failed, vice
+        self.passed_over: set[int] = set()
+        """Numbers of service nodes that leave the next request about subscriptions without an answer."""
         self.requests: Counter[str] = Counter()
         """Requests that clients made, by what they ask for."""
         self._seed, self._clock = seed, clock
@@ -178,6 +180,10 @@ class _Troubled:
 
     async def handle(self, stream: Stream) -> None:
         self._troubles.requests[_SERVED[self._protocol]] += 1
+        if self._protocol == FILTER_SUBSCRIBE_PROTOCOL and self._number in self._troubles.passed_over:
+            self._troubles.passed_over.remove(self._number)
+            await self._without_an_answer(stream)
+            return
         match self._troubles.vice(self._number), self._protocol:
             case Vice.HANGS, _:
                 await self._never_answer(stream)
