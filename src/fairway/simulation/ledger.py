@@ -249,6 +249,7 @@ class Ledger(Observer):
         """Numbers of the messages that a participant was told are set aside, the one that waits longest first."""
         self.limits_told: defaultdict[str, set[Limit]] = defaultdict(set)
         """Which bounds a participant was told that bite, in its present life."""
+        self.rules.repeats_in_turn = lambda name: Limit.ACTIVE_RETRIES in self.limits_told[name]
         self.wall_ms: Callable[[str], int | None] = lambda _: None
         """The time on a participant's clock, unless the clock was set recently."""
         self.misdated: list[tuple[int, str, int]] = []

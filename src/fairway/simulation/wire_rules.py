@@ -247,6 +247,8 @@ class WireRules:
         self._profile = profile
         self._bloom_policy = sds.bloom_policy
         self._parameters = BloomParameters.of(sds.bloom_capacity, sds.bloom_error_rate)
+        self.repeats_in_turn: Callable[[str], bool] = lambda _: False
+        """Whether more of a participant's is to be sent again than may be at once, so that some waits for the rest."""
         self.has_filters: Callable[[str], bool] = lambda _: sds.bloom_policy is BloomPolicy.ALWAYS
         """Whether a participant, as its program runs now, gives each of its messages a bloom filter: such messages are
         longer, and answers may be as long."""
@@ -714,7 +716,8 @@ class WireRules:
         queue.in_a_row = queue.in_a_row + 1 if is_first and is_kept_waiting else 0
         # What was under way when something was to be repeated leaves before it.
         most = self.under_way + _IN_A_ROW
-        if queue.in_a_row == most and self.order_is_checked and not self.is_limited:
+        is_checked = self.order_is_checked and not (self.is_limited or self.repeats_in_turn(name))
+        if queue.in_a_row == most and is_checked:
             waiting = next(iter(queue.to_repeat))
             yield f"it is the {most}th new one in a row, while {waiting[:12]} waits to be sent again"
 
