@@ -1188,7 +1188,8 @@ class Ledger(Observer):
 
     def _compare_lamports(self, at_ms: int, name: str, opened: SdsMessage) -> None:
         """See that a message is ordered after all that it cites (SDS, "Send Message")."""
-        if name not in self.presences:
+        # What a forger said somebody who believed it may give to others.
+        if name not in self.presences or opened.message_id in self.forged:
             return
         lamport = self._lamports[opened.message_id] = opened.lamport_timestamp or 0
         # Each forged one leads the clocks of all by so much: they cannot know that nobody talks as fast as that.
