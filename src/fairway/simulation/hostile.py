@@ -210,15 +210,7 @@ class Mallory(Observer):
         """Begin more long messages than anybody has room for who keeps tight quotas, and end none."""
         dice = self._haste or random.Random(0)  # noqa: S311 - reproducible, and guards nothing
         for _ in range(_FLOOD):
-            segment = Segment(
-                payload_hash=dice.randbytes(32),
-                index=0,
-                data_count=4,
-                parity_count=0,
-                is_parity=False,
-                payload=dice.randbytes(self._segment_bytes),
-                payload_length=4 * self._segment_bytes,
-            )
+            segment = self._begun(dice)
             self._count += 1
             sender_id = f"{_NAME}-{dice.randrange(_FLOODERS)}"
             self._send(self._message(sender_id=sender_id, content=self._format.encode(segment)))
@@ -229,15 +221,7 @@ class Mallory(Observer):
         Then all others hear the other one, too, and cannot know which of them is forged.
         """
         dice = self._haste or random.Random(0)  # noqa: S311 - reproducible, and guards nothing
-        begun = Segment(
-            payload_hash=dice.randbytes(32),
-            index=0,
-            data_count=4,
-            parity_count=0,
-            is_parity=False,
-            payload=dice.randbytes(self._segment_bytes),
-            payload_length=4 * self._segment_bytes,
-        )
+        begun = self._begun(dice)
         said = []
         for index in (0, 1, 1):
             self._count += 1
@@ -247,6 +231,18 @@ class Mallory(Observer):
         for name in self._world.participants:
             for message in (first, other) if name == believer else (first, second, other):
                 self._whisper(name, message)
+
+    def _begun(self, dice: random.Random) -> Segment:
+        """Return the first segment of a message of four."""
+        return Segment(
+            payload_hash=dice.randbytes(32),
+            index=0,
+            data_count=4,
+            parity_count=0,
+            is_parity=False,
+            payload=dice.randbytes(self._segment_bytes),
+            payload_length=4 * self._segment_bytes,
+        )
 
     def _invented(self, dice: random.Random) -> None:
         """Cite invented messages, with wrong retrieval hints."""
