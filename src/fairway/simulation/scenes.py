@@ -576,7 +576,7 @@ class Scenes:
         speaker, *others = sorted(world.participants)
         options = world.participants[speaker].options
         parity_rate = options.segmentation.parity_rate
-        amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or plan.clock_skew_ms
+        amiss = self._is_beset or plan.clock_skew_ms
         # What a log has forgotten and others cite is looked for.
         amiss = amiss or min(plan.max_history, plan.bloom_capacity) < _ROUNDS * _REMEMBERED_SEGMENTS
         if not parity_rate or amiss or not self.all_answer:
@@ -618,9 +618,9 @@ class Scenes:
 
         It leaves once a node takes it, though its message may be delivered without it.
         """
-        world, plan = self._world, self._plan
+        world = self._world
         speaker = max(world.participants)
-        if plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or not self.all_answer:
+        if self._is_beset or not self.all_answer:
             return
         self._ledger.rules.syncs_are_prompt = False
         world.network.faults = replace(_HEALED, unwanted=_UNWANTED)
@@ -653,9 +653,9 @@ class Scenes:
         What was refused so often that others were tried in its place goes once one of them is taken, and not only when
         nothing else is left to be said.
         """
-        world, plan = self._world, self._plan
+        world = self._world
         speaker = max(world.participants)
-        if plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or not self.all_answer:
+        if self._is_beset or not self.all_answer:
             return
         self._ledger.rules.syncs_are_prompt = False
         world.network.faults = replace(_HEALED, no_peers_to_relay=1.0)
@@ -982,6 +982,12 @@ class Scenes:
             text = f"nobody told {speaker} for {within_ms // 1_000} s that it has {sent.request_id}"
             yield self._looks.violation(Invariant.HEALED, speaker, text, sent.request_id)
         self._run(GRACE_MS)
+
+    @property
+    def _is_beset(self) -> bool:
+        """Whether service nodes, forgers or small buffers may keep apart what is said and what comes of it."""
+        plan = self._plan
+        return bool(plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas)
 
     @property
     def all_answer(self) -> bool:
@@ -1373,7 +1379,7 @@ class Scenes:
         # He is heard when he acknowledges the last one.
         heard_ms = world.participants[other].options.sync_min_interval_ms + _ANSWERED_LATE_MS
         within_ms = 2 * options.retry_interval_ms + heard_ms
-        amiss = plan.repairs or plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas
+        amiss = plan.repairs or self._is_beset
         is_short = min(plan.lost_timeout_ms, plan.reassembly_timeout_ms) < 2 * within_ms
         if amiss or is_short or not self.all_answer:
             return
@@ -1408,11 +1414,11 @@ class Scenes:
 
         It is then sent as often as though it had left just now (`fairway.protocol.outgoing.want_more`).
         """
-        world, plan = self._world, self._plan
+        world = self._world
         speaker, *others, absent = sorted(world.participants)
         options = world.participants[speaker].options
         interval_ms, acknowledged_ms = options.retry_interval_ms, self._answered_ms
-        amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or len(others) > _FEW
+        amiss = self._is_beset or len(others) > _FEW
         if amiss or not (others and self.all_answer and 2 * interval_ms > acknowledged_ms):
             return
         # It does not know that it lacks anything, and asks no store for it.
@@ -1441,7 +1447,7 @@ class Scenes:
         world, plan = self._world, self._plan
         speaker = min(world.participants)
         timeout_ms, at_once = plan.reassembly_timeout_ms, world.participants[speaker].options.max_concurrent_publishes
-        amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or not self.all_answer
+        amiss = self._is_beset or not self.all_answer
         if amiss or timeout_ms > _AWAY_MS or plan.mixed_options or plan.option_changes:
             return
         sent = self._say_at_length(speaker, segments=at_once + at_once // 2)
@@ -1458,7 +1464,7 @@ class Scenes:
         """
         world, plan = self._world, self._plan
         speaker, *others, reader = sorted(world.participants)
-        amiss = plan.service_nodes or plan.hostile or plan.tight_quotas or plan.tiny_quotas or plan.clock_skew_ms
+        amiss = self._is_beset or plan.clock_skew_ms
         if amiss or not (0 < len(others) <= _FEW and plan.repairs and self.all_answer):
             return
         lossy = replace(_HEALED, store_loss=1.0)
