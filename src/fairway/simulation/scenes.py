@@ -221,9 +221,14 @@ class Scenes:
     def _say_at_length(
         self, name: str, by: Collection[str] = (), *, less_bytes: int = 0, segments: int = _LONG_SEGMENTS
     ) -> SimulatedSend:
-        """Let a participant send a long text, which fills its last segment unless it is shorter by some bytes."""
+        """Let a participant send a long text, which fills its last segment unless it is shorter by some bytes.
+
+        It has fewer segments where so many are more than a message may have bytes.
+        """
         options = self._world.participants[name].options
-        size_bytes = segments * Segmenter(options.segmentation, options.profile.segments).segment_payload_bytes
+        segmenter = Segmenter(options.segmentation, options.profile.segments)
+        segment_bytes = segmenter.segment_payload_bytes
+        size_bytes = min(segments, segmenter.limit_bytes // segment_bytes) * segment_bytes
         return self._say(name, self._dice.randbytes(size_bytes).hex()[: size_bytes - less_bytes], by)
 
     def recover(self) -> Iterator[Violation]:
