@@ -220,8 +220,10 @@ class Looks:
     def _held_for_good_bytes(self, participant: Participant, allowed_bytes: int) -> int:
         """Return how many bytes of contents a participant holds; if more than allowed, also some moments later.
 
-        It speaks also when all is said: a sync message is held until the node has taken it, whose answer may get lost.
+        It speaks also when all is said: a sync message is held until it is encrypted, what it rests on is stored, and
+        the node has taken it, whose answer may get lost.
         """
+        rules = self._ledger.rules
 
         def is_told() -> bool:
             return participant.channel is None or not participant.channel.statistics().publishing
@@ -229,7 +231,7 @@ class Looks:
         held_bytes = _content_bytes(participant.stack)
         for _ in range(_LOOKS_AGAIN):
             if held_bytes > allowed_bytes:
-                self._world.run(MOMENT_MS)
+                self._world.run(MOMENT_MS + rules.cipher_ms + rules.disk_ms)
                 self._world.run(_ANSWERED_MS, is_told)
                 held_bytes = min(held_bytes, _content_bytes(participant.stack))
         return held_bytes
