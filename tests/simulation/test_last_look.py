@@ -346,9 +346,9 @@ def test_rows_of_what_is_over_are_seen(monkeypatch):
     snapshot, until_now = Stack.snapshot, TrafficSoFar.until_now
     row = Change(table="outbox", key="left", row=(1,))
 
-    def leave_a_row(ledger, now_ms):
+    def leave_a_row(ledger, world):
         monkeypatch.setattr(Stack, "snapshot", lambda self: (*snapshot(self), row))
-        return until_now(ledger, now_ms)
+        return until_now(ledger, world)
 
     monkeypatch.setattr(TrafficSoFar, "until_now", leave_a_row)
     assert Invariant.REST in broken()
