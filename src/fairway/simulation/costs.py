@@ -17,6 +17,8 @@ class Costs(Observer):
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
+        self._rows: Counter[str] = Counter()
+        """Rows written to the participants' own stores, by table."""
 
     def queried(self, _at_ms: int, _name: str, query: StoreQuery, _cursor: bytes | None) -> None:
         """Count a page that is asked of a store node."""
@@ -27,7 +29,7 @@ class Costs(Observer):
     def kept(self, _at_ms: int, _name: str, changes: Sequence[Change]) -> None:
         """Count a write to a participant's own store."""
         self._counts["writes"] += 1
-        self._counts.update(f"rows of {change.table}" for change in changes)
+        self._rows.update([change.table for change in changes])
 
     def refused(self, _at_ms: int, _name: str, _message: RoutedMessage, _answer_ms: int) -> None:
         """Count a message that no node took."""
@@ -38,7 +40,8 @@ class Costs(Observer):
 
         ``requests`` are those that light clients made of service nodes, by what they ask for.
         """
-        figures = dict(self._counts) | {f"requests: {what}": number for what, number in requests.items()}
+        figures = dict(self._counts) | {f"rows of {table}": number for table, number in self._rows.items()}
+        figures |= {f"requests: {what}": number for what, number in requests.items()}
         for purpose in Purpose:
             figures[f"{purpose.value} messages"] = ledger.transmissions[purpose]
             figures |= {f"{purpose.value} {part} bytes": count for part, count in ledger.bytes[purpose].items()}

@@ -701,17 +701,18 @@ class Ledger(Observer):
     def written(self, at_ms: int, name: str, write: Write) -> None:
         """Record the durable state of a participant."""
         self.rules.written(name, write.changes)
-        kept = [change for change in write.changes if change.row is not None]
-        self._durable.update((name, change.key) for change in kept)
-        self._taken_in.update((name, change.key) for change in kept if change.table not in _LACKING)
-        for change in write.changes:
-            if change.table in (REQUESTS, MISSING):
-                (self._on_disk.discard if change.row is None else self._on_disk.add)((name, change.table, change.key))
+        for table, key, row in write.changes:
+            if row is not None:
+                self._durable.add((name, key))
+                if table not in _LACKING:
+                    self._taken_in.add((name, key))
+            if table in (REQUESTS, MISSING):
+                (self._on_disk.discard if row is None else self._on_disk.add)((name, table, key))
         for _, message in write.delivered:
             self._inbox_ms.setdefault((name, message.sds_ids), at_ms)
             self._durable.update((name, sds_id) for sds_id in message.sds_ids)
             self._taken_in.update((name, sds_id) for sds_id in message.sds_ids)
-        for change in kept:
+        for change in write.changes:
             if change.table == CAUGHT_UP and change.row is not None and self.store_is_whole:
                 self._see_what_was_read(at_ms, name, change.row[0])
 

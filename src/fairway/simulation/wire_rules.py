@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import math
 from bisect import insort
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -304,8 +304,8 @@ class WireRules:
         """When each carrier was handed over."""
         self._acknowledged: dict[bytes, bytes] = {}
         """Whose acknowledgement its author had when he handed it over, for each carrier (`is_marked`)."""
-        self._received: dict[str, _Received] = {}
-        self._queues: dict[str, _Queue] = {}
+        self._received: defaultdict[str, _Received] = defaultdict(_Received)
+        self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
         self._made_ms: dict[str, int] = {}
         self._refused: dict[str, dict[bytes, int]] = {}
         """Carriers that the node of each participant refused, with when that knew it."""
@@ -323,9 +323,9 @@ class WireRules:
         """Whose log durably has which message."""
         self._worth: dict[str, int] = {}
         """Bytes of content, filter and citations of each content message."""
-        self._answers: dict[str, _Answers] = {}
+        self._answers: defaultdict[str, _Answers] = defaultdict(_Answers)
         self._talks: dict[str, _Talk] = {}
-        self._copies: dict[str, _Copies] = {}
+        self._copies: defaultdict[str, _Copies] = defaultdict(_Copies)
         self._cites: dict[str, tuple[str, ...]] = {}
         """What each content message cites, but for later segments."""
         self._plain: set[str] = set()
@@ -347,33 +347,33 @@ class WireRules:
             if change.table == HISTORY and change.row is not None:
                 self._entered(at_ms, name, change.key, change.row[0])
             elif change.table == PARKED and change.row is not None:
-                self._received_by(name).waiting.add(change.key)
-                self._received_by(name).wrote(change.key)
+                self._received[name].waiting.add(change.key)
+                self._received[name].wrote(change.key)
                 self._earned(at_ms, name, change.key)
             elif change.table == PARKED:
-                self._received_by(name).waiting.discard(change.key)
-                self._received_by(name).entered_ms = at_ms
+                self._received[name].waiting.discard(change.key)
+                self._received[name].entered_ms = at_ms
             elif change.table == SEGMENTS and change.row is not None:
                 self._made_ms.setdefault(change.key, at_ms)
                 self._ended.discard(change.key)
                 _, _, is_parity, attempts, retry_at, *_ = change.row
                 if attempts and retry_at is None and not is_parity:
-                    self._queue(name).to_repeat.setdefault(change.key, at_ms)
+                    self._queues[name].to_repeat.setdefault(change.key, at_ms)
                 else:
-                    self._queue(name).to_repeat.pop(change.key, None)
+                    self._queues[name].to_repeat.pop(change.key, None)
             elif change.table == SEGMENTS:
                 self._ended.add(change.key)
-                self._queue(name).refused.pop(change.key, None)
-                self._queue(name).to_repeat.pop(change.key, None)
+                self._queues[name].refused.pop(change.key, None)
+                self._queues[name].to_repeat.pop(change.key, None)
 
     def _entered(self, at_ms: int, name: str, sds_id: str, lamport: int) -> None:
         """Note that a message is in a participant's log."""
-        received = self._received_by(name)
+        received = self._received[name]
         if sds_id not in received.log:
             if sds_id in received.heard:
                 # Parity gives the content of a segment back, and not what it cites.
                 received.cited.update(cited for cited in self._cites.get(sds_id, ()) if cited in received.log)
-            copies = self._copies.setdefault(name, _Copies())
+            copies = self._copies[name]
             # Of what was rebuilt from other segments a participant does not know that.
             if sds_id in self._plain and self._authors[sds_id] != name and sds_id in copies.owing:
                 copies.plain[sds_id] = at_ms
@@ -387,7 +387,7 @@ class WireRules:
         self._answers_of(at_ms, name).earned.add(sds_id)
 
     def _answers_of(self, at_ms: int, name: str) -> _Answers:
-        answers = self._answers.setdefault(name, _Answers())
+        answers = self._answers[name]
         if answers.since_ms is None:
             answers.since_ms = at_ms
         return answers
@@ -433,7 +433,7 @@ class WireRules:
 
     def restored(self, name: str, changes: Sequence[Change]) -> None:
         """Note the rows with which a life of a participant begins."""
-        received = self._received_by(name)
+        received = self._received[name]
         log = {change.key: change.row[0] for change in changes if change.table == HISTORY and change.row is not None}
         received.restored(log, {change.key for change in changes if change.table == PARKED})
         self._answers[name] = _Answers(earned=set(log))
@@ -441,7 +441,7 @@ class WireRules:
     def refused(self, at_ms: int, name: str, message_hash: bytes) -> None:
         """Note that a sender knows from a moment on that its node did not take a message."""
         self._refused.setdefault(name, {})[message_hash] = at_ms
-        queue, sds_id = self._queue(name), self._carried.get(message_hash, ("", b""))[0]
+        queue, sds_id = self._queues[name], self._carried.get(message_hash, ("", b""))[0]
         if sds_id in queue.handed and queue.tries[sds_id] == 1 and sds_id not in self._taken:
             # What is refused again and again makes way in the end.
             queue.refused[sds_id] = at_ms
@@ -462,7 +462,7 @@ class WireRules:
 
     def heard(self, at_ms: int, name: str, message_hash: bytes) -> None:
         """Note what the network brings to a participant."""
-        copies, (sds_id, _) = self._copies.setdefault(name, _Copies()), self._carried.get(message_hash, ("", b""))
+        copies, (sds_id, _) = self._copies[name], self._carried.get(message_hash, ("", b""))
         for asked_id in self._requests.get(message_hash, ()):
             copies.asked[asked_id] = at_ms
             copies.unasked.pop(asked_id, None)
@@ -471,7 +471,7 @@ class WireRules:
         # What left before is no answer: a store may have brought it first, and then it is not looked at again.
         if self._left_ms[message_hash] >= copies.asked.get(sds_id, 0):
             copies.unasked.setdefault(sds_id, at_ms)
-        received = self._received_by(name)
+        received = self._received[name]
         was_here = sds_id in received.heard or sds_id in received.known
         received.heard.add(sds_id)
         if name in self._talks:
@@ -495,7 +495,7 @@ class WireRules:
 
         Which copy of its author's it is, and whose acknowledgement that has, is not known: it may be cited.
         """
-        copies, received = self._copies.setdefault(name, _Copies()), self._received_by(name)
+        copies, received = self._copies[name], self._received[name]
         if sds_id in received.heard or sds_id in received.known:
             copies.owing.add(sds_id)
             copies.again.add(sds_id)
@@ -503,12 +503,6 @@ class WireRules:
         if message_hash not in copies.heard and name in self._talks:
             self._talks[name].heard += 1
         copies.heard.add(message_hash)
-
-    def _received_by(self, name: str) -> _Received:
-        return self._received.setdefault(name, _Received())
-
-    def _queue(self, name: str) -> _Queue:
-        return self._queues.setdefault(name, _Queue())
 
     def faults(
         self, at_ms: int, name: str, opened: SdsMessage, plain: bytes, message_hash: bytes, stamp_ns: int
@@ -613,7 +607,7 @@ class WireRules:
 
     def _answered_all_the_same(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that who hears an answer does not give one, too (SDS-R: T_resp, so that one answer may do for all)."""
-        came_ms = self._copies.setdefault(name, _Copies()).unasked.get(opened.message_id, at_ms)
+        came_ms = self._copies[name].unasked.get(opened.message_id, at_ms)
         if self.answers_are_called_off and at_ms > came_ms + self._leaves_within_ms:
             yield f"it is an answer, and another one's was heard {at_ms - came_ms} ms before, and nobody asked since"
 
@@ -675,7 +669,7 @@ class WireRules:
 
     def _may_cite(self, at_ms: int, name: str, sds_id: str) -> bool:
         """Return whether a participant may cite a message that it has cited before, of which no copy calls for it."""
-        received = self._received_by(name)
+        received = self._received[name]
         if self._has_just_entered(at_ms, received):
             # It may have been among the newest when the message was made that cites it.
             return True
@@ -692,7 +686,7 @@ class WireRules:
 
         Content may have been made long before it leaves; a sync message is made when it leaves.
         """
-        received = self._received_by(name)
+        received = self._received[name]
         if opened.content or not (self.copies_are_checked and self.order_is_checked and self.syncs_are_prompt):
             return
         if self._has_just_entered(at_ms, received):
@@ -708,7 +702,7 @@ class WireRules:
 
     def _kept_waiting(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that a long burst lets through what is to be repeated."""
-        queue, sds_id = self._queue(name), opened.message_id
+        queue, sds_id = self._queues[name], opened.message_id
         is_first = bool(opened.content) and sds_id not in self._authors
         queue.to_repeat.pop(sds_id, None)
         # What waits for a slow disk was decided before something was to be repeated.
@@ -755,7 +749,7 @@ class WireRules:
             return
         if int.from_bytes(bloom.words).bit_count() > _most_bits(bloom.parameters):
             yield f"its bloom filter holds more than the {bloom.parameters.capacity} messages that it has room for"
-        wire, received = self._profile.codec.bloom, self._received_by(name)
+        wire, received = self._profile.codec.bloom, self._received[name]
         for entry in opened.causal_history:
             if received.is_held(entry.message_id, self._parameters.capacity) and entry.message_id not in self.forged:
                 positions = wire.positions(entry.message_id, bloom.parameters)
@@ -763,7 +757,7 @@ class WireRules:
                     yield f"it cites {entry.message_id[:12]}, which came of late, and its bloom filter lacks it"
 
     def _misplaced(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
-        queue, sds_id, lamport = self._queue(name), opened.message_id, opened.lamport_timestamp or 0
+        queue, sds_id, lamport = self._queues[name], opened.message_id, opened.lamport_timestamp or 0
         queue.tries[sds_id] += 1
         queue.refused.pop(sds_id, None)
         if not self.order_is_checked or sds_id in self._ended:
