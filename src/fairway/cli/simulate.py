@@ -23,12 +23,12 @@ from fairway.simulation.campaign import Campaign, CampaignTally, broken_row, row
 from fairway.simulation.figures import Figures, add_up, loss_class
 from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.random_plans import calm_but, draw_plan
-from fairway.simulation.render import print_report
+from fairway.simulation.render import duration, print_report
 from fairway.simulation.render_campaign import print_end, print_figures, print_heads, print_shrunk, print_world
 from fairway.simulation.runner import Run
 from fairway.simulation.tour import KINDS, tour_plan
 from fairway.simulation.workers import WorldOutcome
-from fairway.units import HOUR_MS
+from fairway.units import HOUR_MS, MS_PER_S
 
 _MANY: Final = "Many worlds"
 _INTERRUPTED: Final = 130
@@ -205,7 +205,10 @@ def _one(plan: SimulationPlan, archive: Path | None, *, machine: bool) -> None:
         print_report(report)
         if archive is not None:
             console.print(f"{archived:,} messages in {archive}, the truth in {truth_path(archive)}", markup=False)
-        console.print(f"simulated in {time.perf_counter() - began_s:.1f} s", style="dim")
+        real_s, simulated_ms = time.perf_counter() - began_s, run.world.now_ms - run.start_ms
+        faster = simulated_ms / MS_PER_S / real_s
+        told = f"{duration(simulated_ms)} with its scenes simulated in {real_s:.1f} s, {faster:,.0f} times as fast"
+        console.print(told, style="dim")
     raise typer.Exit(0 if report.ok else 1)
 
 
