@@ -83,12 +83,27 @@ def test_a_sync_message_without_the_newest_that_its_sender_has_is_noticed() -> N
     watched = _Watched()
     for content in (b"one", b"two", b"three"):
         watched.hand_over(watched.make(content))
-    sync = watched.sds.send_sync(_NOW_MS + 60_000)
+    sync, other = watched.sds.send_sync(_NOW_MS + 60_000), watched.sds.send_sync(_NOW_MS + 61_000)
     assert sync is not None
+    assert other is not None
 
     assert watched.hand_over(sync, _NOW_MS + 60_000) == []
-    (fault,) = watched.hand_over(replace(sync, causal_history=sync.causal_history[:-1]), _NOW_MS + 60_000)
-    assert f"it does not cite {sync.causal_history[-1].message_id[:12]}" in fault
+    (fault,) = watched.hand_over(replace(other, causal_history=other.causal_history[:-1]), _NOW_MS + 61_000)
+    assert f"it does not cite {other.causal_history[-1].message_id[:12]}" in fault
+
+
+def test_a_sync_message_that_goes_again_need_not_cite_what_came_since_it_was_made() -> None:
+    watched = _Watched()
+    watched.hand_over(watched.make(b"one"))
+    sync = watched.sds.send_sync(_NOW_MS + 60_000)
+    late = watched.sds.send_sync(_NOW_MS + 61_000)
+    assert sync is not None
+    assert late is not None
+
+    assert watched.hand_over(sync, _NOW_MS + 60_000) == []
+    newest = watched.make(b"two", _NOW_MS + 62_000)
+    assert watched.hand_over(sync, _NOW_MS + 180_000) == []
+    assert any(newest.message_id[:12] in fault for fault in watched.hand_over(late, _NOW_MS + 180_000))
 
 
 @pytest.mark.parametrize(("pause_ms", "is_too_much"), [(1_000, True), (20_000, False)])
@@ -411,15 +426,16 @@ def test_what_reached_the_disk_amid_a_crash_is_to_be_cited() -> None:
     watched = _Watched()
     for content in (b"one", b"two", b"three"):
         watched.hand_over(watched.make(content))
-    late = watched.sds.send_sync(_NOW_MS + 60_000)
+    late, later = watched.sds.send_sync(_NOW_MS + 60_000), watched.sds.send_sync(_NOW_MS + 61_000)
     assert late is not None
+    assert later is not None
     *_, newest = late.causal_history
     # Nothing had said of it that it is written.
     watched.rules.written("alice", [Change(table=HISTORY, key=newest.message_id, row=None)])
 
     watched.restart()
     assert watched.hand_over(late, _NOW_MS + 60_000) == []
-    (fault,) = watched.hand_over(replace(late, causal_history=late.causal_history[:-1]), _NOW_MS + 60_000)
+    (fault,) = watched.hand_over(replace(later, causal_history=later.causal_history[:-1]), _NOW_MS + 61_000)
     assert f"does not cite {newest.message_id[:12]}" in fault
 
 

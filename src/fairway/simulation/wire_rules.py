@@ -204,7 +204,7 @@ class _Talk:
 
     since_ms: int
     sync: set[str] = field(default_factory=set)
-    """SDS ids: what the node took, and whose answer got lost, is handed over again."""
+    """SDS ids: what the node refused, or took without an answer that came, is handed over again."""
     said: int = 0
     heard: int = 0
     """What came with content, each copy once."""
@@ -524,7 +524,9 @@ class WireRules:
         if opened.repair_request:
             self._requests[message_hash] = tuple(entry.message_id for entry in opened.repair_request)
         yield from self._kept_waiting(at_ms, name, opened)
-        self._talks.setdefault(name, _Talk(at_ms)).stamped(stamp_ns // NS_PER_MS)
+        talk = self._talks.setdefault(name, _Talk(at_ms))
+        talk.stamped(stamp_ns // NS_PER_MS)
+        was_said_before = opened.message_id in talk.sync
         yield from self._talked_much(at_ms, name, opened.message_id, is_content=is_content)
         yield from self._used_up(name, opened, stamp_ns // NS_PER_MS)
         if is_content:
@@ -558,7 +560,8 @@ class WireRules:
             yield from self._missegmented(opened)
         yield from self._unfiltered(name, opened)
         yield from self._uncited(at_ms, name, opened)
-        yield from self._without_newest(at_ms, name, opened)
+        if not was_said_before:
+            yield from self._without_newest(at_ms, name, opened)
 
     def _talked_much(self, at_ms: int, name: str, sds_id: str, *, is_content: bool) -> Iterator[str]:
         """See that nobody is made to send one sync message after the other, by who invents what all lack.
@@ -684,7 +687,8 @@ class WireRules:
     def _without_newest(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that a sync message cites the newest in its sender's log, whenever they came (SDS, "Send Message").
 
-        Content may have been made long before it leaves; a sync message is made when it leaves.
+        Content may have been made long before it leaves; a sync message is made when it first leaves. One that a node
+        did not take, since it had just lost its connection, goes again as it was once the node is back.
         """
         received = self._received[name]
         if opened.content or not (self.copies_are_checked and self.order_is_checked and self.syncs_are_prompt):
