@@ -31,8 +31,9 @@ from fairway.options import (
 )
 from fairway.protocol.effects import Change, Purpose
 from fairway.protocol.incoming.catching_up import CAUGHT_UP
-from fairway.protocol.incoming.undelivered import ARRIVALS
+from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
+from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING
 from fairway.protocol.segmentation.open_sets import BECOMING_WHOLE_FACTOR
 from fairway.simulation import World
@@ -149,6 +150,24 @@ def test_what_is_left_of_a_message_that_was_rightly_given_up_need_not_be_kept_wh
         story.ledger.queried(story.world.now_ms, name, StoreQuery(end_ns=far_ms * NS_PER_MS), None)
         story.ledger.written(far_ms, name, Write(changes=(row,)))
     assert [name for invariant, name in story.found() if invariant is Invariant.READ] == ["carol"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "is_kept"), [((AWAITING, MISSING), True), ((AWAITING,), False), ((MISSING,), False)]
+)
+def test_a_segment_of_what_is_whole_need_not_be_kept_when_it_is_read_if_it_is_sought_by_itself(story, tables, is_kept):
+    story.world.network.faults = NetworkFaults(loss=1.0)
+    size_bytes = story.world.options.segmentation.segment_size_bytes
+    story.say("alice", bytes(range(1, 201)) * (2 * size_bytes // 200))
+    first, *_, last = story.ledger.sent[-1].sds_ids
+    assert first != last
+    far_ms = story.world.now_ms + 30_000
+    keys = {AWAITING: first, MISSING: last}
+    rows = [Change(table=table, key=keys[table], row=()) for table in tables]
+    rows += [Change(table=HISTORY, key=sds_id, row=(0,)) for sds_id in story.ledger.sent[-1].sds_ids if sds_id != last]
+    story.ledger.queried(story.world.now_ms, "bob", StoreQuery(end_ns=far_ms * NS_PER_MS), None)
+    story.ledger.written(far_ms, "bob", Write(changes=(*rows, Change(table=CAUGHT_UP, key="", row=(far_ms,)))))
+    assert ((Invariant.READ, "bob") not in story.found()) is is_kept
 
 
 def test_what_was_never_asked_for_does_not_count_as_read(story):

@@ -41,7 +41,7 @@ from fairway.events import (
 )
 from fairway.protocol.effects import Change, Purpose
 from fairway.protocol.incoming.catching_up import CAUGHT_UP
-from fairway.protocol.incoming.undelivered import ARRIVALS
+from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
@@ -410,6 +410,8 @@ class Ledger(Observer):
         """Whose store keeps, or once kept, a row of which SDS message."""
         self._taken_in: set[tuple[str, str]] = set()
         """Whose store keeps, or once kept, that it has which SDS message, or has given it up."""
+        self._whole: set[tuple[str, int]] = set()
+        """Whose store keeps, or once kept, which message as a whole, by its number."""
         self.ephemeral_heard: set[tuple[str, str]] = set()
         """Who was handed which ephemeral message, by message id."""
         self._ephemeral_published: Counter[str] = Counter()
@@ -712,6 +714,9 @@ class Ledger(Observer):
             self._inbox_ms.setdefault((name, message.sds_ids), at_ms)
             self._durable.update((name, sds_id) for sds_id in message.sds_ids)
             self._taken_in.update((name, sds_id) for sds_id in message.sds_ids)
+        whole = [key for table, key, row in write.changes if table == AWAITING and row is not None]
+        whole += [sds_id for _, message in write.delivered for sds_id in message.sds_ids]
+        self._whole.update((name, sent.number) for sent in map(self.message_of, whole) if sent is not None)
         for change in write.changes:
             if change.table == CAUGHT_UP and change.row is not None and self.store_is_whole:
                 self._see_what_was_read(at_ms, name, change.row[0])
@@ -721,6 +726,9 @@ class Ledger(Observer):
 
         A crash would otherwise forget it, and what counts as read nobody reads again. What was not asked for does not
         count: the next reading begins a minute before the time that is noted.
+
+        A segment that contradicts a forged one is set aside, and may be what makes its message whole all the same. The
+        message is kept then, and the segment is noted as missing and asked for by itself.
         """
         up_to_ms = min(up_to_ms, self._asked_up_to_ms.get(name, up_to_ms))
         first = last = self._read[name]
@@ -733,6 +741,8 @@ class Ledger(Observer):
             sent = self.message_of(sds_id)
             # What is left of a message that was given up is turned away.
             is_known |= sent is not None and (name, sent.number) in self.expired
+            is_sought = (name, MISSING, sds_id) in self._on_disk
+            is_known |= is_sought and sent is not None and (name, sent.number) in self._whole
             if not is_known and not self.was_apart(author, since_ms) and not self.was_apart(name, since_ms):
                 self.passed_over.append((at_ms, name, sds_id))
 
