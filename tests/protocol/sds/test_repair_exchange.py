@@ -475,3 +475,19 @@ def test_what_was_never_asked_for_need_not_wait_behind_what_was_asked_for_in_vai
     now_ms = ask_for(1_800_000)
     assert asked["missed"] > 1, "what was asked for in vain is asked for again"
     assert (asked - before).total() > 300
+
+
+def test_what_a_message_lacks_alone_is_asked_for_as_often_as_may_be_beside_what_others_lack_in_plenty(
+    new_channel, a_message, start
+):
+    bob = new_channel("bob")
+    for number in range(6):
+        invented = (HistoryEntry(f"invented {number}-{each}") for each in range(20))
+        bob.receive(a_message(f"forged {number}", *invented, sender="mallory"), None, start)
+    bob.receive(a_message("after it", "missed"), None, start)
+    asked = Counter()
+    for now_ms in range(start, start + bob.config.lost_timeout_ms, 20_000):
+        asked.update(wanted(bob.send_sync(now_ms)))
+    assert asked["missed"] >= 20, "every two minutes, once each of the others was asked for"
+    assert len(asked) == 121
+    assert min(asked.values()) >= 3, "nor is anything else forgotten"

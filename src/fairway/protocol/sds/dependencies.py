@@ -97,7 +97,12 @@ class Dependencies:
         self._journal = journal
         self._history = history
         self._repair = repair
+        repair.lacked_together = self._lacked_together
         self._deliver = deliver
+
+    def _lacked_together(self, message_id: str) -> int:
+        """Return how many messages are lacked together with a missing one; of what only sync messages cite, many."""
+        return self.incoming.fewest_lacked_with(message_id) or _FEW_CITATIONS
 
     def cited(self, message: SdsMessage) -> tuple[HistoryEntry, ...]:
         """Return the newest entries of a message's causal history, a bounded number; the others are ignored."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
 _WAIT_BYTES: Final = 100
 """What it costs to remember that one message waits for another; charged to the message that waits."""
+_WAITERS_LOOKED_AT: Final = 20
+"""Messages that wait for one missing message and that are looked at: ten thousand may be parked."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -150,6 +153,14 @@ class IncomingBuffer:
     def waiters(self, message_id: str) -> list[str]:
         """Return the ids of the parked messages that wait for this one."""
         return list(self._waiters.get(message_id, ()))
+
+    def fewest_lacked_with(self, message_id: str) -> int | None:
+        """Return how many ids the message waits for that waits for this one and for the fewest others.
+
+        None if no message waits for it. Of many that do, only some are looked at.
+        """
+        waiters = islice(self._waiters.get(message_id, ()), _WAITERS_LOOKED_AT)
+        return min((len(self.parked[waiter_id].waiting_for) for waiter_id in waiters), default=None)
 
     def waits_behind(self, message_id: str) -> list[Parked]:
         """Return the parked messages that wait for an id, themselves or through others, the nearest first."""

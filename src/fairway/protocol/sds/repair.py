@@ -48,7 +48,7 @@ _MAX_CREDIT_BYTES: Final = 8_388_608
 """The allowance does not grow beyond this."""
 _OVERDUE_SHARE: Final = 3
 """Of the requests that one message carries, one in so many is chosen because it is most overdue, the others because
-they were made least often."""
+they were made least often (`Repair.take_requests`)."""
 _MAX_HEARD_IN_BETWEEN: Final = 8
 """How many requests of others put off an own request, until it is made."""
 
@@ -163,6 +163,8 @@ class Repair:
         self._hashes = hashes
         self._journal = journal
         self._max_heard = max_heard
+        self.lacked_together: Callable[[str], int] = lambda _: 1
+        """How many missing messages whoever cites a missing one lacks; set by the layer above."""
         self.answers_awaited: OrderedDict[str, bool] = OrderedDict()
         """Ids of messages that are here and that others asked for: the next copy that comes is an answer to them."""
         self.rests_until: OrderedDict[str, tuple[int, int]] = OrderedDict()
@@ -191,13 +193,16 @@ class Repair:
         """Return what to ask for now, at most as many entries as one message carries (SDS-R).
 
         Most of them are those that were asked for least often, the most overdue first. A forged message may cite many
-        ids that do not exist; a message that exists need not wait until all of those were asked for again. The rest are
-        the most overdue, however often they were asked for.
+        ids that do not exist; a message that exists need not wait until all of those were asked for again. So each
+        request for one of many that a message lacks counts as that many: those of a message have one share together.
+        The rest are the most overdue, however often they were asked for.
         """
         if not self.config.enabled or not len(self.requests):
             return ()
         due, limit = self.requests.due(now_ms), self.config.max_requests_per_message
-        chosen = sorted(due, key=lambda scheduled: scheduled.asked)[: limit - limit // _OVERDUE_SHARE]
+        together = {each.message_id: self.lacked_together(each.message_id) for each in due if each.asked}
+        by_share = sorted(due, key=lambda each: each.asked * together.get(each.message_id, 1))
+        chosen = by_share[: limit - limit // _OVERDUE_SHARE]
         chosen += [scheduled for scheduled in due[:limit] if scheduled not in chosen][: limit - len(chosen)]
         for scheduled in chosen:
             self._back_off(scheduled.message_id, scheduled.asked + 1, now_ms)
