@@ -14,7 +14,7 @@ from fairway.channel.receipt import Receipt
 from fairway.channel.receipt_book import ReceiptBook
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
-from fairway.events import DeliveryError, MessageDelivered
+from fairway.events import DeliveryError, MessageDelivered, NodeHealth, NodeStatusChanged
 from fairway.options import BloomPolicy, Profile
 from fairway.protocol.effects import Change
 from fairway.protocol.encryption.ciphering import Ciphering
@@ -48,7 +48,7 @@ from fairway.simulation.wire_rules import WireRules
 from fairway.simulation.world import Observer, World
 from fairway.storage.memory_store import MemoryStore
 from fairway.waku.local import NO_FAULTS, LocalNetwork, LocalNode, NetworkFaults
-from fairway.wire.sds import WAKU_SDS, HistoryEntry
+from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
 
 PLAN = SimulationPlan(
     participants=3,
@@ -390,6 +390,34 @@ def test_what_was_asked_for_by_an_earlier_hint_counts_as_asked_for(monkeypatch, 
         world.run(120_000)
         looks.look()
     assert (Invariant.SOUGHT in {each.invariant for each in looks.found}) is not is_asked
+
+
+@pytest.mark.parametrize("store_came", [True, False])
+def test_what_is_held_back_longer_than_the_gap_timeout_is_seen_unless_a_store_just_came(monkeypatch, store_came):
+    """A store that may have what is missing stops the time of waiting before the first page is asked of it."""
+    monkeypatch.setattr(QueryOnConnect, "may_bring_more", lambda *_: True)
+    plan = replace(PLAN, gap_timeout_ms=5_000)
+    ledger = Ledger(lambda *_: True, WireRules(plan.profile, plan.options().sds))
+    with World(["alice"], seed=1, options=plan.options()) as world:
+        looks = Looks(world, plan, ledger, Clocks(world, plan), lambda *_: 0)
+        world.run(1_000)
+        sds = world.participants["alice"].stack.sds
+        citing = SdsMessage(
+            message_id="after it",
+            sender_id="bob",
+            channel_id=sds.channel_id,
+            lamport_timestamp=1,
+            causal_history=(HistoryEntry("lacking"),),
+            content=b"after it",
+        )
+        sds.receive(citing, None, world.now_ms)
+        looks.look()
+        if store_came:
+            came = NodeStatusChanged(connected=True, health=NodeHealth.SUFFICIENTLY_HEALTHY, store=True, detail="")
+            ledger.told(world.now_ms, "alice", came)
+        world.run(60_000)
+        looks.look()
+    assert (Invariant.WAKES in {each.invariant for each in looks.found}) is not store_came
 
 
 def test_an_ephemeral_message_that_is_sent_twice_is_seen(monkeypatch):

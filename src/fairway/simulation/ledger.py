@@ -35,6 +35,7 @@ from fairway.events import (
     MessageSending,
     MessageSent,
     MessageSetAside,
+    NodeStatusChanged,
     RequestSent,
     SendErrorReason,
     StatusChanged,
@@ -299,6 +300,8 @@ class Ledger(Observer):
         """What each participant was last told that its channel is, in its present life."""
         self._reading_ms: dict[str, tuple[int, int]] = {}
         """When each participant began to read the store oldest first, and when it last asked for a page."""
+        self._store_came_ms: dict[str, int] = {}
+        """When each participant was last told that its node can ask a store, or began."""
         self._asked_up_to_ms: dict[str, int] = {}
         """The end of the time that each participant asked for last, oldest first."""
         self.events: Counter[str] = Counter()
@@ -517,7 +520,7 @@ class Ledger(Observer):
         self._lives[name] += 1
         self._queried.pop(name, None)
         self.rules.began(name)
-        self._began_ms[name] = at_ms
+        self._began_ms[name] = self._store_came_ms[name] = at_ms
         # A crash amid handing over comes with the next transmission, and that perhaps in a later epoch of a rate limit.
         self.troubled(at_ms, name)
         # What the life before had not written when it ended, this one does not know.
@@ -746,9 +749,13 @@ class Ledger(Observer):
             if not is_known and not self.was_apart(author, since_ms) and not self.was_apart(name, since_ms):
                 self.passed_over.append((at_ms, name, sds_id))
 
-    def asked_for_time_away_ms(self, name: str) -> int:
-        """Return when a participant last asked a store for a page of its time away; 0 if it never did."""
-        return self._reading_ms.get(name, (0, 0))[1]
+    def hoped_since_ms(self, name: str) -> int:
+        """Return when a store last came to a participant, or was asked by it for a page of its time away; 0 if never.
+
+        That it has come is enough: the first page is asked for once a silent node was waited for in vain.
+        """
+        _, asked_ms = self._reading_ms.get(name, (0, 0))
+        return max(asked_ms, self._store_came_ms.get(name, 0))
 
     def miskept(self, at_ms: int, name: str, fault: str) -> None:
         """Record a fault of a store."""
@@ -856,6 +863,8 @@ class Ledger(Observer):
         self.events[type(event).__name__] += 1
         self._trace.update(f"{at_ms} {name} is told {event!r}\n".encode())
         match event:
+            case NodeStatusChanged(store=True):
+                self._store_came_ms[name] = at_ms
             case MessageSending(request_id=request_id, chunk_info=chunk) if not chunk.is_parity:
                 if request_id in self._by_request:
                     self._by_request[request_id].data_count = chunk.total_chunks

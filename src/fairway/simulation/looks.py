@@ -61,7 +61,8 @@ _EPOCH_NOTICED_MS: Final = 10_000
 _AROUND_WITHIN_MS: Final = 30_000
 """By so much longer than the gap timeout a message may be held back, which a sweep and a commit take."""
 _HOPED_FOR_MS: Final = 120_000
-"""A store that is read for the time away stops the time of waiting for so long after it last brought something new."""
+"""A store that is read for the time away stops the time of waiting for so long after it came, or last brought something
+new."""
 _NO_ANSWER_MS: Final = 20_000
 """For so long an answer of a node is waited for; nothing else may leave meanwhile."""
 _LONGEST_WAITS: Final = 4
@@ -401,7 +402,7 @@ class Looks:
         overdue_ms = now_ms - timeout_ms - _AROUND_WITHIN_MS
         # Only time in which the missing message can come counts, and that by the clock of the participant. What is read
         # of a store for the time away comes first, as long as that may bring it.
-        read_until_ms = self._ledger.asked_for_time_away_ms(name) + _HOPED_FOR_MS
+        read_until_ms = self._ledger.hoped_since_ms(name) + _HOPED_FOR_MS
         hindered_ms = max(self._ledger.troubled_ms.get(name, 0), read_until_ms)
         if hindered_ms > overdue_ms or self._plan.clock_jumps_per_hour:
             return
