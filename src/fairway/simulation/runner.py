@@ -364,6 +364,7 @@ class Run:
                 stirred += self._scenes.lecture()
                 stirred += self._scenes.last_word()
             stirred += self._scenes.rebuild()
+            stirred += self._scenes.start_again_amid()
             stirred += self._scenes.repeat()
             stirred += self._scenes.fall_offline_amid()
             self._scenes.put_down()

@@ -49,6 +49,9 @@ _CALLED: Final = 6
 _CLOCKS_APART_MS: Final = 60_000
 """By so much the time that a store is asked for is longer than the time away."""
 _SPEAKERS: Final = 2
+_SEGMENTS_PER_SECOND: Final = 8
+"""Slow enough to kill somebody between two segments."""
+_LOST_AMID: Final = 0.3
 _AWAY_MS: Final = 120_000
 _CAUGHT_UP_MS: Final = 12_000
 """A store that has everything, and answers at once, is read within this time."""
@@ -604,6 +607,36 @@ class Scenes:
             world.network.faults = _HEALED
             if not self._ledger.lost_ids_follow:
                 others = self._who_gets_all(others, sent)
+
+    def start_again_amid(self) -> Iterator[Violation]:
+        """Kill who sends a long message, and who has heard a part of it: each goes on with what it kept.
+
+        Some of its parity has left, and stands for what is lacking also after that.
+        """
+        world = self._world
+        speaker, *others = sorted(world.participants)
+        options = world.participants[speaker].options
+        parity = Segmenter(options.segmentation, options.profile.segments).parity_count(_LONG_SEGMENTS)
+        if not parity or self._is_beset or self._plan.is_limited:
+            return
+        for _ in range(_SPEAKERS):
+            world.network.faults = replace(_HEALED, loss=_LOST_AMID)
+            world.network.limit_uplink(speaker, _SEGMENTS_PER_SECOND)
+            sent = self._say_at_length(speaker)
+            for left, names in ((parity // 2, others[:_SPEAKERS]), (parity, [speaker])):
+                world.run(_REBUILT_MS, partial(self._has_left, sent, left))
+                self._run(MOMENT_MS)
+                for name in names:
+                    if name not in sent.deliveries and not sent.ends:
+                        yield from self._start_again(name)
+            world.network.faults = _HEALED
+            world.network.limit_uplink(speaker, None)
+            self._run(GRACE_MS)
+
+    @staticmethod
+    def _has_left(sent: SimulatedSend, parity: int) -> bool:
+        """Return whether all data of a message has left, and so many of its parity segments."""
+        return len(sent.sds_ids) >= sent.data_count + parity > parity
 
     def _who_gets_all(self, names: Collection[str], sent: SimulatedSend) -> list[str]:
         """Return who soon has each segment of a message as it was sent, also those that it rebuilt without knowing ids.
