@@ -385,6 +385,47 @@ def test_parity_finds_a_forged_segment_out(receiver, send, segment_format, relab
     assert isinstance(completed, MessageCompleted | SegmentSurplus)
 
 
+def test_parity_finds_two_forged_segments_out(receiver, send, segment_format, relabel):
+    bob = receiver(segment_format)
+    payload = payload_of(1_500)
+    messages = send(payload, segment_format=segment_format, parity_rate=0.4)
+    forged = [relabel(damaged(message, relabel), sds_id=f"forged {message.sds_id}") for message in messages[:2]]
+    bob.receive(*forged, *messages[2:])
+    assert bob.delivered == [("alice", payload)]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_parity_finds_many_forged_segments_out_if_they_are_out_of_order(
+    receiver, send, segment_format, relabel, is_known
+):
+    bob = receiver(segment_format)
+    payload = payload_of(6_000)
+    messages = send(payload, segment_format=segment_format, parity_rate=0.4)
+    data_count = sum(not segment_format.decode(message.content).is_parity for message in messages)
+    forged = [
+        relabel(damaged(message, relabel), sds_id=f"forged {message.sds_id}", order_key=message.order_key + 500)
+        for message in messages[1 : len(messages) - data_count + 1]
+    ]
+    assert len(forged) > 5
+    if is_known:
+        bob.reassembler.order_of = {each.sds_id: each.order_key for each in (*messages, *forged)}.get
+    bob.receive(*forged, messages[0], *messages[len(forged) + 1 :])
+    assert bob.delivered == ([("alice", payload)] if is_known else [])
+
+
+def test_parity_finds_a_forged_segment_out_beside_one_that_also_came_as_it_is(receiver, send, segment_format, relabel):
+    bob = receiver(segment_format)
+    payload = payload_of(1_500)
+    messages = send(payload, segment_format=segment_format, parity_rate=0.4)
+    forged = [
+        relabel(damaged(message, relabel), sds_id=f"forged {message.sds_id}", order_key=message.order_key + 500)
+        for message in messages[:2]
+    ]
+    bob.reassembler.order_of = {each.sds_id: each.order_key for each in (*messages, *forged)}.get
+    bob.receive(*forged, messages[0], *messages[3:])
+    assert bob.delivered == [("alice", payload)]
+
+
 def test_parity_that_was_set_aside_fails_nothing_when_data_comes(receiver, send, relabel):
     """Of the first format data does not tell how much parity there is, and what was set aside is not believed."""
     bob = receiver()

@@ -7,18 +7,20 @@ Reed-Solomon gives the last data segment, its zeros at the end may be padding or
 until the Keccak-256 is right.
 
 Senders are not authenticated, so some of the segments may be forged. If there are several contents for one index, each
-is tried; if Reed-Solomon has more segments than it needs, it is tried without each of them. If that makes too many
-choices, those are tried as well in which each segment was stamped later than the one before it, as a sender does: what
-was forged in answer to a segment mostly does not fit in between its neighbours.
+is tried; if Reed-Solomon has more segments than it needs, it is tried without each of them, and without as many at once
+as it can do without. If that makes too many choices, those are tried as well in which each segment was stamped later
+than the one before it, as a sender does: what was forged in answer to a segment mostly does not fit in between its
+neighbours.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from itertools import chain, islice, product
-from math import prod
+from itertools import chain, combinations, islice, product
+from math import comb, inf, prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fairway.protocol.segmentation import leopard
@@ -126,57 +128,104 @@ def _contents(
 def _choices(
     key: SetKey, latest: SetAside, counts: tuple[int, int], contents: Mapping[SegmentIndex, list[_Content]]
 ) -> Iterator[_Choice]:
-    """Yield choices of one content for each index: first the likeliest, then others, then ones that leave one out."""
+    """Yield choices of one content for each index: first the likeliest, then others, then ones that leave some out."""
     likeliest = True
     for chosen in product(*contents.values()):
         yield _choice(key, counts, _payloads(contents, chosen), likeliest=likeliest)
         likeliest = False
     data_count, _ = counts
-    if len(contents) > data_count:
-        for suspect in sorted(contents.keys() - {latest.segment_index}):
-            others = {index: known[0].payload for index, known in contents.items() if index != suspect}
+    suspects = sorted(contents.keys() - {latest.segment_index})
+    for size in range(1, len(contents) - data_count + 1):
+        for left_out in combinations(suspects, size):
+            others = {index: known[0].payload for index, known in contents.items() if index not in left_out}
             yield _choice(key, counts, others, likeliest=False)
+
+
+def _are_all_tried(data_count: int, contents: Mapping[SegmentIndex, list[_Content]]) -> bool:
+    """Return whether `_choices` yields all that there are, and no more than are tried."""
+    spare = len(contents) - data_count
+    whole = prod(map(len, contents.values()))
+    if whole > 1 and spare:
+        return False
+    return whole + sum(comb(len(contents) - 1, size) for size in range(1, spare + 1)) <= MAX_TRIES
 
 
 def _further(
     key: SetKey, counts: tuple[int, int], contents: Mapping[SegmentIndex, list[_Content]]
 ) -> Iterator[_Choice]:
-    """Yield the first choices in which each segment is later than the one before, if there are too many to try all."""
-    if prod(map(len, contents.values())) <= MAX_TRIES:
+    """Yield the first choices in which each segment is later than the one before, if there are more than were tried."""
+    data_count, _ = counts
+    if _are_all_tried(data_count, contents):
         return
     indexes = sorted(contents)
-    for chosen in islice(_in_order([contents[index] for index in indexes]), MAX_TRIES):
-        yield _choice(key, counts, _payloads(indexes, chosen), likeliest=False)
+    for chosen in islice(_in_order([contents[index] for index in indexes], data_count), MAX_TRIES):
+        yield _choice(key, counts, {indexes[place]: each.payload for place, each in chosen.items()}, likeliest=False)
 
 
-def _in_order(places: list[list[_Content]]) -> Iterator[list[_Content]]:
-    """Yield the choices of one content for each place in which each is later than the one before it.
-
-    From the last place on, only contents are kept that can be followed, so that no choice comes to a dead end.
-    """
-    followed = [places[-1]]
-    for place in reversed(places[:-1]):
-        followed.append([each for each in place if any(_precedes(each, other) for other in followed[-1])])
-    followed.reverse()
-    rest = [iter(followed[0])]
-    chosen: list[_Content] = []
-    while rest:
-        content = next(rest[-1], None)
-        if content is None:
-            rest.pop()
-            if chosen:
+def _in_order(places: list[list[_Content]], least: int) -> Iterator[dict[int, _Content]]:
+    """Yield choices of contents by place, each later than the one before it: first those that leave the fewest out."""
+    latest_starts = _latest_starts(places)
+    for count in range(len(places), least - 1, -1):
+        rest = [iter(_next_in_order(places, latest_starts, 0, -inf, count))]
+        chosen: list[tuple[int, _Content, float]] = []
+        while rest:
+            following = next(rest[-1], None)
+            if following is None:
+                rest.pop()
+                if chosen:
+                    chosen.pop()
+                continue
+            chosen.append(following)
+            if len(chosen) == count:
+                yield {place: content for place, content, _ in chosen}
                 chosen.pop()
-            continue
-        chosen.append(content)
-        if len(chosen) == len(followed):
-            yield list(chosen)
-            chosen.pop()
-        else:
-            rest.append(each for each in followed[len(chosen)] if _precedes(chosen[-1], each))
+            else:
+                place, _, order_key = following
+                rest.append(iter(_next_in_order(places, latest_starts, place + 1, order_key, count - len(chosen))))
 
 
-def _precedes(one: _Content, other: _Content) -> bool:
-    return one.order_key is None or other.order_key is None or one.order_key < other.order_key
+def _next_in_order(
+    places: list[list[_Content]], latest_starts: list[list[float]], first: int, after: float, count: int
+) -> Iterator[tuple[int, _Content, float]]:
+    """Yield what may come next, from a place on and later than ``after``, if ``count`` are wanted, with its order key.
+
+    Only what can be followed by enough others, so that no choice comes to a dead end.
+    """
+    for place in range(first, len(places) - count + 1):
+        for content in places[place]:
+            # One whose order key is unknown may stand anywhere.
+            order_key = after if content.order_key is None else content.order_key
+            is_later = content.order_key is None or order_key > after
+            if is_later and _longest(latest_starts[place + 1], order_key) >= count - 1:
+                yield place, content, order_key
+
+
+def _latest_starts(places: list[list[_Content]]) -> list[list[float]]:
+    """Return, for each place and for the end, what the order keys of contents in order may begin with from there on.
+
+    It is the negative of the last order key that 1, 2, 3, ... contents in order can begin with.
+    """
+    starts: list[float] = []
+    found = [starts]
+    for place in reversed(places):
+        # A content whose order key is unknown may come before any others, and one of a place is chosen.
+        before = list(starts)
+        starts = [-inf, *before] if any(content.order_key is None for content in place) else list(before)
+        for content in place:
+            if content.order_key is not None:
+                length = _longest(before, content.order_key)
+                if length == len(starts):
+                    starts.append(-content.order_key)
+                else:
+                    starts[length] = min(starts[length], -content.order_key)
+        found.append(starts)
+    found.reverse()
+    return found
+
+
+def _longest(starts: list[float], order_key: float) -> int:
+    """Return how many contents in order may follow an order key."""
+    return bisect_left(starts, -order_key)
 
 
 def _payloads(indexes: Iterable[SegmentIndex], chosen: Iterable[_Content]) -> dict[SegmentIndex, bytes]:
