@@ -40,6 +40,9 @@ _FEWER_TRAILING_ZEROS: Final = 1_024
 MAX_TRIES: Final = 32
 """Choices among contradicting segments that are tried when one more segment comes; and as many of those in order."""
 
+_MAX_REBUILT: Final = 256
+"""Segments that are rebuilt for all of these choices together: a forger can have that done with each segment."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled:
@@ -99,8 +102,13 @@ def assemble(
     data_count, _ = counts
     if not data_count or len(contents) < data_count:
         return outcome
+    rebuilt = 0
     tried = islice(_choices(segments.key, latest, counts, contents), MAX_TRIES)
     for choice in chain(tried, _further(segments.key, counts, contents)):
+        lacking = data_count - len(choice.data)
+        if rebuilt and rebuilt + lacking > _MAX_REBUILT:
+            continue
+        rebuilt += lacking
         found = _assemble(choice)
         if isinstance(found, Assembled):
             return found
