@@ -365,6 +365,7 @@ def test_an_answer_after_another_one_is_noticed_unless_somebody_asked_since_that
     for name, message in heard:
         left_ms = _NOW_MS - 1 if message is said and left_before else _NOW_MS
         list(rules.faults(left_ms, name, message, codec.encode(message), watched.hash_of(message), left_ms * 1_000_000))
+        rules.heard_asking(_NOW_MS, "alice", [each.message_id for each in message.repair_request])
         rules.heard(_NOW_MS, "alice", watched.hash_of(message))
 
     faults = watched.hand_over(said, _NOW_MS + 20_000)

@@ -643,13 +643,16 @@ class Ledger(Observer):
     def heard(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Record a message that the network delivers to a participant."""
         if name in self.presences:
+            requested = self._requests.get(message.message.payload)
+            if requested is not None:
+                # By its payload: a node may have stamped it anew.
+                self.rules.heard_asking(at_ms, name, requested)
             self.rules.heard(at_ms, name, message.message_hash)
             sds_id = self._contents.get(message.message.payload)
             if sds_id is not None:
                 self.came.add((name, sds_id))
                 if message.message_hash not in self._carried:
                     self.rules.heard_restamped(name, sds_id, message.message_hash)
-            requested = self._requests.get(message.message.payload)
             if requested is not None and not requested.isdisjoint(self._missing[name]):
                 self._asked_ms[name] = at_ms
                 self._asked_itself[name] -= requested

@@ -334,8 +334,6 @@ class WireRules:
         """Carriers in which authors handed over again what they had handed over before."""
         self._asked_for: dict[str, int] = {}
         """When somebody first requested the repair of a message, by SDS id: a copy of such a one is the answer."""
-        self._requests: dict[bytes, tuple[str, ...]] = {}
-        """SDS ids of what carriers ask for, by their hashes."""
         self._pieces: OrderedDict[tuple[str, bytes], _Pieces] = OrderedDict()
         self._paid: dict[str, dict[int, int]] = {}
         """What is durable of each participant's charges, by epoch."""
@@ -460,12 +458,16 @@ class WireRules:
                 sds_id: came_ms for sds_id, came_ms in copies.uncited.items() if came_ms + self._read_within_ms < at_ms
             }
 
+    def heard_asking(self, at_ms: int, name: str, asked_for: Collection[str]) -> None:
+        """Note that the network brings a message to a participant that asks for others, by their SDS ids."""
+        copies = self._copies[name]
+        for sds_id in asked_for:
+            copies.asked[sds_id] = at_ms
+            copies.unasked.pop(sds_id, None)
+
     def heard(self, at_ms: int, name: str, message_hash: bytes) -> None:
         """Note what the network brings to a participant."""
         copies, (sds_id, _) = self._copies[name], self._carried.get(message_hash, ("", b""))
-        for asked_id in self._requests.get(message_hash, ()):
-            copies.asked[asked_id] = at_ms
-            copies.unasked.pop(asked_id, None)
         if not sds_id or message_hash in copies.heard:
             return
         # What left before is no answer: a store may have brought it first, and then it is not looked at again.
@@ -521,8 +523,6 @@ class WireRules:
         digest = hashlib.sha256(plain).digest()
         for entry in opened.repair_request:
             self._asked_for.setdefault(entry.message_id, at_ms)
-        if opened.repair_request:
-            self._requests[message_hash] = tuple(entry.message_id for entry in opened.repair_request)
         yield from self._kept_waiting(at_ms, name, opened)
         talk = self._talks.setdefault(name, _Talk(at_ms))
         talk.stamped(stamp_ns // NS_PER_MS)
