@@ -582,6 +582,23 @@ def test_the_loss_of_a_segment_of_what_came_without_it_is_found_where_its_receiv
 
 
 @pytest.mark.parametrize("follows", [True, False])
+def test_the_same_is_so_while_the_message_that_came_without_it_waits_for_another_one(story, follows):
+    story.ledger.lost_ids_follow = follows
+    story.ledger.can_give = lambda *_: True
+    story.world.network.faults = NetworkFaults(loss=1.0, store_loss=1.0)
+    story.say("alice", b"lost")
+    story.world.network.faults = NetworkFaults()
+    story.say("alice", b"waits")
+    waits = story.ledger.sent[2]
+    assert not waits.deliveries
+    assert all(story.holds("bob", sds_id) for sds_id in waits.sds_ids)
+    never_left = Change(table=SEGMENTS, key="never left", row=(waits.request_id, 1, False, 0, None, False, (), False))
+    story.ledger.kept(story.world.now_ms, "alice", [never_left])
+    story.tell("bob", IrretrievableMessage(message_id="never left", reason=LossReason.TIMEOUT, sender_id="alice"))
+    assert ((Invariant.LOSS, "bob") in story.found()) is follows
+
+
+@pytest.mark.parametrize("follows", [True, False])
 @pytest.mark.parametrize("is_received", [True, False])
 def test_the_loss_of_a_segment_is_found_unless_nobody_can_give_it(story, is_received, follows):
     story.ledger.lost_ids_follow = follows

@@ -10,7 +10,6 @@ messages.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -263,22 +262,21 @@ class Checks:
             # Of a send that its cipher refused amid it, a part may have left, and nobody is told which.
             is_refused = any(other.refused for other in self._ledger.sent if other.sender == loss.sender)
             unknown = sent is None and loss.sender in self._stayed | {None} and not is_refused
-            if unknown or (sent is not None and name in self.owed[sent.number] and not self._cannot_be_had(sent, loss)):
+            if unknown or (sent is not None and name in self.owed[sent.number] and not self._cannot_be_had(loss)):
                 what = f"{loss.what[:12]}" if sent is None else f"a segment of {_title(sent)}"
                 also = ", which it got" if sent is not None and name in sent.deliveries else ""
                 text = f"{name} gave up {what} ({loss.reason.value}){also}"
                 yield self._violation(Invariant.LOSS, loss.at_ms, name, sent, text)
 
-    def _cannot_be_had(self, sent: SimulatedSend, loss: Loss) -> bool:
+    def _cannot_be_had(self, loss: Loss) -> bool:
         """Return whether a lost segment is of a message that is rebuilt without it, which the participant cannot know.
 
         The id of such a segment follows from the time at which it was sent, which no receiver knows, or from what the
-        sender cuts its messages into. The message was rebuilt by then; or nobody can give that segment. Perhaps its
-        sender has left, and those who have the message rebuilt it, too; perhaps nobody retains it, and the store missed
-        it. Then the segment is lost, and the message comes.
+        sender cuts its messages into. The message was rebuilt by then, and perhaps waits for others; or nobody can give
+        that segment. Perhaps its sender has left, and those who have the message rebuilt it, too; perhaps nobody
+        retains it, and the store missed it. Then the segment is lost, and the message comes.
         """
-        is_rebuilt = sent.deliveries.get(loss.participant, (math.inf,))[0] <= loss.at_ms
-        return not (self._ledger.lost_ids_follow if is_rebuilt else loss.is_with_others)
+        return not (self._ledger.lost_ids_follow if loss.is_rebuilt else loss.is_with_others)
 
     def _ends(self) -> Iterator[Violation]:
         for sent in self._ledger.sent:

@@ -173,6 +173,8 @@ class Loss:
     """The message that it belongs to, where that is known."""
     place: int
     """How many messages had been delivered to the participant before."""
+    is_rebuilt: bool
+    """Whether the participant had so many other segments of that message that they suffice, delivered or waiting."""
     is_with_others: bool
     """Whether it could be had because it had come to a participant that had not left."""
 
@@ -908,6 +910,7 @@ class Ledger(Observer):
                         sender=sender,
                         number=None if sent is None else sent.number,
                         place=len(self.presences[name].order),
+                        is_rebuilt=sent is not None and (name in sent.deliveries or self._has_whole(name, sent)),
                         is_with_others=any(
                             self.can_give(other, message_id)
                             for other, presence in self.presences.items()
