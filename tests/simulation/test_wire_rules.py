@@ -331,6 +331,62 @@ def test_what_is_not_paid_for_is_noticed() -> None:
     assert any("charged" in fault for fault in watched.hand_over(second))
 
 
+class _Charging(_Watched):
+    """A participant with a rate limit, whose charges are durable at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quota = Quota(RateLimitConfig(enabled=True, messages_per_epoch=10, epoch_ms=RATE_EPOCH_MS))
+
+    def charge(self, at_ms: int = _NOW_MS) -> None:
+        self.quota.charge(at_ms)
+        self.keep([Change(table=RATE_LIMIT, key="", row=tuple(self.quota.state()))], at_ms)
+
+    def overcharged(self, at_ms: int = _NOW_MS) -> int:
+        return self.rules.overcharged("alice", at_ms // RATE_EPOCH_MS)
+
+
+def test_what_is_charged_and_never_handed_over_is_counted() -> None:
+    watched = _Charging()
+    for _ in range(3):
+        watched.charge()
+    watched.hand_over(watched.make(b"one"))
+
+    assert watched.overcharged() == 2
+
+
+def test_what_a_life_charged_that_ended_before_it_handed_it_over_is_not_counted() -> None:
+    watched = _Charging()
+    for content in (b"one", b"two"):
+        watched.charge()
+        watched.restart()
+        watched.charge()
+        watched.hand_over(watched.make(content))
+    assert watched.overcharged() == 0
+
+    watched.charge()
+    assert watched.overcharged() == 1
+
+
+def test_what_a_clock_that_is_set_back_takes_along_is_not_counted() -> None:
+    watched, later_ms = _Charging(), _NOW_MS + RATE_EPOCH_MS
+    for at_ms in (_NOW_MS, later_ms, later_ms, later_ms, _NOW_MS):
+        watched.charge(at_ms)
+        watched.hand_over(watched.make(b"at %d" % at_ms, at_ms), at_ms)
+    assert (watched.overcharged(), watched.overcharged(later_ms)) == (0, 0)
+
+    watched.charge()
+    assert watched.overcharged() == 1
+
+
+def test_what_is_charged_before_a_clock_is_set_back_is_counted() -> None:
+    watched, later_ms = _Charging(), _NOW_MS + RATE_EPOCH_MS
+    for at_ms in (later_ms, later_ms, _NOW_MS):
+        watched.charge(at_ms)
+
+    assert watched.overcharged(later_ms) == 2
+
+
 @pytest.mark.parametrize("waited_ms", [0, 30_000, 200_000])
 def test_an_answer_that_does_not_wait_for_its_turn_is_noticed(waited_ms: int) -> None:
     watched = _Watched()

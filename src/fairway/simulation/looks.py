@@ -487,7 +487,7 @@ class Looks:
     def _before_epoch(self, begins_ms: int) -> None:
         rules, epoch = self._ledger.rules, begins_ms // RATE_EPOCH_MS - 1
         for name, participant in self._world.participants.items():
-            uncounted = rules.charged(name, epoch) - rules.epochs[name, epoch]
+            uncounted = rules.overcharged(name, epoch)
             was_there = self._ledger.troubled_ms.get(name, 0) < begins_ms - RATE_EPOCH_MS - AT_REST_MS
             if was_there and participant.channel is not None and uncounted > _CHARGED_UNDER_WAY:
                 text = f"{name} counts {uncounted} more messages in an epoch than it handed over"

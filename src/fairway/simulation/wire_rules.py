@@ -337,6 +337,10 @@ class WireRules:
         self._pieces: OrderedDict[tuple[str, bytes], _Pieces] = OrderedDict()
         self._paid: dict[str, dict[int, int]] = {}
         """What is durable of each participant's charges, by epoch."""
+        self._set_back: Counter[tuple[str, int]] = Counter()
+        """How many charges at most an epoch has of a later one, from which a clock was set back into it."""
+        self._lost: dict[tuple[str, int], int] = {}
+        """How many charges of an epoch had not been handed over when a life of a participant ended."""
 
     def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
         """Note what a participant gives to its store."""
@@ -403,9 +407,26 @@ class WireRules:
         limits = (self.configured, membership)
         return min((limit - self.epochs[name, epoch] for limit in limits if limit is not None), default=None)
 
-    def charged(self, name: str, epoch: int) -> int:
-        """Return how many messages of an epoch a participant has durably charged."""
-        return self._paid.get(name, {}).get(epoch, 0)
+    def overcharged(self, name: str, epoch: int) -> int:
+        """Return how many more messages of an epoch a participant has durably charged than it handed over.
+
+        Taken off is what stays charged although it did not leave: what a life charged that ended before it handed the
+        message over, and what a clock that is set back into an epoch takes along of a later one.
+        """
+        return self._uncovered(name, epoch) - self._lost.get((name, epoch), 0)
+
+    def _uncovered(self, name: str, epoch: int) -> int:
+        paid = self._paid.get(name, {}).get(epoch, 0)
+        return max(0, paid - self._set_back[name, epoch] - self.epochs[name, epoch])
+
+    def _charged(self, name: str, charges: dict[int, int]) -> None:
+        """Note what is durable of the charges of a participant."""
+        before = self._paid.get(name, {})
+        for epoch, count in charges.items():
+            had = before.get(epoch, 0)
+            latest = max((used for later, used in charges.items() if later > epoch), default=0)
+            self._set_back[name, epoch] += max(0, min(count, latest) - had)
+        self._paid[name] = charges
 
     def written(self, name: str, changes: Sequence[Change]) -> None:
         """Note what is durable of the log, the attempts and the charges of a participant."""
@@ -417,7 +438,7 @@ class WireRules:
             if change.table == SEGMENTS and change.row is not None and change.row[3]:
                 self._tried.add(change.key)
             if change.table == RATE_LIMIT and change.row is not None:
-                self._paid[name] = _charges(change.row)
+                self._charged(name, _charges(change.row))
 
     def began(self, name: str) -> None:
         """Note that a new life of a participant begins."""
@@ -435,6 +456,7 @@ class WireRules:
         log = {change.key: change.row[0] for change in changes if change.table == HISTORY and change.row is not None}
         received.restored(log, {change.key for change in changes if change.table == PARKED})
         self._answers[name] = _Answers(earned=set(log))
+        self._lost |= {(name, epoch): self._uncovered(name, epoch) for epoch in self._paid.get(name, {})}
 
     def refused(self, at_ms: int, name: str, message_hash: bytes) -> None:
         """Note that a sender knows from a moment on that its node did not take a message."""
