@@ -260,3 +260,31 @@ def test_where_filters_err_often_who_cites_two_acknowledges_the_last_of_what_it_
         bloom_error_rate=0.1,
     )
     assert_holds(plan)
+
+
+def test_what_one_lacks_is_asked_for_often_enough_though_a_forger_cites_120_messages_that_nobody_has():
+    plan = replace(
+        CALM,
+        seed=1_100_296,
+        participants=3,
+        duration_ms=1_979_000,
+        loss=0.5,
+        duplication=0.05,
+        store_gaps=0.2,
+        messages_per_hour=4,
+        ask_all_share=0.7,
+        absences_per_hour=12,
+        absence_ms=100_000,
+        leaves=1,
+        partitions=1,
+        partition_ms=30_000,
+        partition_sides=3,
+        refusals=0.4,
+        clock_jumps_per_hour=5,
+        direct_readers=True,
+        bursts=4,
+        burst_messages=14,
+        hostile=1,
+        bloom_capacity=1_000,
+    )
+    assert_holds(plan)
