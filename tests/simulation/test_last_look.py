@@ -154,7 +154,7 @@ def test_a_channel_that_after_a_restart_does_not_know_what_became_of_a_send_is_s
         raise ConfigurationError(f"{request_id} is unknown")
 
     monkeypatch.setattr(ReliableChannel, "receipt", forget)
-    assert broken() == {Invariant.WORD}
+    assert Invariant.WORD in broken()
 
 
 def test_a_program_that_ends_in_order_and_does_not_acknowledge_what_it_read_is_seen(monkeypatch):

@@ -75,8 +75,9 @@ def run_worlds(
 
     def begin(count: int) -> None:
         for plan in islice(rest, count):
-            process = _Process(plan, world, limit_s, wall_s)
-            running[process.connection] = process
+            with _uninterrupted():
+                process = _Process(plan, world, limit_s, wall_s)
+                running[process.connection] = process
 
     try:
         begin(jobs)
@@ -92,6 +93,16 @@ def run_worlds(
     finally:
         for process in running.values():
             process.end()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let an interrupt wait: one amid the start of a process leaves the server of processes with half a request."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def times_as_long(plan: SimulationPlan) -> float:
