@@ -214,10 +214,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if len(batch) > 1:
             self._mix(batch)
         for handle in batch:
-            if handle._cancelled:
-                continue
             process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
-            if process is None or process.is_alive:
+            if not handle._cancelled and (process is None or process.is_alive):
                 handle._run()
         if self._until is not None and self._until():
             self.stop()
@@ -225,7 +223,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _jump(self) -> None:
         """Let time pass until the next timer."""
         timers = self._timers
-        while timers and timers[0][-1]._cancelled:
+        while timers and timers[0][-1].cancelled():
             heapq.heappop(timers)
         if not timers:
             raise Deadlock(
