@@ -711,23 +711,27 @@ class Ledger(Observer):
     def written(self, at_ms: int, name: str, write: Write) -> None:
         """Record the durable state of a participant."""
         self.rules.written(name, write.changes)
+        whole: list[str] = []
+        read_up_to_ms: int | None = None
         for table, key, row in write.changes:
             if row is not None:
                 self._durable.add((name, key))
                 if table not in _LACKING:
                     self._taken_in.add((name, key))
+                if table == AWAITING:
+                    whole.append(key)
+                elif table == CAUGHT_UP:
+                    read_up_to_ms = row[0]
             if table in (REQUESTS, MISSING):
                 (self._on_disk.discard if row is None else self._on_disk.add)((name, table, key))
         for _, message in write.delivered:
             self._inbox_ms.setdefault((name, message.sds_ids), at_ms)
             self._durable.update((name, sds_id) for sds_id in message.sds_ids)
             self._taken_in.update((name, sds_id) for sds_id in message.sds_ids)
-        whole = [key for table, key, row in write.changes if table == AWAITING and row is not None]
-        whole += [sds_id for _, message in write.delivered for sds_id in message.sds_ids]
+            whole += message.sds_ids
         self._whole.update((name, sent.number) for sent in map(self.message_of, whole) if sent is not None)
-        for change in write.changes:
-            if change.table == CAUGHT_UP and change.row is not None and self.store_is_whole:
-                self._see_what_was_read(at_ms, name, change.row[0])
+        if read_up_to_ms is not None and self.store_is_whole:
+            self._see_what_was_read(at_ms, name, read_up_to_ms)
 
     def _see_what_was_read(self, at_ms: int, name: str, up_to_ms: int) -> None:
         """See that what the store has of a time that counts as read is kept (RELIABLE-CHANNEL-API, "Query on connect").
