@@ -49,9 +49,6 @@ _CALLED: Final = 6
 _CLOCKS_APART_MS: Final = 60_000
 """By so much the time that a store is asked for is longer than the time away."""
 _SPEAKERS: Final = 2
-_SEGMENTS_PER_SECOND: Final = 8
-"""Slow enough to kill somebody between two segments."""
-_LOST_AMID: Final = 0.3
 _AWAY_MS: Final = 120_000
 _CAUGHT_UP_MS: Final = 12_000
 """A store that has everything, and answers at once, is read within this time."""
@@ -128,6 +125,11 @@ _ROUNDS: Final = 4
 _LONG_SEGMENTS: Final = 12
 _REMEMBERED_SEGMENTS: Final = 100
 _REBUILT_MS: Final = 4_000
+_AMID_ROUNDS: Final = 2
+_AMID_READERS: Final = 2
+_AMID_PER_SECOND: Final = 8
+"""Segments that leave in a second: few enough to kill somebody between two of them."""
+_AMID_LOSS: Final = 0.3
 """Within this time who heard enough segments has the message, and so has its application."""
 _BROUGHT_MS: Final = 60_000
 """Within this time lost segments of a message that is whole mostly come from a store, or others repeat them."""
@@ -619,11 +621,11 @@ class Scenes:
         parity = Segmenter(options.segmentation, options.profile.segments).parity_count(_LONG_SEGMENTS)
         if not parity or self._is_beset or self._plan.is_limited:
             return
-        for _ in range(_SPEAKERS):
-            world.network.faults = replace(_HEALED, loss=_LOST_AMID)
-            world.network.limit_uplink(speaker, _SEGMENTS_PER_SECOND)
+        for _ in range(_AMID_ROUNDS):
+            world.network.faults = replace(_HEALED, loss=_AMID_LOSS)
+            world.network.limit_uplink(speaker, _AMID_PER_SECOND)
             sent = self._say_at_length(speaker)
-            for left, names in ((parity // 2, others[:_SPEAKERS]), (parity, [speaker])):
+            for left, names in ((parity // 2, others[:_AMID_READERS]), (parity, [speaker])):
                 world.run(_REBUILT_MS, partial(self._has_left, sent, left))
                 self._run(MOMENT_MS)
                 for name in names:
