@@ -4,6 +4,7 @@ import pytest
 
 from fairway.events import LossReason
 from fairway.options import SegmentationConfig
+from fairway.protocol.segmentation import leopard
 from fairway.protocol.segmentation.assembly import MAX_TRAILING_ZEROS
 from fairway.protocol.segmentation.generations import MAX_COUNTS
 from fairway.protocol.segmentation.outcomes import (
@@ -424,6 +425,27 @@ def test_parity_finds_a_forged_segment_out_beside_one_that_also_came_as_it_is(re
     bob.reassembler.order_of = {each.sds_id: each.order_key for each in (*messages, *forged)}.get
     bob.receive(*forged, messages[0], *messages[3:])
     assert bob.delivered == [("alice", payload)]
+
+
+def test_what_a_forger_can_have_rebuilt_with_each_segment_is_bounded(monkeypatch, receiver, send, relabel):
+    recover, rebuilt = leopard.recover, [0]
+
+    def count(shards, parity):
+        rebuilt[-1] += sum(shard is None for shard in shards)
+        return recover(shards, parity)
+
+    monkeypatch.setattr(leopard, "recover", count)
+    bob = receiver(LIP_243)
+    messages = send(payload_of(9_000), segment_format=LIP_243, parity_rate=0.5)
+    forged = [
+        relabel(damaged(message, relabel), sds_id=f"forged {message.sds_id}", order_key=message.order_key + 50)
+        for message in messages[:20]
+    ]
+    bob.reassembler.order_of = {each.sds_id: each.order_key for each in (*messages, *forged)}.get
+    for message in (*forged, *messages[40:]):
+        bob.receive(message)
+        rebuilt.append(0)
+    assert 128 < max(rebuilt) <= 256
 
 
 def test_parity_that_was_set_aside_fails_nothing_when_data_comes(receiver, send, relabel):
