@@ -14,7 +14,8 @@ from fairway.protocol.segmentation.outcomes import (
     SetMerged,
 )
 from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
-from fairway.wire.segment import LIP_243
+from fairway.protocol.segmentation.segment_set import MAX_LATE_PER_SEGMENT
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 
 PAYLOAD = random.Random(1).randbytes(2_500)
 # Eight data segments and two of parity by SEGMENTATION.
@@ -130,6 +131,65 @@ def test_a_forgery_in_the_place_of_what_a_sender_was_held_up_with_does_not_keep_
         one.receive(*send(PAYLOAD, segment_format=segment_format, base=3_000_000))
     assert [len(one.delivered) for one in (bob, again)] == [2, 1]
     assert list(bob.reassembler.rows()) == list(again.reassembler.rows())
+
+
+@pytest.fixture
+def whole_with_a_forged_late_segment(receiver, send, relabel, segment_format):
+    """Return a receiver of a message that is whole, what is to come of it, and how a forger may change that."""
+    bob = receiver(segment_format)
+    sent = send(PAYLOAD, segment_format=segment_format)
+    data = next(number for number, message in enumerate(sent, 1) if isinstance(bob.receive(message), MessageCompleted))
+
+    def forge(message, sds_id="forged", **changed):
+        content = message.content[:-1] + bytes([message.content[-1] ^ 1])
+        return relabel(message, content=content, sds_id=sds_id, **changed)
+
+    assert isinstance(bob.receive(forge(sent[data])), SegmentSurplus)
+    return bob, sent[data:], forge
+
+
+def test_a_forged_late_segment_does_not_take_the_place_of_the_true_one(whole_with_a_forged_late_segment, receiver):
+    bob, (true, *_), forge = whole_with_a_forged_late_segment
+    bob.receive(forge(true, "far away", order_key=9_000_000))
+    bob.reassembler.expire(bob.config.reassembly_timeout_ms + 1)
+    again = receiver(bob.segment_format)
+    again.reassembler.load(list(bob.reassembler.rows()))
+    for one in (bob, again):
+        outcome = one.receive(true)
+        assert isinstance(outcome, SegmentSurplus)
+        assert {"forged", true.sds_id} <= set(outcome.sds_ids)
+        assert one.receive(true) == outcome
+    assert list(bob.reassembler.rows()) == list(again.reassembler.rows())
+
+
+def test_forged_late_segments_do_not_take_in_a_second_sending(whole_with_a_forged_late_segment, send):
+    bob, rest, forge = whole_with_a_forged_late_segment
+    total = rest[-1].order_key + 1 - 1_000
+    second = send(PAYLOAD, segment_format=bob.segment_format, base=1_000 + total)
+    for number, message in enumerate(rest):
+        bob.receive(forge(message, f"forged {number}", order_key=message.order_key + total - 1))
+    assert isinstance(bob.receive(second[-1]), SegmentStored)
+    bob.receive(*second[:-1])
+    assert len(bob.delivered) == 2
+
+
+def test_the_number_of_parity_segments_that_a_forged_late_one_names_does_not_count(receiver, send, relabel):
+    bob = receiver(WAKU_SEGMENTS)
+    sent = send(PAYLOAD)
+    bob.receive(*sent[:DATA])
+    bob.receive(relabel(send(PAYLOAD, parity_rate=0.5)[DATA], sds_id="forged"))
+    assert all(isinstance(bob.receive(message), SegmentSurplus) for message in sent[DATA:])
+    bob.receive(*send(PAYLOAD, base=1_000 + TOTAL))
+    assert len(bob.delivered) == 2
+
+
+def test_few_forged_late_segments_are_remembered(whole_with_a_forged_late_segment):
+    bob, (true, *_), forge = whole_with_a_forged_late_segment
+    outcomes = [bob.receive(forge(true, f"forged {number}")) for number in range(1_000)]
+    assert all(isinstance(outcome, SegmentSurplus) for outcome in outcomes)
+    told = [len(outcomes[number].sds_ids) for number in (0, 100, -1)]
+    assert told == [told[0], *[told[0] + MAX_LATE_PER_SEGMENT - 1] * 2]
+    assert true.sds_id in bob.receive(true).sds_ids
 
 
 def test_a_late_segment_finds_its_completed_set_while_a_second_sending_is_open(receiver, send):

@@ -52,7 +52,7 @@ class EndedSets:
         """Take a set out."""
         del self._sets[ended.name]
         self._whole.pop(ended.name, None)
-        self._id_count -= len(ended.ids)
+        self._id_count -= ended.id_count
 
     def excess(self) -> SegmentSet | None:
         """Return a set that must be forgotten because the memory is full."""

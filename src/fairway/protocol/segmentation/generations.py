@@ -59,7 +59,7 @@ def fit(
     """
     index = SegmentIndex.of(segment)
     for known in generations:
-        if known.ids.get(index) == sds_id:
+        if known.has(index, sds_id):
             if not known.is_open:
                 return Fit.SURPLUS, known
             same = known.payload_of(index) == segment.payload

@@ -186,7 +186,7 @@ class Reassembler:
                 return SegmentSetAside(set_key=target.key, disputed=False, is_doubtful=True)
             return SegmentDuplicate(set_key=target.key)
         if action is Fit.SURPLUS:
-            return self._surplus(target, segment, sds_id, order_key)
+            return self._surplus(target, segment, sds_id)
         if action is Fit.MISMATCH:
             detail = (
                 f"{segment.data_count} data and {segment.parity_count} parity segments, "
@@ -304,7 +304,7 @@ class Reassembler:
             if kept.is_open:
                 self._open.grow(kept, len(kept.ids), kept.byte_count)
             else:
-                self._ended.touch(kept, len(kept.ids))
+                self._ended.touch(kept, kept.id_count)
         for generations in self._generations.values():
             generations.sort(key=lambda kept: kept.key.generation)
 
@@ -335,16 +335,23 @@ class Reassembler:
             until.append(self._forgotten_until)
         return not until or (SegmentIndex.of(segment) == FIRST_INDEX and order_key > max(until))
 
-    def _surplus(self, target: SegmentSet, segment: Segment, sds_id: str, order_key: int) -> Outcome:
+    def _surplus(self, target: SegmentSet, segment: Segment, sds_id: str) -> Outcome:
         if target.state is SetState.GIVEN_UP:
             return self._discard(GIVEN_UP, "a segment of a message that was given up")
+        return self._late(target, segment, sds_id)
+
+    def _late(
+        self, complete: SegmentSet, segment: Segment, sds_id: str, merged_ids: tuple[str, ...] = ()
+    ) -> SegmentSurplus:
         self._counts["segments_surplus"] += 1
-        if SegmentIndex.of(segment) not in target.ids:
-            # The set has its id at this index from now on, and a segment of a later sending does not seem to be it.
-            target.put(segment, sds_id, order_key)
-            target.late.add(SegmentIndex.of(segment))
-            self._remember(target, 1)
-        return SegmentSurplus(set_key=target.key, sds_ids=target.sds_ids)
+        if complete.put_late(SegmentIndex.of(segment), sds_id):
+            # With it the number of parity segments may be known, and so whether anything can still come.
+            complete.parity_count = complete.parity_count or segment.parity_count
+            self._remember(complete, 1)
+        sds_ids = complete.sds_ids
+        if sds_id not in sds_ids:
+            sds_ids = (*sds_ids, sds_id)
+        return SegmentSurplus(set_key=complete.key, sds_ids=sds_ids, merged_ids=merged_ids)
 
     def _take(
         self,
@@ -452,9 +459,7 @@ class Reassembler:
     ) -> MessageCompleted | SegmentSurplus:
         complete = self._rest_of(target, SegmentIndex.of(segment))
         if complete is not None:
-            merged = self._merge(target, complete)
-            self._surplus(complete, segment, sds_id, order_key)
-            return SegmentSurplus(set_key=complete.key, sds_ids=complete.sds_ids, merged_ids=merged)
+            return self._late(complete, segment, sds_id, self._merge(target, complete))
         if self._open.get(target.name) is None:
             self._generations.setdefault(_identity_of(target), []).append(target)
         else:
@@ -494,10 +499,7 @@ class Reassembler:
         if self._open.get(rest.name) is None:
             return ()
         self._drop(rest)
-        new = {index: sds_id for index, sds_id in rest.ids.items() if index not in ended.ids}
-        ended.ids.update(new)
-        ended.late.update(new)
-        self._remember(ended, len(new))
+        self._remember(ended, sum(ended.put_late(index, sds_id) for index, sds_id in rest.ids.items()))
         return rest.sds_ids
 
     def _give_up(self, incomplete: SegmentSet, reason: LossReason) -> SetLost | SetMerged:
@@ -522,7 +524,7 @@ class Reassembler:
         """
         sendings = self._generations.get(_identity_of(incomplete), ())
         given_up = (known for known in sendings if known.state is SetState.GIVEN_UP)
-        lacking = next((known for known in given_up if known.ids.keys().isdisjoint(incomplete.ids)), None)
+        lacking = next((known for known in given_up if known.indexes.isdisjoint(incomplete.ids)), None)
         if lacking is None:
             self._drop(incomplete)
         else:

@@ -90,7 +90,7 @@ def _order_key_of(row: Row) -> int:
 
 
 def _set_row(kept: SegmentSet) -> Row:
-    ids = () if kept.is_open else tuple(_id_row(kept, index) for index in sorted(kept.ids))
+    ids = () if kept.is_open else tuple(_id_row(kept, index, sds_id) for index, sds_id in kept.came())
     return (
         kept.key.sender_id,
         kept.key.payload_hash,
@@ -141,16 +141,16 @@ def _set_of(row: Row) -> SegmentSet:
                 grown_ms=grown_ms,
                 turn=turn,
                 state=SetState(state),
-                ids={index: sds_id for index, sds_id, _ in filled},
-                late={index for index, _, is_late in filled if is_late},
+                ids={index: sds_id for index, sds_id, is_late in filled if not is_late},
+                late={sds_id: index for index, sds_id, is_late in filled if is_late},
             )
         case _:
             raise SnapshotError("a stored segment set cannot be read")
 
 
-def _id_row(kept: SegmentSet, index: SegmentIndex) -> Row:
-    row = (index.is_parity, index.number, kept.ids[index])
-    return (*row, True) if index in kept.late else row
+def _id_row(kept: SegmentSet, index: SegmentIndex, sds_id: str) -> Row:
+    row = (index.is_parity, index.number, sds_id)
+    return (*row, True) if kept.late.get(sds_id) == index else row
 
 
 def _filled(entry: RowValue) -> tuple[SegmentIndex, str, bool]:

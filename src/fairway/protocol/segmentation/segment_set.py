@@ -5,6 +5,9 @@ that would suffice is taken in only if the hash of the rebuilt message is right,
 content for an index that is taken is set aside, too. A set that has ended, complete or given up, keeps no payloads, but
 remembers which SDS message id had which index, so that late segments are recognised. Memory is used for segments that
 came only, never for the counts that a segment claims.
+
+A segment that comes once the message is complete can no longer be checked by its hash. So it is remembered apart: it
+takes no index from another one, moves no base, and tells no number of segments that would count against another.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ class SegmentIndex(NamedTuple):
         """Return the segment order: data segments from 0, then parity segments."""
         return self.number + data_count if self.is_parity else self.number
 
+
+MAX_LATE_PER_SEGMENT: Final = 4
+"""Late segments that are remembered for one index of a message that is complete: all but one of them are forged."""
 
 FIRST_INDEX: Final = SegmentIndex(is_parity=False, number=0)
 """Index of the segment that a sender makes, and stamps, first."""
@@ -87,13 +93,13 @@ class SegmentSet:
     aside: list[SetAside] = field(default_factory=list)
     """Segments set aside, oldest first. They are not stored: their sender sends them again."""
     ids: dict[SegmentIndex, str] = field(default_factory=dict)
-    """SDS message ids of the segments, by their index."""
+    """SDS message ids of the segments that were taken in, by their index."""
     data: dict[int, bytes] = field(default_factory=dict)
     """Payloads of the data segments, by index; empty once the set has ended."""
     parity: dict[int, bytes] = field(default_factory=dict)
     """Payloads of the parity segments, by index; empty once the set has ended."""
-    late: set[SegmentIndex] = field(default_factory=set)
-    """Indexes whose segments came once the message was complete, when they could no longer be checked by its hash."""
+    late: dict[str, SegmentIndex] = field(default_factory=dict)
+    """Indexes of the segments that came once the message was complete, by their SDS message ids."""
     name: str = field(init=False)
     """The key as a string."""
 
@@ -110,7 +116,17 @@ class SegmentSet:
     def is_whole(self) -> bool:
         """Whether it is completed and every segment came, parity too; no while the count of parity is unknown."""
         count = self.data_count + self.parity_count
-        return self.state is SetState.COMPLETED and bool(self.parity_count) and len(self.ids) == count
+        return self.state is SetState.COMPLETED and bool(self.parity_count) and len(self.indexes) == count
+
+    @property
+    def indexes(self) -> set[SegmentIndex]:
+        """Indexes of all segments that came, the late ones included."""
+        return {*self.ids, *self.late.values()}
+
+    @property
+    def id_count(self) -> int:
+        """How many SDS message ids it remembers."""
+        return len(self.ids) + len(self.late)
 
     @property
     def byte_count(self) -> int:
@@ -124,8 +140,16 @@ class SegmentSet:
 
     @property
     def sds_ids(self) -> tuple[str, ...]:
-        """SDS ids in segment order."""
-        return tuple(self.ids[index] for index in sorted(self.ids))
+        """SDS ids of all segments that came, in segment order."""
+        return tuple(sds_id for _, sds_id in self.came())
+
+    def came(self) -> list[tuple[SegmentIndex, str]]:
+        """Return index and SDS id of all segments that came, in segment order."""
+        return sorted([*self.ids.items(), *((index, sds_id) for sds_id, index in self.late.items())])
+
+    def has(self, index: SegmentIndex, sds_id: str) -> bool:
+        """Return whether the segment of an index came under an SDS id."""
+        return self.ids.get(index) == sds_id or self.late.get(sds_id) == index
 
     def payload_of(self, index: SegmentIndex) -> bytes | None:
         """Return the payload at an index of an open set; None if it has none."""
@@ -147,7 +171,7 @@ class SegmentSet:
         forged, and the true ones may be here.
         """
         own = self.ids.keys() if more is None else self.ids.keys() | {more}
-        others = complete.ids.keys() if more is not None else complete.ids.keys() - complete.late
+        others = complete.ids.keys() if more is None else complete.indexes
         return (
             complete.state is SetState.COMPLETED
             and self.data_count in {0, complete.data_count}
@@ -158,7 +182,7 @@ class SegmentSet:
         """Return whether a segment claims the same numbers of segments as those before it, as far as it claims any."""
         if self_describing:
             return (self.data_count, self.parity_count) == (segment.data_count, segment.parity_count)
-        return _agree(self.data_count, segment.data_count) and _agree(self.parity_count, segment.parity_count)
+        return _agree(self.data_count, segment.data_count) and _agree(self._sure_parity_count, segment.parity_count)
 
     def distance(self, segment: Segment, order_key: int) -> int:
         """Return how far a segment's base lies from those seen in the set."""
@@ -169,13 +193,16 @@ class SegmentSet:
         """Return the distance from which on a segment is of another sending than this set.
 
         The order keys of two sendings differ by at least the number of segments of one. A sender that leaves gaps
-        between its order keys spreads the bases, and those of its missing segments may lie as much further away.
+        between its order keys spreads the bases, and those of its missing segments may lie as much further away. Where
+        a segment came late already, a second one is of this sending only if it is no further away than one can be
+        without gaps: one of them is forged.
         """
-        return self.total_with(segment) + self.last_base - self.first_base
+        is_second = SegmentIndex.of(segment) in self.late.values()
+        return self.total_with(segment) + (0 if is_second else self.last_base - self.first_base)
 
     def counts_with(self, segment: Segment) -> tuple[int, int]:
         """Return how many data and parity segments the message has, by this set and a segment; 0 if neither tells."""
-        return self.data_count or segment.data_count, self.parity_count or segment.parity_count
+        return self.data_count or segment.data_count, self._sure_parity_count or segment.parity_count
 
     def total_with(self, segment: Segment) -> int:
         """Return how many segments the message has, by this set and a segment."""
@@ -188,14 +215,29 @@ class SegmentSet:
         self.data_count = data_count
 
     def put(self, segment: Segment, sds_id: str, order_key: int) -> None:
-        """Take a segment in, and note the numbers of segments that it names."""
+        """Take a segment into an open set, and note the numbers of segments that it names."""
         base, shift = self._base(segment, order_key)
         self.first_base = min(self.first_base - shift, base)
         self.last_base = max(self.last_base - shift, base)
         self.data_count, self.parity_count = self.counts_with(segment)
         self.ids[SegmentIndex.of(segment)] = sds_id
-        if self.is_open:
-            (self.parity if segment.is_parity else self.data)[segment.index] = segment.payload
+        (self.parity if segment.is_parity else self.data)[segment.index] = segment.payload
+
+    def put_late(self, index: SegmentIndex, sds_id: str) -> bool:
+        """Remember a segment that came once the set had ended; return whether that is new.
+
+        Not if so many came for its index already that somebody makes them up.
+        """
+        is_known = sds_id in self.late or self.ids.get(index) == sds_id
+        if is_known or list(self.late.values()).count(index) >= MAX_LATE_PER_SEGMENT:
+            return False
+        self.late[sds_id] = index
+        return True
+
+    @property
+    def _sure_parity_count(self) -> int:
+        """The number of parity segments, 0 if only late ones tell it, which may be forged."""
+        return self.parity_count if self.is_open or any(index.is_parity for index in self.ids) else 0
 
     def _base(self, segment: Segment, order_key: int) -> tuple[int, int]:
         """Return the base of a segment, and by how much the bases of the set shift.
