@@ -122,6 +122,17 @@ def test_a_transmission_that_comes_twice_is_looked_at_once_and_asks_for_nothing(
     assert len(syncs(bob)) == told
 
 
+def test_an_own_message_that_a_store_brings_again_and_again_is_looked_at_once(peer):
+    alice, bob = acquainted(peer, "alice", "bob")
+    bob.send(b"a reply")
+    alice.receive(bob.content()[-1])
+    alice.send(b"more")
+    own = alice.content()[-1]
+    for _ in range(3):
+        alice.stack.receive_stored([(own.message, None)], alice.now_ms)
+    assert alice.stack.statistics().repeated == 2
+
+
 def test_a_copy_that_a_store_brings_waits_for_no_acknowledgement(peer):
     alice, bob, carol = acquainted(peer, "alice", "bob", "carol")
     alice.pass_time(31_000)

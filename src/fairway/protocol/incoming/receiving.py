@@ -69,7 +69,7 @@ _LATEST_NS: Final = (1 << 63) - 1
 """Timestamps beyond 64 bits have no hash, and no network carries them (14/WAKU2-MESSAGE: an int64)."""
 
 
-_CHANGE_NOTHING_AGAIN: Final = frozenset({Ignored.DUPLICATE, Ignored.ACKNOWLEDGED, Ignored.ANSWER})
+_CHANGE_NOTHING_AGAIN: Final = frozenset({Ignored.DUPLICATE, Ignored.ACKNOWLEDGED, Ignored.ANSWER, Ignored.OWN})
 """Reasons to ignore a message for which the same transmission need not be processed again."""
 
 _DOUBTFUL_SHARE: Final = 8
