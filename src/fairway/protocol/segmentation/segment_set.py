@@ -136,7 +136,7 @@ class SegmentSet:
     @property
     def last_order_key(self) -> int:
         """Return the order key that no segment which is here exceeds."""
-        return self.last_base + max((index.order(self.data_count) for index in self.ids), default=0)
+        return self.last_base + max((index.order(self.data_count) for index in self.indexes), default=0)
 
     @property
     def sds_ids(self) -> tuple[str, ...]:
