@@ -605,7 +605,7 @@ def _short_history(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     """Forget all but the newest, where nothing comes so late that it counts as forgotten."""
     if any(plan.get(name) for name in (*_ALWAYS_THERE, *_DELAYING)) or plan.get("loss", 0) > _SLIGHT:
         return {}
-    return {"max_history": rng.choice((60, 120)), "messages_per_hour": rng.choice((60.0, 120.0))}
+    return {"max_history": rng.choice((60, 130)), "messages_per_hour": rng.choice((60.0, 120.0))}
 
 
 def _lost_connections(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:

@@ -128,7 +128,7 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "crashes_per_hour": 20.0,
         "leaves": 1,
     },
-    {"messages_per_hour": 700.0, "long_share": 0.0, "bloom_capacity": 100, "max_history": 60, "mixed_options": True},
+    {"messages_per_hour": 700.0, "long_share": 0.0, "bloom_capacity": 100, "max_history": 130, "mixed_options": True},
     {
         "clock_skew_ms": 2 * _MINUTE_MS,
         "clock_jumps_per_hour": 20.0,
