@@ -6,6 +6,7 @@ should then see can be told in advance.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -15,6 +16,7 @@ from itertools import cycle
 from operator import gt
 from typing import Final
 
+from fairway.channel.creation import create_reliable_channel
 from fairway.events import ChannelStatus, MessageDelivered, MessageSending, NodeStatusChanged, StatusChanged
 from fairway.options import BloomPolicy, Profile
 from fairway.protocol.effects import Purpose
@@ -40,6 +42,8 @@ from fairway.simulation.program import Reading
 from fairway.simulation.script import Deed, names_of
 from fairway.simulation.wire_rules import RATE_EPOCH_MS
 from fairway.simulation.world import World
+from fairway.storage.memory_store import MemoryStore
+from fairway.units import NS_PER_MS
 from fairway.waku.light.options import LightOptions
 from fairway.waku.local import NetworkFaults
 from fairway.waku.node import RoutedMessage, StoreQuery
@@ -111,6 +115,9 @@ _ACCEPTED_MS: Final = 10
 _NOTICED_MS: Final = 3_000
 """Within this time of an epoch something of what waited for it leaves."""
 _HEIR: Final = "heir"
+_SHARED: Final = "shared"
+_SHARED_MS: Final = 60_000
+"""Within this time two channels have said what they may, one of them in two lives."""
 _PASSER_BY: Final = "passer-by"
 _SILENT_MS: Final = 45 * 60_000
 """After such a silence participants wait longest between two sync messages."""
@@ -555,6 +562,64 @@ class Scenes:
             text = f"{speaker} let out what it said in passing while content waited for which the epoch had no room"
             yield self._looks.violation(Invariant.RATE, speaker, text)
         self._run(GRACE_MS)
+        yield from self._speak_in_passing(speaker, limit)
+
+    def _speak_in_passing(self, speaker: str, limit: int) -> Iterator[Violation]:
+        """Let somebody say something in passing who has most of an epoch left, and for whom nothing waits."""
+        world, participant = self._world, self._world.participants[speaker]
+        left = self._ledger.rules.left(speaker, world.now_ms // RATE_EPOCH_MS) or 0
+        waits = participant.channel is None or participant.stack.statistics().queued
+        if waits or left <= limit // 2 or self._plan.rln_limit is not None or self._plan.encrypted:
+            return
+        before = self._handed_over_by(speaker)
+        self._ledger.ephemeral_sent += 1
+        world.send_ephemeral(speaker, f"{speaker} says this in passing".encode())
+        if not world.run(_TRIED_MS, lambda: self._handed_over_by(speaker) > before):
+            text = f"{speaker} dropped what it said in passing with {left} of the {limit} messages of an epoch left"
+            yield self._looks.violation(Invariant.WAKES, speaker, text)
+
+    def share_a_node(self) -> Iterator[Violation]:
+        """Let two channels of one more node say more than an epoch holds, one of which starts again amid it.
+
+        They have one membership, and so one count (`Membership`). Nobody else is in these channels.
+        """
+        plan, world = self._plan, self._world
+        limit = plan.rate_limit
+        if limit is None or limit > _MOST_SAID or plan.service_nodes:
+            return
+        left: Counter[int] = Counter()
+
+        def count(name: str, message: RoutedMessage) -> None:
+            left[(message.message.timestamp_ns or 0) // NS_PER_MS // RATE_EPOCH_MS] += name == _SHARED
+
+        async def speak() -> None:
+            options, stores = plan.options(), (MemoryStore(), MemoryStore())
+            node = world.network.node(_SHARED)
+
+            async def say(number: int, times: int) -> None:
+                channel_id = f"{_SHARED} {number}"
+                topic = f"/fairway/1/{_SHARED}-{number}/proto"
+                opening = create_reliable_channel(
+                    node, channel_id, _SHARED, topic, options=options, store=stores[number]
+                )
+                async with opening as channel:
+                    for time in range(times):
+                        await channel.send(f"{channel_id} says more than an epoch holds {time}".encode())
+                    await asyncio.sleep(_TRIED_MS / 1_000)
+
+            await asyncio.gather(say(0, limit), say(1, limit // 4))
+            await asyncio.gather(say(0, 0), say(1, limit))
+            await node.close()
+
+        self._run(RATE_EPOCH_MS - world.now_ms % RATE_EPOCH_MS + MOMENT_MS)
+        epoch = world.now_ms // RATE_EPOCH_MS
+        world.network.sending_observers.append(count)
+        world.spawn(speak())
+        self._run(_SHARED_MS)
+        world.network.sending_observers.remove(count)
+        if not limit // 2 <= left[epoch] <= limit:
+            text = f"two channels of one node handed over {left[epoch]} messages in an epoch of {limit}"
+            yield self._looks.violation(Invariant.RATE, _SHARED, text)
 
     def _set_back(self, speaker: str, limit: int) -> Iterator[Violation]:
         """Set the clock of somebody who used an epoch up back into the one before, and right again.
