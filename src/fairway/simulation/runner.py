@@ -370,6 +370,7 @@ class Run:
             stirred += self._scenes.fall_offline_amid()
             self._scenes.put_down()
             self._scenes.put_away()
+            self._scenes.finish_amid_a_pause()
             if self._scenes.has_heirs:
                 stirred += self._scenes.set_right()
                 stirred += self._scenes.set_right_unheard()

@@ -58,6 +58,8 @@ _CAUGHT_UP_MS: Final = 12_000
 """A store that has everything, and answers at once, is read within this time."""
 _ASKED_AGAIN: Final = 3
 """So many sends of each participant."""
+_PAUSED_MS: Final = 60_000
+"""In this time an application finishes with the message that it has in hand."""
 _GOODBYE_MS: Final = 8_000
 """Within this time, in which a program that stopped is not started again, its goodbye comes."""
 _DISK_IN_TIME_MS: Final = 100
@@ -908,6 +910,17 @@ class Scenes:
         self._run(_GOODBYE_MS)
         self._come_back(reader)
         self._run(_STILL_UNDER_WAY_MS)
+
+    def finish_amid_a_pause(self) -> None:
+        """Let slow applications finish with messages while their channels are stopped: that is kept all the same."""
+        world = self._world
+        readers = [name for name, each in sorted(world.participants.items()) if each.habits.slow_ms][:_SPEAKERS]
+        for reader in readers:
+            speaker = min(world.participants.keys() - {reader})
+            said = [self._say(speaker, f"{reader} takes its time for this {number}") for number in range(_SPEAKERS)]
+            world.run(GRACE_MS, lambda said=said, reader=reader: any(reader in sent.deliveries for sent in said))
+            world.pause(reader, _PAUSED_MS)
+            self._run(_PAUSED_MS + _STILL_UNDER_WAY_MS)
 
     def put_away(self) -> None:
         """Let somebody end its loop amid several messages, and the program with it: the others come in the next life.
