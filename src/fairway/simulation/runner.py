@@ -352,6 +352,7 @@ class Run:
             quiet = self._settle(progress)
         if quiet and self._scenes.has_heirs:
             stirred += self._scenes.inherit()
+            stirred += self._scenes.cite_amid()
             stirred += self._scenes.break_silence()
             stirred += self._scenes.fall_behind()
             self._scenes.come_back_late()

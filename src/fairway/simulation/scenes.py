@@ -47,6 +47,7 @@ from fairway.units import NS_PER_MS
 from fairway.waku.light.options import LightOptions
 from fairway.waku.local import NetworkFaults
 from fairway.waku.node import RoutedMessage, StoreQuery
+from fairway.wire.sds import Kind
 
 _CALLED: Final = 6
 """How many participants say something in the end, and are asked for by name: in a world of a thousand not all."""
@@ -995,6 +996,59 @@ class Scenes:
             text = f"{other} lacks for {self._inherited_ms // 1_000} s what {one} has, whose sender has left"
             yield self._looks.violation(Invariant.HEALED, other, text)
         self._run(plan.lost_timeout_ms + self._inherited_ms)
+
+    def cite_amid(self) -> Iterator[Violation]:
+        """Let only one segment of a long message cite what somebody said who has left, and let that get lost.
+
+        Parity stands for the segment, but not for what it cites: so its author cites that again in its next message.
+        """
+        world, heir = self._world, f"{_HEIR} amid"
+        author, *others, reader = sorted(world.participants)
+        options = world.participants[author].options
+        if not (options.segmentation.parity_rate and self.all_answer and self._may_be_left_with_a_store):
+            return
+        far = replace(_FAR, store_loss=1.0)
+        handed: dict[str, list[str]] = {author: [], heir: []}
+        lost_ids: set[str] = set()
+
+        def lose(name: str, message: RoutedMessage) -> None:
+            world.network.faults = far
+            opened = self._ledger.rules.codec.decode(self._ledger.opened(message.message.payload))
+            if name in handed and opened.kind is Kind.CONTENT:
+                if name == author and any(entry.message_id in handed[heir] for entry in opened.causal_history):
+                    lost_ids.add(opened.message_id)
+                    world.network.faults = replace(far, loss=1.0)
+                handed[name].append(opened.message_id)
+
+        self._ledger.joined(heir)
+        world.join(heir)
+        self._run(_HEARD_MS)
+        for name in others:
+            self._leave_for_a_while(name)
+        world.network.faults = far
+        world.network.sending_observers.append(lose)
+        long = self._say_at_length(author, segments=2 * options.max_concurrent_publishes)
+        world.run(MOMENT_MS, lambda: bool(handed[author]))
+        world.run(1)
+        world.sever((reader,))
+        said = self._say(heir, f"{author} cites this amid a long message")
+        world.run(MOMENT_MS, lambda: bool(handed[heir]))
+        world.run(1)
+        world.mend()
+        world.leave(heir)
+        self._ledger.left(world.now_ms, heir)
+        self._run(_REBUILT_MS)
+        world.network.sending_observers.remove(lose)
+        world.network.faults = replace(_HEALED, store_loss=1.0)
+        if lost_ids and reader in long.deliveries and author in said.deliveries:
+            self._say(author, f"{author} says this after a long message")
+            if not world.run(self._inherited_ms, lambda: self._holds_all(reader, [said])):
+                text = (
+                    f"{reader} lacks for {self._inherited_ms // 1_000} s what {author} cited in a segment that got lost"
+                )
+                yield self._looks.violation(Invariant.HEALED, reader, text)
+        self._all_come_back()
+        self._run(self._plan.lost_timeout_ms + self._inherited_ms)
 
     def break_silence(self) -> Iterator[Violation]:
         """Let somebody speak after a long silence and leave: who alone heard it must not wait long to tell the others.
