@@ -17,9 +17,10 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from fairway.errors import PipelineError
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.location import local_path
-from fairway.pipeline.run.failures import named_failures
+from fairway.pipeline.run.failures import is_of_busy_machine, named_failures
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.run.summary import balance_from
@@ -35,6 +36,8 @@ from fairway.pipeline.streaming.refreshing import refresh
 from fairway.pipeline.streaming.settling import settle
 
 _POLL_S: Final = 0.25
+_STARTS: Final = 5
+"""So often a stream starts in all where Python starts too slowly for Spark, whose patience no setting changes."""
 
 
 def stream(
@@ -70,7 +73,14 @@ def stream(
         named_failures(folder.path),
         ending_on_signals(ended) if signals else nullcontext(),
     ):
-        return _Stream(session, folder, parsed, options, keys, progress, ended).work()
+        starts_left = _STARTS
+        while True:
+            try:
+                return _Stream(session, folder, parsed, options, keys, progress, ended).work()
+            except PipelineError as error:
+                starts_left -= 1
+                if not starts_left or ended.is_set() or not is_of_busy_machine(error):
+                    raise
 
 
 @dataclass(slots=True)
