@@ -17,6 +17,10 @@ _ENCRYPT: Final = 0.1
 """How much rarer it fails to encrypt than to open: what cannot be encrypted ends its send."""
 
 
+class KeyServiceError(Exception):
+    """An error of a cipher's own, which it does not name as the hook asks for."""
+
+
 class TroubledCipher:
     """An encryption hook (`fairway.protocol.encryption.Encryption`) around one without troubles."""
 
@@ -53,9 +57,10 @@ class TroubledCipher:
         return self._later(opened) if self._delay_ms else opened
 
     def _fail(self, error: FairwayError) -> Awaitable[bytes]:
+        failure = self._dice.choice((error, KeyServiceError(str(error))))
         if not self._delay_ms:
-            raise error
-        return self._later(self._dice.choice((error, asyncio.CancelledError())))
+            raise failure
+        return self._later(self._dice.choice((failure, asyncio.CancelledError())))
 
     def _later(self, result: bytes | BaseException) -> Awaitable[bytes]:
         return _Later(self._dice, self._delay_ms, result)

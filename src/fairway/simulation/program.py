@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _LOOKED_AFTER_S: Final = 5.0
 """Time between two checks whether the channel still runs, for a program that reads by handlers."""
+_LOOKED_AT_LATER_S: Final = 0.05
 _FAILING: Final = 0.3
 _TAKEN_BACK: Final = 0.5
 _IMPATIENT_AFTER_S: Final = (0.0, 0.0, 10.0, 60.0)
@@ -191,7 +192,7 @@ class Program:
         for kind in _TOLD_KINDS:
             channel.on(kind, self._told)
         if self._habits.reading is Reading.HANDLERS:
-            channel.on(MessageReceived, self._look_at)
+            channel.on(MessageReceived, self._dice.choice((self._look_at, self._look_at_later)))
             channel.on(MessageReceived, self._handle_at_once if self._is_direct else self._handle)
         await channel.start()
         self.channel = channel
@@ -398,6 +399,11 @@ class Program:
     def _look_at(self, message: MessageReceived) -> None:
         """Handle a message as a second handler, which never raises."""
         self._watcher.looked_at(self.name, message)
+
+    async def _look_at_later(self, message: MessageReceived) -> None:
+        """The same, once the first handler has mostly ended."""
+        await asyncio.sleep(_LOOKED_AT_LATER_S)
+        self._look_at(message)
 
     async def _handle(self, message: MessageReceived) -> None:
         await self.take(message)

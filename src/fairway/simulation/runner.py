@@ -348,6 +348,7 @@ class Run:
             stirred += self._scenes.arrive_late()
             stirred += self._scenes.exhaust()
             stirred += self._scenes.share_a_node()
+            stirred += self._scenes.overtake()
             self._scenes.crowd()
             quiet = self._settle(progress)
         if quiet and self._scenes.has_heirs:

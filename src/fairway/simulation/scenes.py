@@ -18,7 +18,7 @@ from typing import Final
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.events import ChannelStatus, MessageDelivered, MessageSending, NodeStatusChanged, StatusChanged
-from fairway.options import BloomPolicy, Profile
+from fairway.options import BloomPolicy, Delivery, Profile
 from fairway.protocol.effects import Purpose
 from fairway.protocol.incoming.delivering import logical_message_id
 from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING
@@ -755,6 +755,25 @@ class Scenes:
         self._run(GRACE_MS)
         self._ledger.rules.syncs_are_prompt = True
 
+    def overtake(self) -> Iterator[Violation]:
+        """Let somebody hear a long message and not what it cites: where messages may overtake, it has that at once."""
+        world = self._world
+        author, *_, reader = sorted(world.participants)
+        if self._plan.delivery is not Delivery.ARRIVAL or not (self.all_answer and self._may_be_left_with_a_store):
+            return
+        world.network.faults = replace(_HEALED, store_loss=1.0)
+        world.sever((reader,))
+        self._say(author, f"{reader} does not hear this before the next")
+        self._run(MOMENT_MS)
+        world.mend()
+        self._ledger.troubled(world.now_ms, reader)
+        sent = self._say_at_length(author)
+        if not world.run(_REBUILT_MS, lambda: reader in sent.deliveries):
+            text = f"{reader} waits with {sent.request_id} of {author} for what it cites, though messages may overtake"
+            yield self._looks.violation(Invariant.HEALED, reader, text, sent.request_id)
+        world.network.faults = _HEALED
+        self._run(GRACE_MS)
+
     def stand_aside(self) -> Iterator[Violation]:
         """Let a node refuse everything for a while, and then take all that one says on and on.
 
@@ -919,7 +938,7 @@ class Scenes:
         for reader in [] if self._plan.service_nodes else readers:
             speaker = min(world.participants.keys() - {reader})
             said = [self._say(speaker, f"{reader} takes its time for this {number}") for number in range(_SPEAKERS)]
-            world.run(GRACE_MS, lambda said=said, reader=reader: any(reader in sent.deliveries for sent in said))
+            world.run(GRACE_MS, partial(_has_any, reader, said))
             world.pause(reader, _PAUSED_MS)
             self._run(_PAUSED_MS + _STILL_UNDER_WAY_MS)
 
@@ -1884,6 +1903,10 @@ def _tells_of(later: SimulatedSend, each: SimulatedSend, within_ms: int) -> bool
     """Return whether a message, or one that its sender sent later, was acknowledged within a time."""
     acknowledged_ms = later.first_acknowledged_ms
     return later.at_ms >= each.at_ms and acknowledged_ms is not None and acknowledged_ms <= each.at_ms + within_ms
+
+
+def _has_any(name: str, said: list[SimulatedSend]) -> bool:
+    return any(name in sent.deliveries for sent in said)
 
 
 def _waits_for_nothing(stack: Stack) -> bool:

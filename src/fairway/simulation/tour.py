@@ -128,7 +128,14 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "crashes_per_hour": 20.0,
         "leaves": 1,
     },
-    {"messages_per_hour": 700.0, "long_share": 0.0, "bloom_capacity": 100, "max_history": 130, "mixed_options": True},
+    {
+        "messages_per_hour": 700.0,
+        "long_share": 0.0,
+        "bloom_capacity": 100,
+        "max_history": 130,
+        "mixed_options": True,
+        "silence": 0.03,
+    },
     {
         "clock_skew_ms": 2 * _MINUTE_MS,
         "clock_jumps_per_hour": 20.0,
@@ -254,6 +261,7 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "disk_ms": 2_000,
         "storage_faults_per_hour": 200.0,
         "messages_per_hour": 300.0,
+        "lost_timeout_ms": 0,
     },
     {
         "tiny_quotas": True,
