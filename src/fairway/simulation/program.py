@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _LOOKED_AFTER_S: Final = 5.0
 """Time between two checks whether the channel still runs, for a program that reads by handlers."""
 _LOOKED_AT_LATER_S: Final = 0.05
+_HANDLERS: Final = 2
+"""Handlers of a program that reads by handlers."""
 _FAILING: Final = 0.3
 _TAKEN_BACK: Final = 0.5
 _IMPATIENT_AFTER_S: Final = (0.0, 0.0, 10.0, 60.0)
@@ -173,6 +175,8 @@ class Program:
         self._is_leaving = False
         """Whether it ends its loop when it has finished with the message in hand."""
         self._left = asyncio.Event()
+        self._ended: dict[tuple[str, ...], set[bool]] = {}
+        """Of the messages that one handler alone has ended well with: whether that is the second one."""
 
     async def run(self) -> None:
         """Live until the channel fails; raises what it fails with."""
@@ -399,9 +403,10 @@ class Program:
     def _look_at(self, message: MessageReceived) -> None:
         """Handle a message as a second handler, which never raises."""
         self._watcher.looked_at(self.name, message)
+        self._ends(message, is_second=True)
 
     async def _look_at_later(self, message: MessageReceived) -> None:
-        """The same, once the first handler has mostly ended."""
+        """Do the same once the first handler has mostly ended."""
         await asyncio.sleep(_LOOKED_AT_LATER_S)
         self._look_at(message)
 
@@ -417,7 +422,15 @@ class Program:
         if self._habits.raises and self._dice.random() < self._habits.raises:
             self._watcher.raised(self.name, message)
             raise ApplicationRaised
-        self._watcher.finished(self.name, message)
+        self._ends(message, is_second=False)
+
+    def _ends(self, message: MessageReceived, *, is_second: bool) -> None:
+        """Note that a handler ended well: when both have, the application has finished with the message."""
+        ended = self._ended.setdefault(message.sds_ids, set())
+        ended.add(is_second)
+        if len(ended) == _HANDLERS:
+            del self._ended[message.sds_ids]
+            self._watcher.finished(self.name, message)
 
     async def take(self, message: MessageReceived) -> None:
         """Note a message, and take the time for it that a slow reader takes."""
