@@ -348,6 +348,8 @@ class Ledger(Observer):
         """In which life a handler that never raises handled a message last."""
         self._finished: dict[tuple[str, tuple[str, ...]], int] = {}
         """When an application finished with a message: by participant and SDS ids."""
+        self._once_finished: set[tuple[str, tuple[str, ...]]] = set()
+        """Also if another handling of the same message, which a pause began anew, raised later."""
         self._finished_last: dict[tuple[str, tuple[str, ...]], tuple[int, int]] = {}
         """When it did so last, and in which life."""
         self._unsure: set[tuple[str, tuple[str, ...]]] = set()
@@ -1088,12 +1090,13 @@ class Ledger(Observer):
         """Record that an application has finished a message."""
         self._finished.setdefault((name, message.sds_ids), at_ms)
         self._finished_last[name, message.sds_ids] = at_ms, self._lives[name]
+        self._once_finished.add((name, message.sds_ids))
         self._unsure.discard((name, message.sds_ids))
 
     def dropped(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield who was killed amid which message, by SDS ids, that did not come again in a later life."""
         for (name, sds_ids), (life, message_id) in self._handed.items():
-            is_finished = (name, sds_ids) in self._finished or (name, message_id) in self._set_aside
+            is_finished = (name, sds_ids) in self._once_finished or (name, message_id) in self._set_aside
             if life < self._lives[name] and not is_finished:
                 yield name, sds_ids
 

@@ -175,6 +175,8 @@ class Program:
         self._is_leaving = False
         """Whether it ends its loop when it has finished with the message in hand."""
         self._left = asyncio.Event()
+        self._starts = 1
+        """How often its channel has started."""
         self._ended: dict[tuple[str, ...], set[bool]] = {}
         """Of the messages that one handler alone has ended well with: whether that is the second one."""
 
@@ -340,6 +342,7 @@ class Program:
             self._watcher.stopped(self.name)
             await asyncio.sleep(for_s)
             self._watcher.resumed(self.name)
+            self._starts += 1
             await channel.start()
             self._look_at_what_is_set_aside(channel)
             self._follow_all()
@@ -407,8 +410,13 @@ class Program:
 
     async def _look_at_later(self, message: MessageReceived) -> None:
         """Do the same once the first handler has mostly ended."""
+        began_in = self._starts
         await asyncio.sleep(_LOOKED_AT_LATER_S)
-        self._look_at(message)
+        if self._starts == began_in:
+            self._look_at(message)
+        else:
+            # Meanwhile the channel has started again, and may have handed the message over again.
+            self._ends(message, is_second=True)
 
     async def _handle(self, message: MessageReceived) -> None:
         await self.take(message)
