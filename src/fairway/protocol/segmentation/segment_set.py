@@ -194,11 +194,12 @@ class SegmentSet:
 
         The order keys of two sendings differ by at least the number of segments of one. A sender that leaves gaps
         between its order keys spreads the bases, and those of its missing segments may lie as much further away. Where
-        a segment came late already, a second one is of this sending only if it is no further away than one can be
-        without gaps: one of them is forged.
+        a segment came late already, a second one is of this sending, and one of them is forged, only if all bases with
+        its own are nearer to each other than those of two sendings can be.
         """
+        spread = self.last_base - self.first_base
         is_second = SegmentIndex.of(segment) in self.late.values()
-        return self.total_with(segment) + (0 if is_second else self.last_base - self.first_base)
+        return self.total_with(segment) + (-spread if is_second else spread)
 
     def counts_with(self, segment: Segment) -> tuple[int, int]:
         """Return how many data and parity segments the message has, by this set and a segment; 0 if neither tells."""
