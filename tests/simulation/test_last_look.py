@@ -517,7 +517,7 @@ def test_who_listens_and_acknowledges_nothing_while_somebody_speaks_is_seen(monk
 
 def test_an_author_who_does_not_see_to_it_that_others_learn_of_his_last_word_is_seen(monkeypatch):
     monkeypatch.setattr("fairway.protocol.stack.ECHOES", 0)
-    assert Invariant.HEALED in broken(replace(PLAN, participants=2, loss=0.1))
+    assert Invariant.HEALED in broken(replace(PLAN, participants=2, loss=0.1, seed=3))
 
 
 @pytest.mark.full
