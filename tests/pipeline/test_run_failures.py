@@ -34,7 +34,7 @@ from fairway.pipeline.jobs import run as run_job
 from fairway.pipeline.jobs import send as send_job
 from fairway.pipeline.jobs import stream as stream_job
 from fairway.pipeline.run import run
-from fairway.pipeline.run.failures import failure_of
+from fairway.pipeline.run.failures import SlowStartError, failure_of, failure_said
 from fairway.pipeline.run.sources import RunSource
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import WAKU_SDS, SdsMessage
@@ -165,6 +165,15 @@ def test_what_a_server_of_spark_connect_says_is_told_in_a_sentence(tmp_path, nam
 
 
 @pytest.mark.full
+def test_a_python_that_starts_too_slowly_is_told_from_one_that_fails(tmp_path):
+    said = "org.apache.spark.SparkException: Python worker failed to connect back."
+    failure = failure_said(said, tmp_path, "Spark gave up the query", "the same command goes on")
+    assert isinstance(failure, SlowStartError)
+    assert str(failure).startswith("Spark gave up the query: this machine was too busy to start Python")
+    assert str(failure).endswith("the same command goes on")
+    assert not isinstance(failure_said("a Python worker ended", tmp_path, "Spark", "again"), SlowStartError)
+
+
 def test_spark_connect_and_what_it_needs_may_be_missing():
     program = (
         "import sys; sys.modules['grpc'] = None\n"

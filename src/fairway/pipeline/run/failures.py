@@ -55,7 +55,10 @@ _BUSY: Final = "a source cannot be read while another program has it for itself"
 _AGAIN: Final = "the same command goes on from the last table that is whole"
 _SHOWN_CHARACTERS: Final = 300
 _LATE: Final = "Python worker failed to connect back"
-_BUSY_MACHINE: Final = "this machine was too busy to start Python within the ten seconds for which Spark waits"
+
+
+class SlowStartError(PipelineError):
+    """Python started too slowly for Spark: it may start in time when that is tried again."""
 
 
 @contextmanager
@@ -102,18 +105,15 @@ def failure_said(said: str, folder: Path | Location, what: str, again: str) -> F
         return _no_room(folder, again)
     raised = [*_RAISED.finditer(said)]
     if not raised and _LATE in said:
-        return PipelineError(f"{what}: {_BUSY_MACHINE}; {again}")
+        return SlowStartError(
+            f"{what}: this machine was too busy to start Python within the ten seconds for which Spark waits; {again}"
+        )
     if not raised:
         return PipelineError(f"{what}: {_last_cause(said)}; {again}")
     last = raised[-1]
     if last[1] is None:
         return StorageError(f"{_BUSY}: {last[2]}; {again}")
     return _OF_SOURCES.get(last[1], PipelineError)(last[2])
-
-
-def is_of_busy_machine(error: PipelineError) -> bool:
-    """Return whether an error says only that Python started too slowly: it may start in time when tried again."""
-    return _BUSY_MACHINE in str(error)
 
 
 def unusable(folder: Path | Location, error: OSError) -> FairwayError:

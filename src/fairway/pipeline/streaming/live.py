@@ -17,10 +17,9 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fairway.errors import PipelineError
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.location import local_path
-from fairway.pipeline.run.failures import is_of_busy_machine, named_failures
+from fairway.pipeline.run.failures import SlowStartError, named_failures
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.run.summary import balance_from
@@ -77,9 +76,9 @@ def stream(
         while True:
             try:
                 return _Stream(session, folder, parsed, options, keys, progress, ended).work()
-            except PipelineError as error:
+            except SlowStartError:
                 starts_left -= 1
-                if not starts_left or ended.is_set() or not is_of_busy_machine(error):
+                if not starts_left or ended.is_set():
                     raise
 
 
