@@ -63,7 +63,7 @@ format: $(READY) ## Lay the sources out and repair what can be repaired
 	$(BIN)/ruff format .
 
 conformance: $(READY) ## Replay known answers of other implementations (VECTORS=path)
-	$(BIN)/fairway conformance $(VECTORS)
+	$(BIN)/python -m tests.conformance $(VECTORS)
 
 coverage: $(READY) ## Run the tests and say which lines none of them reached (PYTEST_ARGS=...)
 	$(BIN)/python -m coverage erase

@@ -39,7 +39,6 @@ RANKS = {
     "channel": 7,
     "service": 7,
     "pipeline": 7,
-    "conformance": 7,
     "testing": 8,
     "files": 8,
     "apps": 9,

@@ -31,7 +31,7 @@ def test_every_module_of_the_package_is_a_command_unless_it_begins_with_an_under
     names = [command.name for command in app.registered_commands]
     modules = [module.name for module in iter_modules(fairway.cli.__path__)]
     assert names == [name for name in modules if not name.startswith("_")]
-    assert "conformance" in names
+    assert "trace" in names
     assert len(names) < len(modules)
 
 
@@ -54,7 +54,7 @@ def test_version_is_that_of_the_package():
     assert (result.exit_code, result.output) == (0, f"fairway {fairway.__version__}\n")
 
 
-@pytest.mark.parametrize("words", [["unheard-of"], ["conformance"], ["conformance", "--unheard-of", "x"]])
+@pytest.mark.parametrize("words", [["unheard-of"], ["trace"], ["trace", "--unheard-of", "x"]])
 def test_a_command_that_cannot_be_understood_ends_in_exit_code_2(words: list[str]):
     assert CliRunner().invoke(app, words).exit_code == 2
 
@@ -88,11 +88,11 @@ def test_an_interrupt_ends_in_exit_code_130(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_interrupt_inside_a_command_ends_in_exit_code_130(monkeypatch: pytest.MonkeyPatch):
-    def interrupted(_paths: object) -> None:
+    def interrupted(*_arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fairway.cli.conformance.replay", interrupted)
-    assert exit_code_of_main(monkeypatch, "conformance", "x.json") == 130
+    monkeypatch.setattr("fairway.cli.trace.trace_message", interrupted)
+    assert exit_code_of_main(monkeypatch, "trace", "x", "--store", "x.db") == 130
 
 
 def test_an_exception_that_nobody_foresaw_is_not_swallowed(monkeypatch: pytest.MonkeyPatch):
@@ -103,10 +103,10 @@ def test_an_exception_that_nobody_foresaw_is_not_swallowed(monkeypatch: pytest.M
 
 
 def test_an_unforeseen_exception_inside_a_command_is_not_swallowed(monkeypatch: pytest.MonkeyPatch):
-    def faulty(_paths: object) -> None:
+    def faulty(*_arguments: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("fairway.cli.conformance.replay", faulty)
-    monkeypatch.setattr(sys, "argv", ["fairway", "conformance", "x.json"])
+    monkeypatch.setattr("fairway.cli.trace.trace_message", faulty)
+    monkeypatch.setattr(sys, "argv", ["fairway", "trace", "x", "--store", "x.db"])
     with pytest.raises(ZeroDivisionError):
         main()

@@ -7,11 +7,11 @@ import string
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conformance.blooms import check_bloom, check_bloom_error
+from tests.conformance.cases import case_list
+from tests.conformance.collation import collation_key, history_key
+from tests.conformance.js_hash import js_hash_n
 
-from fairway.conformance.blooms import check_bloom, check_bloom_error
-from fairway.conformance.cases import case_list
-from fairway.conformance.collation import collation_key, history_key
-from fairway.conformance.js_hash import js_hash_n
 from fairway.errors import ConfigurationError
 from fairway.wire.bloom import murmur_base_hashes
 

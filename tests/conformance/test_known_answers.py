@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from fairway.conformance.formats import FORMATS
-from fairway.conformance.replay import replay_document, replay_file
-from fairway.conformance.report import ReplayOutcome
+from tests.conformance.formats import FORMATS
+from tests.conformance.replay import replay_document, replay_file
+from tests.conformance.report import ReplayOutcome
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "conformance"
 FILES = sorted(path.name for path in VECTORS.glob("*.json"))

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.conformance.cases import Case, MalformedCaseError, refused, same, shown
+from tests.conformance.replay import replay, replay_document, replay_file
+from tests.conformance.report import Check, GroupReport, ReplayOutcome, outcome_of
 
-from fairway.conformance.cases import Case, MalformedCaseError, refused, same, shown
-from fairway.conformance.replay import replay, replay_document, replay_file
-from fairway.conformance.report import Check, FileReport, GroupReport, ReplayOutcome, as_json, outcome_of
 from fairway.errors import DecodeError
 
 RIGHT = {"s": "", "u64": "11160318154034397263", "i64": "-7286425919675154353"}
@@ -88,26 +88,6 @@ def test_a_departure_counts_only_if_the_record_was_reproduced():
     assert (group.passed, group.counted) == (2, 3)
     assert [check.name for check in group.failures] == ["wrong"]
     assert [check.name for check in group.departures] == ["reproduced", "not reproduced"]
-
-
-def test_the_machine_form_has_every_failure_with_its_detail():
-    reports = [replay_document({"hash64": [RIGHT, WRONG]}, "hashes.json")]
-    machine = json.loads(json.dumps(as_json(reports)))
-    assert machine["outcome"] == "mismatch"
-    assert (machine["passed"], machine["counted"]) == (3, 4)
-    (failure,) = machine["files"][0]["groups"][0]["failures"]
-    assert failure == {"name": "#1: u64 of ''", "detail": "1 expected, got 11160318154034397263"}
-
-
-def test_a_file_that_was_not_replayed_has_no_kind_in_the_machine_form():
-    report = FileReport(path="x.json", kind=None, errors=("cannot be read: gone",))
-    assert as_json([report])["files"][0] == {
-        "path": "x.json",
-        "kind": None,
-        "outcome": "unreadable",
-        "errors": ["cannot be read: gone"],
-        "groups": [],
-    }
 
 
 def test_a_difference_between_long_bytes_is_shown_where_it_begins():

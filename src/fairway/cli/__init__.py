@@ -41,8 +41,6 @@ Examples:
 
 [bold]fairway pipeline run --source store.db --out run[/bold]    what an archive holds, who lost what, and all files
 
-[bold]fairway conformance tests/vectors/conformance[/bold]    replay known answers of other implementations
-
 [bold]fairway COMMAND --help[/bold]    what a command does and takes
 """
 _INTERRUPTED: Final = 130

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
-from fairway.conformance.cases import Case, MalformedCaseError, shown
+from tests.conformance.cases import Case, MalformedCaseError, shown
+
 from fairway.errors import DecodeError
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import DependenciesMissing, MessageReviewed, SdsOutcome

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterator
 
-from fairway.conformance.collation import CollationKey, history_key
+from tests.conformance.collation import CollationKey, history_key
+
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
 from fairway.protocol.sds.rolling_bloom import RollingBloom
 from fairway.wire.bloom import BloomParameters, BloomWire

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from fairway.conformance.cases import Case, MalformedCaseError
+from tests.conformance.cases import Case, MalformedCaseError
+
 from fairway.options import BloomPolicy, IdRule, RepairConfig, SdsConfig
 
 _CHANNEL_ID: Final = "trace-channel"

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fairway.conformance.report import Check
+from tests.conformance.report import Check
+
 from fairway.protocol.sds.channel import MessageChannel
 from js_waku.actions import Action
 from js_waku.channel import JsWakuChannel

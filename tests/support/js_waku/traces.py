@@ -14,8 +14,9 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from fairway.conformance.cases import Case, MalformedCaseError, replay_case, replay_cases, same, shown
-from fairway.conformance.report import Check
+from tests.conformance.cases import Case, MalformedCaseError, replay_case, replay_cases, same, shown
+from tests.conformance.report import Check
+
 from fairway.wire.sds import MAX_SDS_BYTES, WAKU_SDS, SdsMessage
 from js_waku.actions import read_action, sends
 from js_waku.options import JsWakuOptions

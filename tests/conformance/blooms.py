@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final
 
-from fairway.conformance.cases import Case, MalformedCaseError, replay_cases, same
-from fairway.conformance.js_hash import js_hash_n
-from fairway.conformance.report import Check
+from tests.conformance.cases import Case, MalformedCaseError, replay_cases, same
+from tests.conformance.js_hash import js_hash_n
+from tests.conformance.report import Check
+
 from fairway.errors import ConfigurationError
 from fairway.wire.bloom import BloomFilter, BloomParameters, murmur_base_hashes
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final
 
-from fairway.conformance.cases import Case, MalformedCaseError, refused, same, shown
-from fairway.conformance.collation import history_key
-from fairway.conformance.protobuf_fields import BYTES, VARINT, fields_of
-from fairway.conformance.report import Check
+from tests.conformance.cases import Case, MalformedCaseError, refused, same, shown
+from tests.conformance.collation import history_key
+from tests.conformance.protobuf_fields import BYTES, VARINT, fields_of
+from tests.conformance.report import Check
+
 from fairway.errors import DecodeError
 from fairway.options import IdRule, SdsConfig
 from fairway.protocol.sds.channel import MessageChannel

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairway.conformance.formats import FORMATS, Format
-from fairway.conformance.report import FileReport, GroupReport
+from tests.conformance.formats import FORMATS, Format
+from tests.conformance.report import FileReport, GroupReport
 
 
 def replay(paths: Iterable[Path]) -> list[FileReport]:

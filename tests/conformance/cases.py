@@ -11,7 +11,8 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sized
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from fairway.conformance.report import Check
+from tests.conformance.report import Check
+
 from fairway.errors import DecodeError, FairwayError
 
 _Value = TypeVar("_Value")

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from fairway.conformance.cases import Case, MalformedCaseError, same
-from fairway.conformance.report import Check
+from tests.conformance.cases import Case, MalformedCaseError, same
+from tests.conformance.report import Check
+
 from fairway.units import NS_PER_MS
 from fairway.wire.relay_shards import RelayShards, decode_relay_shards, relay_shards_entry
 from fairway.wire.topics import autoshard, shard_of

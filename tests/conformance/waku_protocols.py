@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from fairway.conformance.cases import Case, MalformedCaseError, case_list, one_case, replay_tables, same
-from fairway.conformance.report import Check
+from tests.conformance.cases import Case, MalformedCaseError, case_list, one_case, replay_tables, same
+from tests.conformance.report import Check
+
 from fairway.errors import DecodeError
 from fairway.units import NS_PER_MS
 from fairway.wire import filter as filter_wire

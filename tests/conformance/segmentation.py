@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, Final
 
-from fairway.conformance.cases import Case, MalformedCaseError, refused, replay_case, same, shown
-from fairway.conformance.protobuf_fields import fields_of
-from fairway.conformance.report import Check
+from tests.conformance.cases import Case, MalformedCaseError, refused, replay_case, same, shown
+from tests.conformance.protobuf_fields import fields_of
+from tests.conformance.report import Check
+
 from fairway.errors import SegmentError
 from fairway.options import SegmentationConfig
 from fairway.protocol.segmentation import leopard

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256, shake_128
 from typing import Any, Final
 
-from fairway.conformance.cases import Case, MalformedCaseError, refused, replay_cases, same
-from fairway.conformance.report import Check
+from tests.conformance.cases import Case, MalformedCaseError, refused, replay_cases, same
+from tests.conformance.report import Check
+
 from fairway.errors import NotEnoughShardsError
 from fairway.protocol.segmentation import leopard
 from fairway.protocol.segmentation.cauchy import field_for

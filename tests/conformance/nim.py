@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from fairway.conformance.cases import Case, MalformedCaseError, replay_cases, same
-from fairway.conformance.report import Check, Checker
+from tests.conformance.cases import Case, MalformedCaseError, replay_cases, same
+from tests.conformance.report import Check, Checker
+
 from fairway.options import RepairConfig
 from fairway.protocol.sds.repair_times import request_offset
 from fairway.wire.bloom import NIM_BLOOM, BloomParameters

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fairway.conformance import (
+from tests.conformance import (
     blooms,
     leopard,
     nim,
@@ -20,8 +20,8 @@ from fairway.conformance import (
     waku_protocols,
     waku_wire,
 )
-from fairway.conformance.cases import case_list, one_case, one_or_more
-from fairway.conformance.report import Check, Checker
+from tests.conformance.cases import case_list, one_case, one_or_more
+from tests.conformance.report import Check, Checker
 
 _NOTE: Final = "_note"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from fairway.conformance.cases import Case, case_list, replay_tables, same
-from fairway.conformance.report import Check
+from tests.conformance.cases import Case, case_list, replay_tables, same
+from tests.conformance.report import Check
+
 from fairway.options import RepairConfig
 from fairway.protocol.sds.repair_times import in_response_group, request_offset, response_groups_for
 from fairway.wire.repair_hash import WAKU_REPAIR

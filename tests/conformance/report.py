@@ -34,7 +34,7 @@ Checker = Callable[[Any], Iterator[Check]]
 
 
 class ReplayOutcome(IntEnum):
-    """How a replay ended; the values are the exit codes of ``fairway conformance``."""
+    """How a replay ended; the values are the exit codes of ``python -m tests.conformance``."""
 
     MATCHES = 0
     """Every claim of every file holds."""
@@ -94,36 +94,3 @@ class FileReport:
 def outcome_of(reports: Iterable[FileReport]) -> ReplayOutcome:
     """Return the worst outcome among files; a replay of nothing matches nothing."""
     return max((report.outcome for report in reports), default=ReplayOutcome.UNREADABLE)
-
-
-def as_json(reports: Iterable[FileReport]) -> dict[str, Any]:
-    """Return the reports as plain values: the machine form of ``fairway conformance --json``."""
-    files = list(reports)
-    groups = [group for report in files for group in report.groups]
-    return {
-        "outcome": outcome_of(files).name.lower(),
-        "passed": sum(group.passed for group in groups),
-        "counted": sum(group.counted for group in groups),
-        "files": [
-            {
-                "path": report.path,
-                "kind": report.kind,
-                "outcome": report.outcome.name.lower(),
-                "errors": list(report.errors),
-                "groups": [
-                    {
-                        "name": group.name,
-                        "passed": group.passed,
-                        "counted": group.counted,
-                        "failures": [{"name": check.name, "detail": check.detail} for check in group.failures],
-                        "departures": [
-                            {"name": check.name, "reproduced": check.ok, "reason": check.differs_on_purpose}
-                            for check in group.departures
-                        ],
-                    }
-                    for group in report.groups
-                ],
-            }
-            for report in files
-        ],
-    }
