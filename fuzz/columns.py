@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from fairway.errors import DecodeError
-from fairway.wire.columnar.cursor import SPARE_BYTES, BytesColumn, Packed
-from fairway.wire.columnar.sds import EntryColumns, SdsColumns, read_sds
-from fairway.wire.columnar.segment import read_segments, surely_whole
+from fairway.pipeline.columnar.cursor import SPARE_BYTES, BytesColumn, Packed
+from fairway.pipeline.columnar.sds import EntryColumns, SdsColumns, read_sds
+from fairway.pipeline.columnar.segment import read_segments, surely_whole
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsCodec, SdsMessage
 from fairway.wire.segment import LIP_243, MAX_SEGMENTS, WAKU_SEGMENTS, Segment, SegmentFormat
 from fuzz.decoders import BrokenPromiseError

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fairway.pipeline.columnar.cursor import Packed, rows_of
 from fairway.pipeline.packing import packed
-from fairway.wire.columnar.cursor import Packed, rows_of
 
 Hashes = NDArray[np.uint64]
 Buckets = NDArray[np.uint16]

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from fairway.wire.columnar.cursor import SPARE_BYTES, Packed
+from fairway.pipeline.columnar.cursor import SPARE_BYTES, Packed
 
 _SAMPLES: Final = 16
 _SAMPLE_BYTES: Final = 4_096

@@ -1,6 +1,6 @@
 """`canonical_columns`: the columns of many SDS messages at once, without an object for any of them.
 
-`fairway.wire.columnar` finds where the fields are. Here they are cut out of the buffer, a column by one call of Arrow.
+`fairway.pipeline.columnar` finds the fields. Arrow then cuts each column out of the buffer in one call.
 The columns are those of `fairway.pipeline.stages.decoded_columns`, of canonical messages alone.
 """
 
@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairway.options import Profile
+from fairway.pipeline.columnar.cursor import Bytes, BytesColumn, Mask, Numbers, Packed, Rows, rows_of
+from fairway.pipeline.columnar.sds import EntryColumns, SdsColumns, read_sds
+from fairway.pipeline.columnar.segment import SegmentColumns, read_segments, surely_whole
 from fairway.pipeline.stages.decoded_columns import ENTRY_FIELDS, MAX_CAUSAL_HISTORY, entry_lists, entry_sizes
-from fairway.wire.columnar.cursor import Bytes, BytesColumn, Mask, Numbers, Packed, Rows, rows_of
-from fairway.wire.columnar.sds import EntryColumns, SdsColumns, read_sds
-from fairway.wire.columnar.segment import SegmentColumns, read_segments, surely_whole
 from fairway.wire.sds import Kind
 from fairway.wire.segment import HASH_BYTES, SegmentFormat
 

@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from fairway.errors import DecodeError, DecryptionError, SegmentError
 from fairway.options import Profile
 from fairway.pipeline.channel_topics import ChannelTopics, topic_refusal
+from fairway.pipeline.columnar.cursor import Packed, rows_of
 from fairway.pipeline.keys import ChannelKeys, Opened
 from fairway.pipeline.packing import packed, packed_bytes
 from fairway.pipeline.stages.canonical_columns import canonical_columns, canonical_ids
 from fairway.pipeline.stages.decoded_columns import message_columns, segment_columns
 from fairway.pipeline.stages.proof_columns import proof_columns
 from fairway.protocol.encryption.hook import Encryption, decrypt_at_once
-from fairway.wire.columnar.cursor import Packed, rows_of
 from fairway.wire.sds import SdsMessage
 from fairway.wire.segment import Segment, SegmentFormat
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.errors import SegmentError
-from fairway.wire.columnar.cursor import SPARE_BYTES, FieldCursor, Packed, tags_of
-from fairway.wire.columnar.segment import read_segments, surely_whole
+from fairway.pipeline.columnar.cursor import SPARE_BYTES, FieldCursor, Packed, tags_of
+from fairway.pipeline.columnar.segment import read_segments, surely_whole
 from fairway.wire.proto import sds_pb2, segment_pb2
 from fairway.wire.segment import LIP_243, MAX_SEGMENTS, WAKU_SEGMENTS, Segment
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from fairway.wire.columnar.cursor import (
+from fairway.pipeline.columnar.cursor import (
     FieldCursor,
     Mask,
     Numbers,

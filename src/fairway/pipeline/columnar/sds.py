@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import Message
 
-from fairway.wire.columnar.cursor import (
+from fairway.pipeline.columnar.cursor import (
     Bytes,
     BytesColumn,
     FieldCursor,
