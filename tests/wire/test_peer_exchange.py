@@ -1,4 +1,8 @@
+"""Messages of peer exchange: those of nwaku byte for byte, those of go-waku and js-waku read."""
+
 import contextlib
+import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +20,8 @@ from fairway.wire.peer_exchange import (
     encode_request,
     encode_response,
 )
+
+NWAKU = json.loads((Path(__file__).parents[1] / "vectors/nwaku/peer_exchange.json").read_bytes())
 
 responses = st.builds(
     PeerExchangeResponse,
@@ -36,20 +42,36 @@ def test_any_response_survives_the_wire(response):
     assert decode_response(encode_response(response)) == response
 
 
-def test_the_fields_have_the_numbers_of_the_specification():
-    assert encode_request(PeerExchangeRequest(peer_count=5)).hex() == "0a02" + "0805"
-    assert encode_response(PeerExchangeResponse(records=(b"\xf8",))).hex() == "1205" + "0a030a01f8" + "5203" + "08c801"
+def test_a_request_has_the_bytes_of_nwaku():
+    assert encode_request(PeerExchangeRequest(peer_count=5)).hex() == NWAKU["request"]
 
 
-def test_the_response_of_an_older_node_has_no_status():
-    assert decode_response(bytes.fromhex("1205" + "0a030a01f8")) == PeerExchangeResponse(
-        records=(b"\xf8",), status=None
+def test_nwaku_reads_the_query_of_our_request_in_the_first_field():
+    """It refuses a message without the field (`missingRequiredField("request")`)."""
+    assert encode_request(PeerExchangeRequest(peer_count=0)).hex() == "0a020800" + "12025000"
+
+
+@pytest.mark.parametrize("answer", NWAKU["answers"].values(), ids=NWAKU["answers"])
+def test_an_answer_of_nwaku_is_read_and_written_byte_for_byte(answer):
+    data = bytes.fromhex(answer["response"])
+    response = decode_response(data)
+    assert encode_response(response) == data
+    assert response.status == (200 if answer["request"] in {"0a02080a", "0a00"} else 400)
+    assert bool(response.detail) == (response.status == 400)
+
+
+def test_the_status_stands_behind_the_records_of_a_response():
+    assert (
+        encode_response(PeerExchangeResponse(records=(b"\xf8",))).hex() == "0a020800" + "1208" + "0a030a01f8" + "50c801"
     )
-    assert encode_response(PeerExchangeResponse(records=(b"\xf8",), status=None)).hex() == "1205" + "0a030a01f8"
 
 
-def test_a_refusal_needs_no_response():
-    assert decode_response(bytes.fromhex("5203" + "08ad03")) == PeerExchangeResponse(status=429)
+def test_the_messages_of_go_waku_and_js_waku_have_one_part_and_no_status():
+    assert decode_request(bytes.fromhex("0a020805")) == PeerExchangeRequest(peer_count=5)
+    assert decode_request(bytes.fromhex("0a00")) == PeerExchangeRequest(peer_count=0)
+    records = decode_response(bytes.fromhex("1205" + "0a030a01f8"))
+    assert records == PeerExchangeResponse(records=(b"\xf8",), status=None)
+    assert decode_response(bytes.fromhex("1200")) == PeerExchangeResponse(status=None)
 
 
 def test_of_an_endless_response_only_the_first_records_are_read():
@@ -65,17 +87,21 @@ def test_any_bytes_are_read_or_refused(data):
             assert decode(data) is not None
 
 
-WRONG = {"nothing": "", "both": "0a02080512050a030a01f8", "text": "68656c6c6f"}
+WRONG = {"empty": "", "text": "68656c6c6f", "another field": "5203" + "08ad03"}
 
 
 @pytest.mark.parametrize("data", WRONG.values(), ids=WRONG)
-def test_what_is_neither_or_both_is_refused(data):
+def test_a_message_without_the_part_that_is_meant_is_refused(data):
     for decode in (decode_request, decode_response):
         with pytest.raises(DecodeError):
             decode(bytes.fromhex(data))
+    with pytest.raises(DecodeError, match="query"):
+        decode_request(bytes.fromhex("1200"))
+    with pytest.raises(DecodeError, match="response"):
+        decode_response(bytes.fromhex("0a00"))
 
 
-def test_what_is_too_long_is_refused_unread():
+def test_a_message_that_is_too_long_is_refused_unread():
     with pytest.raises(DecodeError, match="at most"):
         decode_request(bytes(MAX_REQUEST_BYTES + 1))
     with pytest.raises(DecodeError, match="at most"):
@@ -87,3 +113,5 @@ def test_too_many_records_and_too_large_counts_are_not_written():
         encode_response(PeerExchangeResponse(records=(b"",) * (MAX_RECORDS + 1)))
     with pytest.raises(ConfigurationError, match="cannot be encoded"):
         encode_request(PeerExchangeRequest(peer_count=-1))
+    with pytest.raises(ConfigurationError, match="cannot be encoded"):
+        encode_response(PeerExchangeResponse(status=-1))

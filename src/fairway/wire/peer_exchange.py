@@ -1,7 +1,9 @@
 """Peer exchange: a node is asked for the records of other nodes (34/WAKU2-PEER-EXCHANGE).
 
-Newer nodes answer with a status, older ones without; both are read. An answer is bounded in bytes and in records, and
-the records in it are bytes that nobody has verified yet.
+Messages are written as nwaku writes them: each has the query and the response, and the response has a status. nwaku
+refuses a message without the query, and takes a response without status and records as a failure. go-waku and js-waku
+write only the part that they mean, without a status. The stream says which part is meant, so a decoder reads that part
+and ignores the other. The records of a response are not verified.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ MAX_RESPONSE_BYTES: Final = 65_536
 class PeerExchangeStatus(IntEnum):
     """Result codes of a response."""
 
+    UNKNOWN = 0
     SUCCESS = 200
     BAD_REQUEST = 400
     TOO_MANY_REQUESTS = 429
@@ -48,7 +51,7 @@ class PeerExchangeResponse:
     records: tuple[bytes, ...] = ()
     """Node records in binary, not verified."""
     status: int | None = PeerExchangeStatus.SUCCESS
-    """Result code, known or not; None from older nodes."""
+    """Result code, known or not; None if the node writes none (go-waku)."""
     detail: str = ""
     """For people."""
 
@@ -56,8 +59,10 @@ class PeerExchangeResponse:
 def encode_request(request: PeerExchangeRequest) -> bytes:
     """Return a request as protobuf; raise `ConfigurationError` for a count that is no uint64."""
     try:
-        query = peer_exchange_pb2.PeerExchangeQuery(num_peers=request.peer_count)
-        return peer_exchange_pb2.PeerExchangeRPC(query=query).SerializeToString()
+        return peer_exchange_pb2.PeerExchangeRPC(
+            query=peer_exchange_pb2.PeerExchangeQuery(num_peers=request.peer_count),
+            response=peer_exchange_pb2.PeerExchangeResponse(status_code=PeerExchangeStatus.UNKNOWN),
+        ).SerializeToString()
     except ENCODE_FAULTS as error:
         raise not_encodable("PeerExchangeRPC", error) from error
 
@@ -65,8 +70,8 @@ def encode_request(request: PeerExchangeRequest) -> bytes:
 def decode_request(data: bytes) -> PeerExchangeRequest:
     """Return the request in ``data``, or raise `DecodeError`."""
     rpc = parse(peer_exchange_pb2.PeerExchangeRPC, data, max_bytes=MAX_REQUEST_BYTES)
-    if not rpc.HasField("query") or rpc.HasField("response"):
-        raise DecodeError("PeerExchangeRPC: no query, or one beside a response")
+    if not rpc.HasField("query"):
+        raise DecodeError("PeerExchangeRPC: a request needs the field query (1)")
     return PeerExchangeRequest(peer_count=rpc.query.num_peers)
 
 
@@ -74,22 +79,26 @@ def encode_response(response: PeerExchangeResponse) -> bytes:
     """Return a response as protobuf; raise `ConfigurationError` for more than `MAX_RECORDS` records."""
     if len(response.records) > MAX_RECORDS:
         raise ConfigurationError(f"a response has at most {MAX_RECORDS} records, not {len(response.records)}")
-    infos = [peer_exchange_pb2.PeerInfo(enr=record) for record in response.records]
-    rpc = peer_exchange_pb2.PeerExchangeRPC(response=peer_exchange_pb2.PeerExchangeResponse(peer_infos=infos))
-    if response.status is not None:
-        rpc.status.status_code = response.status
-        if response.detail:
-            rpc.status.status_desc = response.detail
-    return rpc.SerializeToString()
+    try:
+        return peer_exchange_pb2.PeerExchangeRPC(
+            query=peer_exchange_pb2.PeerExchangeQuery(num_peers=0),
+            response=peer_exchange_pb2.PeerExchangeResponse(
+                peer_infos=[peer_exchange_pb2.PeerInfo(enr=record) for record in response.records],
+                status_code=response.status,
+                status_desc=response.detail or None,
+            ),
+        ).SerializeToString()
+    except ENCODE_FAULTS as error:
+        raise not_encodable("PeerExchangeRPC", error) from error
 
 
 def decode_response(data: bytes) -> PeerExchangeResponse:
     """Return the response in ``data`` with its first `MAX_RECORDS` records, or raise `DecodeError`."""
     rpc = parse(peer_exchange_pb2.PeerExchangeRPC, data, max_bytes=MAX_RESPONSE_BYTES)
-    if rpc.HasField("query") or not (rpc.HasField("response") or rpc.HasField("status")):
-        raise DecodeError("PeerExchangeRPC: no response, or one beside a query")
+    if not rpc.HasField("response"):
+        raise DecodeError("PeerExchangeRPC: a response needs the field response (2)")
     return PeerExchangeResponse(
         records=tuple(info.enr for info in rpc.response.peer_infos[:MAX_RECORDS]),
-        status=rpc.status.status_code if rpc.HasField("status") else None,
-        detail=rpc.status.status_desc,
+        status=rpc.response.status_code if rpc.response.HasField("status_code") else None,
+        detail=rpc.response.status_desc,
     )

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&fairway/wire/proto/peer_exchange.proto\x12\x0c\x66\x61irway.wire\"\x17\n\x08PeerInfo\x12\x0b\n\x03\x65nr\x18\x01 \x01(\x0c\"&\n\x11PeerExchangeQuery\x12\x11\n\tnum_peers\x18\x01 \x01(\x04\"B\n\x14PeerExchangeResponse\x12*\n\npeer_infos\x18\x01 \x03(\x0b\x32\x16.fairway.wire.PeerInfo\"S\n\x12PeerExchangeStatus\x12\x13\n\x0bstatus_code\x18\x01 \x01(\r\x12\x18\n\x0bstatus_desc\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_status_desc\"\xda\x01\n\x0fPeerExchangeRPC\x12\x33\n\x05query\x18\x01 \x01(\x0b\x32\x1f.fairway.wire.PeerExchangeQueryH\x00\x88\x01\x01\x12\x39\n\x08response\x18\x02 \x01(\x0b\x32\".fairway.wire.PeerExchangeResponseH\x01\x88\x01\x01\x12\x35\n\x06status\x18\n \x01(\x0b\x32 .fairway.wire.PeerExchangeStatusH\x02\x88\x01\x01\x42\x08\n\x06_queryB\x0b\n\t_responseB\t\n\x07_statusb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&fairway/wire/proto/peer_exchange.proto\x12\x0c\x66\x61irway.wire\"\x17\n\x08PeerInfo\x12\x0b\n\x03\x65nr\x18\x01 \x01(\x0c\"9\n\x11PeerExchangeQuery\x12\x16\n\tnum_peers\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x0c\n\n_num_peers\"\x96\x01\n\x14PeerExchangeResponse\x12*\n\npeer_infos\x18\x01 \x03(\x0b\x32\x16.fairway.wire.PeerInfo\x12\x18\n\x0bstatus_code\x18\n \x01(\rH\x00\x88\x01\x01\x12\x18\n\x0bstatus_desc\x18\x0b \x01(\tH\x01\x88\x01\x01\x42\x0e\n\x0c_status_codeB\x0e\n\x0c_status_desc\"\x98\x01\n\x0fPeerExchangeRPC\x12\x33\n\x05query\x18\x01 \x01(\x0b\x32\x1f.fairway.wire.PeerExchangeQueryH\x00\x88\x01\x01\x12\x39\n\x08response\x18\x02 \x01(\x0b\x32\".fairway.wire.PeerExchangeResponseH\x01\x88\x01\x01\x42\x08\n\x06_queryB\x0b\n\t_responseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,11 +24,9 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_PEERINFO']._serialized_start=56
   _globals['_PEERINFO']._serialized_end=79
   _globals['_PEEREXCHANGEQUERY']._serialized_start=81
-  _globals['_PEEREXCHANGEQUERY']._serialized_end=119
-  _globals['_PEEREXCHANGERESPONSE']._serialized_start=121
-  _globals['_PEEREXCHANGERESPONSE']._serialized_end=187
-  _globals['_PEEREXCHANGESTATUS']._serialized_start=189
-  _globals['_PEEREXCHANGESTATUS']._serialized_end=272
-  _globals['_PEEREXCHANGERPC']._serialized_start=275
-  _globals['_PEEREXCHANGERPC']._serialized_end=493
+  _globals['_PEEREXCHANGEQUERY']._serialized_end=138
+  _globals['_PEEREXCHANGERESPONSE']._serialized_start=141
+  _globals['_PEEREXCHANGERESPONSE']._serialized_end=291
+  _globals['_PEEREXCHANGERPC']._serialized_start=294
+  _globals['_PEEREXCHANGERPC']._serialized_end=446
 # @@protoc_insertion_point(module_scope)

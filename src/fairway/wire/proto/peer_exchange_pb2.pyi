@@ -18,25 +18,19 @@ class PeerExchangeQuery(_message.Message):
     def __init__(self, num_peers: _Optional[int] = ...) -> None: ...
 
 class PeerExchangeResponse(_message.Message):
-    __slots__ = ("peer_infos",)
+    __slots__ = ("peer_infos", "status_code", "status_desc")
     PEER_INFOS_FIELD_NUMBER: _ClassVar[int]
-    peer_infos: _containers.RepeatedCompositeFieldContainer[PeerInfo]
-    def __init__(self, peer_infos: _Optional[_Iterable[_Union[PeerInfo, _Mapping]]] = ...) -> None: ...
-
-class PeerExchangeStatus(_message.Message):
-    __slots__ = ("status_code", "status_desc")
     STATUS_CODE_FIELD_NUMBER: _ClassVar[int]
     STATUS_DESC_FIELD_NUMBER: _ClassVar[int]
+    peer_infos: _containers.RepeatedCompositeFieldContainer[PeerInfo]
     status_code: int
     status_desc: str
-    def __init__(self, status_code: _Optional[int] = ..., status_desc: _Optional[str] = ...) -> None: ...
+    def __init__(self, peer_infos: _Optional[_Iterable[_Union[PeerInfo, _Mapping]]] = ..., status_code: _Optional[int] = ..., status_desc: _Optional[str] = ...) -> None: ...
 
 class PeerExchangeRPC(_message.Message):
-    __slots__ = ("query", "response", "status")
+    __slots__ = ("query", "response")
     QUERY_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_FIELD_NUMBER: _ClassVar[int]
-    STATUS_FIELD_NUMBER: _ClassVar[int]
     query: PeerExchangeQuery
     response: PeerExchangeResponse
-    status: PeerExchangeStatus
-    def __init__(self, query: _Optional[_Union[PeerExchangeQuery, _Mapping]] = ..., response: _Optional[_Union[PeerExchangeResponse, _Mapping]] = ..., status: _Optional[_Union[PeerExchangeStatus, _Mapping]] = ...) -> None: ...
+    def __init__(self, query: _Optional[_Union[PeerExchangeQuery, _Mapping]] = ..., response: _Optional[_Union[PeerExchangeResponse, _Mapping]] = ...) -> None: ...
