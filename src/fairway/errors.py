@@ -39,6 +39,28 @@ that the program must survive. Decoders raise `DecodeError` and nothing else. Th
 from __future__ import annotations
 
 from enum import Enum
+from typing import TypeVar
+
+_Error = TypeVar("_Error", bound=BaseException)
+
+
+def copy_of(error: _Error) -> _Error:
+    """Return a copy of an exception that more than one caller raises.
+
+    Each raise appends frames to the traceback of the exception object. So an object that many callers raise grows with
+    every raise, and their tracebacks mix. The copy has the class, the text, the attributes, the cause and the traceback
+    so far.
+    """
+    kind = type(error)
+    arguments = error.__reduce__()[1]
+    # The `__init__` of a class of ours makes the text of other arguments; that of its built-in base takes these.
+    base = next(each for each in kind.__mro__ if each.__module__ == "builtins")
+    copied = kind.__new__(kind, *arguments)
+    base.__init__(copied, *arguments)  # type: ignore[misc]
+    copied.__dict__.update(error.__dict__)
+    copied.__cause__, copied.__context__ = error.__cause__, error.__context__
+    copied.__suppress_context__ = error.__suppress_context__
+    return copied.with_traceback(error.__traceback__)
 
 
 class FairwayError(Exception):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import traceback
 
 import pytest
 
 from fairway.errors import StorageError, StoreFullError
 from fairway.storage.channel_store import ChannelStore
+from fairway.storage.memory_store import MemoryStore
 from fairway.storage.sqlite_store import SqliteStore
 
 
@@ -82,6 +84,23 @@ def test_a_full_disk_ends_everything_with_one_clear_error_and_a_restart_goes_on(
         assert (await alice.receipt(kept.request_id).delivered()).delivered_to == ("bob",)
 
     in_group_on_disk(scenario)
+
+
+def test_every_call_of_a_failed_channel_raises_an_error_of_its_own(in_group):
+    async def scenario(group):
+        store = Failing(MemoryStore())
+        alice = await group.channel("alice", store=store)
+        receipt = await alice.send(b"kept")
+        store.is_full = True
+        calls = [alice.send(b"refused"), *(receipt.delivered() for _ in range(20)), anext(alice.messages())]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        for _ in range(20):
+            errors += await asyncio.gather(alice.send(b"refused too"), receipt.sent(), return_exceptions=True)
+        assert all(isinstance(error, StoreFullError) and "make room" in str(error) for error in errors)
+        assert len({id(error) for error in errors}) == len(errors)
+        assert max(len(traceback.format_exception(error)) for error in errors) < 30
+
+    in_group(scenario)
 
 
 @pytest.mark.parametrize("kind", [Failing, Forgetful])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import traceback
 
 import pytest
 
@@ -225,15 +226,18 @@ def test_a_message_that_nobody_acknowledges_ends_in_a_delivery_error(in_group):
     in_group(scenario, max_retry_attempts=3, retry_interval_ms=30)
 
 
-def test_an_awaited_delivery_ends_when_the_channel_closes(in_group):
+def test_every_receipt_raises_an_error_of_its_own_when_the_channel_closes(in_group):
     async def scenario(group):
         alice = await group.channel("alice")
-        receipt = await alice.send(b"hello?")
-        waiting = asyncio.ensure_future(receipt.delivered())
+        receipts = [await alice.send(b"message %d" % number) for number in range(50)]
+        waiting = [asyncio.ensure_future(receipt.delivered()) for receipt in receipts]
         await asyncio.sleep(0.01)
         await alice.close()
-        with pytest.raises(ChannelClosedError, match="kept"):
-            await waiting
+        errors = await asyncio.gather(*waiting, return_exceptions=True)
+        assert {type(error) for error in errors} == {ChannelClosedError}
+        assert all("kept" in str(error) for error in errors)
+        assert len({id(error) for error in errors}) == 50
+        assert len({len("".join(traceback.format_exception(error))) for error in errors}) == 1
 
     in_group(scenario)
 

@@ -13,6 +13,8 @@ import threading
 from collections import deque
 from typing import Final, NamedTuple, Self
 
+from fairway.errors import copy_of
+
 MAX_LINE_BYTES: Final = 33_554_432
 """Default longest line that is read: some 24 MiB of payload in base64."""
 _BLOCK_BYTES: Final = 65_536
@@ -132,7 +134,7 @@ class LineWriter:
         """Wait until a line has left this process; raise the `OSError` if it never will."""
         while self._written < number:
             if self._error is not None:
-                raise self._error
+                raise copy_of(self._error)
             self._progress.clear()
             await self._progress.wait()
 

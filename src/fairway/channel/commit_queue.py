@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-from fairway.errors import StorageError
+from fairway.errors import StorageError, copy_of
 from fairway.storage.channel_store import ChannelStore, Write
 
 _ROUNDS: Final = 3
@@ -76,7 +76,7 @@ class CommitQueue(Generic[Item]):
         durable, and may wait for the next one. Raises the store's error if the store failed before.
         """
         if self.error is not None:
-            raise self.error
+            raise copy_of(self.error)
         if write is None and self._pending:
             self._pending[-1].items += items
             if hurry:
@@ -184,6 +184,6 @@ class CommitQueue(Generic[Item]):
         first = self.error is None
         self.error = self.error or error
         if self.error is not None and entry.waiter is not None and not entry.waiter.done():
-            entry.waiter.set_exception(self.error)
+            entry.waiter.set_exception(copy_of(self.error))
         if first and self.error is not None:
             self._failed(self.error)

@@ -19,6 +19,7 @@ from fairway.channel.inbox import Delivered, Inbox
 from fairway.channel.proving import ProofMaker
 from fairway.channel.publishing import Publisher
 from fairway.channel.retrieving import Retriever
+from fairway.errors import copy_of
 from fairway.events import (
     DeliveryError,
     Event,
@@ -267,7 +268,7 @@ class Engine:
         """Wait until all that the store was given until now is durable; raises its error if it failed."""
         await self.commits.passed()
         if self.commits.error is not None:
-            raise self.commits.error
+            raise copy_of(self.commits.error)
 
     async def room(self) -> None:
         """Wait while too many writes or transmissions are under way."""

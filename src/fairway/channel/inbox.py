@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Self
 from weakref import WeakSet
 
+from fairway.errors import copy_of
 from fairway.events import MessageReceived
 
 
@@ -199,7 +200,7 @@ class Inbox:
         """
         while True:
             if self._failure is not None:
-                raise self._failure
+                raise copy_of(self._failure)
             if self._ended:
                 return None
             if self._unread:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final, Self
 
 from fairway.channel.inbox import HandOver, Reader
-from fairway.errors import ConfigurationError
+from fairway.errors import ConfigurationError, copy_of
 from fairway.events import EVENT_NAMES, Event, HandlerFailed, MessageReceived
 from fairway.waku.subscription import Subscription
 
@@ -85,7 +85,7 @@ class EventStream:
             if handing is None or not handing.is_superseded:
                 self._in_hand = handing
                 return event
-        raise self._failure or StopAsyncIteration
+        raise copy_of(self._failure or StopAsyncIteration())
 
 
 class _Registration:

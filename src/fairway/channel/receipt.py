@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from fairway.errors import ConfigurationError, DeliveryFailedError
+from fairway.errors import ConfigurationError, DeliveryFailedError, copy_of
 from fairway.events import (
     DeliveryError,
     EphemeralMessageDropped,
@@ -122,7 +122,7 @@ class EphemeralReceipt:
     async def _until(self, reached: Callable[[], bool]) -> None:
         while not reached():
             if self._failure is not None:
-                raise self._failure
+                raise copy_of(self._failure)
             await self._changed.wait()
 
 

@@ -29,6 +29,7 @@ from fairway.errors import (
     LocalError,
     MessageTooLargeError,
     StorageError,
+    copy_of,
 )
 from fairway.events import (
     ChannelStatus,
@@ -409,7 +410,7 @@ class ReliableChannel:
     def _started(self) -> Engine:
         self._open()
         if self._failure is not None:
-            raise self._failure
+            raise copy_of(self._failure)
         if self._engine is None:
             raise ChannelClosedError("the channel is not started; await channel.start(), or use 'async with channel:'")
         return self._engine

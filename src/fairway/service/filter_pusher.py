@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from fairway.errors import copy_of
 from fairway.service.push_queue import PushQueue
 from fairway.waku.libp2p.errors import ConnectionClosedError, Libp2pError, StreamResetError
 from fairway.waku.libp2p.host import Host
@@ -191,7 +192,7 @@ class _LongStream:
             async with asyncio.timeout(_WRITE_TIMEOUT_S):
                 await self._stream.write(b"".join(piece))
         if self._fault is not None:
-            raise self._fault
+            raise copy_of(self._fault)
         if self.proven:
             self._queue.settle()
         else:

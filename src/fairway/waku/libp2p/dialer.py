@@ -13,6 +13,7 @@ from pathlib import Path
 from ssl import SSLContext
 from typing import Any, Final
 
+from fairway.errors import copy_of
 from fairway.waku.libp2p.connection import Connection
 from fairway.waku.libp2p.errors import AddressError, ConnectionClosedError, DialError, Libp2pError
 from fairway.waku.libp2p.limits import HostLimits
@@ -68,13 +69,17 @@ class Dialer:
         attempt.waiting += 1
         try:
             async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(attempt.ready)
+                await asyncio.wait([attempt.ready])
         except TimeoutError as error:
             raise DialError(f"cannot connect to {address}: it took longer than {timeout_s:g} s") from error
         finally:
             attempt.waiting -= 1
             if not attempt.waiting and not attempt.ready.done():
                 attempt.task.cancel()
+        failure = attempt.ready.exception()
+        if failure is not None:
+            raise copy_of(failure)
+        return attempt.ready.result()
 
     async def _attempt(self, address: Multiaddr, ready: asyncio.Future[Connection]) -> None:
         try:

@@ -11,6 +11,7 @@ import asyncio
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from fairway.errors import copy_of
 from fairway.waku.libp2p.carrier import Carrier
 from fairway.waku.libp2p.errors import FrameError, StreamClosedError, StreamError, StreamResetError
 from fairway.waku.libp2p.limits import HostLimits
@@ -304,7 +305,7 @@ class Stream:
 
     def _ended(self) -> bool:
         if self._fault is not None and not self._is_whole:
-            raise self._fault
+            raise copy_of(self._fault)
         if self._closed:
             raise StreamClosedError("this side closed the stream: nothing is read from it any more")
         return self._peer_closed
@@ -327,7 +328,7 @@ class Stream:
 
     def _check_writable(self) -> None:
         if self._fault is not None:
-            raise self._fault
+            raise copy_of(self._fault)
         if self._write_closed:
             raise StreamClosedError("this side closed the stream for writing: open another one")
 
