@@ -20,8 +20,8 @@ import time
 
 import pytest
 
-from fairway.apps.demonstration_bookkeeping import Bookkeeping
-from fairway.apps.demonstration_processes import ParticipantProcess, ProcessGroup, fairway_command
+from bookkeeping import Bookkeeping
+from fairway_processes import ParticipantProcess, ProcessGroup, fairway_command
 
 NAMES = ("alice", "bob", "carol")
 NETWORK = "network"

@@ -18,8 +18,7 @@ from dataclasses import replace
 import pytest
 
 import fairway
-from fairway.apps.demonstration_bookkeeping import Bookkeeping
-from fairway.apps.demonstration_processes import ParticipantProcess, ProcessGroup, fairway_command
+from bookkeeping import Bookkeeping
 from fairway.options import ReliableChannelOptions
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
@@ -29,6 +28,7 @@ from fairway.waku.libp2p.public_keys import KeyType
 from fairway.waku.light import LightNode
 from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
+from fairway_processes import ParticipantProcess, ProcessGroup, fairway_command
 from patience import PATIENCE_S, run, until
 
 pytestmark = [pytest.mark.full, pytest.mark.enclosed, pytest.mark.xdist_group("go-waku")]
