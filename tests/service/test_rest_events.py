@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager
 from urllib.parse import quote, urlencode
 
@@ -59,7 +60,7 @@ def payloads(messages):
     return [message["message"]["payload"] for message, _ in messages]
 
 
-def test_messages_of_the_topics_come_as_they_are_published_with_their_hashes_as_ids(rest):
+def test_messages_of_the_topics_come_as_they_are_published_with_their_hashes_in_their_ids(rest):
     async def work():
         async with rest.serving() as (_, server), reading(server, f"{rest.topic},/fairway-test/1/b/proto") as stream:
             assert stream.status == 200
@@ -69,9 +70,11 @@ def test_messages_of_the_topics_come_as_they_are_published_with_their_hashes_as_
             await rest.publish(server, "dGhyZWU=", timestamp=3, topic="/fairway-test/1/b/proto")
             first, third = await stream.message(), await stream.message()
             assert payloads([first, third]) == ["b25l", "dGhyZWU="]
-            stored = await rest.call(server, "GET", f"/store/v3/messages?includeData=true&hashes={first[1]}")
+            name, _, number = first[1].partition(".")
+            stored = await rest.call(server, "GET", f"/store/v3/messages?includeData=true&hashes={name}")
             assert stored.json["messages"] == [first[0]]
-            assert first[0]["messageHash"] == first[1]
+            assert first[0]["messageHash"] == name
+            assert int(third[1].partition(".")[2]) > int(number)
 
     rest.run(work())
 
@@ -91,6 +94,110 @@ def test_a_reader_that_was_cut_off_gets_what_it_missed_and_then_what_comes(rest,
                 await rest.publish(server, "bGFzdA==", timestamp=250)
                 got = [await stream.message() for _ in range(249)]
                 assert [message["message"]["timestamp"] for message, _ in got] == list(range(2, 251))
+
+    rest.run(work())
+
+
+@pytest.mark.parametrize("clock_s", [-3_000, -15, 15, 3_000])
+def test_a_reader_gets_what_arrived_since_whatever_the_clocks_of_the_senders_say(rest, clock_s):
+    async def work():
+        async with rest.serving() as (_, server):
+            now_ns = time.time_ns()
+            async with reading(server, rest.topic) as stream:
+                await stream.until("retry")
+                await rest.publish(server, timestamp=now_ns)
+                await rest.publish(server, timestamp=now_ns + clock_s * 10**9)
+                await stream.message()
+                _, last = await stream.message()
+            sent = [now_ns + step for step in (30, 10, 20)]
+            for timestamp in sent:
+                await rest.publish(server, timestamp=timestamp)
+            async with reading(server, rest.topic, last=last) as stream:
+                await rest.publish(server, timestamp=now_ns + 40)
+                got = [await stream.message() for _ in range(4)]
+                assert [message["message"]["timestamp"] for message, _ in got] == [*sent, now_ns + 40]
+
+    rest.run(work())
+
+
+def test_large_messages_come_again_in_the_order_in_which_they_arrived(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            async with reading(server, rest.topic) as stream:
+                await stream.until("retry")
+                await rest.publish(server, timestamp=100)
+                _, last = await stream.message()
+            for number in range(40, 0, -1):
+                await rest.publish(server, "A" * 100_000, timestamp=number)
+            async with reading(server, rest.topic, last=last) as stream:
+                got = [await stream.message() for _ in range(40)]
+                assert [message["message"]["timestamp"] for message, _ in got] == list(range(40, 0, -1))
+
+    rest.run(work())
+
+
+def test_ephemeral_messages_do_not_come_again_and_the_id_of_one_is_known(rest, monkeypatch):
+    monkeypatch.setattr("fairway.service.rest.events.HEARTBEAT_S", 0.1)
+
+    async def work():
+        async with rest.serving() as (_, server):
+            async with reading(server, rest.topic) as stream:
+                await stream.until("retry")
+                await rest.publish(server, timestamp=1, ephemeral=True)
+                _, last = await stream.message()
+            await rest.publish(server, timestamp=2, ephemeral=True)
+            await rest.publish(server, timestamp=3)
+            async with reading(server, rest.topic, last=last) as stream:
+                assert (await stream.message())[0]["message"]["timestamp"] == 3
+                assert "event" not in await stream.until("comment")
+
+    rest.run(work())
+
+
+@pytest.mark.parametrize(
+    ("archive", "reason"),
+    [
+        (None, "the archive cannot be read: the node keeps none"),
+        ("memory:", "the archive does not have 1 message"),
+        ("sqlite:{folder}/messages.db", "the archive cannot be read: the archive is closed"),
+    ],
+)
+def test_a_gap_is_told_where_the_archive_cannot_be_read_or_lacks_a_message(rest, tmp_path, archive, reason):
+    async def work():
+        async with rest.serving(archive=archive and archive.format(folder=tmp_path)) as (node, server):
+            async with reading(server, rest.topic) as stream:
+                await stream.until("retry")
+                await rest.publish(server)
+                _, last = await stream.message()
+            await rest.publish(server, timestamp=time.time_ns() + 7_200 * 10**9)  # too far ahead for an archive
+            if archive and archive.startswith("sqlite"):
+                await node.archive.close()
+            async with reading(server, rest.topic, last=last) as stream:
+                event = await stream.until("event")
+                assert (event["event"], json.loads(event["data"])) == ("gap", {"reason": reason})
+
+    rest.run(work())
+
+
+def test_after_a_restart_a_reader_gets_what_the_archive_has_and_a_gap(rest, tmp_path):
+    archive = f"sqlite:{tmp_path / 'messages.db'}"
+    now_ns = time.time_ns()
+
+    async def work():
+        async with rest.serving(archive=archive) as (_, server):
+            async with reading(server, rest.topic) as stream:
+                await stream.until("retry")
+                await rest.publish(server, timestamp=now_ns)
+                _, last = await stream.message()
+            for timestamp in (now_ns - 10, now_ns + 10):
+                await rest.publish(server, timestamp=timestamp)
+        async with rest.serving(archive=archive) as (_, server):
+            await rest.publish(server, timestamp=now_ns)  # the message of the last id arrives again
+            async with reading(server, rest.topic, last=last) as stream:
+                await rest.publish(server, timestamp=now_ns + 20)
+                assert (await stream.message())[0]["message"]["timestamp"] == now_ns + 10
+                assert "an earlier run of the node" in (await stream.until("event"))["data"]
+                assert (await stream.message())[0]["message"]["timestamp"] == now_ns + 20
 
     rest.run(work())
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from fairway.service.archives import NodeArchive
+from fairway.service.arrival_log import ArrivalLog, ArrivedMessage
 from fairway.service.filter_pusher import FilterPusher
 from fairway.service.topic_traffic import TopicTraffic
 from fairway.waku.libp2p.peer_id import PeerId
@@ -26,6 +27,7 @@ MAX_LISTENER_BYTES: Final = 134_217_728
 """Default size of the messages that wait in a subscription of this process."""
 _SEEN_TTL_S: Final = 300.0
 _MAX_SEEN: Final = 500_000
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,9 @@ class Distribution:
         """Share of messages that `loses` drops; can be set at any time."""
         self._rng: Final = rng
         self._seen: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
-        self._listeners: dict[Subscription[RoutedMessage], Wanted] = {}
+        self._listeners: dict[Subscription[Any], tuple[Wanted, Callable[[ArrivedMessage], Any]]] = {}
+        self.arrivals: Final = ArrivalLog()
+        """The order in which the newest messages arrived."""
         self.traffic: Final = TopicTraffic()
         """Messages and bytes of the last minutes by topic."""
         self._messages = self._bytes = self._duplicates = self._lost = 0
@@ -85,19 +89,31 @@ class Distribution:
         if peers:
             push = encode_message_push(MessagePush(message_bytes=message.encoded, pubsub_topic=message.pubsub_topic))
             self._pusher.push(peers, push)
-        for subscription, wanted in list(self._listeners.items()):
+        arrival = ArrivedMessage(self.arrivals.add(message), message)
+        for subscription, (wanted, item_of) in list(self._listeners.items()):
             if wanted(message):
-                subscription.put(message)
+                subscription.put(item_of(arrival))
         return True
 
     def listen(self, wanted: Wanted, *, max_bytes: int = MAX_LISTENER_BYTES) -> Subscription[RoutedMessage]:
         """Return a subscription to the wanted messages from now on; beyond ``max_bytes`` the oldest are dropped."""
-        subscription: Subscription[RoutedMessage] = Subscription(
-            on_close=lambda: self._listeners.pop(subscription, None) and None,
-            size_of=lambda message: len(message.encoded),
-            max_bytes=max_bytes,
+        return self._listen(wanted, lambda arrival: arrival.message, lambda message: len(message.encoded), max_bytes)
+
+    def follow(self, wanted: Wanted, *, max_bytes: int) -> Subscription[ArrivedMessage]:
+        """Return the same as `listen`, with the number of each message in `arrivals`."""
+        return self._listen(wanted, lambda arrival: arrival, lambda arrival: len(arrival.message.encoded), max_bytes)
+
+    def _listen(
+        self,
+        wanted: Wanted,
+        item_of: Callable[[ArrivedMessage], _Item],
+        size_of: Callable[[_Item], int],
+        max_bytes: int,
+    ) -> Subscription[_Item]:
+        subscription: Subscription[_Item] = Subscription(
+            on_close=lambda: self._listeners.pop(subscription, None) and None, size_of=size_of, max_bytes=max_bytes
         )
-        self._listeners[subscription] = wanted
+        self._listeners[subscription] = (wanted, item_of)
         return subscription
 
     def loses(self) -> bool:

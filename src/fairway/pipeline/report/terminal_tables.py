@@ -19,7 +19,8 @@ from rich.text import Text
 
 from fairway.pipeline.report.archive_report import ArchiveReport
 from fairway.pipeline.report.headline import Headline
-from fairway.pipeline.report.words import counted, duration_text, selection_text, share_text, size_text
+from fairway.pipeline.report.words import duration_text, selection_text, share_text, size_text
+from fairway.units import counted
 from fairway.visible import visible
 
 _SHORT_ID: Final = 12

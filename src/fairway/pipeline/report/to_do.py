@@ -15,9 +15,9 @@ from fairway.pipeline.report.causes import LossCause
 from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.outages import Outage
 from fairway.pipeline.report.rates import DoubleSignals, OverLimit
-from fairway.pipeline.report.words import clock, counted, percent
+from fairway.pipeline.report.words import clock, percent
 from fairway.pipeline.stages.decoding import Status
-from fairway.units import NS_PER_MS
+from fairway.units import NS_PER_MS, counted
 from fairway.visible import visible
 
 MOST_OF_A_KIND: Final = 3

@@ -85,11 +85,6 @@ def duration_text(milliseconds: int | None) -> str:
     return duration(milliseconds)
 
 
-def counted(number: int, what: str) -> str:
-    """Return a number of things, such as "1 message" or "2 messages"."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def selection_text(selection: dict[str, Any] | None) -> str | None:
     """Return what a run wanted of its sources (`Selection.as_json`) as a sentence; None if it wanted everything."""
     if selection is None:

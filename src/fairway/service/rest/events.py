@@ -1,10 +1,14 @@
 """``GET /events``: messages as they arrive, or statistics of the node, as server-sent events.
 
-An event ``message`` has the shape of an entry of a store page; its id is the message hash. A client that connects again
-sends the last id that it received (``Last-Event-ID``), and first gets the messages that the archive has after it. An
-event ``gap`` says that messages are missing, because the archive does not know the id or the client read too slowly;
-the client should query the store. A comment follows every `HEARTBEAT_S` without an event. With ``statistics=true`` the
-events are those of `StatisticsEvents` instead.
+An event ``message`` has the shape of an entry of a store page. Its id is the message hash and, after a dot, the number
+of the message in the order of arrival. A client that connects again sends the last id that it received
+(``Last-Event-ID``). The node first sends the messages that arrived after it, in the order of arrival, from its archive.
+It does not repeat ephemeral messages. An event ``gap`` says that messages may be missing: the node has restarted since,
+or does not know the id, or its archive lacks some of the messages, or the client read too slowly. The client should
+then query the store.
+
+A comment follows every `HEARTBEAT_S` without an event. With ``statistics=true`` the events are those of
+`StatisticsEvents` instead.
 
 Invariant: the messages that wait for a client are bounded, and no client delays another.
 """
@@ -12,23 +16,23 @@ Invariant: the messages that wait for a client are bounded, and no client delays
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Send
 
-from fairway.errors import FairwayError
-from fairway.protocol.recent_hashes import RecentHashes
+from fairway.errors import FairwayError, StorageError, StoreQueryError
+from fairway.service.arrival_log import ArrivedMessage
 from fairway.service.rest.answers import RefusedError
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.server_sent_events import ServerSentEvents, begin, chunk
 from fairway.service.rest.statistics import Statistics, StatisticsEvents
-from fairway.waku.node import RoutedMessage, StoreQuery
+from fairway.units import counted
+from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.waku.rest.shapes import StoredEntry, hex_of, json_of, store_shape
 from fairway.waku.subscription import Subscription
-from fairway.wire.waku_message import MESSAGE_HASH_BYTES
 
 MAX_CONTENT_TOPICS: Final = 1_000
 """Content topics of one stream."""
@@ -37,9 +41,6 @@ EVENT_STREAM_BYTES: Final = 8_388_608
 HEARTBEAT_S: Final = 15.0
 """Time without an event after which a stream sends a comment."""
 _PAGE: Final = 100
-_REPLAYED: Final = 20_000
-"""Hashes of messages sent from the archive, which are not sent again when they arrive live. More than this number of
-messages cannot wait for a client."""
 HEARTBEAT: Final = b": still here\n\n"
 
 
@@ -69,30 +70,86 @@ class EventEndpoints:
 
 
 class MessageEvents(ServerSentEvents):
-    """The messages of some content topics, after those that the archive has since the last event id."""
+    """The messages of some content topics, after those that arrived since the last event id."""
 
     def __init__(self, context: RestContext, wanted: Collection[tuple[str, str]], last: str) -> None:
         super().__init__(context)
         self._wanted: Final = wanted
         self._last: Final = last
+        self._arrivals: Final = context.node.distribution.arrivals
 
     async def _write(self, send: Send) -> None:
-        live = self._context.node.distribution.listen(self._wants, max_bytes=EVENT_STREAM_BYTES)
+        distribution = self._context.node.distribution
+        live = distribution.follow(self._wants, max_bytes=EVENT_STREAM_BYTES)
         try:
+            # There is no await after `follow` until the log is read: each message is either in `live` or in `missed`.
+            first_live = self._arrivals.next_number
+            message_hash, number = _parsed(self._last)
+            missed = self._arrivals.missed(number, message_hash, self._wanted)
             await begin(send)
-            await self._write_all(live, send)
+            if missed is not None:
+                await self._repeat(missed, send)
+            elif self._last:
+                await self._repeat_by_time(message_hash, first_live, send)
+            await self._write_live(live, send)
         finally:
             live.close()
 
-    async def _write_all(self, live: Subscription[RoutedMessage], send: Send) -> None:
-        replayed = RecentHashes(_REPLAYED)
-        if self._last:
-            async for page in self._missed():
-                for message in page:
-                    replayed.add(message.message_hash)
-                await chunk(send, b"".join(_event(message) for message in page))
-            if not replayed and not await self._known():
-                await chunk(send, _gap("the last event id is not known"))
+    async def _repeat(self, missed: list[tuple[int, bytes]], send: Send) -> None:
+        """Send messages from the archive in the order of arrival; send a gap if the archive does not give all."""
+        lacking, place, rows = 0, 0, _PAGE
+        while place < len(missed):
+            part = missed[place : place + rows]
+            try:
+                page = await self._page(StoreQuery(message_hashes=tuple(each for _, each in part), page_size=rows))
+            except FairwayError as error:
+                await chunk(send, _gap(f"the archive cannot be read: {error}"))
+                return
+            if page.cursor is not None and rows > 1:  # more than the size of a page
+                rows //= 2
+                continue
+            found = {message.message_hash: message for message in page.messages}
+            lacking += sum(message_hash not in found for _, message_hash in part)
+            events = [
+                _event(found[message_hash], number)
+                for number, message_hash in part
+                if message_hash in found and self._wants(found[message_hash])
+            ]
+            await chunk(send, b"".join(events))
+            place += rows
+        if lacking:
+            await chunk(send, _gap(f"the archive does not have {counted(lacking, 'message')}"))
+
+    async def _repeat_by_time(self, message_hash: bytes, first_live: int, send: Send) -> None:
+        """Send the messages that the archive has after a message by their timestamps, and a gap: others may be missing.
+
+        Leave out those that have arrived since ``first_live``.
+        """
+        topics = tuple(sorted({topic for _, topic in self._wanted}))
+        cursor: bytes | None = message_hash
+        reason = "the last event id is of an earlier run of the node, or too old to know what arrived after it"
+        while cursor is not None:
+            try:
+                page = await self._page(StoreQuery(content_topics=topics, page_size=_PAGE), cursor)
+            except StoreQueryError:
+                reason = "the last event id is not known"
+                break
+            except FairwayError as error:
+                reason = f"the archive cannot be read: {error}"
+                break
+            later = self._arrivals.since(first_live)
+            chosen = [each for each in page.messages if self._wants(each) and each.message_hash not in later]
+            await chunk(send, b"".join(_event(each, None) for each in chosen))
+            cursor = page.cursor
+        await chunk(send, _gap(reason))
+
+    async def _page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
+        archive = self._context.node.archive
+        if archive is None:
+            raise StorageError("the node keeps none")
+        return await archive.page(query, cursor)
+
+    async def _write_live(self, live: Subscription[ArrivedMessage], send: Send) -> None:
         dropped = 0
         while True:
             try:
@@ -104,54 +161,30 @@ class MessageEvents(ServerSentEvents):
             if not batch:
                 return
             if live.dropped > dropped:
-                await chunk(send, _gap(f"{live.dropped - dropped} messages were dropped: the reader is too slow"))
+                await chunk(send, _gap(f"dropped {counted(live.dropped - dropped, 'message')}: the reader is too slow"))
                 dropped = live.dropped
-            for message in batch:
-                if message.message_hash not in replayed:
-                    await chunk(send, _event(message))
-
-    async def _missed(self) -> AsyncIterator[tuple[RoutedMessage, ...]]:
-        """Yield the messages that the archive has after the last event id, oldest first."""
-        cursor = _hash(self._last)
-        topics = tuple(sorted({topic for _, topic in self._wanted}))
-        archive = self._context.node.archive
-        while cursor is not None and archive is not None:
-            try:
-                page = await archive.page(StoreQuery(content_topics=topics, page_size=_PAGE), cursor)
-            except FairwayError:
-                return
-            if chosen := tuple(message for message in page.messages if self._wants(message)):
-                yield chosen
-            cursor = page.cursor
-
-    async def _known(self) -> bool:
-        """Return whether the archive has the message of the last event id."""
-        last, archive = _hash(self._last), self._context.node.archive
-        if last is None or archive is None:
-            return False
-        try:
-            page = await archive.page(StoreQuery(message_hashes=(last,), page_size=1))
-        except FairwayError:
-            return False
-        return bool(page.messages)
+            for arrival in batch:
+                await chunk(send, _event(arrival.message, arrival.number))
 
     def _wants(self, message: RoutedMessage) -> bool:
         return (message.pubsub_topic, message.message.content_topic) in self._wanted
 
 
-def _event(message: RoutedMessage) -> bytes:
+def _event(message: RoutedMessage, number: int | None) -> bytes:
     name = hex_of(message.message_hash)
     entry = StoredEntry(message_hash=name, message=store_shape(message.message), pubsub_topic=message.pubsub_topic)
-    return b"id: %s\nevent: message\ndata: %s\n\n" % (name.encode(), json_of(entry))
+    event_id = name if number is None else f"{name}.{number}"
+    return b"id: %s\nevent: message\ndata: %s\n\n" % (event_id.encode(), json_of(entry))
 
 
 def _gap(reason: str) -> bytes:
     return b"event: gap\ndata: %s\n\n" % json_of({"reason": reason})
 
 
-def _hash(text: str) -> bytes | None:
+def _parsed(event_id: str) -> tuple[bytes, int]:
+    """Return the message hash and the number in an event id; an empty hash if it has none, -1 if it has no number."""
+    name, _, number = event_id.partition(".")
     try:
-        value = bytes.fromhex(text.removeprefix("0x"))
+        return bytes.fromhex(name.removeprefix("0x")), int(number) if number.isdecimal() else -1
     except ValueError:
-        return None
-    return value if len(value) == MESSAGE_HASH_BYTES else None
+        return b"", -1

@@ -245,13 +245,13 @@ PATHS: Final[Json] = {
                     "name": "Last-Event-ID",
                     "in": "header",
                     "schema": {"type": "string"},
-                    "description": "Hash of the last message received; the stream begins with the messages after it.",
+                    "description": "Id of the last event received; the messages that arrived after it come first.",
                 },
             ],
             answers={
                 "200": {
-                    "description": "Events `message` (data: an entry of a store page, id: its hash) and `gap`, or "
-                    "`statistics`.",
+                    "description": "Events `message` (data: an entry of a store page, id: its hash, a dot, a "
+                    "number) and `gap`, or `statistics`.",
                     "content": {"text/event-stream": {"schema": {"type": "string"}}},
                 },
                 "400": _BAD,

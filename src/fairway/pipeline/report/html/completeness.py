@@ -10,7 +10,8 @@ from fairway.pipeline.report.html.charts import Bar, Charts, Lane
 from fairway.pipeline.report.html.losses import CHART_ROWS, label
 from fairway.pipeline.report.html.page import Column, name, table
 from fairway.pipeline.report.stores import StoreOverTime
-from fairway.pipeline.report.words import clock, counted, of
+from fairway.pipeline.report.words import clock, of
+from fairway.units import counted
 
 _MOST_OUTAGES = 50
 

@@ -16,8 +16,9 @@ from fairway.pipeline.report.html.charts import Bar, Charts
 from fairway.pipeline.report.html.losses import CHART_ROWS, label
 from fairway.pipeline.report.html.page import Column, table, text
 from fairway.pipeline.report.rates import charged
-from fairway.pipeline.report.words import clock, counted, duration, of, percent, size_of, size_text
+from fairway.pipeline.report.words import clock, duration, of, percent, size_of, size_text
 from fairway.pipeline.run.reading import RunTables
+from fairway.units import counted
 
 _SHARES_PCT: Final = (0.0, 50.0, 80.0, 100.0)
 _SHARE_NAMES: Final = ("below 50 %", "from 50 %", "from 80 %", "at the limit or above it")

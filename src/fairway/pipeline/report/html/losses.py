@@ -13,7 +13,8 @@ from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.html.axes import time_ticks
 from fairway.pipeline.report.html.charts import Bar, Charts, Lane, full_share
 from fairway.pipeline.report.html.page import Column, shortened, table, text
-from fairway.pipeline.report.words import counted, of
+from fairway.pipeline.report.words import of
+from fairway.units import counted
 
 CHART_ROWS: Final = 10
 """Bars of a chart."""

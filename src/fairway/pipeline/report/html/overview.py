@@ -11,8 +11,9 @@ from fairway.pipeline.report.archive_report import ArchiveReport
 from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.html.page import Column, KeyFigure, key_figures, name, table, text
-from fairway.pipeline.report.words import clock, counted, of, percent, selection_text, size_text
+from fairway.pipeline.report.words import clock, of, percent, selection_text, size_text
 from fairway.pipeline.run.reading import RunTables
+from fairway.units import counted
 
 _CLASSES: Final = {
     "delivered": "carried a message that can be read",
