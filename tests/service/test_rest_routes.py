@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from urllib.parse import quote
 
 import pytest
 from starlette.applications import Starlette
@@ -96,5 +97,40 @@ def test_a_page_runs_its_own_script_and_style_alone_and_is_in_no_frame(rest, pat
             assert page.headers["x-content-type-options"] == "nosniff"
             assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page.text)
             assert "innerHTML" not in page.text
+
+    rest.run(work())
+
+
+def test_a_head_request_takes_no_messages_and_opens_no_stream(rest):
+    fetched = [
+        f"/relay/v1/messages/{quote(rest.shard, safe='')}",
+        f"/relay/v1/auto/messages/{quote(rest.topic, safe='')}",
+        f"/filter/v2/messages/{quote(rest.topic, safe='')}",
+    ]
+
+    async def work():
+        async with rest.serving() as (_, server):
+            await rest.call(server, "POST", "/relay/v1/auto/subscriptions", [rest.topic])
+            asked = {"requestId": "1", "contentFilters": [rest.topic]}
+            await rest.call(server, "POST", "/filter/v2/subscriptions", asked)
+            for path in fetched:
+                await rest.publish(server)
+                answer = await rest.call(server, "HEAD", path)
+                assert (answer.status, answer.headers["allow"]) == (405, "GET")
+                assert len((await rest.call(server, "GET", path)).json) >= 1
+            assert (await rest.call(server, "HEAD", f"/events?contentTopics={rest.topic}")).status == 405
+            assert server.context.event_streams == 0
+            assert (await rest.call(server, "HEAD", "/health")).status == 200
+
+    rest.run(work())
+
+
+def test_no_cache_may_store_what_a_node_answers(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            for path, verb, operation in OPERATIONS:
+                if verb == "get" and operation["tags"] != ["docs"]:
+                    answer = await rest.call(server, "GET", re.sub(r"\{\w+\}", "x", path))
+                    assert answer.headers["cache-control"] == "no-store", path
 
     rest.run(work())

@@ -2,6 +2,9 @@
 
 Each operation of the OpenAPI document is a route to its handler. All handlers have the same time limit and turn errors
 into answers, and the same check of tokens. `Gate` limits requests at once and the web pages that may use the API.
+
+A ``HEAD`` request changes nothing (RFC 9110, 9.3.2): it is answered where ``GET`` changes nothing either, and with 405
+elsewhere. No answer may be stored by a cache, unless it is a page for people.
 """
 
 from __future__ import annotations
@@ -47,6 +50,8 @@ ANSWER_TIMEOUT_S: Final = 20.0
 """Time to receive the body of a request and to answer it; after it the answer is 503."""
 
 Handler = Callable[[Request], Awaitable[Response]]
+_CONSUMING: Final = {"relay_messages", "relay_auto_messages", "filter_messages", "events_stream"}
+"""Operations whose ``GET`` removes messages from a cache or occupies a place among the event streams."""
 _NO_ROUTE: Final = "Bad request initiated. Invalid path or method used."
 _LOG: Final = logging.getLogger(__name__)
 
@@ -56,11 +61,7 @@ def make_app(context: RestContext) -> Gate:
     handlers = handlers_of(context)
     access = Access(context.options)
     routes = [
-        Route(
-            path.replace("Topic}", "Topic:path}"),
-            _limited(context, access, operation, handlers[operation["operationId"]]),
-            methods=[verb],
-        )
+        _route(path, verb, operation["operationId"], _limited(context, access, operation, handlers))
         for path, operations in PATHS.items()
         for verb, operation in operations.items()
     ]
@@ -113,8 +114,18 @@ def handlers_of(context: RestContext) -> Mapping[str, Handler]:
     }
 
 
-def _limited(context: RestContext, access: Access, operation: Mapping[str, Any], handler: Handler) -> Handler:
+def _route(path: str, verb: str, operation_id: str, handler: Handler) -> Route:
+    route = Route(path.replace("Topic}", "Topic:path}"), handler, methods=[verb])
+    if route.methods is not None and operation_id in _CONSUMING:
+        route.methods.discard("HEAD")
+    return route
+
+
+def _limited(
+    context: RestContext, access: Access, operation: Mapping[str, Any], handlers: Mapping[str, Handler]
+) -> Handler:
     operation_id, (tag,) = operation["operationId"], operation["tags"]
+    handler = handlers[operation_id]
 
     async def handle(request: Request) -> Response:
         try:
@@ -129,6 +140,7 @@ def _limited(context: RestContext, access: Access, operation: Mapping[str, Any],
             _LOG.warning("%s failed: %s", operation_id, error)
             response = PlainText(str(error), 500)
         context.requests[operation_id, response.status_code] += 1
+        response.headers.setdefault("Cache-Control", "no-store")
         return response
 
     return handle
@@ -187,7 +199,8 @@ def _is_address(host: str) -> bool:
         return False
 
 
-async def _no_route(_: Request, error: Exception) -> Response:
-    if isinstance(error, HTTPException) and error.status_code not in {404, 405}:
-        return PlainText(error.detail, error.status_code)
+async def _no_route(request: Request, error: Exception) -> Response:
+    unnamed = {404} if request.method == "HEAD" else {404, 405}
+    if isinstance(error, HTTPException) and error.status_code not in unnamed:
+        return PlainText(error.detail, error.status_code, error.headers)
     return PlainText(_NO_ROUTE, 400)
