@@ -14,6 +14,8 @@ from fairway.service.rest import RestOptions
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.protocol import BoundedProtocol
+from fairway.waku.protocols.filter_service import FilterLimits
+from fairway.waku.protocols.request_limiter import RequestRate
 from patience import PATIENCE_S, until
 
 
@@ -416,5 +418,49 @@ def test_a_port_that_is_taken_is_an_error_and_the_node_goes_on(rest):
             again = await RestServer.start(node, RestOptions(port=server.port))
             assert (await rest.call(again, "GET", "/version")).status == 200
             await again.close()
+
+    rest.run(work())
+
+
+def filter_request(topics):
+    return {"requestId": "1", "contentFilters": topics, "pubsubTopic": "/waku/2/rs/16/0"}
+
+
+def test_rest_clients_have_the_filter_criteria_of_one_peer(rest):
+    async def work():
+        async with rest.serving(filter_limits=FilterLimits(criteria=3)) as (_, server):
+            for topics, status in ((["a", "b"], 200), (["b", "c", "d"], 503), (["c"], 200), (["d"], 503)):
+                answer = await rest.call(server, "POST", "/filter/v2/subscriptions", filter_request(topics))
+                assert answer.status == status
+                assert answer.json["statusDesc"] in {
+                    "OK",
+                    "SERVICE_UNAVAILABLE: peer has reached maximum number of filter criteria",
+                }
+
+    rest.run(work())
+
+
+def test_filter_requests_of_rest_clients_have_the_rate_of_one_peer(rest):
+    async def work():
+        async with rest.serving(request_rate=RequestRate(per_second=0.001, burst=3)) as (_, server):
+            subscribe = ("POST", "/filter/v2/subscriptions", filter_request(["a"]))
+            ping = ("GET", "/filter/v2/subscriptions/1")
+            answers = [await rest.call(server, *asked) for asked in (subscribe, ping, subscribe, subscribe, ping)]
+            assert [answer.status for answer in answers] == [200, 200, 200, 429, 429]
+            assert answers[-1].json["statusDesc"].startswith("TOO_MANY_REQUESTS: ")
+            # Fetching is no request of filter.
+            assert (await rest.call(server, "GET", "/filter/v2/messages/a")).status == 200
+
+    rest.run(work())
+
+
+def test_content_topics_to_subscribe_to_are_bounded(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            for topic, status in (("é" * 512, 200), ("é" * 513, 400)):
+                answer = await rest.call(server, "POST", "/filter/v2/subscriptions", filter_request([topic]))
+                assert answer.status == status
+                topics = [f"/a/1/{topic}/proto"]
+                assert (await rest.call(server, "POST", "/relay/v1/auto/subscriptions", topics)).status == 400
 
     rest.run(work())

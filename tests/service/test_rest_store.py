@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import quote, urlencode
 
+from fairway.waku.libp2p.host import Host
 from fairway.waku.node import StoreQuery
 from fairway.waku.rest import RestStoreClient
+from fairway.wire.store import STORE_QUERY_PROTOCOL
+from patience import until
 
 
 async def page(rest, server, **parameters):
@@ -70,13 +73,40 @@ def test_without_data_there_are_hashes_and_by_hash_there_are_messages(rest):
     rest.run(work())
 
 
-def test_an_unknown_cursor_and_a_range_that_ends_before_it_begins_are_bad_requests(rest):
+def test_an_unknown_cursor_is_a_bad_request_and_a_range_that_ends_before_it_begins_is_empty(rest):
     async def work():
         async with rest.serving() as (_, server):
-            for query in ("cursor=0x" + "ab" * 32, "startTime=5&endTime=2"):
-                answer = await rest.call(server, "GET", f"/store/v3/messages?{query}")
-                assert answer.status == 400
-                assert answer.text
+            await rest.publish(server, timestamp=3)
+            answer = await rest.call(server, "GET", f"/store/v3/messages?cursor=0x{'ab' * 32}")
+            assert answer.status == 400
+            assert answer.text
+            assert (await page(rest, server, startTime=5, endTime=2))["messages"] == []
+
+    rest.run(work())
+
+
+def test_a_node_without_an_archive_asks_its_store_peers_until_one_answers(rest, monkeypatch):
+    monkeypatch.setattr("fairway.service.rest.store.PEER_TIMEOUT_S", 0.5)
+
+    async def silent(_):
+        await asyncio.Event().wait()
+
+    async def work():
+        async with (
+            rest.serving() as (keeper, server),
+            await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as stalling,
+            rest.serving(archive=None) as (node, forgetful),
+            rest.serving(archive=None) as (peer, _),
+        ):
+            await rest.publish(server, timestamp=7)
+            stalling.handle(STORE_QUERY_PROTOCOL, silent)
+            for other in (stalling, peer.host, keeper.host):
+                await node.host.connect(other.addresses[0])
+                await until(lambda other=other: node.host.info_of(other.peer_id))
+            assert times(await page(rest, forgetful, includeData="true")) == [7]
+            await node.host.disconnect(keeper.peer_id)
+            answer = await rest.call(forgetful, "GET", "/store/v3/messages")
+            assert (answer.status, answer.text) == (500, "No history response received (timeout)")
 
     rest.run(work())
 

@@ -4,7 +4,8 @@ A message enters by relay, light push, the REST API or the program itself. It go
 filter subscribers, to the program's subscriptions and, unless it came by relay, to the relay peers. In a network with
 RLN all of them pass a `ProofGate` first; the node adds proofs only to what its own program sends.
 
-A message is handled once while `SeenMessages` remembers it. No request of a peer stops the node. When
+A message is handled once while `SeenMessages` remembers it. The node serves the shards of its options, and further ones
+from `ServiceNode.join` to `ServiceNode.leave`. No request of a peer stops the node. When
 `ServiceNode.close` returns, all its tasks have ended and the archive is on disk.
 """
 
@@ -13,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, KeysView
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Final, Self
 
@@ -27,10 +30,12 @@ from fairway.service.filter_pusher import FilterPusher
 from fairway.service.open_archive import open_archive
 from fairway.service.options import ServiceOptions
 from fairway.service.proof_gate import ProofGate
+from fairway.service.served_topics import ServedTopics
 from fairway.waku.discovery.node_record import Capability, NodeRecord
 from fairway.waku.discovery.peer_finder import PeerFinder
 from fairway.waku.discovery.peer_memory import PeerMemory
 from fairway.waku.discovery.record_shelf import RecordShelf
+from fairway.waku.libp2p.gossipsub.router import Deliver
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keeper import KeptPeer, PeerKeeper
 from fairway.waku.libp2p.keys import IdentityKey
@@ -103,8 +108,10 @@ class ServiceNode(WatchedNode):
         judge_proof = None if gate is None else gate.judge
         self.certificate: Final = certificate
         """The certificate of the WebSocket port; None without TLS."""
-        rules = options.rules
-        self._rules: Final = rules
+        self._topics: Final = ServedTopics(options.cluster_id, options.pubsub_topics)
+        self._relayed: dict[str, Subscription[Deliver]] = {}
+        self.rules: Final = replace(options.rules, pubsub_topics=self._topics.now)
+        """The rules for messages that the node accepts."""
         self._needs_peers: Final = bool(options.peers) or options.network is not None
         self._exits: Final = exits
         self._tasks: Final = OwnedTasks()
@@ -121,15 +128,15 @@ class ServiceNode(WatchedNode):
         self.limiters: Final = {name: RequestLimiter(options.request_rate) for name in _LIMITED}
         """The rate limiter of each service."""
         self.filters: Final = FilterService(
-            pubsub_topics=options.pubsub_topics, limiter=self.limiters["filter"], limits=options.filter_limits
+            pubsub_topics=self._topics.now, limiter=self.limiters["filter"], limits=options.filter_limits
         )
         self.pusher: Final = FilterPusher(host, on_gone=lambda peer: self.filters.forget(str(peer)))
-        self.relay: Final = Relay(host, rules, rng=rng, judge_proof=judge_proof)
+        self.relay: Final = Relay(host, self.rules, rng=rng, judge_proof=judge_proof)
         self.distribution: Final = Distribution(
             archive=archive, filters=self.filters, pusher=self.pusher, loss=options.loss, rng=rng
         )
         self.lightpush: Final = LightPushService(
-            rules=rules,
+            rules=self.rules,
             limiter=self.limiters["lightpush"],
             publish=self.publish,
             sharding=options.pubsub_topic_of,
@@ -137,8 +144,9 @@ class ServiceNode(WatchedNode):
             judge_proof=judge_proof,
         )
         self.store: Final = None if archive is None else StoreService(archive.page, self.limiters["store"])
-        self.record: Final = _record_of(host, options, stores=archive is not None)
+        self.record: NodeRecord | None = None
         """What the node says of itself, signed; None if its key is Ed25519, which signs no records."""
+        self.record = self._new_record()
         self.records: Final = RecordShelf(cluster_id=options.cluster_id, shards=options.shards)
         """Records of other nodes of its network, for peer exchange."""
         self.peer_exchange: Final = PeerExchangeService(
@@ -198,6 +206,11 @@ class ServiceNode(WatchedNode):
         return node
 
     @property
+    def pubsub_topics(self) -> KeysView[str]:
+        """The pubsub topics that the node serves now."""
+        return self._topics.now
+
+    @property
     def peer_id(self) -> PeerId:
         """The peer id of the node."""
         return self.host.peer_id
@@ -219,7 +232,7 @@ class ServiceNode(WatchedNode):
         proven = await with_proof(self._rln, message)
         if isinstance(proven, SendResult):
             return proven
-        judged = self._rules.judge(proven.pubsub_topic, proven.encoded, time_ns())
+        judged = self.rules.judge(proven.pubsub_topic, proven.encoded, time_ns())
         if isinstance(judged, Refusal):
             return SendResult(accepted=False, permanent=True, detail=judged.detail)
         if self.gate is not None:
@@ -248,6 +261,28 @@ class ServiceNode(WatchedNode):
         if self.archive is None or self._closed:
             raise StoreQueryError("this node keeps no archive; start it with one")
         return await self.archive.page(query, cursor)
+
+    def join(self, pubsub_topics: AbstractSet[str]) -> None:
+        """Relay and serve shards until `leave`; each call needs one.
+
+        Raises `ConfigurationError` and joins none if a topic is no shard, or beyond `MAX_PUBSUB_TOPICS`;
+        `NodeUnavailableError` if the node is closed.
+        """
+        if self._closed:
+            raise NodeUnavailableError("the node is closed; start another one")
+        if new := self._topics.join(pubsub_topics):
+            for topic in new:
+                self._relay_topic(topic)
+            self._announce_shards()
+
+    def leave(self, pubsub_topics: AbstractSet[str]) -> None:
+        """Undo a `join`. The shards of the options are served until the node closes."""
+        gone = self._topics.leave(pubsub_topics)
+        if gone and not self._closed:
+            for topic in gone:
+                self._relayed.pop(topic).close()
+                self.distribution.traffic.forget_shard(topic)
+            self._announce_shards()
 
     def watch_peers(self) -> Subscription[KeptPeer]:
         """Return a subscription to the state of each configured peer, and to every change, until the node closes."""
@@ -292,17 +327,26 @@ class ServiceNode(WatchedNode):
             self._exits.push_async_callback(close)
         self._tasks.spawn(self._follow(self.host.watch()))
         self._tasks.spawn(self._sweep())
-        for topic in self.options.pubsub_topics:
-            self._tasks.spawn(self._hear(topic))
+        for topic in self.pubsub_topics:
+            self._relay_topic(topic)
         self._keeper.start()
         if self.finder is not None:
             self._exits.push_async_callback(self.finder.close)
             self.finder.start()
         self._board.show(self._status_now())
 
-    async def _hear(self, pubsub_topic: str) -> None:
-        async for delivered in self.relay.subscribe(pubsub_topic):
-            judged = self._rules.judge(pubsub_topic, delivered.message.data, time_ns())
+    def _relay_topic(self, pubsub_topic: str) -> None:
+        subscription = self._relayed[pubsub_topic] = self.relay.subscribe(pubsub_topic)
+        self._tasks.spawn(self._hear(pubsub_topic, subscription))
+
+    def _announce_shards(self) -> None:
+        shards = self._topics.shards()
+        self._introductions.ours = WakuMetadata(cluster_id=self.options.cluster_id, shards=shards)
+        self.record = self._new_record()
+
+    async def _hear(self, pubsub_topic: str, subscription: Subscription[Deliver]) -> None:
+        async for delivered in subscription:
+            judged = self.rules.judge(pubsub_topic, delivered.message.data, time_ns())
             if isinstance(judged, WakuMessage):
                 routed = RoutedMessage.of(pubsub_topic, judged, delivered.message.data)
                 self.distribution.hand_out(routed, now_s=monotonic_s(), now_ns=time_ns())
@@ -345,6 +389,19 @@ class ServiceNode(WatchedNode):
     async def _exchange_peers(self, peer: str, request: bytes) -> bytes:
         return self.peer_exchange.respond(peer, request, monotonic_s())
 
+    def _new_record(self) -> NodeRecord | None:
+        if self.host.key.public_key.type is not KeyType.SECP256K1:
+            return None
+        served = Capability.RELAY | Capability.FILTER | Capability.LIGHT_PUSH
+        now_ms = time_ns() // 1_000_000  # larger after each start
+        return NodeRecord.sign(
+            self.host.key,
+            sequence=now_ms if self.record is None else max(now_ms, self.record.sequence + 1),
+            addresses=self.host.addresses,
+            relay_shards=RelayShards(cluster_id=self.options.cluster_id, shards=frozenset(self._topics.shards())),
+            capabilities=served if self.archive is None else served | Capability.STORE,
+        )
+
     def _records_to_give(self) -> tuple[NodeRecord, ...]:
         return (*((self.record,) if self.record is not None else ()), *self.records.records())
 
@@ -370,19 +427,6 @@ def _finder_of(
         memory = PeerMemory(options.peer_memory, cluster_id=options.cluster_id)
     return PeerFinder(
         host, options.network, wanted=options.peers_to_find, admits=admits, shelf=shelf, rng=rng, memory=memory
-    )
-
-
-def _record_of(host: Host, options: ServiceOptions, *, stores: bool) -> NodeRecord | None:
-    if host.key.public_key.type is not KeyType.SECP256K1:
-        return None
-    served = Capability.RELAY | Capability.FILTER | Capability.LIGHT_PUSH
-    return NodeRecord.sign(
-        host.key,
-        sequence=time_ns() // 1_000_000,  # larger after each start
-        addresses=host.addresses,
-        relay_shards=RelayShards(cluster_id=options.cluster_id, shards=frozenset(options.shards)),
-        capabilities=served | Capability.STORE if stores else served,
     )
 
 

@@ -111,7 +111,7 @@ class TopicTraffic:
         self._shards: dict[str, list[int]] = {}
 
     def count(self, pubsub_topic: str, content_topic: str, size_bytes: int, now_s: float) -> None:
-        """Count a message. ``now_s`` is a steady clock; ``pubsub_topic`` is one of the node's own, which are few."""
+        """Count a message. ``now_s`` is a steady clock; ``pubsub_topic`` is one that the node serves now."""
         self._advance(now_s)
         place = self._slot % _RING
         self._total.count(place, size_bytes)
@@ -151,6 +151,10 @@ class TopicTraffic:
             topic: ShardTotals(messages=messages, message_bytes=size)
             for topic, (messages, size) in self._shards.items()
         }
+
+    def forget_shard(self, pubsub_topic: str) -> None:
+        """Forget what came on a pubsub topic that the node no longer serves."""
+        self._shards.pop(pubsub_topic, None)
 
     def _advance(self, now_s: float) -> None:
         """Begin the slot of ``now_s``, and empty those that were left out since the last call."""

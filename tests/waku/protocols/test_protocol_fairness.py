@@ -31,7 +31,7 @@ UNLIMITED = RequestLimiter(None)
 
 
 def filters(**limits):
-    return FilterService(pubsub_topics=[SHARD], limiter=UNLIMITED, limits=FilterLimits(**limits))
+    return FilterService(pubsub_topics={SHARD}, limiter=UNLIMITED, limits=FilterLimits(**limits))
 
 
 def ask(service, peer, topics=("/app/1/chat/proto",), kind=FilterSubscribeType.SUBSCRIBE):

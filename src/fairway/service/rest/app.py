@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -50,10 +51,31 @@ ANSWER_TIMEOUT_S: Final = 20.0
 """Time to receive the body of a request and to answer it; after it the answer is 503."""
 
 Handler = Callable[[Request], Awaitable[Response]]
-_CONSUMING: Final = {"relay_messages", "relay_auto_messages", "filter_messages", "events_stream"}
+_CONSUMING: Final = {
+    "relay_messages",
+    "relay_auto_messages",
+    "filter_messages",
+    "filter_shard_messages",
+    "events_stream",
+}
 """Operations whose ``GET`` removes messages from a cache or occupies a place among the event streams."""
-_NO_ROUTE: Final = "Bad request initiated. Invalid path or method used."
+_NO_ROUTE: Final = "this node has no such call; /docs lists those that it has"
 _LOG: Final = logging.getLogger(__name__)
+
+
+class _ShardConvertor(Convertor[str]):
+    """A pubsub topic before another part of a path: paths are matched decoded, and a topic has slashes itself."""
+
+    regex = "/waku/2/rs/[0-9]+/[0-9]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("shard", _ShardConvertor())
 
 
 def make_app(context: RestContext) -> Gate:
@@ -102,6 +124,7 @@ def handlers_of(context: RestContext) -> Mapping[str, Handler]:
         "filter_unsubscribe": filters.unsubscribe,
         "filter_unsubscribe_all": filters.unsubscribe_all,
         "filter_ping": filters.ping,
+        "filter_shard_messages": filters.messages,
         "filter_messages": filters.messages,
         "store_messages": partial(store_messages, context),
         "admin_peers": admin.peers,
@@ -115,7 +138,8 @@ def handlers_of(context: RestContext) -> Mapping[str, Handler]:
 
 
 def _route(path: str, verb: str, operation_id: str, handler: Handler) -> Route:
-    route = Route(path.replace("Topic}", "Topic:path}"), handler, methods=[verb])
+    pattern = path.replace("{pubsubTopic}/{", "{pubsubTopic:shard}/{").replace("Topic}", "Topic:path}")
+    route = Route(pattern, handler, methods=[verb])
     if route.methods is not None and operation_id in _CONSUMING:
         route.methods.discard("HEAD")
     return route
@@ -203,4 +227,4 @@ async def _no_route(request: Request, error: Exception) -> Response:
     unnamed = {404} if request.method == "HEAD" else {404, 405}
     if isinstance(error, HTTPException) and error.status_code not in unnamed:
         return PlainText(error.detail, error.status_code, error.headers)
-    return PlainText(_NO_ROUTE, 400)
+    return PlainText(_NO_ROUTE, 404)  # also for a method that a path does not have, as in nwaku

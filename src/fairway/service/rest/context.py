@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
 
@@ -20,7 +22,9 @@ from fairway.waku.node import RoutedMessage
 from fairway.waku.subscription import Subscription
 
 CACHE_TOPICS: Final = 10_000
-"""Topics that each of the two message caches may be subscribed to."""
+"""Topics of each kind that the relay endpoints may be subscribed to."""
+MAX_TOPIC_BYTES: Final = 1_024
+"""Size of a content topic to subscribe to."""
 MAX_BODY_BYTES: Final = 1_048_576
 """Size of a request's body; longer ones are answered with 413."""
 BODY_TIMEOUT_S: Final = 10.0
@@ -62,11 +66,13 @@ class RestContext:
         self.options: Final = options
         self.certificate: Final = certificate
         """The certificate of the API; None without TLS."""
-        self.rules: Final = node.options.rules
-        cache = partial(RestMessageCache, max_messages=options.cache_messages, max_topics=CACHE_TOPICS)
+        self.rules: Final = node.rules
+        cache = partial(RestMessageCache, max_messages=options.cache_messages)
         # As in nwaku, the cache of relay is subscribed to the node's shards from the start.
-        self.relayed: Final = FedCache(node, cache(pubsub_topics=node.options.pubsub_topics))
-        self.filtered: Final = FedCache(node, cache())
+        self.relayed: Final = FedCache(node, cache(max_topics=CACHE_TOPICS, pubsub_topics=node.options.pubsub_topics))
+        self.filtered: Final = FedCache(node, cache(max_topics=node.options.filter_limits.criteria))
+        self._joined: frozenset[str] = frozenset()
+        """Pubsub topics that the node serves for subscriptions of REST clients."""
         self.closing: Final = asyncio.Event()
         """Set when event streams must end."""
         self.requests: Counter[tuple[str, int]] = Counter()
@@ -82,20 +88,54 @@ class RestContext:
         async with self.awaited.within(BODY_TIMEOUT_S):
             return await read_body(request, MAX_BODY_BYTES)
 
-    def shards_of(self, content_topics: list[str], pubsub_topic: str | None) -> dict[str, str]:
-        """Return the pubsub topic of each content topic; raise `RefusedError` if the node does not serve one.
+    def shards_of(self, content_topics: Collection[str], pubsub_topic: str | None) -> dict[str, str]:
+        """Return the pubsub topic of each content topic; without ``pubsub_topic``, autosharding determines it.
 
-        Without ``pubsub_topic``, autosharding determines it.
+        Raises `RefusedError` for a content topic that is too long or has no shard.
         """
+        if any(len(topic.encode(errors="replace")) > MAX_TOPIC_BYTES for topic in content_topics):
+            raise RefusedError(400, f"content topics have at most {MAX_TOPIC_BYTES} bytes")
         try:
-            shards = {topic: pubsub_topic or self.node.options.pubsub_topic_of(topic) for topic in content_topics}
+            return {topic: pubsub_topic or self.node.options.pubsub_topic_of(topic) for topic in content_topics}
         except ConfigurationError as error:
             raise RefusedError(400, f"Autosharding error: {error}") from None
-        unserved = sorted(set(shards.values()) - self.rules.pubsub_topics)
-        if unserved:
+
+    def check_served(self, pubsub_topics: Collection[str]) -> None:
+        """Raise `RefusedError` if the node does not serve one of these."""
+        if unserved := sorted(set(pubsub_topics) - self.rules.pubsub_topics):
             served = ", ".join(sorted(self.rules.pubsub_topics))
             raise RefusedError(400, f"this node does not serve {unserved[0][:200]!r}; it serves {served}")
-        return shards
+
+    def subscribe(self, pubsub_topics: Collection[str], add: Callable[[], bool]) -> bool:
+        """Let the node serve the pubsub topics of a subscription that ``add`` makes; return what ``add`` returns.
+
+        Raises `RefusedError` if the node cannot serve one of them.
+        """
+        more = frozenset(pubsub_topics) - self._joined
+        try:
+            self.node.join(more)
+        except ConfigurationError as error:
+            raise RefusedError(400, str(error)) from None
+        self._joined |= more
+        is_added = add()
+        if not is_added:
+            self.leave_unneeded()
+        return is_added
+
+    def leave_unneeded(self) -> None:
+        """End the serving of pubsub topics that no subscription of a REST client needs."""
+        needed: AbstractSet[str] = self.relayed.cache.shards() | self.filtered.cache.shards()
+        self._leave(self._joined - needed)
+
+    def close(self) -> None:
+        """End all subscriptions of REST clients."""
+        self.relayed.close()
+        self.filtered.close()
+        self._leave(self._joined)
+
+    def _leave(self, pubsub_topics: frozenset[str]) -> None:
+        self._joined -= pubsub_topics
+        self.node.leave(pubsub_topics)
 
 
 def client_of(request: Request) -> str:

@@ -64,6 +64,7 @@ class EventEndpoints:
                 400, f"contentTopics names 1 to {MAX_CONTENT_TOPICS} content topics, with commas between"
             )
         shards = context.shards_of(topics, asked.get("pubsubTopic"))
+        context.check_served(shards.values())
         wanted = frozenset((shard, topic) for topic, shard in shards.items())
         last = request.headers.get("last-event-id") or asked.get("lastEventId") or ""
         return MessageEvents(context, wanted, last)

@@ -1,22 +1,25 @@
 """``/filter/v2``: subscribe to content topics, and fetch their messages.
 
-nwaku subscribes at another node for its REST clients; this node receives all messages of its shards, and needs no
-other. Shapes and texts: nwaku, ``waku/rest_api/endpoint/filter/handlers.nim``.
+nwaku subscribes at another node for its REST clients; this node receives the messages of the shards itself. All REST
+clients of a node share one set of subscriptions, which has the limits of a peer. Shapes and texts: nwaku,
+``waku/rest_api/endpoint/filter/handlers.nim``; the path with a pubsub topic is go-waku's.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from fairway.service.rest.answers import RefusedError, answer, decode_body
-from fairway.service.rest.context import RestContext
+from fairway.service.rest.context import RestContext, client_of
 from fairway.waku.rest.shapes import FilterAllRequest, FilterAnswer, FilterRequest, filter_shape
 
-_NOTHING: Final = "NOT_FOUND: peer has no subscriptions"
-_Shape = TypeVar("_Shape")
+MAX_CONTENT_TOPICS: Final = 100
+"""Content topics of one request, as in nwaku."""
+_Asked = TypeVar("_Asked", FilterRequest, FilterAllRequest)
 
 
 class FilterEndpoints:
@@ -30,12 +33,17 @@ class FilterEndpoints:
         asked = await self._asked(request, FilterRequest)
         if isinstance(asked, Response):
             return asked
+        context = self._context
+        cache = context.filtered.fresh()
         try:
-            shards = self._context.shards_of(asked.content_filters, asked.pubsub_topic or None)
+            shards = context.shards_of(asked.content_filters, asked.pubsub_topic or None)
+            is_subscribed = context.subscribe(shards.values(), lambda: cache.subscribe_content(shards))
         except RefusedError as refusal:
             return _answer(asked.request_id, f"BAD_REQUEST: {refusal.text}", refusal.status)
-        if not self._context.filtered.fresh().subscribe_content(shards):
-            return _answer(asked.request_id, "SERVICE_UNAVAILABLE: too many content topics", 503)
+        if not is_subscribed:
+            return _answer(
+                asked.request_id, "SERVICE_UNAVAILABLE: peer has reached maximum number of filter criteria", 503
+            )
         return _answer(asked.request_id)
 
     async def unsubscribe(self, request: Request) -> Response:
@@ -43,8 +51,9 @@ class FilterEndpoints:
         asked = await self._asked(request, FilterRequest)
         if isinstance(asked, Response):
             return asked
-        found = self._context.filtered.fresh().unsubscribe_content(asked.content_filters)
-        return _answer(asked.request_id) if found else _answer(asked.request_id, _NOTHING, 404)
+        cache = self._context.filtered.fresh()
+        found = cache.unsubscribe_content(asked.content_filters, asked.pubsub_topic or None)
+        return self._unsubscribed(asked.request_id, found=found)
 
     async def unsubscribe_all(self, request: Request) -> Response:
         """Unsubscribe from all content topics."""
@@ -52,29 +61,47 @@ class FilterEndpoints:
         if isinstance(asked, Response):
             return asked
         found = self._context.filtered.fresh().unsubscribe_all_content()
-        return _answer(asked.request_id) if found else _answer(asked.request_id, _NOTHING, 404)
+        return self._unsubscribed(asked.request_id, found=found)
 
     async def ping(self, request: Request) -> Response:
         """Answer whether there is a subscription."""
         request_id = request.path_params["requestId"]
-        if not self._context.filtered.cache.content_topics():
-            return _answer(request_id, _NOTHING, 404)
-        return _answer(request_id)
+        return self._excess(request, request_id) or _found(
+            request_id, found=bool(self._context.filtered.cache.content_topics())
+        )
 
     async def messages(self, request: Request) -> Response:
-        """Return and remove the messages of a content topic."""
+        """Return and remove the messages of a content topic, on all pubsub topics or on one."""
         topic = request.path_params["contentTopic"]
-        taken = self._context.filtered.fresh().take_content(topic)
+        taken = self._context.filtered.fresh().take_content(topic, request.path_params.get("pubsubTopic"))
         if taken is None:
             raise RefusedError(400, f"Not subscribed to topic: {topic}")
         return answer([filter_shape(routed.message) for routed in taken])
 
-    async def _asked(self, request: Request, shape: type[_Shape]) -> _Shape | Response:
+    def _unsubscribed(self, request_id: str, *, found: bool) -> Response:
+        self._context.leave_unneeded()
+        return _found(request_id, found=found)
+
+    async def _asked(self, request: Request, shape: type[_Asked]) -> _Asked | Response:
+        """Return what a request asks for, or the answer to one that is invalid or too much."""
         body = await self._context.body_of(request)
         try:
-            return decode_body(request, body, shape, text_too=False)
+            asked = decode_body(request, body, shape, text_too=False)
         except RefusedError as refusal:
             return _answer("unknown", f"BAD_REQUEST: Failed to decode request: {refusal.text}", refusal.status)
+        if isinstance(asked, FilterRequest) and len(asked.content_filters) > MAX_CONTENT_TOPICS:
+            return _answer(asked.request_id, f"BAD_REQUEST: exceeds maximum content topics: {MAX_CONTENT_TOPICS}", 400)
+        return self._excess(request, asked.request_id) or asked
+
+    def _excess(self, request: Request, request_id: str) -> Response | None:
+        """Return the answer to a request beyond the rate that a client is allowed."""
+        if self._context.node.limiters["filter"].admit(client_of(request), time.monotonic()):
+            return None
+        return _answer(request_id, "TOO_MANY_REQUESTS: filter request rejected due rate limit exceeded", 429)
+
+
+def _found(request_id: str, *, found: bool) -> Response:
+    return _answer(request_id) if found else _answer(request_id, "NOT_FOUND: peer has no subscriptions", 404)
 
 
 def _answer(request_id: str, detail: str = "OK", status: int = 200) -> Response:

@@ -2,6 +2,7 @@
 
 nwaku, ``waku/rest_api/message_cache.nim``: one list of messages for all topics (50 by default). When it is full, a new
 message replaces the one with the oldest timestamp. Fetching the messages of a topic removes them, for all clients.
+A content topic is subscribed to on one or more pubsub topics.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from fairway.waku.node import RoutedMessage
 
 
 class RestMessageCache:
-    """At most ``max_messages`` messages of the subscribed topics, of which each kind has at most ``max_topics``."""
+    """At most ``max_messages`` messages, of at most ``max_topics`` pubsub topics and as many content topics."""
 
     def __init__(self, *, max_messages: int, max_topics: int, pubsub_topics: Iterable[str] = ()) -> None:
         self._max_messages: Final = max_messages
@@ -54,7 +55,7 @@ class RestMessageCache:
         """Subscribe to content topics, each on its pubsub topic; return False, and change nothing, if too many."""
         held = self._content_topics
         more = held | {topic: held.get(topic, frozenset()) | {shard} for topic, shard in topics.items()}
-        fits = len(more) <= self._max_topics
+        fits = sum(map(len, more.values())) <= self._max_topics
         if fits:
             self._content_topics = more
         return fits
@@ -64,15 +65,36 @@ class RestMessageCache:
         self._pubsub_topics.difference_update(topics)
         self._drop_unwanted()
 
-    def unsubscribe_content(self, topics: Iterable[str]) -> bool:
-        """Unsubscribe from content topics, and remove their messages; return whether any was subscribed to."""
-        found = [topic for topic in topics if self._content_topics.pop(topic, None) is not None]
+    def unsubscribe_content(self, topics: Iterable[str], pubsub_topic: str | None = None) -> bool:
+        """Unsubscribe from content topics, and remove their messages; return whether any was subscribed to.
+
+        Without ``pubsub_topic`` from those of all pubsub topics.
+        """
+        found = False
+        for topic in topics:
+            shards = self._content_topics.get(topic, frozenset())
+            left = frozenset() if pubsub_topic is None else shards - {pubsub_topic}
+            if left:
+                self._content_topics[topic] = left
+            else:
+                self._content_topics.pop(topic, None)
+            found = found or left != shards
         self._drop_unwanted()
-        return bool(found)
+        return found
 
     def unsubscribe_all_content(self) -> bool:
         """Unsubscribe from all content topics; return whether there was one."""
         return self.unsubscribe_content(list(self._content_topics))
+
+    def shards(self) -> frozenset[str]:
+        """Return the pubsub topics of all subscriptions."""
+        return frozenset().union(self._pubsub_topics, *self._content_topics.values())
+
+    def has_shard(self, pubsub_topic: str) -> bool:
+        """Return whether a subscription is on a pubsub topic."""
+        return pubsub_topic in self._pubsub_topics or any(
+            pubsub_topic in shards for shards in self._content_topics.values()
+        )
 
     def content_topics(self) -> tuple[str, ...]:
         """Return the subscribed content topics."""
@@ -84,11 +106,16 @@ class RestMessageCache:
             return None
         return self._take(lambda message: message.pubsub_topic == topic)
 
-    def take_content(self, topic: str) -> list[RoutedMessage] | None:
-        """Return and remove the messages of a content topic; None if it is not subscribed to."""
-        if topic not in self._content_topics:
+    def take_content(self, topic: str, pubsub_topic: str | None = None) -> list[RoutedMessage] | None:
+        """Return and remove the messages of a content topic; None if it is not subscribed to.
+
+        With ``pubsub_topic`` only those on this one.
+        """
+        if pubsub_topic is None:
+            return self._take(lambda one: one.message.content_topic == topic) if topic in self._content_topics else None
+        if pubsub_topic not in self._content_topics.get(topic, ()):
             return None
-        return self._take(lambda message: message.message.content_topic == topic)
+        return self._take(lambda one: (one.pubsub_topic, one.message.content_topic) == (pubsub_topic, topic))
 
     def _take(self, chosen: Callable[[RoutedMessage], bool]) -> list[RoutedMessage]:
         taken = [message for message in self._messages.values() if chosen(message)]

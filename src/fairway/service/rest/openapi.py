@@ -71,11 +71,13 @@ _CONTENT: Final = _path(
     "contentTopic", "Percent-encoded in the path, like %2Fmyapp%2F1%2Froom%2Fproto.", "/myapp/1/room/proto"
 )
 _CHANGED: Final = {"200": _DONE, "400": _BAD, "413": _TOO_LONG}
+_SUBSCRIBED: Final = {**_CHANGED, "503": _text("Too many topics.")}
 _FILTERED: Final = {
     "200": _json(_ref("FilterAnswer")),
     "400": _json(_ref("FilterAnswer"), "The request is invalid."),
     "404": _json(_ref("FilterAnswer"), "There is no such subscription."),
     "413": _TOO_LONG,
+    "429": _json(_ref("FilterAnswer"), "Too many requests."),
     "503": _json(_ref("FilterAnswer"), "Too many content topics."),
 }
 _REFUSED_PUSH: Final = {
@@ -111,7 +113,7 @@ PATHS: Final[Json] = {
         "get": _operation("node_debug_version", "The same as /version", answers={"200": _text("Name and version.")}),
     },
     "/relay/v1/subscriptions": {
-        "post": _operation("relay_subscribe", "Subscribe to pubsub topics", answers=_CHANGED, body=_TOPICS),
+        "post": _operation("relay_subscribe", "Subscribe to pubsub topics", answers=_SUBSCRIBED, body=_TOPICS),
         "delete": _operation("relay_unsubscribe", "Unsubscribe", answers=_CHANGED, body=_TOPICS),
     },
     "/relay/v1/messages/{pubsubTopic}": {
@@ -131,7 +133,7 @@ PATHS: Final[Json] = {
     },
     "/relay/v1/auto/subscriptions": {
         "post": _operation(
-            "relay_auto_subscribe", "Subscribe to content topics", answers=_CHANGED, body=_CONTENT_TOPICS
+            "relay_auto_subscribe", "Subscribe to content topics", answers=_SUBSCRIBED, body=_CONTENT_TOPICS
         ),
         "delete": _operation("relay_auto_unsubscribe", "Unsubscribe", answers=_CHANGED, body=_CONTENT_TOPICS),
     },
@@ -184,7 +186,15 @@ PATHS: Final[Json] = {
             "filter_ping",
             "Ask whether there is a subscription",
             parameters=[_path("requestId", "Repeated in the answer.", "1")],
-            answers={status: _FILTERED[status] for status in ("200", "404")},
+            answers={status: _FILTERED[status] for status in ("200", "404", "429")},
+        ),
+    },
+    "/filter/v2/messages/{pubsubTopic}/{contentTopic}": {
+        "get": _operation(
+            "filter_shard_messages",
+            "The same for those on a pubsub topic, as in go-waku",
+            parameters=[_PUBSUB, _CONTENT],
+            answers={"200": _json(_array(_ref("Message"))), "400": _text("Not subscribed.")},
         ),
     },
     "/filter/v2/messages/{contentTopic}": {
@@ -216,7 +226,7 @@ PATHS: Final[Json] = {
             answers={
                 "200": _json(_ref("Page")),
                 "400": _BAD,
-                "412": _text("The node keeps no archive."),
+                "412": _text("Neither the node nor a connected peer keeps an archive."),
                 "429": _text("Too many queries."),
                 "500": _text("The archive, or the other store node, failed."),
             },

@@ -1,12 +1,15 @@
 """``/relay/v1``: publish on a shard or by autosharding, and fetch messages.
 
-Shapes and texts: nwaku, ``waku/rest_api/endpoint/relay/handlers.nim``.
+Shapes and texts: nwaku, ``waku/rest_api/endpoint/relay/handlers.nim``. A subscription to a shard that the node does not
+serve lets it serve that shard, until nobody is subscribed. Publishing needs a subscription to the shard, which the
+shards of the node's options have from the start.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable, Collection
 from typing import Final
 
 from starlette.requests import Request
@@ -17,7 +20,7 @@ from fairway.service.rest.answers import RefusedError, answer, decode_body, fine
 from fairway.service.rest.context import RestContext
 from fairway.waku.node import RoutedMessage
 from fairway.waku.protocols.rules import Refusal
-from fairway.waku.rest.shapes import JsonMessage, message_of, relay_shape
+from fairway.waku.rest.shapes import MessageRequest, message_of, relay_shape
 from fairway.wire.lightpush import StatusCode
 from fairway.wire.topics import StaticShard
 from fairway.wire.waku_message import WakuMessage
@@ -32,13 +35,14 @@ class RelayEndpoints:
     async def subscribe(self, request: Request) -> Response:
         """Subscribe to pubsub topics."""
         topics = await self._pubsub_topics(request)
-        if not self._context.relayed.fresh().subscribe_pubsub(topics):
-            raise RefusedError(500, "Subscribe failed: too many topics")
-        return fine()
+        cache = self._context.relayed.fresh()
+        return self._subscribed(topics, lambda: cache.subscribe_pubsub(topics))
 
     async def unsubscribe(self, request: Request) -> Response:
         """Unsubscribe from pubsub topics."""
-        self._context.relayed.fresh().unsubscribe_pubsub(await self._pubsub_topics(request))
+        topics = await self._pubsub_topics(request)
+        self._context.relayed.fresh().unsubscribe_pubsub(topics)
+        self._context.leave_unneeded()
         return fine()
 
     async def messages(self, request: Request) -> Response:
@@ -48,8 +52,7 @@ class RelayEndpoints:
     async def publish(self, request: Request) -> Response:
         """Publish on a pubsub topic."""
         topic = request.path_params["pubsubTopic"]
-        if topic not in self._context.rules.pubsub_topics:
-            raise RefusedError(400, f"Failed to publish: Node not subscribed to topic: {topic}")
+        self._check_subscribed(topic)
         await self._publish(topic, await self._message(request))
         return fine()
 
@@ -57,15 +60,16 @@ class RelayEndpoints:
         """Subscribe to content topics."""
         context = self._context
         topics = decode_body(request, await context.body_of(request), list[str])
-        if not context.relayed.fresh().subscribe_content(context.shards_of(topics, None)):
-            raise RefusedError(500, "Subscribe failed: too many topics")
-        return fine()
+        shards = context.shards_of(topics, None)
+        cache = context.relayed.fresh()
+        return self._subscribed(shards.values(), lambda: cache.subscribe_content(shards))
 
     async def auto_unsubscribe(self, request: Request) -> Response:
         """Unsubscribe from content topics."""
         context = self._context
         topics = decode_body(request, await context.body_of(request), list[str])
         context.relayed.fresh().unsubscribe_content(topics)
+        context.leave_unneeded()
         return fine()
 
     async def auto_messages(self, request: Request) -> Response:
@@ -80,6 +84,7 @@ class RelayEndpoints:
             topic = self._context.node.options.pubsub_topic_of(message.content_topic)
         except ConfigurationError as error:
             raise RefusedError(400, f"Failed to publish. Autosharding error: {error}") from None
+        self._check_subscribed(topic)
         await self._publish(topic, message)
         return fine()
 
@@ -89,13 +94,19 @@ class RelayEndpoints:
         if bad := [topic for topic in topics if not _is_shard(topic)]:
             listed = ", ".join(f'"{topic}"' for topic in bad)
             raise RefusedError(400, f"Invalid pubsub topic(s): @[{listed}]")
-        if unserved := [topic for topic in topics if topic not in context.rules.pubsub_topics]:
-            served = ", ".join(sorted(context.rules.pubsub_topics))
-            raise RefusedError(400, f"Subscribe failed: this node does not serve {unserved[0]}; it serves {served}")
         return topics
 
+    def _subscribed(self, pubsub_topics: Collection[str], add: Callable[[], bool]) -> Response:
+        if not self._context.subscribe(pubsub_topics, add):
+            raise RefusedError(503, "Subscribe failed: too many topics; unsubscribe from others first")
+        return fine()
+
+    def _check_subscribed(self, pubsub_topic: str) -> None:
+        if not self._context.relayed.cache.has_shard(pubsub_topic):
+            raise RefusedError(400, f"Failed to publish: Node not subscribed to topic: {pubsub_topic}")
+
     async def _message(self, request: Request) -> WakuMessage:
-        shape = decode_body(request, await self._context.body_of(request), JsonMessage)
+        shape = decode_body(request, await self._context.body_of(request), MessageRequest)
         try:
             return stamped(message_of(shape))
         except DecodeError as error:

@@ -107,8 +107,7 @@ class RestServer:
         serving, *feeding = self._tasks
         await asyncio.gather(serving, return_exceptions=True)
         await self._renewal.close()
-        for fed in (self.context.relayed, self.context.filtered):
-            fed.close()
+        self.context.close()
         await asyncio.gather(*feeding, return_exceptions=True)
         self._listening.close()
 

@@ -1,7 +1,8 @@
 """``GET /store/v3/messages``: queries the archive of this node, or the store node that ``peerAddr`` names.
 
-nwaku, ``waku/rest_api/endpoint/store/handlers.nim``: both ends of a time range are included, a time of 0 or less is no
-bound, a page has 20 entries by default and at most 100.
+A node without an archive asks its connected peers that serve store, those that it dialled first. nwaku,
+``waku/rest_api/endpoint/store/handlers.nim``: both ends of a time range are included, a time of 0 or less is no bound,
+a page has 20 entries by default and at most 100.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from fairway.wire.waku_message import MESSAGE_HASH_BYTES
 
 PEER_TIMEOUT_S: Final = 5.0
 """Time to connect to another store node, and time for its answer, as in nwaku."""
+MAX_PEERS: Final = 3
+"""Store peers that are asked until one answers."""
 
 _TRUE: Final = {"y", "yes", "true", "1", "on"}
 _FALSE: Final = {"n", "no", "false", "0", "off"}
@@ -51,9 +54,9 @@ async def messages(context: RestContext, request: Request) -> Response:
     peer = _peer_in(address) if address else None
     node = context.node
     if peer is not None and peer.peer_id != node.peer_id:
-        response = await _ask(node.host, peer, asked)
+        response = await _ask_at(node.host, peer, asked)
     elif node.store is None:
-        raise RefusedError(412, "No suitable service peer & no discovery method")
+        response = await ask_store_peers(node.host, asked)
     else:
         response = await node.store.query(client_of(request), asked, now_s=time.monotonic())
     if response.status_code == 429:
@@ -64,12 +67,32 @@ async def messages(context: RestContext, request: Request) -> Response:
     return answer(_page(response))
 
 
-async def _ask(host: Host, address: Multiaddr, asked: StoreQueryRequest) -> StoreQueryResponse:
+async def ask_store_peers(host: Host, asked: StoreQueryRequest) -> StoreQueryResponse:
+    """Return the answer of a connected store peer; raise `RefusedError` with 412 if there is none, or if all fail."""
+    serving = [one for one in host.connections() if STORE_QUERY_PROTOCOL in host.protocols_of(one.peer_id)]
+    peers = dict.fromkeys(one.peer_id for one in sorted(serving, key=lambda one: not one.dialled))
+    refusal = RefusedError(412, "No suitable service peer & no discovery method")
+    for peer in list(peers)[:MAX_PEERS]:
+        try:
+            return await _ask(host, peer, asked)
+        except RefusedError as error:
+            refusal = error
+    raise refusal
+
+
+async def _ask_at(host: Host, address: Multiaddr, asked: StoreQueryRequest) -> StoreQueryResponse:
     try:
         connection = await host.connect(address, timeout_s=PEER_TIMEOUT_S)
+    except (NetworkError, TimeoutError) as error:
+        raise RefusedError(500, f"Error occurred in queryFut.read() [{error}]") from None
+    return await _ask(host, connection.peer_id, asked)
+
+
+async def _ask(host: Host, peer: PeerId, asked: StoreQueryRequest) -> StoreQueryResponse:
+    try:
         encoded = await ask(
             host,
-            connection.peer_id,
+            peer,
             STORE_QUERY_PROTOCOL,
             encode_store_query_request(asked, checked=False),
             max_response_bytes=MAX_RESPONSE_BYTES,

@@ -7,7 +7,7 @@ subscription outlasts the connection of its peer, because clients reconnect, unt
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
@@ -60,9 +60,10 @@ class FilterService:
     """The subscriptions of all peers at one node."""
 
     def __init__(
-        self, *, pubsub_topics: Collection[str], limiter: RequestLimiter, limits: FilterLimits | None = None
+        self, *, pubsub_topics: AbstractSet[str], limiter: RequestLimiter, limits: FilterLimits | None = None
     ) -> None:
-        self._pubsub_topics: Final = frozenset(pubsub_topics)
+        """``pubsub_topics`` may change: a subscription needs a topic that it has at that time."""
+        self._pubsub_topics: Final = pubsub_topics
         self._limiter: Final = limiter
         self._limits: Final = limits or FilterLimits()
         self._subscribers: dict[str, _Subscriber] = {}

@@ -44,8 +44,9 @@ class Introductions:
         """
         self.parted: str | None = None
         """Why the last peer was disconnected."""
+        self.ours = ours
+        """The metadata that peers get; its cluster must not change."""
         self._host: Final = host
-        self._ours: Final = ours
         self._timeout_s: Final = timeout_s
         self._parting: Final = parting
         self._admitted: Final = admitted
@@ -56,13 +57,13 @@ class Introductions:
 
     def admits(self, peer: PeerId) -> bool:
         """Return whether a connected peer is of our cluster, or all clusters are accepted."""
-        return self._ours.cluster_id is None or peer in self._known
+        return self.ours.cluster_id is None or peer in self._known
 
     def take(self, event: HostEvent) -> None:
         """Process an event of the host."""
         match event:
             case PeerIdentified(peer_id=peer, protocols=protocols) if METADATA_PROTOCOL in protocols:
-                if self._ours.cluster_id is not None and peer not in self._asking:
+                if self.ours.cluster_id is not None and peer not in self._asking:
                     self._asking.add(peer)
                     self._tasks.spawn(self._ask(peer))
             case PeerDisconnected(peer_id=peer):
@@ -73,8 +74,8 @@ class Introductions:
         await self._tasks.close()
 
     async def _tell(self, peer: str, request: bytes) -> bytes:
-        if self._ours.cluster_id is not None:
-            return encode_metadata(self._ours)
+        if self.ours.cluster_id is not None:
+            return encode_metadata(self.ours)
         theirs = decode_metadata(request)
         if theirs.cluster_id is None:
             raise NegotiationError(f"{peer} names no cluster, and this node has none of its own to name")
@@ -86,7 +87,7 @@ class Introductions:
                 self._host,
                 peer,
                 METADATA_PROTOCOL,
-                encode_metadata(self._ours),
+                encode_metadata(self.ours),
                 max_response_bytes=MAX_METADATA_BYTES,
                 timeout_s=self._timeout_s,
             )
@@ -95,7 +96,7 @@ class Introductions:
             return
         finally:
             self._asking.discard(peer)
-        problem = mismatch(self._ours, theirs)
+        problem = mismatch(self.ours, theirs)
         if problem is None:
             self._known.add(peer)
             self._admitted()

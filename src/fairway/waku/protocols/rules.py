@@ -7,6 +7,7 @@ Pure; time is an argument. The rules apply to the bytes that would be relayed, a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -55,8 +56,8 @@ A sender is named by its peer id or address: all senders get equal shares of the
 class MessageRules:
     """The rules for messages that a node accepts."""
 
-    pubsub_topics: frozenset[str]
-    """Pubsub topics that the node serves."""
+    pubsub_topics: AbstractSet[str]
+    """Pubsub topics that the node serves; the set of a service node changes while it runs."""
     max_message_bytes: int = MAX_RELAYED_BYTES
     """Longest encoded WakuMessage."""
     max_clock_offset_ns: int | None = None

@@ -72,6 +72,8 @@ class StoreService:
         problem = _problem(request)
         if problem is not None:
             return _failure(request.request_id, _BAD_REQUEST, problem)
+        if _is_empty(request):
+            return _page(request, ())
         if self._under_way[peer] >= MAX_UNDER_WAY:
             return _failure(request.request_id, _TOO_MANY_REQUESTS, f"{MAX_UNDER_WAY} queries are being answered yet")
         self._under_way[peer] += 1
@@ -95,13 +97,7 @@ class StoreService:
         cursor = page.cursor
         if len(kept) < len(entries):
             cursor = kept[-1 if request.pagination_forward else 0].message_hash
-        return StoreQueryResponse(
-            request_id=request.request_id,
-            status_code=_OK,
-            status_desc="OK",
-            messages=tuple(kept),
-            pagination_cursor=cursor,
-        )
+        return _page(request, tuple(kept), cursor)
 
 
 def _problem(request: StoreQueryRequest) -> str | None:
@@ -120,10 +116,13 @@ def _problem(request: StoreQueryRequest) -> str | None:
         return f"a query has at most {MAX_CONTENT_TOPICS} content topics, not {len(request.content_topics)}"
     if request.pagination_cursor and len(request.pagination_cursor) != MESSAGE_HASH_BYTES:
         return f"a cursor is a message hash of {MESSAGE_HASH_BYTES} bytes"
-    start_ns, end_ns = request.time_start_ns, request.time_end_ns
-    if start_ns is not None and end_ns is not None and start_ns > end_ns:
-        return f"the time range ends at {end_ns}, before it starts at {start_ns}"
     return None
+
+
+def _is_empty(request: StoreQueryRequest) -> bool:
+    """Return whether the time range ends before it starts, so that no message is in it; a query by hash has none."""
+    start_ns, end_ns = request.time_start_ns, request.time_end_ns
+    return not request.message_hashes and start_ns is not None and end_ns is not None and start_ns > end_ns
 
 
 def _query_of(request: StoreQueryRequest) -> StoreQuery:
@@ -164,6 +163,18 @@ def _first_bytes(entries: list[StoredMessage], *, forward: bool) -> list[StoredM
         if size > RESPONSE_BYTES and count:
             return entries[:count] if forward else entries[-count:]
     return entries
+
+
+def _page(
+    request: StoreQueryRequest, messages: tuple[StoredMessage, ...], cursor: bytes | None = None
+) -> StoreQueryResponse:
+    return StoreQueryResponse(
+        request_id=request.request_id,
+        status_code=_OK,
+        status_desc="OK",
+        messages=messages,
+        pagination_cursor=cursor,
+    )
 
 
 def _failure(request_id: str, status: int, detail: str) -> StoreQueryResponse:

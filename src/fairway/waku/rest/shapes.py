@@ -32,10 +32,21 @@ class JsonMessage(msgspec.Struct, rename="camel"):
     proof: str | UnsetType | None = UNSET
 
 
-class PushRequest(msgspec.Struct, rename="camel"):
-    """``POST /lightpush/v3/message``."""
+class MessageRequest(JsonMessage, rename="camel", forbid_unknown_fields=True):
+    """A WakuMessage to publish. Like nwaku, a node refuses unknown fields and null in it; answers may have both."""
 
-    message: JsonMessage
+    content_topic: str | UnsetType = UNSET
+    version: Uint32 | UnsetType = UNSET
+    timestamp: Int64 | UnsetType = UNSET
+    meta: str | UnsetType = UNSET
+    ephemeral: bool | UnsetType = UNSET
+    proof: str | UnsetType = UNSET
+
+
+class PushRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """``POST /lightpush/v3/message`` and ``/lightpush/v1/message``."""
+
+    message: MessageRequest
     pubsub_topic: str | UnsetType | None = UNSET
 
 
@@ -46,7 +57,7 @@ class PushAnswer(msgspec.Struct, rename="camel"):
     relay_peer_count: Uint32 | UnsetType | None = UNSET
 
 
-class FilterRequest(msgspec.Struct, rename="camel"):
+class FilterRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """``POST``, ``PUT`` and ``DELETE /filter/v2/subscriptions``."""
 
     request_id: str
@@ -54,7 +65,7 @@ class FilterRequest(msgspec.Struct, rename="camel"):
     pubsub_topic: str | UnsetType | None = UNSET
 
 
-class FilterAllRequest(msgspec.Struct, rename="camel"):
+class FilterAllRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """``DELETE /filter/v2/subscriptions/all``."""
 
     request_id: str
@@ -90,9 +101,9 @@ def json_of(shape: Any) -> bytes:
     return msgspec.json.encode(shape)
 
 
-def relay_shape(message: WakuMessage) -> JsonMessage:
+def relay_shape(message: WakuMessage) -> MessageRequest:
     """Return a message as relay writes it."""
-    return JsonMessage(
+    return MessageRequest(
         payload=_base64(message.payload),
         content_topic=message.content_topic,
         version=message.version or 0,
