@@ -26,6 +26,7 @@ from fairway.errors import (
 )
 from fairway.rln.field import element
 from fairway.rln.message_ids import APPLICATION_ID, MessageIds
+from fairway.storage.sqlite_connection import GuardedConnection
 from patience import PATIENCE_S
 
 MEMBER, OTHER = element(1), element(2)
@@ -50,7 +51,7 @@ class Disk:
         """Of the bytes that the failing commit writes, the share that reaches the disk."""
         disk = self
 
-        class Failing(sqlite3.Connection):
+        class Failing(GuardedConnection):
             def execute(self, statement, *values):
                 if disk.fails_in is None or not statement.startswith(("BEGIN", "SELECT", "INSERT", "DELETE", "COMMIT")):
                     return super().execute(statement, *values)
@@ -331,9 +332,18 @@ def test_what_cannot_be_is_refused(ids, tmp_path):
             MessageIds.create(tmp_path / "other.db", first_epoch=epoch)
 
 
+# Reads its own files all the time, as a backup does: that releases the POSIX locks of the process.
 RESERVING = """
-import itertools, sys
+import itertools, sys, threading
+from pathlib import Path
 from fairway.rln.message_ids import MessageIds
+
+def read_files():
+    while True:
+        for file in Path(sys.argv[1]).parent.iterdir():
+            file.read_bytes()
+
+threading.Thread(target=read_files, daemon=True).start()
 with MessageIds(sys.argv[1]) as ids:
     for number in itertools.islice(itertools.count(), int(sys.argv[3])):
         signal = f"{sys.argv[2]}-{number}"
@@ -346,15 +356,15 @@ def reserving(path: Path, name: str, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_two_processes_never_get_the_same_id(tmp_path, ids):
-    both = [reserving(tmp_path / "ids.db", name, 40) for name in ("one", "two")]
+def test_two_processes_that_read_their_files_never_get_the_same_id(tmp_path, ids):
+    both = [reserving(tmp_path / "ids.db", name, 200) for name in ("one", "two")]
     found = []
     for process in both:
         out, err = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, err) == (0, "")
         found += [int(line.split()[0]) for line in out.splitlines()]
-    assert sorted(found) == list(range(80))
-    assert ids.used(bytes(32), 1) == 80
+    assert sorted(found) == list(range(400))
+    assert ids.used(bytes(32), 1) == 400
 
 
 def test_no_id_of_a_killed_process_is_given_again(tmp_path, ids):

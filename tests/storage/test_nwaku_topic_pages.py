@@ -15,6 +15,7 @@ from fairway.storage.archive import PageQuery
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS, has_topic_index
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
+from fairway.storage.sqlite_connection import GuardedConnection
 
 CONTENT = [f"/a/1/{number}/proto" for number in range(5)]
 PUBSUB = [f"/waku/2/rs/1/{number}" for number in range(3)]
@@ -142,13 +143,12 @@ def test_pages_by_topic_use_the_index(tmp_path, monkeypatch):
             count += 1
 
         def watched(*where, **how):
-            database = connect(*where, **how)
+            database = GuardedConnection(*where, **how)
             database.set_progress_handler(step, 100)
             return database
 
-        connect = sqlite3.connect
         with monkeypatch.context() as patch:
-            patch.setattr(sqlite3, "connect", watched)
+            patch.setattr("fairway.storage.nwaku_schema.GuardedConnection", watched)
             archive = NwakuArchive(path, read_only=True)
         with archive:
             count = 0

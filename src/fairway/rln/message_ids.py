@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -35,6 +36,8 @@ from fairway.errors import (
 )
 from fairway.rln.field import hash_to_field, number_of
 from fairway.storage.sqlite_connection import (
+    BUSY_TIMEOUT_S,
+    GuardedConnection,
     check_structure,
     connect,
     keep_private,
@@ -43,6 +46,7 @@ from fairway.storage.sqlite_connection import (
     use_log,
 )
 from fairway.storage.sqlite_errors import typed_errors
+from fairway.storage.store_lock import StoreLock
 
 APPLICATION_ID: Final = 0x4657524C
 """``FWRL``, at offset 68 of the file."""
@@ -56,7 +60,7 @@ RETRIED_EPOCHS: Final = 2
 class MessageIds:
     """The counts in a file, which threads and processes may share."""
 
-    def __init__(self, path: str | os.PathLike[str], *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, factory: type[GuardedConnection] = GuardedConnection) -> None:
         """Open the file. ``factory`` makes the connection, for tests.
 
         Raises `StorageError` if there is none, for only `create` begins to count; `StoreCorruptError` for other files.
@@ -110,7 +114,7 @@ class MessageIds:
         if not 0 <= epoch <= MAX_EPOCH:
             raise ConfigurationError(f"an epoch is 0 to {MAX_EPOCH}, not {epoch}")
         share_x = hash_to_field(signal)
-        with self._lock, typed_errors(self._path, "reserving a message id"), transaction(self._connection):
+        with self._lock, typed_errors(self._path, "reserving a message id"), self._alone():
             return self._reserve(commitment, epoch, limit, share_x)
 
     def used(self, commitment: bytes, epoch: int) -> int:
@@ -130,6 +134,19 @@ class MessageIds:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Run the block as a transaction that no other process interrupts.
+
+        The lock of SQLite is not enough: this process loses it if it copies the files during the transaction.
+        """
+        lock = StoreLock(self._path, user="member", kind="file of message ids", wait_s=BUSY_TIMEOUT_S)
+        try:
+            with transaction(self._connection):
+                yield
+        finally:
+            lock.release()
 
     def _reserve(self, commitment: bytes, epoch: int, limit: int, share_x: bytes) -> int:
         execute = self._connection.execute
@@ -176,7 +193,7 @@ class MessageIds:
         )
 
 
-def _lay_out(connection: sqlite3.Connection, first_epoch: int) -> None:
+def _lay_out(connection: GuardedConnection, first_epoch: int) -> None:
     with transaction(connection):
         for table in (
             "first (epoch INTEGER NOT NULL)",
@@ -195,7 +212,7 @@ def _lay_out(connection: sqlite3.Connection, first_epoch: int) -> None:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def _opened(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Connection:
+def _opened(path: Path, factory: type[GuardedConnection]) -> GuardedConnection:
     with typed_errors(path, "opening"):
         refuse_other_files(path)
         keep_private(path)

@@ -31,6 +31,7 @@ from fairway.storage.archive import (
 )
 from fairway.storage.nwaku_pages import RANGE, ROW, Row, page_rows, range_of
 from fairway.storage.nwaku_schema import open_to_read, open_to_write
+from fairway.storage.sqlite_connection import transaction
 from fairway.wire.waku_message import WakuMessage, decode_waku_message
 from fairway.wire.waku_message import message_hash as hash_of
 
@@ -151,7 +152,7 @@ class NwakuArchive(ReadableArchive):
         """Write the buffered messages in one transaction."""
         if not self._pending:
             return
-        with self._database:
+        with transaction(self._database):
             self._database.executemany(_INSERT, self._pending.values())
         self._pending.clear()
         self._pending_bytes = 0

@@ -10,6 +10,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Final
 
 from fairway.errors import ConfigurationError, DecodeError, SnapshotError
+from fairway.storage.sqlite_connection import GuardedConnection, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,12 +35,12 @@ _CREATE_INDEX: Final = "CREATE INDEX IF NOT EXISTS i_ts ON Message (timestamp)"
 _COLUMNS: Final = frozenset({"messageHash", "pubsubTopic", "contentTopic", "payload", "version", "timestamp", "meta"})
 
 
-def open_to_write(path: Path) -> sqlite3.Connection:
+def open_to_write(path: Path) -> GuardedConnection:
     """Open or create an archive; raises the errors of `NwakuArchive`."""
     return _open(path, "mode=rwc", _create_schema)
 
 
-def open_to_read(path: Path) -> sqlite3.Connection:
+def open_to_read(path: Path) -> GuardedConnection:
     """Open an existing archive read-only; raises the errors of `NwakuArchive`."""
     if not path.is_file():
         raise ConfigurationError(f"{path}: there is no such file; give the path of a nwaku SQLite archive")
@@ -54,11 +55,12 @@ def open_to_read(path: Path) -> sqlite3.Connection:
         return _open(path, "mode=ro&immutable=1", _check_schema)
 
 
-def _open(path: Path, mode: str, prepare: Callable[[Path, sqlite3.Connection], None]) -> sqlite3.Connection:
-    database: sqlite3.Connection | None = None
+def _open(path: Path, mode: str, prepare: Callable[[Path, GuardedConnection], None]) -> GuardedConnection:
+    database: GuardedConnection | None = None
     try:
-        database = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
+        database = GuardedConnection(path, f"{path.absolute().as_uri()}?{mode}")
         prepare(path, database)
+        database.hold_log()
     except BaseException as error:
         if database is not None:
             database.close()
@@ -72,12 +74,11 @@ def _open(path: Path, mode: str, prepare: Callable[[Path, sqlite3.Connection], N
     return database
 
 
-def _create_schema(path: Path, database: sqlite3.Connection) -> None:
+def _create_schema(path: Path, database: GuardedConnection) -> None:
     """Create the tables in an empty file; check the schema of any other."""
     if not database.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
         database.execute("PRAGMA journal_mode = WAL")
-        with database:
-            database.execute("BEGIN IMMEDIATE")
+        with transaction(database):
             database.execute(_CREATE)
             database.execute(_CREATE_INDEX)
             database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -14,7 +14,7 @@ from typing import Final
 
 from fairway.errors import StoreCorruptError, StoreMismatchError, StoreVersionError
 from fairway.protocol.sds.channel import HISTORY
-from fairway.storage.sqlite_connection import transaction
+from fairway.storage.sqlite_connection import GuardedConnection, transaction
 
 APPLICATION_ID: Final = 0x46574159
 """``FWAY``, at offset 68 of the file."""
@@ -94,7 +94,7 @@ def version_of(connection: sqlite3.Connection, path: Path, known: int) -> int:
     return int(version)
 
 
-def migrate(connection: sqlite3.Connection, path: Path, migrations: Mapping[int, Migration] = MIGRATIONS) -> None:
+def migrate(connection: GuardedConnection, path: Path, migrations: Mapping[int, Migration] = MIGRATIONS) -> None:
     """Migrate a store, or an empty database, to the newest schema. After a crash it has one of the versions whole."""
     newest = max(migrations)
     for version in range(version_of(connection, path, newest) + 1, newest + 1):
@@ -104,7 +104,7 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Mapping[int,
             connection.execute(f"PRAGMA user_version = {version}")
 
 
-def claim(connection: sqlite3.Connection, path: Path, channel_id: str, sender_id: str, content_topic: str) -> int:
+def claim(connection: GuardedConnection, path: Path, channel_id: str, sender_id: str, content_topic: str) -> int:
     """Write the owner into a new store, or check it; count this opening, and return the number of openings.
 
     It always writes, so that a read-only file fails here. Raises `StoreMismatchError` for a store of another channel,

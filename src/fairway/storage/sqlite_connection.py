@@ -8,9 +8,10 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fairway.errors import StorageError, StoreCorruptError
+from fairway.storage.log_guard import LogGuard
 
 BUSY_TIMEOUT_S: Final = 5.0
 """Time to wait for a lock of another process."""
@@ -28,7 +29,7 @@ STATEMENTS_CACHED: Final = 320
 def refuse_other_files(path: Path) -> None:
     """Raise `StoreCorruptError` for files that SQLite would treat as an empty database and overwrite.
 
-    The file is not opened: closing it would release the locks of SQLite on the same file in this process.
+    The file is not opened: closing it would release locks of SQLite on the same file in this process.
     """
     if path.is_dir():
         raise StoreCorruptError(f"{path} is a directory: give the path of a file in it")
@@ -54,21 +55,57 @@ def keep_private(path: Path) -> None:
                     each.chmod(mode & ~stat.S_IRWXO)
 
 
+class GuardedConnection(sqlite3.Connection):
+    """A connection whose log stays in place while it is open (`LogGuard`)."""
+
+    _guard: LogGuard | None = None
+
+    def __init__(self, path: Path, uri: str | None = None, **options: Any) -> None:
+        """Open or create a file; ``uri``, if given, replaces the path. The options are those of `sqlite3.connect`."""
+        guard = LogGuard(path)
+        try:
+            super().__init__(uri or path, uri=uri is not None, **options)
+        except BaseException:
+            guard.close()
+            raise
+        self._guard = guard
+
+    def hold_log(self) -> None:
+        """Guard the log. Call it after the first statement that reads a file with a log."""
+        if self._guard is not None:
+            self._guard.hold()
+
+    def check_log(self) -> None:
+        """Raise `StorageError` if another program removed the log: what was written last may not be kept."""
+        if self._guard is not None:
+            self._guard.check(lambda: self.execute(CHECKPOINT))
+
+    def close(self) -> None:
+        """Close the file; the last connection copies the log into the file, and removes it."""
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.unlock()
+        try:
+            super().close()
+        finally:
+            if guard is not None:
+                guard.close()
+
+
 def connect(
-    path: Path, *, uri: str | None = None, factory: type[sqlite3.Connection] = sqlite3.Connection
-) -> sqlite3.Connection:
+    path: Path, *, uri: str | None = None, factory: type[GuardedConnection] = GuardedConnection
+) -> GuardedConnection:
     """Open or create a file; ``uri``, if given, replaces the path. Python begins no transactions by itself.
 
     A transaction is on the disk when it ends. The connection can be used from any thread, by one at a time.
     """
-    connection = sqlite3.connect(
-        uri or path,
-        uri=uri is not None,
+    connection = factory(
+        path,
+        uri,
         timeout=BUSY_TIMEOUT_S,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=STATEMENTS_CACHED,
-        factory=factory,
     )
     try:
         connection.execute("PRAGMA synchronous = FULL")
@@ -81,7 +118,7 @@ def connect(
     return connection
 
 
-def use_log(connection: sqlite3.Connection, path: Path) -> None:
+def use_log(connection: GuardedConnection, path: Path) -> None:
     """Switch to a write-ahead log. Raises `StorageError` if the file system does not support it."""
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
@@ -89,11 +126,16 @@ def use_log(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} cannot have a write-ahead log (SQLite offers {mode!r}): put it on a disk of this machine, "
             "for a file system over a network may not do"
         )
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    connection.hold_log()
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Run the block as one transaction, which is rolled back if it raises."""
+def transaction(connection: GuardedConnection) -> Iterator[None]:
+    """Run the block as one transaction, which is rolled back if it raises.
+
+    Raises `StorageError` if the transaction may be lost because another program removed the log.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -103,6 +145,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+    connection.check_log()
 
 
 def check_structure(connection: sqlite3.Connection, path: Path) -> None:

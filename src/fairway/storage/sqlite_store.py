@@ -6,8 +6,8 @@ also find writes that are still queued.
 
 While ``alice.db`` is in use, the files ``alice.db-wal`` and ``alice.db-shm`` belong to it; ``alice.db.lock`` is its
 lock. Only the owner may read them, because they hold messages in clear text, also of an encrypted channel; to share a
-store, give its group the right. After a crash the next `open` recovers the store from them. To copy a store, close it
-first.
+store, give its group the right. After a crash the next `open` recovers the store from them. Any program may read the
+files meanwhile (`fairway.storage.log_guard`), but only a closed store can be copied file by file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,14 @@ from fairway.storage.channel_store import (
 from fairway.storage.group_commit import CommitDriver, GroupCommit, LoopDriver, WritingThread
 from fairway.storage.records import read_handling, read_message, read_state
 from fairway.storage.schema import claim, migrate
-from fairway.storage.sqlite_connection import check_structure, connect, keep_private, refuse_other_files, use_log
+from fairway.storage.sqlite_connection import (
+    GuardedConnection,
+    check_structure,
+    connect,
+    keep_private,
+    refuse_other_files,
+    use_log,
+)
 from fairway.storage.sqlite_errors import typed_errors
 from fairway.storage.sqlite_queries import find_message, find_points, find_request
 from fairway.storage.sqlite_writer import SqliteWriter
@@ -52,7 +59,7 @@ class _Open(NamedTuple):
 
     resources: ExitStack
     writer: GroupCommit
-    reading: sqlite3.Connection
+    reading: GuardedConnection
 
 
 class SqliteStore(ChannelStore):
@@ -163,7 +170,7 @@ class SqliteStore(ChannelStore):
             atexit.unregister(self.close)
             current.resources.close()
 
-    def _connect(self, path: Path) -> sqlite3.Connection:
+    def _connect(self, path: Path) -> GuardedConnection:
         """Open the connection for writing; a simulated disk overrides this."""
         return connect(path)
 

@@ -29,7 +29,7 @@ from fairway.storage.records import (
     request_columns,
     state_columns,
 )
-from fairway.storage.sqlite_connection import CHECKPOINT, transaction
+from fairway.storage.sqlite_connection import CHECKPOINT, GuardedConnection, transaction
 from fairway.storage.sqlite_errors import typed_errors
 
 TRIM_AFTER: Final = 1_000
@@ -139,7 +139,7 @@ class Fold:
 class SqliteWriter:
     """Writes to one connection, on one thread."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, kept_requests: int, kept_trace_points: int) -> None:
+    def __init__(self, connection: GuardedConnection, path: Path, kept_requests: int, kept_trace_points: int) -> None:
         """Write to a store with bounds on ended requests and trace points."""
         self._connection = connection
         self._numbers = RowNumbers(connection)

@@ -44,7 +44,7 @@ from urllib.parse import quote
 from fairway.errors import ConfigurationError, StorageError, StoreLockedError
 from fairway.storage.channel_store import KEPT_REQUESTS, KEPT_TRACE_POINTS, ChannelStore, Stored, Write
 from fairway.storage.group_commit import CommitDriver, Done, LoopDriver
-from fairway.storage.sqlite_connection import CHECKPOINT, COMMIT, connect
+from fairway.storage.sqlite_connection import CHECKPOINT, COMMIT, GuardedConnection, connect
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.storage.store_lock import StoreLock
 from fairway.testing.loop import VirtualLoop
@@ -308,7 +308,7 @@ class _Machine:
         return {**after, _LOG: torn_log(before.get(_LOG, b""), after[_LOG], self.rng)}
 
 
-class _Connection(sqlite3.Connection):
+class _Connection(GuardedConnection):
     """Lets the machine apply its faults to statements that sync."""
 
     machine: _Machine | None = None
@@ -418,7 +418,7 @@ class _SimulatedStore(SqliteStore):
         self.end(image)
         self._machine.disk.later(0, partial(self._machine.disk.on_crash, self._machine.name))
 
-    def _connect(self, path: Path) -> sqlite3.Connection:
+    def _connect(self, path: Path) -> GuardedConnection:
         connection = cast("_Connection", connect(path, factory=_Connection))
         connection.machine = self._machine
         return connection

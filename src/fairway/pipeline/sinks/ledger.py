@@ -11,17 +11,17 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import Enum
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
 
-from fairway.errors import ConfigurationError
+from fairway.errors import ConfigurationError, StorageError
+from fairway.storage.sqlite_connection import connect, transaction, use_log
 from fairway.units import NS_PER_MS
 
-_BUSY_TIMEOUT_S: Final = 60.0
+_BUSY_TIMEOUT_MS: Final = 60_000
 _CREATE: Final = """
 CREATE TABLE IF NOT EXISTS receipt (
     number INTEGER PRIMARY KEY,
@@ -126,16 +126,16 @@ class ReceiptLedger:
         self.path: Final = Path(path)
         self._now_ms = now_ms
         try:
-            self._database = sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+            self._database = connect(self.path)
             try:
-                self._database.execute("PRAGMA journal_mode = WAL")
-                self._database.execute("PRAGMA synchronous = FULL")
+                self._database.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+                use_log(self._database, self.path)
                 self._database.execute(_CREATE)
                 self._add_later_columns()
             except BaseException:
                 self._database.close()
                 raise
-        except sqlite3.Error as error:
+        except (sqlite3.Error, StorageError) as error:
             raise ConfigurationError(
                 f"{self.path}: cannot keep receipts there: {error}; name a file in a folder that can be written"
             ) from error
@@ -160,7 +160,7 @@ class ReceiptLedger:
         ``run`` names a job and ``task`` a part of it, the same for each attempt. A task that is repeated continues with
         its own messages, and leaves those of other tasks that may still run.
         """
-        with self._transaction():
+        with transaction(self._database):
             row = (message_hash, pubsub_topic, content_topic, timestamp, run, task, self._now_ms())
             if self._database.execute(_CLAIM, row).rowcount:
                 return Claim.MINE
@@ -177,12 +177,12 @@ class ReceiptLedger:
 
     def settle(self, message_hash: bytes, status: ReceiptStatus, *, detail: str = "", attempts: int = 1) -> None:
         """Write the status of a claimed message."""
-        with self._transaction():
+        with transaction(self._database):
             self._database.execute(_SETTLE, (status.value, detail, attempts, self._now_ms(), message_hash))
 
     def restamp(self, message_hash: bytes, timestamp: int, sent_hash: bytes) -> None:
         """Write the new timestamp, and so the new hash, of a claimed message."""
-        with self._transaction():
+        with transaction(self._database):
             self._database.execute(_RESTAMP, (timestamp, sent_hash, message_hash))
 
     def stamp(self, message_hash: bytes) -> int | None:
@@ -217,16 +217,6 @@ class ReceiptLedger:
         for name, kind in _LATER_COLUMNS.items():
             if name not in there:
                 self._database.execute(f"ALTER TABLE receipt ADD COLUMN {name} {kind}")
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
 
 
 def _receipt(row: tuple[Any, ...]) -> DispatchReceipt:
