@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from fairway.errors import ConfigurationError
-from fairway.waku.libp2p.errors import DialError, Libp2pError, LimitError, NegotiationError, StreamResetError
+from fairway.waku.libp2p.errors import DialError, Libp2pError, LimitError, StreamResetError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.limits import ConnectionAdmission, HostLimits
@@ -131,7 +131,7 @@ def test_a_peer_that_opens_too_many_streams_of_a_protocol_has_those_reset(run, m
 def test_two_thousand_silent_streams_are_bounded_and_others_are_served(run, muxer):
     async def scenario():
         limits = HostLimits(negotiation_timeout_s=0.5, muxer=MuxerLimits(max_inbound_streams=100))
-        generous = HostLimits(muxer=MuxerLimits(max_outbound_streams=10_000, max_unacknowledged_streams=10_000))
+        generous = HostLimits(muxer=MuxerLimits(max_outbound_streams=10_000))
         async with (
             await Host.start(listen=LISTEN, limits=limits) as server,
             await Host.start(muxers=[muxer], limits=generous) as hostile,
@@ -161,7 +161,7 @@ async def served(honest, server):
 
 
 @MUXERS
-def test_a_host_opens_no_more_streams_than_its_limit(run, muxer):
+def test_a_stream_beyond_the_limit_waits_until_another_one_ends_and_only_so_long(run, muxer):
     async def scenario():
         limits = HostLimits(muxer=MuxerLimits(max_outbound_streams=2))
         async with await Host.start(listen=LISTEN) as server, await Host.start(muxers=[muxer], limits=limits) as client:
@@ -170,25 +170,38 @@ def test_a_host_opens_no_more_streams_than_its_limit(run, muxer):
             await until(lambda: client.protocols_of(server.peer_id))
             await until(lambda: client.statistics().outbound_streams == 0)
             held = [await connection.open_stream(["/hold/1"]) for _ in range(2)]
-            with pytest.raises(LimitError, match="2 streams are open"):
-                await connection.open_stream(["/hold/1"])
+            with pytest.raises(LimitError, match=r"max_outbound_streams \(2\) .* within 0\.05 s"):
+                await connection.open_stream(["/hold/1"], timeout_s=0.05)
+            waiting = [asyncio.create_task(connection.open_stream(["/hold/1"], timeout_s=60)) for _ in range(2)]
+            await asyncio.sleep(0)
+            assert client.statistics().outbound_streams == 2
             await held[0].reset()
-            await connection.open_stream(["/hold/1"])
+            await held[1].close()
+            await asyncio.gather(*waiting)
 
     run(scenario())
 
 
-def test_a_stream_waits_for_acknowledgements_of_earlier_ones_only_so_long(run):
+@MUXERS
+def test_three_hundred_streams_at_once_reach_a_peer_that_accepts_as_many_as_nim_libp2p(run, muxer):
     async def scenario():
-        limits = HostLimits(muxer=MuxerLimits(max_unacknowledged_streams=1))
-        async with await Host.start(listen=LISTEN) as server, await Host.start(limits=limits) as client:
-            server.handle("/hold/1", hold)
+        limits = HostLimits(muxer=MuxerLimits(max_inbound_streams=200))
+        async with await Host.start(listen=LISTEN, limits=limits) as server, await Host.start(muxers=[muxer]) as client:
+
+            async def echo(stream):
+                await stream.write(await stream.read_exactly(1))
+
+            server.handle("/echo/1", echo, max_streams_per_peer=1_000)
             connection = await client.connect(server.addresses[0])
-            streams = await asyncio.gather(*(connection.open_stream(["/hold/1"]) for _ in range(5)))
-            assert len(set(streams)) == 5
-            connection.carrier.muxer.open_stream()
-            with pytest.raises(NegotiationError, match=r"within 0\.05 s"):
-                await connection.open_stream(["/hold/1"], timeout_s=0.05)
+
+            async def asked(number):
+                async with await connection.open_stream(["/echo/1"], timeout_s=60) as stream:
+                    await stream.write(bytes([number % 256]))
+                    return await stream.read_exactly(1)
+
+            answers = await asyncio.gather(*(asked(number) for number in range(300)))
+            assert answers == [bytes([number % 256]) for number in range(300)]
+            assert server.connections()[0].muxer_statistics().refused_streams == 0
 
     run(scenario())
 

@@ -64,7 +64,7 @@ class TwoMuxers(RuleBasedStateMachine):
 
     @rule(target=streams, side=SIDES)
     def open(self, side):
-        if not self.cores[side].can_open:
+        if self.cores[side].is_full:
             return -1
         name = self.wire_id(side, self.cores[side].open_stream())
         self.writing |= {(side, name)}

@@ -19,6 +19,7 @@ from fairway.waku.libp2p.carrier import Carrier
 from fairway.waku.libp2p.errors import (
     ConnectionClosedError,
     Libp2pError,
+    LimitError,
     NegotiationError,
     StreamResetError,
 )
@@ -31,7 +32,6 @@ from fairway.waku.libp2p.mux.events import (
     DataReceived,
     MuxEvent,
     RemoteWriteClosed,
-    StreamAcknowledged,
     StreamOpened,
     StreamWasReset,
     WindowOpened,
@@ -89,7 +89,7 @@ class Connection:
         self._runner: asyncio.Task[None] | None = None
         self._closing = False
         self._relieved = asyncio.Event()
-        self._acknowledged = asyncio.Event()
+        self._stream_ended = asyncio.Event()
         self._ended = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._seen_bytes = 0
@@ -138,7 +138,7 @@ class Connection:
         Raises:
             NegotiationError: the peer supports none of them, or did not answer in time.
             StreamResetError: the peer accepts no more streams now.
-            LimitError: too many streams are open.
+            LimitError: too many streams are open, and none of them ended in time.
             ConnectionClosedError: the connection has ended.
 
         """
@@ -150,6 +150,11 @@ class Connection:
                 stream.protocol = await negotiate(stream, negotiation)
                 return stream
         except TimeoutError as error:
+            if stream is None:
+                raise LimitError(
+                    f"max_outbound_streams ({self.limits.muxer.max_outbound_streams}) streams to {self.peer_id} are "
+                    f"open, and none ended within {timeout_s:g} s: close some first"
+                ) from error
             raise NegotiationError(
                 f"{self.peer_id} did not agree on {', '.join(protocols)} within {timeout_s:g} s"
             ) from error
@@ -204,6 +209,7 @@ class Connection:
     def forget(self, stream_id: int) -> None:
         """Remove a stream that has ended in both directions."""
         self._streams.pop(stream_id, None)
+        self._stream_ended.set()
 
     # ---- what the budget of all connections does
 
@@ -251,11 +257,9 @@ class Connection:
                 stream = self._streams[stream_id] = Stream(self, stream_id, inbound=True)
                 self.spawn(self._serve(stream), f"stream {stream_id} of {self.peer_id}")
             case StreamWasReset(stream_id, by_peer):
-                self._acknowledged.set()
+                self._stream_ended.set()
                 if (stream := self._streams.pop(stream_id, None)) is not None:
                     stream.fail(StreamResetError(_reset_reason(by_peer)), keep_what_is_whole=by_peer)
-            case StreamAcknowledged():
-                self._acknowledged.set()
 
     def _recount(self) -> None:
         """Tell the budget of the host how many bytes this connection holds."""
@@ -280,15 +284,13 @@ class Connection:
 
     async def _begin_stream(self) -> Stream:
         while not self.is_closed:
-            if self._core.can_open:
+            if not self._core.is_full:
                 stream_id = self._core.open_stream()
                 stream = self._streams[stream_id] = Stream(self, stream_id, inbound=False)
                 self.carrier.schedule_flush()
                 return stream
-            if not self._core.waits_for_acknowledgements:
-                self._core.open_stream()
-            self._acknowledged.clear()
-            await self._acknowledged.wait()
+            self._stream_ended.clear()
+            await self._stream_ended.wait()
         raise ConnectionClosedError(f"the connection with {self.peer_id} has ended: connect again")
 
     async def _serve(self, stream: Stream) -> None:
@@ -336,7 +338,7 @@ class Connection:
         for stream in streams:
             stream.fail(fault, keep_what_is_whole=True)
         self.carrier.wake_writers()
-        self._acknowledged.set()
+        self._stream_ended.set()
 
     def _tick(self) -> None:
         """End the connection if the peer reads nothing or does not answer a ping; called every interval."""

@@ -16,13 +16,6 @@ class StreamOpened:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamAcknowledged:
-    """The peer accepted a stream that this side opened (yamux only)."""
-
-    stream_id: int
-
-
-@dataclass(frozen=True, slots=True)
 class DataReceived:
     """Bytes arrived on a stream; the application calls ``consumed`` once it has read them."""
 
@@ -53,4 +46,4 @@ class StreamWasReset:
     """False if the muxer reset it because a bound was reached."""
 
 
-MuxEvent = StreamOpened | StreamAcknowledged | DataReceived | WindowOpened | RemoteWriteClosed | StreamWasReset
+MuxEvent = StreamOpened | DataReceived | WindowOpened | RemoteWriteClosed | StreamWasReset

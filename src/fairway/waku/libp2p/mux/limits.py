@@ -16,14 +16,13 @@ class MuxerLimits:
 
     max_inbound_streams: int = 512
     """Open streams of the peer; one more is reset."""
-    max_outbound_streams: int = 512
-    """Open streams of this side; one more raises `LimitError`."""
-    max_unacknowledged_streams: int = 256
-    """Streams of this side that the peer has not acknowledged (yamux's accept backlog)."""
+    max_outbound_streams: int = 128
+    """Open streams of this side; one more waits until one of them ends. nim-libp2p ends an mplex connection with more
+    than 200; rust-libp2p refuses more than 128."""
     send_frame_bytes: int = 64 * KIB
     """Longest frame that is sent; longer data are split, so that streams take turns."""
     receive_window_bytes: int = 256 * KIB
-    """Unconsumed bytes that the peer may send on a yamux stream; at least yamux's first window of 256 KiB."""
+    """Unconsumed bytes that the peer may send on a yamux stream; at least yamux's initial window of 256 KiB."""
     stream_buffer_bytes: int = 1024 * KIB
     """With more unconsumed bytes on an mplex stream, the connection is not read until they are consumed."""
     max_buffered_bytes: int = 16 * 1024 * KIB

@@ -108,8 +108,6 @@ class Mplex(Muxer):
         self._queue(encode_uvarint(header) + encode_uvarint(len(body)) + body)
 
     def _queue_open(self, state: StreamState) -> None:
-        # mplex has no acknowledgement: the stream counts as accepted.
-        state.acknowledged = True
         number = state.stream_id >> 1
         name = str(number).encode()
         self._queue(encode_uvarint(number << 3 | _NEW_STREAM) + encode_uvarint(len(name)) + name)

@@ -18,14 +18,15 @@ from fairway.waku.libp2p.errors import FrameError, LimitError, StreamClosedError
 from fairway.waku.libp2p.mux.events import DataReceived, MuxEvent, RemoteWriteClosed, StreamOpened, StreamWasReset
 from fairway.waku.libp2p.mux.limits import MuxerLimits, MuxerStatistics
 
-_INITIAL_SEND_WINDOW_BYTES: Final = 262_144
+_INITIAL_SEND_WINDOW_BYTES: Final = 256_000
+"""Bytes that are sent on a yamux stream before the peer's first window update. The specification grants 262,144;
+nim-libp2p up to 2.2.1 grants 256,000, and ends the connection (GO_AWAY 1) if more arrive."""
 
 
 class StreamState:
     """The state of one stream."""
 
     __slots__ = (
-        "acknowledged",
         "buffered",
         "credit",
         "gone",
@@ -45,7 +46,6 @@ class StreamState:
         self.receive_window = receive_window
         self.credit = 0
         self.buffered = 0
-        self.acknowledged = False
         self.reading = True
         self.local_closed = False
         self.remote_closed = False
@@ -65,7 +65,6 @@ class Muxer(ABC):
         self._streams: dict[int, StreamState] = {}
         self._inbound = 0
         self._outbound = 0
-        self._unacknowledged = 0
         self._buffered = 0
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
@@ -83,32 +82,20 @@ class Muxer(ABC):
     # ---- what the application does
 
     @property
-    def can_open(self) -> bool:
-        """Whether `open_stream` is allowed now."""
-        return (
-            self._outbound < self._limits.max_outbound_streams
-            and self._unacknowledged < self._limits.max_unacknowledged_streams
-        )
-
-    @property
-    def waits_for_acknowledgements(self) -> bool:
-        """Whether `open_stream` will be allowed once the peer acknowledges streams."""
-        return (
-            self._unacknowledged >= self._limits.max_unacknowledged_streams
-            and self._outbound < self._limits.max_outbound_streams
-        )
+    def is_full(self) -> bool:
+        """Whether this side has as many open streams as it may have."""
+        return self._outbound >= self._limits.max_outbound_streams
 
     def open_stream(self) -> int:
         """Open a stream and return its number.
 
         Raises:
-            LimitError: too many are open, or wait for the peer's acknowledgement.
+            LimitError: too many are open.
 
         """
-        if not self.can_open:
+        if self.is_full:
             raise LimitError(
-                f"{self._outbound} streams are open and {self._unacknowledged} of them unacknowledged; at most "
-                f"{self._limits.max_outbound_streams} and {self._limits.max_unacknowledged_streams} may be: "
+                f"{self._outbound} streams are open, and max_outbound_streams is {self._limits.max_outbound_streams}: "
                 "close some first"
             )
         state = self._begin(self._next_outbound_id(), outbound=True)
@@ -316,23 +303,14 @@ class Muxer(ABC):
         del self._streams[state.stream_id]
         self._buffered -= state.buffered
         state.buffered = 0
-        if not state.outbound:
+        if state.outbound:
+            self._outbound -= 1
+        else:
             self._inbound -= 1
-            return
-        self._outbound -= 1
-        self._acknowledge(state)
 
     def _release_if_done(self, state: StreamState) -> None:
         if state.local_closed and state.remote_closed and not state.buffered:
             self._release(state)
-
-    def _acknowledge(self, state: StreamState) -> bool:
-        """Note that the peer has acknowledged a stream of this side; return False if it had done so before."""
-        if state.acknowledged or not state.outbound:
-            return False
-        state.acknowledged = True
-        self._unacknowledged -= 1
-        return True
 
     def _collect(self, state: StreamState, chunk: memoryview) -> None:
         """Add a piece of a frame's body; successive pieces of one stream become one event."""

@@ -1,11 +1,12 @@
 """yamux, sans-IO: /yamux/1.0.0 of hashicorp and libp2p.
 
 A frame is a header of 12 bytes (version 0, type, flags, stream, length; big-endian) and, for data, ``length`` bytes.
-Each stream has a window per direction: 256 KiB at first, and window updates add the bytes that the reader has read. So
-a slow reader stops its own stream only. The header of a frame that is longer than the rest of the window ends the
-connection; its body is not read.
+Each stream has a window per direction, and window updates add the bytes that the reader has read. So a slow reader
+stops its own stream only. The header of a frame that is longer than the rest of the window ends the connection; its
+body is not read. This side grants the 256 KiB of the specification at first, and sends 256,000 bytes, which every
+implementation accepts (docs/interop.md, "Constants of libp2p").
 
-Specification: https://github.com/hashicorp/yamux/blob/master/spec.md, and libp2p/specs, yamux/README.md (the backlog).
+Specification: https://github.com/hashicorp/yamux/blob/master/spec.md, and libp2p/specs, yamux/README.md.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import ClassVar, Final
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import FrameError, LimitError
-from fairway.waku.libp2p.mux.events import StreamAcknowledged, WindowOpened
+from fairway.waku.libp2p.mux.events import WindowOpened
 from fairway.waku.libp2p.mux.limits import MuxerLimits
 from fairway.waku.libp2p.mux.muxer import Muxer, StreamState
 
 INITIAL_WINDOW_BYTES: Final = 262_144
+"""The initial window that this side grants, by the specification."""
 
 _HEADER: Final = Struct("!BBHII")
 _VERSION: Final = 0
@@ -49,21 +51,11 @@ class Yamux(Muxer):
         self._body_flags = 0
         self._peer_left = False
 
-    @property
-    def can_open(self) -> bool:
-        """Whether `open_stream` is allowed now."""
-        return not self._peer_left and super().can_open
-
-    @property
-    def waits_for_acknowledgements(self) -> bool:
-        """Whether `open_stream` will be allowed once the peer acknowledges streams."""
-        return not self._peer_left and super().waits_for_acknowledgements
-
     def open_stream(self) -> int:
         """Open a stream and return its number.
 
         Raises:
-            LimitError: too many are open or unacknowledged, or the peer accepts no more.
+            LimitError: too many are open, or the peer accepts no more.
 
         """
         if self._peer_left:
@@ -102,8 +94,8 @@ class Yamux(Muxer):
 
     def _begin_data(self, flags: int, stream_id: int, length: int) -> None:
         state = self._streams.get(stream_id)
-        if flags & (_SYN | _ACK):
-            state = self._opened_or_acknowledged(flags, stream_id, state)
+        if flags & _SYN:
+            state = self._opened(stream_id)
         if state is None or state.remote_closed:
             # At most one window of bytes can be under way for a stream that has ended.
             if length > self._limits.receive_window_bytes:
@@ -132,8 +124,8 @@ class Yamux(Muxer):
 
     def _window_update(self, flags: int, stream_id: int, delta: int) -> None:
         state = self._streams.get(stream_id)
-        if flags & (_SYN | _ACK):
-            state = self._opened_or_acknowledged(flags, stream_id, state)
+        if flags & _SYN:
+            state = self._opened(stream_id)
         if state is None:
             if not flags & _SYN:
                 self._late_frames += 1
@@ -144,17 +136,14 @@ class Yamux(Muxer):
         if flags & (_FIN | _RST):
             self._ended(state, flags)
 
-    def _opened_or_acknowledged(self, flags: int, stream_id: int, state: StreamState | None) -> StreamState | None:
-        if flags & _SYN:
-            # The side that dialled uses odd numbers, the other one even ones, and 0 is the connection itself.
-            if stream_id == 0 or (stream_id % 2 == 1) == self._initiator:
-                raise FrameError(f"the peer opened yamux stream {stream_id}, a number that is not its to use")
-            state = self._accept(stream_id)
-            if state is not None:
-                extra = self._limits.receive_window_bytes - INITIAL_WINDOW_BYTES
-                self._queue_reply(_HEADER.pack(_VERSION, _WINDOW_UPDATE, _ACK, stream_id, extra))
-        elif state is not None and self._acknowledge(state):
-            self._report(StreamAcknowledged(stream_id))
+    def _opened(self, stream_id: int) -> StreamState | None:
+        # The side that dialled uses odd numbers, the other one even ones, and 0 is the connection itself.
+        if stream_id == 0 or (stream_id % 2 == 1) == self._initiator:
+            raise FrameError(f"the peer opened yamux stream {stream_id}, a number that is not its to use")
+        state = self._accept(stream_id)
+        if state is not None:
+            extra = self._limits.receive_window_bytes - INITIAL_WINDOW_BYTES
+            self._queue_reply(_HEADER.pack(_VERSION, _WINDOW_UPDATE, _ACK, stream_id, extra))
         return state
 
     def _ended(self, state: StreamState, flags: int) -> None:
@@ -177,7 +166,6 @@ class Yamux(Muxer):
         return stream_id
 
     def _queue_open(self, state: StreamState) -> None:
-        self._unacknowledged += 1
         extra = self._limits.receive_window_bytes - INITIAL_WINDOW_BYTES
         self._queue(_HEADER.pack(_VERSION, _WINDOW_UPDATE, _SYN, state.stream_id, extra))
 
