@@ -6,14 +6,20 @@ import asyncio
 
 import pytest
 
+from fairway.waku.libp2p import identify_service
 from fairway.waku.libp2p.errors import FrameError, IdentityError
 from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.identify import decode_identify, encode_identify
+from fairway.waku.libp2p.identify import (
+    IDENTIFY_PROTOCOL,
+    IDENTIFY_PUSH_PROTOCOL,
+    decode_identify,
+    encode_identify,
+)
 from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_book import PeerIdentified
 from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.libp2p.proto import identify_pb2
+from fairway.waku.libp2p.proto import envelope_pb2, identify_pb2
 from patience import PATIENCE_S
 
 HERE = Multiaddr.parse("/ip4/192.0.2.1/tcp/60000")
@@ -72,6 +78,24 @@ def test_nobody_speaks_for_another_peer():
         decode_identify(message(other), own)
 
 
+@pytest.mark.parametrize("count", [0, 1, 40, 60, 120, 400])
+@pytest.mark.parametrize("host", ["192.0.2.1", "node-17.relay.example.org", "n" * 60 + "." + "x" * 60 + ".example.org"])
+def test_a_message_is_no_longer_than_every_implementation_reads_and_has_the_first_addresses(count, host):
+    """rust-libp2p reads 4,096 bytes, go-libp2p and js-libp2p 8,192."""
+    transport = "ip4" if host[0].isdigit() else "dns4"
+    addresses = [Multiaddr.parse(f"/{transport}/{host}/tcp/{port}/ws") for port in range(1_000, 1_000 + count)]
+    wire = message(IdentityKey.generate(), addresses=addresses)
+    parsed = identify_pb2.Identify.FromString(wire)
+    announced = [address.to_bytes() for address in addresses]
+    assert len(wire) <= 4_096
+    assert list(parsed.listen_addrs) == announced[: len(parsed.listen_addrs)]
+    envelope = envelope_pb2.Envelope.FromString(parsed.signed_peer_record)
+    record = envelope_pb2.PeerRecord.FromString(envelope.payload)
+    assert [info.multiaddr for info in record.addresses] == list(parsed.listen_addrs)
+    if len(parsed.listen_addrs) < count:
+        assert len(wire) > 3_500
+
+
 def test_addresses_cost_nothing_whatever_they_are():
     own = PeerId.from_public_key(IdentityKey.generate().public_key)
     wire = identify_pb2.Identify(agent_version="a", listen_addrs=[b"\xff\xff"], observed_addr=b"?").SerializeToString()
@@ -115,6 +139,60 @@ def test_a_protocol_that_is_served_later_is_pushed_to_connected_peers(run):
             await identified(seen_by_client, with_protocol="/late/1")
             await identified(seen_by_server, with_protocol="/late/2")
             assert "/late/1" in client.protocols_of(server.peer_id)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ended", "left open"])
+def test_a_message_in_several_frames_is_read_whole(run, ends):
+    """go-libp2p and js-libp2p divide long messages."""
+
+    async def scenario():
+        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as other, await Host.start() as ours:
+            key = other.key.public_key.to_bytes()
+
+            def frame(**fields):
+                return identify_pb2.Identify(**fields).SerializeToString()
+
+            async def answer(stream):
+                await stream.write_frame(frame(public_key=key, agent_version="other/1", protocols=["/a/1", "/b/1"]))
+                await stream.write_frame(frame(protocols=["/c/1"]))
+                await stream.write_frame(frame(protocols=["/d/1"]))
+                if not ends:
+                    await stream.read_exactly(1)
+
+            other.handle(IDENTIFY_PROTOCOL, answer)
+            events = ours.watch()
+            connection = await ours.connect(other.addresses[0])
+            await identified(events, with_protocol="/d/1")
+            assert ours.protocols_of(connection.peer_id) == {"/a/1", "/b/1", "/c/1", "/d/1"}
+            assert ours.info_of(connection.peer_id).agent == "other/1"
+            stream = await other.open_stream(ours.peer_id, [IDENTIFY_PUSH_PROTOCOL])
+            await stream.write_frame(frame(public_key=key, protocols=["/e/1"]))
+            await stream.write_frame(frame(protocols=["/f/1"]))
+            if ends:
+                await stream.close_write()
+            await identified(events, with_protocol="/f/1")
+            assert ours.protocols_of(connection.peer_id) == {"/e/1", "/f/1"}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(identify_service, "_TIMEOUT_S", 1.0 if not ends else PATIENCE_S)
+        run(scenario())
+
+
+def test_frames_without_end_are_read_up_to_a_bound(run):
+    async def scenario():
+        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as other, await Host.start() as ours:
+
+            async def answer(stream):
+                for number in range(1_000):
+                    await stream.write_frame(identify_pb2.Identify(protocols=[f"/{number}/1"]).SerializeToString())
+
+            other.handle(IDENTIFY_PROTOCOL, answer)
+            events = ours.watch()
+            await ours.connect(other.addresses[0])
+            await identified(events, with_protocol="/0/1")
+            assert ours.protocols_of(other.peer_id) == {f"/{number}/1" for number in range(10)}
 
     run(scenario())
 

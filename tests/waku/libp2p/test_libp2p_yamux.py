@@ -90,7 +90,7 @@ def test_a_go_away_says_why():
 
 
 def test_the_first_bytes_of_a_stream_fit_the_initial_window_of_nim_libp2p_and_an_update_allows_more():
-    """nim-libp2p up to 2.2.1 grants 256,000 bytes, and answers the next byte with GO_AWAY 1 for the whole connection."""
+    """nim-libp2p up to 2.2.1 grants 256,000 bytes, and ends the connection (GO_AWAY 1) at the next byte."""
     dialer, listener = client(), server()
     listener.receive_data(frame(UPDATE, SYN, 1, 0))
     for core, stream in ((dialer, dialer.open_stream()), (listener, 1)):

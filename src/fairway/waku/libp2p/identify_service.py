@@ -14,6 +14,7 @@ from fairway.waku.libp2p.handlers import Handlers
 from fairway.waku.libp2p.identify import (
     IDENTIFY_PROTOCOL,
     IDENTIFY_PUSH_PROTOCOL,
+    MAX_FRAMES,
     MAX_MESSAGE_BYTES,
     decode_identify,
     encode_identify,
@@ -41,9 +42,9 @@ class IdentifyService:
 
     async def ask(self, connection: Connection) -> None:
         """Ask a peer for its identify message."""
-        async with asyncio.timeout(_TIMEOUT_S), await connection.open_stream([IDENTIFY_PROTOCOL]) as stream:
-            message = await stream.read_frame(MAX_MESSAGE_BYTES)
-        self._learn(connection.peer_id, message or b"")
+        async with await connection.open_stream([IDENTIFY_PROTOCOL], _TIMEOUT_S) as stream:
+            message = await _read_message(stream)
+        self._learn(connection.peer_id, message)
 
     async def answer(self, stream: Stream) -> None:
         """Send the identify message of this host."""
@@ -51,9 +52,7 @@ class IdentifyService:
 
     async def receive_push(self, stream: Stream) -> None:
         """Receive a changed identify message of a peer."""
-        async with asyncio.timeout(_TIMEOUT_S):
-            message = await stream.read_frame(MAX_MESSAGE_BYTES)
-        self._learn(stream.peer_id, message or b"")
+        self._learn(stream.peer_id, await _read_message(stream))
 
     def push_soon(self) -> None:
         """Send all peers a new identify message at the end of this turn of the event loop."""
@@ -84,3 +83,25 @@ class IdentifyService:
 
     def _learn(self, peer_id: PeerId, message: bytes) -> None:
         self._book.identified(peer_id, decode_identify(message, peer_id, self._book.info(peer_id)))
+
+
+async def _read_message(stream: Stream) -> bytes:
+    """Return the frames of a message, joined; those that arrived, if the peer does not end the stream in time.
+
+    Raises:
+        FrameError: a frame is too long, or the stream ends within one.
+        StreamResetError: the stream was reset before the end.
+        TimeoutError: no frame arrived in time.
+
+    """
+    frames: list[bytes] = []
+    room_bytes = MAX_MESSAGE_BYTES
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            while len(frames) < MAX_FRAMES and (frame := await stream.read_frame(room_bytes)) is not None:
+                frames.append(frame)
+                room_bytes -= len(frame)
+    except TimeoutError:
+        if not frames:
+            raise
+    return b"".join(frames)
