@@ -21,7 +21,7 @@ from fairway.waku.libp2p.gossipsub.codec import (
 from fairway.waku.libp2p.gossipsub.mesh import Mesh
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.outbox import MAX_CONTROL_BYTES, MAX_CONTROL_FRAMES, PeerOutbox
-from fairway.waku.libp2p.gossipsub.router import Router, Send, ValidationResult
+from fairway.waku.libp2p.gossipsub.router import Deliver, Router, Send, ValidationResult
 from fairway.waku.libp2p.gossipsub.score import RETAIN_SCORE_S, PeerScores
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.shared_bytes import SharedBytes
@@ -267,3 +267,39 @@ def test_the_longest_gossip_that_is_honest_is_held_against_nobody():
     ids = tuple(hashlib.sha256(b"%d" % number).digest() for number in range(5_000))
     router.receive(peer(1), body(control_frame(tuple(IHave(topic=TOPIC, message_ids=ids) for _ in range(8)))), 1)
     assert router.score_of(peer(1), 1) >= 0
+
+
+NWAKU_READS_BYTES = 153_600
+"""nwaku resets the stream of a longer RPC."""
+
+
+def sent(effects):
+    return [effect.frame for effect in effects if isinstance(effect, Send)]
+
+
+def test_gossip_about_any_number_of_messages_comes_in_rpcs_that_nwaku_reads():
+    options = GossipsubOptions(max_data_bytes=NWAKU_READS_BYTES, d=0, d_low=0, d_high=0, d_out=0)
+    router = router_with(peer(1), peer(2), options=options)
+    for number in range(6_000):
+        router.publish(Message(topic=TOPIC, data=b"%d" % number), 1)
+    frames = sent(router.heartbeat(2))
+    ids = tuple(hashlib.sha256(b"unknown %d" % number).digest() for number in range(5_000))
+    frames += sent(router.receive(peer(1), body(control_frame((IHave(topic=TOPIC, message_ids=ids),))), 2))
+    assert len(frames) == 3
+    assert all(100_000 < len(body(frame)) <= NWAKU_READS_BYTES for frame in frames)
+
+
+@pytest.mark.parametrize("size", [NWAKU_READS_BYTES - 40, NWAKU_READS_BYTES])
+def test_a_message_whose_rpc_is_longer_than_nwaku_reads_is_delivered_and_sent_to_nobody(size):
+    options = GossipsubOptions(max_data_bytes=NWAKU_READS_BYTES)
+    router = router_with(peer(1), peer(2), options=options)
+    router.heartbeat(1)
+    data = bytes(size)
+    received = body(publish_frame(encode_message(Message(topic=TOPIC, data=data))))
+    effects = router.receive(peer(1), received, 2)
+    own = router.publish(Message(topic=TOPIC, data=b"x" + data[1:]), 2)
+    assert any(isinstance(effect, Deliver) for effect in effects)
+    assert len(sent(effects)) == len(sent(own)) == (size < NWAKU_READS_BYTES)
+    asked = [hashlib.sha256(one).digest() for one in (data, b"x" + data[1:])]
+    answers = router.receive(peer(2), body(control_frame((IWant(message_ids=tuple(asked)),))), 3)
+    assert len(answers) == (2 if size < NWAKU_READS_BYTES else 0)

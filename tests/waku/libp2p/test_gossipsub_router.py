@@ -1,6 +1,7 @@
 """One router, and peers that do as the test wants: what it passes on, and what a bad peer can do."""
 
 import hashlib
+import itertools
 import random
 
 import pytest
@@ -169,6 +170,27 @@ def test_a_graft_during_the_backoff_is_refused_and_remembered():
     assert peer(1) not in router.mesh_of(TOPIC)
     assert router.score_of(peer(1), 11) < 0
     assert controls(router_with(peer(2)).receive(peer(2), graft, 11), Prune) == []
+
+
+@pytest.mark.parametrize("backoff_s", [None, 0])
+def test_a_prune_without_a_backoff_or_with_one_of_0_keeps_the_peer_out_for_the_default_of_a_minute(backoff_s):
+    """go-libp2p and js-libp2p read 0 so; taken literally the peer would be grafted at every heartbeat."""
+    router = router_with(peer(1))
+    grafted_at = []
+    for now_s in range(1, 200):
+        if controls(router.heartbeat(now_s), Graft):
+            grafted_at.append(now_s)
+            router.receive(peer(1), body(control_frame((Prune(topic=TOPIC, backoff_s=backoff_s),))), now_s)
+    assert len(grafted_at) == 4
+    assert all(later - earlier > 60 for earlier, later in itertools.pairwise(grafted_at))
+
+
+def test_a_node_that_leaves_a_topic_asks_for_a_backoff_above_0():
+    router = router_with(peer(1), options=GossipsubOptions(unsubscribe_backoff_s=1))
+    router.heartbeat(1)
+    assert [prune.backoff_s for prune in controls(router.unsubscribe(TOPIC, 2), Prune)] == [1]
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        GossipsubOptions(unsubscribe_backoff_s=0)
 
 
 def test_a_full_mesh_refuses_a_stranger_but_not_a_peer_that_this_node_dialled():

@@ -13,6 +13,8 @@ from fairway.waku.libp2p.errors import ConnectionClosedError, StreamResetError
 from fairway.waku.libp2p.gossipsub.codec import (
     Message,
     SubscriptionChange,
+    decode_message,
+    decode_rpc,
     encode_message,
     publish_frame,
     subscription_frame,
@@ -104,15 +106,15 @@ def test_a_message_reaches_every_member_once_and_the_publisher_learns_how_many_g
 
 def test_whoever_leaves_a_topic_gets_nothing_more_and_may_come_back(run):
     async def scenario():
-        async with member(unsubscribe_backoff_s=0.0) as one, member() as two:
+        async with member(unsubscribe_backoff_s=1) as one, member() as two:
             subscription, _ = await join(one, two)
             subscription.close()
             await until(lambda: not two.peers_of(TOPIC))
             assert await two.publish(numbered(1)[0]) == 0
             again = one.subscribe(TOPIC, accept)
-            await until(lambda: two.mesh_of(TOPIC))
             # What was published a moment ago is still told of, and asked for.
             assert await collect(again, 1) == [numbered(1)[0].data]
+            await until(lambda: two.mesh_of(TOPIC))
             await two.publish(Message(topic=TOPIC, data=b"late"))
             assert await collect(again, 1) == [b"late"]
 
@@ -176,6 +178,37 @@ def test_a_peer_that_sends_no_rpc_loses_that_stream_and_nothing_else(run):
             again = await host.open_stream(one.host.peer_id, [PROTOCOL])
             await again.write(publish_frame(b"\x12\x06data!!\x22" + bytes([len(TOPIC)]) + TOPIC.encode()))
             assert await collect(subscription, 1) == [b"data!!"]
+
+    run(scenario())
+
+
+def test_a_message_gets_to_a_peer_that_reset_the_idle_stream_before(run):
+    """nim-libp2p resets a stream that was idle for 5 minutes, js-libp2p for 2."""
+
+    async def scenario():
+        reset, received = asyncio.Event(), asyncio.Queue()
+
+        async def listen(stream):
+            if not reset.is_set():
+                await stream.read_frame(1_000_000)
+                await stream.reset()
+                reset.set()
+            while (frame := await stream.read_frame(1_000_000)) is not None:
+                for encoded in decode_rpc(frame).messages:
+                    received.put_nowait(decode_message(encoded, 1_000_000).data)
+
+        async with member() as one, await Host.start() as host:
+            one.subscribe(TOPIC, accept)
+            host.handle(PROTOCOL, listen)
+            await host.connect(one.host.addresses[0])
+            await reset.wait()
+            async with await host.open_stream(one.host.peer_id, [PROTOCOL]) as stream:
+                await stream.write(subscription_frame((SubscriptionChange(topic=TOPIC, subscribed=True),)))
+                await until(lambda: one.peers_of(TOPIC))
+                messages = numbered(3)
+                for message in messages:
+                    assert await one.publish(message) == 1
+                assert [await received.get() for _ in messages] == [message.data for message in messages]
 
     run(scenario())
 

@@ -23,6 +23,8 @@ MAX_TOPIC_LENGTH: Final = 256
 """Longest topic, in characters."""
 MAX_IHAVE_LENGTH: Final = 5_000
 """Message ids in the IHAVEs to a peer, or requested from it, between two heartbeats."""
+MAX_IDS_PER_RPC: Final = 4_000
+"""Message ids in an IHAVE or IWANT of this node: with ids of 32 bytes 136,000 bytes. nwaku reads RPCs of 153,600."""
 MAX_IHAVE_MESSAGES: Final = 10
 """IHAVEs of a peer that are answered between two heartbeats."""
 _MAX_MESSAGES_PER_RPC: Final = 1_000

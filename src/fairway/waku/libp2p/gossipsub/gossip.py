@@ -11,7 +11,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from fairway.waku.libp2p.gossipsub.codec import MAX_IHAVE_LENGTH, MAX_IHAVE_MESSAGES, IHave, IWant
+from fairway.waku.libp2p.gossipsub.codec import MAX_IDS_PER_RPC, MAX_IHAVE_LENGTH, MAX_IHAVE_MESSAGES, IHave, IWant
 from fairway.waku.libp2p.gossipsub.message_cache import MessageCache
 from fairway.waku.libp2p.gossipsub.score import GOSSIP_THRESHOLD, PeerScores
 from fairway.waku.libp2p.peer_id import PeerId
@@ -86,7 +86,7 @@ class Gossip:
             if seen_key(have.topic, message_id) not in self._seen
         ]
         self._rng.shuffle(wanted)  # beyond the bound, several nodes together request all messages of a peer
-        wanted = wanted[:room]
+        wanted = wanted[: min(room, MAX_IDS_PER_RPC)]
         if not wanted:
             return None
         self._asked[peer] += len(wanted)
@@ -129,11 +129,11 @@ class Gossip:
         if not message_ids or not (fit or owed):
             return
         chosen = [*self._rng.sample(fit, min(count, len(fit))), *owed]
-        if len(message_ids) <= MAX_IHAVE_LENGTH:
+        if len(message_ids) <= MAX_IDS_PER_RPC:
             yield tuple(chosen), IHave(topic=topic, message_ids=tuple(message_ids))
             return
         for peer in chosen:  # a sample for each, so that together they learn of all messages
-            yield (peer,), IHave(topic=topic, message_ids=tuple(self._rng.sample(message_ids, MAX_IHAVE_LENGTH)))
+            yield (peer,), IHave(topic=topic, message_ids=tuple(self._rng.sample(message_ids, MAX_IDS_PER_RPC)))
 
     def begin_interval(self, now_s: float) -> None:
         """Reset the counts, and penalise peers that did not deliver announced messages in time."""

@@ -165,13 +165,16 @@ class Mesh:
         return Prune(topic=topic, backoff_s=PRUNE_BACKOFF_S)
 
     def pruned_by(self, peer: PeerId, topic: str, backoff_s: int | None, now_s: float) -> None:
-        """Remove a peer that sent a prune from the mesh."""
+        """Remove a peer that sent a prune from the mesh, and do not graft it for ``backoff_s``.
+
+        A backoff of 0 stands for the default, as in go-libp2p and js-libp2p.
+        """
         mesh = self._topics.get(topic)
         if mesh is None:
             return
         if peer in mesh.members:
             self._drop(peer, topic)
-        asked_s = PRUNE_BACKOFF_S if backoff_s is None else min(backoff_s, _MAX_BACKOFF_S)
+        asked_s = min(backoff_s, _MAX_BACKOFF_S) if backoff_s else PRUNE_BACKOFF_S
         self._back_off(peer, topic, now_s + asked_s)
 
     def maintain(self, topic: str, now_s: float) -> tuple[tuple[PeerId, ...], tuple[PeerId, ...]]:

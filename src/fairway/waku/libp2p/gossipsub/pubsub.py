@@ -243,15 +243,22 @@ class PubSub:
         self._tasks.spawn(self._host.disconnect(peer))
 
     async def _write(self, peer: PeerId, outbox: PeerOutbox) -> None:
-        """Write the frames for a peer until it disconnects; after an error open a new stream, after a pause."""
+        """Write the frames for a peer until it disconnects; after an error open a new stream, after a pause.
+
+        Frames that were not written go to the new stream: nim-libp2p resets a stream that was idle for 5 minutes,
+        js-libp2p for 2, and the next write notices it.
+        """
         pause_s = _FIRST_REST_S
+        piece = b""
         while True:
             try:
                 stream = await self._host.open_stream(peer, [self._protocol], timeout_s=_OPEN_TIMEOUT_S)
                 pause_s = _FIRST_REST_S
                 try:
                     while True:
-                        await stream.write(await outbox.take(_WRITE_BYTES))
+                        piece = piece or await outbox.take(_WRITE_BYTES)
+                        await stream.write(piece)
+                        piece = b""
                 finally:
                     await stream.reset()
             except (Libp2pError, TimeoutError) as error:

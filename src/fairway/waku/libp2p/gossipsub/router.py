@@ -221,7 +221,7 @@ class Router:
         """Leave the mesh of a topic."""
         if self._validators.pop(topic, None) is None:
             return []
-        backoff_s = round(self._options.unsubscribe_backoff_s)
+        backoff_s = self._options.unsubscribe_backoff_s
         pruned = self._mesh.leave(topic, now_s)
         effects = _to(self._mesh.peers, subscription_frame((SubscriptionChange(topic=topic, subscribed=False),)))
         return effects + _to(pruned, control_frame((Prune(topic=topic, backoff_s=backoff_s),)))
@@ -241,10 +241,11 @@ class Router:
         seen_as = seen_key(message.topic, message_id)
         overtaken = self._judged_now.pop(seen_as, None) is not None
         self._published += self._seen.add(seen_as, now_s) or overtaken
-        frame = publish_frame(encode_message(message))
-        self._cache.put(message_id, message.topic, frame)
+        frame = self._frame(encode_message(message))
         takers = self._mesh.takers_of_own(message.topic, now_s)
-        if not takers:
+        if frame is not None:
+            self._cache.put(message_id, message.topic, frame)
+        if frame is None or not takers:
             self._unsent.add(seen_as, now_s)
             return []
         self._unsent.discard(seen_as)
@@ -392,13 +393,20 @@ class Router:
             return []
         self._received += 1
         self._scores.delivered_first(peer, message.topic)
-        frame = publish_frame(arrived.encoded)
+        effects: list[Effect] = [Deliver(message=message)]
+        frame = self._frame(arrived.encoded)
+        if frame is None:
+            return effects
         self._cache.put(arrived.message_id, message.topic, frame)
         onward = tuple(member for member in self._mesh.members(message.topic) if member != peer)
-        effects: list[Effect] = [Deliver(message=message)]
         if onward:
             effects.append(Send(peers=onward, frame=frame, control=False))
         return effects
+
+    def _frame(self, encoded: bytes) -> bytes | None:
+        """Return an RPC with one encoded message, behind its length; None if it is longer than peers read."""
+        frame = publish_frame(encoded)
+        return frame if len(frame) <= self._options.max_data_bytes else None
 
     def _asked(self, peer: PeerId, have: IHave, now_s: float) -> list[Effect]:
         if have.topic not in self._validators:

@@ -24,7 +24,8 @@ from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.transports.transport import ByteTransport
 from fairway.waku.libp2p.transports.web_origins import WebOrigins
 
-_MAX_MESSAGE_BYTES: Final = 1_048_576
+_MAX_MESSAGE_BYTES: Final = 2_097_152
+"""Longest message that is read. nim-libp2p sends an mplex frame of 1 MiB with its Noise frames in one message."""
 _SEND_BYTES: Final = 262_144
 _NORMAL_CLOSURE: Final = 1000
 
