@@ -176,7 +176,7 @@ def test_a_message_in_several_frames_is_read_whole(run, ends):
             assert ours.protocols_of(connection.peer_id) == {"/e/1", "/f/1"}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(identify_service, "_TIMEOUT_S", 1.0 if not ends else PATIENCE_S)
+        patch.setattr(identify_service, "TIMEOUT_S", 1.0 if not ends else PATIENCE_S)
         run(scenario())
 
 

@@ -25,7 +25,8 @@ from fairway.waku.libp2p.peer_book import PeerBook
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.stream import Stream
 
-_TIMEOUT_S: Final = 10.0
+TIMEOUT_S: Final = 10.0
+"""Time for a peer to send its message, or to read ours."""
 
 
 class IdentifyService:
@@ -42,7 +43,7 @@ class IdentifyService:
 
     async def ask(self, connection: Connection) -> None:
         """Ask a peer for its identify message."""
-        async with await connection.open_stream([IDENTIFY_PROTOCOL], _TIMEOUT_S) as stream:
+        async with await connection.open_stream([IDENTIFY_PROTOCOL], TIMEOUT_S) as stream:
             message = await _read_message(stream)
         self._learn(connection.peer_id, message)
 
@@ -67,7 +68,7 @@ class IdentifyService:
                 connection.spawn(self._push(connection), f"identify push to {connection.peer_id}")
 
     async def _push(self, connection: Connection) -> None:
-        async with asyncio.timeout(_TIMEOUT_S), await connection.open_stream([IDENTIFY_PUSH_PROTOCOL]) as stream:
+        async with asyncio.timeout(TIMEOUT_S), await connection.open_stream([IDENTIFY_PUSH_PROTOCOL]) as stream:
             await stream.write_frame(self._message(connection.observed_address))
 
     def _message(self, observed: Multiaddr) -> bytes:
@@ -97,7 +98,7 @@ async def _read_message(stream: Stream) -> bytes:
     frames: list[bytes] = []
     room_bytes = MAX_MESSAGE_BYTES
     try:
-        async with asyncio.timeout(_TIMEOUT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(frames) < MAX_FRAMES and (frame := await stream.read_frame(room_bytes)) is not None:
                 frames.append(frame)
                 room_bytes -= len(frame)
