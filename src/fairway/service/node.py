@@ -211,6 +211,11 @@ class ServiceNode(WatchedNode):
         return self._topics.now
 
     @property
+    def shards(self) -> tuple[int, ...]:
+        """The shards of its cluster that the node serves now, in order."""
+        return self._topics.shards()
+
+    @property
     def peer_id(self) -> PeerId:
         """The peer id of the node."""
         return self.host.peer_id

@@ -72,6 +72,13 @@ _CONTENT: Final = _path(
 )
 _CHANGED: Final = {"200": _DONE, "400": _BAD, "413": _TOO_LONG}
 _SUBSCRIBED: Final = {**_CHANGED, "503": _text("Too many topics.")}
+
+
+def _on_shard(operation_id: str, summary: str, schema: Json) -> Json:
+    shard = {"name": "shardId", "in": "path", "required": True, "schema": {"type": "integer", "example": 0}}
+    return _operation(operation_id, summary, parameters=[shard], answers={"200": _json(schema), "400": _BAD})
+
+
 _FILTERED: Final = {
     "200": _json(_ref("FilterAnswer")),
     "400": _json(_ref("FilterAnswer"), "The request is invalid."),
@@ -236,6 +243,67 @@ PATHS: Final[Json] = {
         "get": _operation("admin_peers", "List the connected peers", answers={"200": _json(_array(_ref("Peer")))}),
         "post": _operation("admin_connect", "Connect to the peers at multiaddrs", answers=_CHANGED, body=_ADDRESSES),
     },
+    "/admin/v1/peers/service": {
+        "get": _operation(
+            "admin_service_peers",
+            "List the peers that serve a protocol of Waku, with these protocols",
+            answers={"200": _json(_array(_ref("Peer")))},
+        ),
+    },
+    "/admin/v1/peers/connected": {
+        "get": _operation(
+            "admin_connected_peers", "The same as /admin/v1/peers", answers={"200": _json(_array(_ref("Peer")))}
+        ),
+    },
+    "/admin/v1/peers/connected/on/{shardId}": {
+        "get": _on_shard("admin_connected_peers_on_shard", "List the peers that relay a shard", _array(_ref("Peer"))),
+    },
+    "/admin/v1/peers/relay": {
+        "get": _operation(
+            "admin_relay_peers",
+            "List the relay peers of each shard",
+            answers={"200": _json(_array(_ref("ShardPeers")))},
+        ),
+    },
+    "/admin/v1/peers/relay/on/{shardId}": {
+        "get": _on_shard("admin_relay_peers_on_shard", "List the relay peers of a shard", _ref("ShardPeers")),
+    },
+    "/admin/v1/peers/mesh": {
+        "get": _operation(
+            "admin_mesh_peers", "List the mesh of each shard", answers={"200": _json(_array(_ref("ShardPeers")))}
+        ),
+    },
+    "/admin/v1/peers/mesh/on/{shardId}": {
+        "get": _on_shard("admin_mesh_peers_on_shard", "List the mesh of a shard", _ref("ShardPeers")),
+    },
+    "/admin/v1/peers/stats": {
+        "get": _operation(
+            "admin_statistics", "Count the peers by shard and protocol", answers={"200": _json(_ref("PeerCounts"))}
+        ),
+    },
+    "/admin/v1/peer/{peerId}": {
+        "get": _operation(
+            "admin_peer",
+            "Show one connected peer",
+            parameters=[_path("peerId", "", "16Uiu2HAm6HZZr7aToTvEBPpiys4UxajCTU97zj5v7RNR2gbniy1D")],
+            answers={"200": _json(_ref("Peer")), "400": _BAD, "404": _text("The peer is not connected.")},
+        ),
+    },
+    "/admin/v1/filter/subscriptions": {
+        "get": _operation(
+            "admin_filter_subscriptions",
+            "List the filter subscriptions of peers",
+            answers={"200": _json(_array(_ref("FilterSubscription")))},
+        ),
+    },
+    "/admin/v1/log-level/{logLevel}": {
+        "post": _operation(
+            "admin_log_level",
+            "Set the level from which on the node logs",
+            parameters=[_path("logLevel", "TRACE, DEBUG, INFO, NOTICE, WARN, ERROR or FATAL.", "INFO")],
+            answers={"200": _DONE, "400": _BAD},
+        ),
+    },
     "/events": {
         "get": _operation(
             "events_stream",
@@ -331,7 +399,17 @@ SCHEMAS: Final[Json] = {
             "connected": {"type": "string", "enum": ["Connected"]},
             "agent": _TEXT,
             "origin": {"type": "string", "enum": ["UnknownOrigin", "Static"]},
-        }
+        },
+        {"score": {"type": "number", "description": "Gossipsub score; only in lists by shard."}},
+    ),
+    "ShardPeers": _object({"shard": {"type": "integer"}, "peers": _array(_ref("Peer"))}),
+    "PeerCounts": {
+        "type": "object",
+        "additionalProperties": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "description": "Counts by group and name.",
+    },
+    "FilterSubscription": _object(
+        {"peerId": _TEXT, "filterCriteria": _array(_object({"pubsubTopic": _TEXT, "contentTopic": _TEXT}))}
     ),
     "Health": _object(
         {

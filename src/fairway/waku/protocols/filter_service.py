@@ -99,6 +99,10 @@ class FilterService:
         """Return the peers that want a message, in the order in which they subscribed."""
         return tuple(self._by_criterion.get((pubsub_topic, content_topic), ()))
 
+    def subscribers(self) -> tuple[str, ...]:
+        """Return the peers with a subscription, in the order in which they subscribed first."""
+        return tuple(self._subscribers)
+
     def criteria_of(self, peer: str) -> frozenset[Criterion]:
         """Return what a peer is subscribed to."""
         subscriber = self._subscribers.get(peer)

@@ -79,6 +79,14 @@ class Relay:
         """Return how many peers are subscribed to a shard."""
         return len(self._pubsub.peers_of(pubsub_topic))
 
+    def mesh_of(self, pubsub_topic: str) -> frozenset[PeerId]:
+        """Return the peers in the mesh of a shard."""
+        return self._pubsub.mesh_of(pubsub_topic)
+
+    def score_of(self, peer: PeerId) -> float:
+        """Return the score of a peer; bad scores are below 0."""
+        return self._pubsub.score_of(peer)
+
     def mesh_size(self, pubsub_topic: str) -> int:
         """Return how many peers are in the mesh of a shard."""
         return len(self._pubsub.mesh_of(pubsub_topic))

@@ -176,6 +176,10 @@ class PubSub:
         """Return the mesh of a topic."""
         return self._router.mesh_of(topic)
 
+    def score_of(self, peer: PeerId) -> float:
+        """Return the present score of a peer; bad scores are below 0."""
+        return self._router.score_of(peer, monotonic_s())
+
     def statistics(self) -> RouterStatistics:
         """Return the counts of the router."""
         return self._router.statistics()
