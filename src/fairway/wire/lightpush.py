@@ -145,7 +145,8 @@ class LightPushResponse:
     status_desc: str | None = None
     """An explanation for people."""
     relay_peer_count: int | None = None
-    """Peers the message was relayed to; may be absent or 0 on error (WAKU-LIGHTPUSH, "Message Relaying")."""
+    """Peers the message was relayed to; may be absent or 0 on error (WAKU-LIGHTPUSH, "Message Relaying"). A node of
+    ours that is its own network counts itself."""
 
     @property
     def is_success(self) -> bool:

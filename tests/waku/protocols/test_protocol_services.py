@@ -152,8 +152,12 @@ def test_without_a_pubsub_topic_autosharding_decides():
 
 def test_a_node_that_should_have_relay_peers_says_when_it_has_none():
     assert push(request(), peers=0, needs_peers=True)[0].status_code == StatusCode.NO_PEERS_TO_RELAY
+
+
+def test_a_node_that_is_its_own_network_counts_itself_so_that_nwaku_takes_the_message_as_sent():
+    """nwaku's client reads a relay_peer_count that is 0 or absent as 505."""
     alone = push(request(), peers=0)[0]
-    assert (alone.status_code, alone.relay_peer_count) == (200, 0)
+    assert (alone.status_code, alone.relay_peer_count) == (200, 1)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ async def push(context: RestContext, request: Request) -> Response:
         now_ns=time.time_ns(),
     )
     if response.is_success:
-        return answer(PushAnswer(relay_peer_count=response.relay_peer_count or 0))
+        return answer(PushAnswer(relay_peer_count=response.relay_peer_count))
     return _refused(response.status_code, response.status_desc or "")
 
 

@@ -57,7 +57,8 @@ class LightPushService:
     ) -> None:
         """With ``needs_relay_peers`` a message without a relay peer is refused with 505.
 
-        Otherwise the response is 200 with a ``relay_peer_count`` of 0, for a node that is a network of its own.
+        Otherwise the node is a network of its own, and counts as the one peer that has the message: nwaku's client
+        takes a response without a ``relay_peer_count`` above 0 as a failure.
         ``sharding`` finds the pubsub topic for requests that name none. ``judge_proof`` judges RLN proofs, which the
         clients make; None: without RLN.
         """
@@ -91,9 +92,8 @@ class LightPushService:
             self.refused[StatusCode.BAD_REQUEST] += 1
             return encode_push_response_v2(PushResponseV2(request_id="", is_success=False, info=str(error)))
         response = await self.push(peer, request, now_s=now_s, now_ns=now_ns)
-        info = response.status_desc if not response.is_success else f"relayed to {response.relay_peer_count} peers"
         return encode_push_response_v2(
-            PushResponseV2(request_id=request.request_id, is_success=response.is_success, info=info)
+            PushResponseV2(request_id=request.request_id, is_success=response.is_success, info=response.status_desc)
         )
 
     async def push(self, peer: str, request: LightPushRequest, *, now_s: float, now_ns: int) -> LightPushResponse:
@@ -130,7 +130,7 @@ class LightPushService:
             request_id=request.request_id,
             status_code=StatusCode.SUCCESS,
             status_desc="OK",
-            relay_peer_count=relay_peer_count,
+            relay_peer_count=relay_peer_count or 1,
         )
 
     def refuse_length(self, peer: str, beginning: bytes, *, now_s: float) -> bytes:
