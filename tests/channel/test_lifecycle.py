@@ -228,6 +228,24 @@ def test_the_fate_of_an_earlier_send_can_be_asked_after_a_restart(in_group_on_di
     in_group_on_disk(scenario)
 
 
+def test_a_backup_has_what_was_accepted_before_it(in_group_on_disk, tmp_path):
+    async def scenario(group):
+        alice = await group.channel("alice", store=tmp_path / "alice.db")
+        receipt = await alice.send(b"before")
+        await alice.backup(tmp_path / "copy.db")
+        with pytest.raises(ConfigurationError, match=r"copy\.db exists"):
+            await alice.backup(tmp_path / "copy.db")
+        await alice.close()
+        again = await group.channel("alice", store=tmp_path / "copy.db")
+        bob = await group.channel("bob")
+        assert await group.take(bob.messages(), 1) == [b"before"]
+        await again.receipt(receipt.request_id).delivered()
+        with pytest.raises(ConfigurationError, match="store=PATH"):
+            await bob.backup(tmp_path / "bob.db")
+
+    in_group_on_disk(scenario)
+
+
 def test_a_store_is_one_channels_and_one_process_s(in_group_on_disk, tmp_path):
     async def scenario(group):
         await group.channel("alice", store=tmp_path / "alice.db")

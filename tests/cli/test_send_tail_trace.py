@@ -238,6 +238,7 @@ def test_a_profile_is_another_wire(fairway: Run):
         (["chat", "--sender", ""], ConfigurationError, "--sender is missing"),
         (["participant", "--channel", ""], ConfigurationError, "--channel is missing"),
         (["trace", "abcd", "--store", "nowhere.db"], StorageError, "there is no store"),
+        (["backup", "nowhere.db", "copy.db"], StorageError, "give the path of a store"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
@@ -268,6 +269,15 @@ def test_a_trace_shows_a_table_and_knows_when_it_knows_nothing(fairway: Run, tmp
     assert unknown.exit_code == 1
     assert "nothing is known" in unknown.output
     assert json.loads(fairway("trace", "f" * 64, "--store", store, "--json").output) == {"known": False}
+
+
+def test_a_backup_of_a_store_knows_its_messages(fairway: Run, tmp_path: Path):
+    store, copy = str(tmp_path / "alice.db"), str(tmp_path / "copy.db")
+    report = lines_of(sent(fairway, "--store", store, "--json", "hello"))[-1]
+    result = fairway("backup", store, copy)
+    assert result.exit_code == 0
+    assert result.output.startswith(f"{copy}: ")
+    assert fairway("trace", report["message_id"], "--store", copy).exit_code == 0
 
 
 def test_a_long_trace_is_cut_in_the_middle_unless_all_is_wanted(fairway: Run, tmp_path: Path):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar, overload
 from weakref import WeakKeyDictionary
@@ -47,7 +49,9 @@ from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.stack import Stack
 from fairway.protocol.statistics import Gap
+from fairway.storage.backup import back_up
 from fairway.storage.channel_store import ChannelStore, SendOutcome, StoredRequest, Write
+from fairway.storage.sqlite_store import SqliteStore
 from fairway.waku.node import WakuNode
 
 E = TypeVar("E")
@@ -371,6 +375,20 @@ class ReliableChannel:
             events_dropped=self._listeners.dropped(),
             handler_failures=self._listeners.failures,
         )
+
+    async def backup(self, path: str | PathLike[str]) -> None:
+        """Copy the store into a new file, which has all that was accepted and received before the call.
+
+        The channel goes on meanwhile. Raises `ConfigurationError` if the file exists or the channel has no store in a
+        file, and a `StorageError` if the copy fails.
+        """
+        if not isinstance(self._store, SqliteStore):
+            raise ConfigurationError(
+                f"the state of this channel is in {self._store!r}, not in a file: create the channel with store=PATH"
+            )
+        if self._engine is not None:
+            await self._engine.durable()
+        await asyncio.to_thread(back_up, self._store.path, Path(path))
 
     @property
     def protocol(self) -> Stack:

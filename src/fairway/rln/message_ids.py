@@ -35,6 +35,7 @@ from fairway.errors import (
     StoreVersionError,
 )
 from fairway.rln.field import hash_to_field, number_of
+from fairway.storage.backup import MESSAGE_IDS
 from fairway.storage.sqlite_connection import (
     BUSY_TIMEOUT_S,
     GuardedConnection,
@@ -48,8 +49,8 @@ from fairway.storage.sqlite_connection import (
 from fairway.storage.sqlite_errors import typed_errors
 from fairway.storage.store_lock import StoreLock
 
-APPLICATION_ID: Final = 0x4657524C
-"""``FWRL``, at offset 68 of the file."""
+APPLICATION_ID: Final = MESSAGE_IDS
+"""At offset 68 of the file."""
 SCHEMA_VERSION: Final = 1
 MAX_EPOCH: Final = 2**63 - 1
 """SQLite's largest number."""

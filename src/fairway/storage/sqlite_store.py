@@ -7,7 +7,8 @@ also find writes that are still queued.
 While ``alice.db`` is in use, the files ``alice.db-wal`` and ``alice.db-shm`` belong to it; ``alice.db.lock`` is its
 lock. Only the owner may read them, because they hold messages in clear text, also of an encrypted channel; to share a
 store, give its group the right. After a crash the next `open` recovers the store from them. Any program may read the
-files meanwhile (`fairway.storage.log_guard`), but only a closed store can be copied file by file.
+files meanwhile (`fairway.storage.log_guard`), but copies of files that change do not fit together:
+`fairway.storage.backup` makes a copy of a store in use.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class StoreReader:
             if not path.with_name(f"{path.name}-shm").exists():
                 raise StorageError(
                     f"{path} has a log, but not the file {path.name}-shm that belongs to it: "
-                    "start its channel once, or copy a store only when it is closed"
+                    "start its channel once; 'fairway backup' copies a store that is in use"
                 )
             return _read(path, f"{path.as_uri()}?mode=ro", question)
 
