@@ -71,16 +71,16 @@ def measure(mib: int, loss: float, folder: Path) -> dict[str, Any]:
     with file.open("wb") as opened:
         for _ in range(mib):
             opened.write(rng.randbytes(_MIB))
-    faults = ("--loss", str(loss), "--min-delay-ms", "5", "--max-delay-ms", "60", "--seed", "1")
-    network = _Child(
-        ("network", "--json", "--until-stdin-closes", "--archive", str(folder / "archive.sqlite"), *faults),
-        folder / "network.jsonl",
+    faults = ("--loss", str(loss), "--seed", "1", "--state", str(folder / "state"))
+    node = _Child(
+        ("node", "--json", "--until-stdin-closes", "--archive", f"sqlite:{folder / 'archive.sqlite'}", *faults),
+        folder / "node.jsonl",
     )
-    children = [network]
+    children = [node]
     try:
-        while not network.lines():
+        while not node.lines():
             time.sleep(0.1)
-        common = ("--node", network.lines()[0]["address"], "--channel", "files", "--json")
+        common = ("--node", node.lines()[0]["multiaddrs"][0], "--channel", "files", "--json")
         save = ("--save", str(folder / "in"), "--follow")
         receiving = _Child(
             ("tail", *common, "--sender", "bob", "--store", str(folder / "bob.db"), *save), folder / "bob.jsonl"
@@ -98,7 +98,7 @@ def measure(mib: int, loss: float, folder: Path) -> dict[str, Any]:
         acknowledged_s = time.perf_counter() - began
         receiving.interrupt()
         _, receiver_mib, receiver_cpu_s = receiving.end()
-        network.end()
+        node.end()
     finally:
         for child in children:
             child.kill()
@@ -113,7 +113,7 @@ def measure(mib: int, loss: float, folder: Path) -> dict[str, Any]:
         "receiver_peak_mib": round(receiver_mib),
         "sender_cpu_s": round(sender_cpu_s, 1),
         "receiver_cpu_s": round(receiver_cpu_s, 1),
-        "network": network.lines()[-1],
+        "node": node.lines()[-1],
         "load": round(os.getloadavg()[0], 1),
     }
 

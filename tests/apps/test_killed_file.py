@@ -93,12 +93,11 @@ def test_a_file_arrives_though_both_sides_are_killed_and_no_acknowledged_segment
     path.write_bytes(draws.randbytes(SIZE))
     (tmp_path / "options.json").write_text(json.dumps(OPTIONS))
     with ExitStack() as exits:
-        faults = ("--loss", "0.3", "--min-delay-ms", "5", "--max-delay-ms", "60")
-        archive = ("--archive", str(tmp_path / "archive.sqlite"))
-        network = Program(exits, tmp_path / "network.jsonl", "network", "--json", *faults, *archive)
-        network.start()
-        wait_for(network.lines)
-        common = ["--node", network.lines()[0]["address"], "--channel", "charts", "--json"]
+        archive = ("--archive", f"sqlite:{tmp_path / 'archive.sqlite'}", "--state", str(tmp_path / "state"))
+        node = Program(exits, tmp_path / "node.jsonl", "node", "--json", "--loss", "0.3", *archive)
+        node.start()
+        wait_for(node.lines)
+        common = ["--node", node.lines()[0]["multiaddrs"][0], "--channel", "charts", "--json"]
         common += ["--options", str(tmp_path / "options.json")]
         alice = Program(
             exits, tmp_path / "alice.jsonl", "send", *common, "--sender", "alice", "--store",

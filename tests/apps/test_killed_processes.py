@@ -1,9 +1,8 @@
 """Processes that are killed at any moment and started again lose nothing and repeat nothing.
 
-Participants talk over a network that loses a third of everything. Again and again one of the processes, or the network
-itself, is ended with SIGKILL in the middle of whatever it does and started again on what it left on disk. The driver
-only knows what the processes printed: a send whose answer went down with its process it repeats, with the same
-request id.
+Participants talk over a node that loses a third of everything. Again and again one of the processes, or the node, is
+ended with SIGKILL in the middle of whatever it does and started again on what it left on disk. The driver only knows
+what the processes printed: a send whose answer went down with its process it repeats, with the same request id.
 
 The seed decides who says what and who is killed after how long. What a process is doing at that moment differs from run
 to run, so a failure shows the whole story; it may take several runs of its seed to see it again.
@@ -24,7 +23,7 @@ from bookkeeping import Bookkeeping
 from fairway_processes import ParticipantProcess, ProcessGroup, fairway_command
 
 NAMES = ("alice", "bob", "carol")
-NETWORK = "network"
+NODE = "node"
 KILLS = 50
 MEAN_PAUSE_S = 0.7
 """Between two kills, on average: most victims are talking when they are hit, some are still starting."""
@@ -45,18 +44,18 @@ OPTIONS = {
 
 
 class World:
-    """Participants, their network, and a driver who keeps the books."""
+    """Participants, their node, and a driver who keeps the books."""
 
     def __init__(self, folder, seed):
         self.random = random.Random(seed)
         self.folder = folder
         self.books = Bookkeeping(NAMES)
         self.commands = {}
-        self.ready = {name: asyncio.Event() for name in (*NAMES, NETWORK)}
+        self.ready = {name: asyncio.Event() for name in (*NAMES, NODE)}
         self.errors = []
         self.kills = []
         self.down = set()
-        self.port = 0
+        self.address = ""
         self.started_s = time.monotonic()
         (folder / "options.json").write_text(json.dumps(OPTIONS))
         self.processes = {}
@@ -66,19 +65,19 @@ class World:
         return int((time.monotonic() - self.started_s) * 1000)
 
     async def begin(self, group):
-        self.processes[NETWORK] = group.add(self.process(NETWORK, []))
-        await self.start(NETWORK)
+        self.processes[NODE] = group.add(self.process(NODE, []))
+        await self.start(NODE)
         # From now on it comes back where its clients look for it.
-        self.processes[NETWORK].command += ("--port", str(self.port))
+        self.processes[NODE].command += ("--tcp-port", self.address.split("/")[4])
         for name in NAMES:
-            node = ["--node", f"local://127.0.0.1:{self.port}"]
+            node = ["--node", self.address]
             self.processes[name] = group.add(self.process(name, node))
         await asyncio.gather(*map(self.start, NAMES))
 
     def process(self, name, node):
-        if name == NETWORK:
-            arguments = ["network", "--json", "--until-stdin-closes", "--archive", self.folder / "archive.sqlite"]
-            arguments += ["--loss", 0.3, "--min-delay-ms", 5, "--max-delay-ms", 60]
+        if name == NODE:
+            arguments = ["node", "--json", "--until-stdin-closes", "--loss", 0.3, "--state", self.folder / "state"]
+            arguments += ["--archive", f"sqlite:{self.folder / 'archive.sqlite'}"]
         else:
             arguments = ["participant", *node, "--channel", "team", "--sender", name]
             arguments += ["--store", self.folder / f"{name}.db", "--options", self.folder / "options.json"]
@@ -98,8 +97,8 @@ class World:
 
     def hear(self, name, line):
         match line:
-            case {"address": address}:
-                self.port = int(address.rpartition(":")[2])
+            case {"multiaddrs": [address, *_]}:
+                self.address = address
                 self.ready[name].set()
             case {"event": "ready"}:
                 self.ready[name].set()
@@ -201,7 +200,7 @@ def test_killing_any_process_at_any_moment_loses_nothing_and_repeats_nothing(tmp
     asyncio.run(live(world, KILLS))
     books, told = world.books, story_of(world)
     assert len(world.kills) == KILLS
-    assert {name for _, name, _ in world.kills} == {*NAMES, NETWORK}
+    assert {name for _, name, _ in world.kills} == {*NAMES, NODE}
     assert books.messages, told
     assert world.unfinished() == [], told
     assert books.faults == [], told

@@ -256,7 +256,7 @@ def test_what_was_told_does_not_come_again_after_a_stop(make_settings: MakeSetti
     ("changed", "error"),
     [
         ({"node": "carrier-pigeon:"}, ConfigurationError),
-        ({"node": "local://127.0.0.1:1"}, NodeUnavailableError),
+        ({"node": "/ip4/127.0.0.1/tcp/1"}, NodeUnavailableError),
         ({"channel_id": ""}, ConfigurationError),
         ({"content_topic": "no topic"}, ConfigurationError),
         ({"store": Path("no such folder") / "alice.db"}, StorageError),
@@ -267,15 +267,6 @@ def test_what_cannot_start_is_told_and_raised(
     make_settings: MakeSettings, changed: dict[str, Any], error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ):
     from dataclasses import replace
-
-    from fairway.waku.local.remote import RemoteNode
-
-    connect = RemoteNode.connect
-
-    async def impatient(host: str, port: int, **options: Any) -> RemoteNode:
-        return await connect(host, port, **{**options, "connect_timeout_s": 0.2})
-
-    monkeypatch.setattr(RemoteNode, "connect", impatient)
 
     async def work() -> None:
         async with driven(replace(make_settings("alice"), **changed)) as alice:

@@ -87,7 +87,7 @@ def test_single_knobs_win_over_the_file(tmp_path: Path):
     assert load_options(file=file, bloom_policy=BloomPolicy.ALWAYS).sds.bloom_policy is BloomPolicy.ALWAYS
 
 
-@pytest.mark.parametrize("address", ["local://127.0.0.1:60010", "/ip4/127.0.0.1/tcp/60000", "http://localhost:8645"])
+@pytest.mark.parametrize("address", ["/ip4/127.0.0.1/tcp/60000", "http://localhost:8645"])
 @pytest.mark.parametrize("profile", Profile)
 def test_on_one_machine_a_store_is_asked_before_a_message_is_sent_again(address: str, profile: Profile):
     options, usual = load_options(node=address, profile=profile), load_options(profile=profile)

@@ -11,6 +11,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -67,15 +68,15 @@ class Terminal:
 
 
 @pytest.fixture
-def address() -> Iterator[str]:
-    network = subprocess.Popen([*FAIRWAY, "network", "--json"], stdout=subprocess.PIPE)
-    assert network.stdout is not None
+def address(tmp_path: Path) -> Iterator[str]:
+    node = subprocess.Popen([*FAIRWAY, "node", "--json", "--state", str(tmp_path)], stdout=subprocess.PIPE)
+    assert node.stdout is not None
     try:
-        yield json.loads(network.stdout.readline())["address"]
+        yield json.loads(node.stdout.readline())["multiaddrs"][0]
     finally:
-        network.terminate()
-        network.wait(PATIENCE_S)
-        network.stdout.close()
+        node.terminate()
+        node.wait(PATIENCE_S)
+        node.stdout.close()
 
 
 @pytest.fixture

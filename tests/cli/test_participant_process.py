@@ -98,13 +98,13 @@ class Child:
 
 
 class House:
-    """A network process, and participants of one channel."""
+    """A node process, and participants of one channel."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._children: list[Child] = []
-        self.network = self._child("network", "--json")
-        self.address = self.network.line()["address"]
+        self.node = self._child("node", "--json", "--state", str(folder / "state"))
+        self.address = self.node.line()["multiaddrs"][0]
 
     def _child(self, *words: str, **environment: str) -> Child:
         child = Child(*words, **environment)
@@ -258,7 +258,7 @@ def plain(child: Child, words: str) -> str:
 @pytest.mark.full
 def test_a_participant_tells_that_its_node_is_gone(house: House):
     alice = house.participant("alice")
-    house.network.process.kill()
+    house.node.process.kill()
     assert alice.until("node-status", connected=False)["health"] == "unhealthy"
     alice.command("send", text="kept until it is back", tag="late")
     alice.until("accepted", tag="late")

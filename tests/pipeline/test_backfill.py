@@ -31,6 +31,7 @@ from fairway.pipeline.backfill.target import Offered
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
 from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.waku.local import NetworkFaults, process_network
 from fairway.waku.node import RoutedMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
@@ -52,6 +53,13 @@ def message(number, **others):
 
 def shard(number):
     return autoshard(TOPICS[number % 2], 1, 8)
+
+
+def fill_cluster_16(path, numbers):
+    with NwakuArchive(path) as archive:
+        for number in numbers:
+            archive.append(CLUSTER_16, message(number))
+    return f"sqlite:{path}"
 
 
 def hash_of(number):
@@ -118,21 +126,12 @@ def process(*words):
 
 
 @contextmanager
-def network(*words):
-    with process("network", "--json", *words) as started:
-        yield json.loads(started.stdout.readline())["address"], started
-
-
-@contextmanager
 def service_node(tmp_path, *words):
     """A node with relay, light push and store; give its REST address and its multiaddr."""
     words = ("node", "--json", "--state", tmp_path / "state", *words)
     with process(*words) as started:
         told = json.loads(started.stdout.readline())
-        yield (
-            told["rest"],
-            next(address for address in told["multiaddrs"] if "/ws" not in address),
-        )
+        yield told["rest"], told["multiaddrs"][0]
 
 
 def wait_until(condition):
@@ -340,11 +339,12 @@ def test_a_folder_of_another_shape_or_in_use_is_refused(tmp_path):
 
 
 @pytest.mark.full
-def test_a_local_network_gets_each_message_once_over_a_kill(tmp_path):
-    source = fill(tmp_path / "a.db", range(60))
+def test_a_node_gets_each_message_once_over_a_kill(tmp_path):
+    source = fill_cluster_16(tmp_path / "a.db", range(60))
     kept = tmp_path / "kept.db"
-    fill(kept, range(0, 60, 10))
-    with network("--archive", kept) as (address, served):
+    fill_cluster_16(kept, range(0, 60, 10))
+    archive = ("--archive", f"sqlite:{kept}", "--keep", "36500d")
+    with service_node(tmp_path, "--cluster", 16, "--shards", 1, *archive) as (_, address):
         words = ("pipeline", "backfill", "--from", source, "--to", address, "--json")
         with process(*words, "--rate-limit", 20, "--epoch-ms", 1_000) as slow, NwakuArchive(kept) as look:
             wait_until(lambda: look.count() >= 10)
@@ -354,21 +354,16 @@ def test_a_local_network_gets_each_message_once_over_a_kill(tmp_path):
         with process(*words) as rest:
             told = json.loads(rest.stdout.read())
             assert rest.wait(PATIENCE_S) == 0
-        served.send_signal(signal.SIGTERM)
-        statistics = json.loads(served.stdout.read())["statistics"]
     assert told["complete"]
     assert told["written"] == told["lacking"] > 0
-    assert statistics["published"] == 54  # no message was sent twice, and none that was there
     assert rows(f"sqlite:{kept}") == rows(source)
 
 
 @pytest.mark.parametrize("by", ["rest", "light push"])
 def test_a_service_node_gets_what_it_lacks_by_its_api_and_by_light_push(tmp_path, by):
+    source = fill_cluster_16(tmp_path / "a.db", range(30))
     with NwakuArchive(tmp_path / "a.db") as archive:
-        for number in range(30):
-            archive.append(CLUSTER_16, message(number))
         archive.append(CLUSTER_16, message(30, payload=bytes(200_000)))
-    source = f"sqlite:{tmp_path / 'a.db'}"
     with service_node(tmp_path, "--cluster", 16, "--shards", 1) as (rest, multiaddr):
         done = backfill(source, rest if by == "rest" else multiaddr)
         assert (done.written, done.there, done.is_complete) == (30, 0, False)
@@ -402,28 +397,33 @@ def test_a_node_that_refuses_everything_ends_the_backfill_and_says_what_else_can
             node.write([Offered(message=routed, timestamp_ns=START_NS)])
 
 
-def test_a_store_that_keeps_nothing_ends_the_backfill_after_some_messages(tmp_path):
-    with network("--store-loss", 1) as (address, served):
-        with pytest.raises(NetworkError, match="accepts messages, and its store keeps none of them"):
-            backfill(fill(tmp_path / "a.db", range(30)), address, options=BackfillOptions(kept_s=0))
-        served.send_signal(signal.SIGTERM)
-        assert json.loads(served.stdout.read())["statistics"]["published"] == 3
+def local_target(name, **faults):
+    process_network(name).faults = NetworkFaults(**faults)
+    return NodeTarget(f"local:{name}", kept_s=0)
 
 
-def test_what_a_store_does_not_keep_is_counted(tmp_path):
-    source = fill(tmp_path / "a.db", range(60))
-    with network("--store-loss", 0.2, "--seed", 3) as (address, _):
-        done = backfill(source, address, options=BackfillOptions(kept_s=0))
-        ((reason, count),) = done.refused.items()
-        assert reason == "the node accepted it, and its store does not keep it"
-        assert (done.written + count, done.is_complete) == (60, False)
-        assert 0 < count < 40
+def test_a_store_that_keeps_nothing_ends_the_backfill_after_some_messages():
+    with (
+        local_target("keeps nothing", store_loss=1.0) as target,
+        pytest.raises(NetworkError, match="accepts messages, and its store keeps none of them"),
+    ):
+        target.write([offered(number) for number in range(30)])
+
+
+def test_what_a_store_does_not_keep_is_counted():
+    with local_target("keeps some", store_loss=0.2) as target:
+        target.write([offered(number) for number in range(60)])
+        settled = target.settle(last=True)
+    ((reason, count),) = settled.refused.items()
+    assert reason == "the node accepted it, and its store does not keep it"
+    assert settled.written + count == 60
+    assert 0 < count < 40
 
 
 @pytest.mark.full
 def test_a_node_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(NodeUnavailableError, match=r"127\.0\.0\.1 port 9"):
-        backfill(fill(tmp_path / "a.db", range(3)), "local://127.0.0.1:9")
+    with pytest.raises(NodeUnavailableError, match=r"127\.0\.0\.1"):
+        backfill(fill(tmp_path / "a.db", range(3)), "/ip4/127.0.0.1/tcp/9")
 
 
 @pytest.fixture(scope="module")
@@ -456,12 +456,10 @@ def test_old_messages_need_a_since_for_which_partitions_are_made_in_postgresql(t
     assert (taken.exit_code, json.loads(taken.stdout)["written"]) == (0, 1)
 
 
-def test_the_rate_that_a_node_reports_is_kept_to(tmp_path):
-    source = fill(tmp_path / "a.db", range(3))
-    with network("--rate-limit", 6_000) as (address, _):  # in ten minutes: one in 100 ms
-        began_s = time.monotonic()
-        assert backfill(source, address).written == 3
-        assert time.monotonic() - began_s >= 0.3
+def test_a_node_reports_its_rate_to_the_backfill():
+    with local_target("limited", messages_per_epoch=6_000) as target:
+        assert target.quota is not None
+        assert (target.quota.limit, target.quota.epoch_ms) == (6_000, 600_000)
 
 
 def test_no_window_of_an_epoch_has_more_than_the_limit():

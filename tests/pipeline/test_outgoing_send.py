@@ -28,7 +28,6 @@ from fairway.pipeline.outgoing import Counting, SendOptions, SendSummary, send
 from fairway.pipeline.outgoing.tables import OUTGOING_TABLES
 from fairway.pipeline.run.folder import RunFolder
 from fairway.protocol.encryption import AesGcm
-from fairway.waku.local import LocalNetwork, NetworkServer
 from fairway.waku.node import RoutedMessage
 from fairway.wire.topics import autoshard
 
@@ -91,31 +90,34 @@ def test_a_sender_that_is_killed_again_and_again_sends_everything_once_and_a_liv
             async for message in messages:
                 take(seen, message)
 
-        with LocalNetwork() as network:
-            async with NetworkServer(network) as server, await fairway.connect(server.address) as node:
-                channel = await fairway.create_reliable_channel(
-                    node,
-                    channel_id="team",
-                    sender_id="bob",
-                    content_topic=TOPIC,
-                    encryption=AesGcm(bytes.fromhex(KEY)),
-                    options=replace(ReliableChannelOptions(), sync_min_interval_ms=0),
-                )
-                async with channel:
-                    watched = await network.node("watcher").subscribe(autoshard(TOPIC, 1, 8), [TOPIC])
-                    tasks = [asyncio.create_task(listen(channel)), asyncio.create_task(watch(watched))]
-                    for enough in (2, 9):
-                        process = await sender_process(*words, "--node", server.address)
-                        await until(lambda enough=enough: len(seen) >= enough, f"{enough} messages")
-                        process.kill()
-                        await process.communicate()
-                    process = await sender_process(*words, "--node", server.address, "--json")
-                    out_bytes, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
-                    assert process.returncode == 0, err.decode()
-                    await until(lambda: len(got) >= len(payloads), "the payloads")
-                    for task in tasks:
-                        task.cancel()
-                    await asyncio.gather(*tasks, return_exceptions=True)
+        async with (
+            await fairway.ServiceNode.start(fairway.ServiceOptions(ws_port=None)) as server,
+            fairway.connect(str(server.addresses[0])) as node,
+            fairway.connect(str(server.addresses[0])) as watcher,
+        ):
+            channel = await fairway.create_reliable_channel(
+                node,
+                channel_id="team",
+                sender_id="bob",
+                content_topic=TOPIC,
+                encryption=AesGcm(bytes.fromhex(KEY)),
+                options=replace(ReliableChannelOptions(), sync_min_interval_ms=0),
+            )
+            async with channel:
+                watched = await watcher.subscribe(autoshard(TOPIC, 1, 8), [TOPIC])
+                tasks = [asyncio.create_task(listen(channel)), asyncio.create_task(watch(watched))]
+                for enough in (2, 9):
+                    process = await sender_process(*words, "--node", str(server.addresses[0]))
+                    await until(lambda enough=enough: len(seen) >= enough, f"{enough} messages")
+                    process.kill()
+                    await process.communicate()
+                process = await sender_process(*words, "--node", str(server.addresses[0]), "--json")
+                out_bytes, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+                assert process.returncode == 0, err.decode()
+                await until(lambda: len(got) >= len(payloads), "the payloads")
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
         return got, seen, out_bytes.decode()
 
     got, seen, told = asyncio.run(work())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from contextlib import contextmanager
+import time
 
 import pytest
 
+from nodes_in_threads import NodeInThread
 from patience import PATIENCE_S
 
 pytest.importorskip("pyspark")
@@ -23,7 +22,6 @@ from fairway.pipeline.sources import WAKU_MESSAGES, open_source
 from fairway.pipeline.sources.open_source import map_source
 from fairway.pipeline.sources.waku import PUSHDOWN_CONF
 from fairway.storage.nwaku_archive import NwakuArchive
-from fairway.waku.local import LocalNetwork, NetworkServer
 from fairway.wire.waku_message import WakuMessage
 from iso_times import iso
 
@@ -64,30 +62,6 @@ def conf(spark):
     for name in changed:
         spark.conf.unset(name)
     pipeline.register(spark)
-
-
-@contextmanager
-def served_network():
-    """A network in a thread, for the node that each task connects to."""
-    started, loop, place = threading.Event(), asyncio.new_event_loop(), []
-
-    async def serve():
-        place.append(asyncio.Event())
-        with LocalNetwork() as network:
-            async with NetworkServer(network) as server:
-                place.append((network, server.address))
-                started.set()
-                await place[0].wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        assert started.wait(timeout=PATIENCE_S)
-        yield place[1]
-    finally:
-        loop.call_soon_threadsafe(place[0].set)
-        thread.join(timeout=PATIENCE_S)
-        loop.close()
 
 
 @pytest.mark.full
@@ -243,11 +217,18 @@ def test_a_stream_of_files_goes_on_within_the_file_where_its_checkpoint_ended(sp
 @pytest.mark.full
 def test_tables_and_streams_are_sent_once_with_a_receipt_for_each_row(spark, tmp_path):
     pipeline.register(spark)
-    table = open_source(spark, fill(tmp_path / "a.db", range(12)), partitions=2)
-    with served_network() as (network, address):
-        options = {"node": address, "receipts": str(tmp_path / "receipts.db")}
+    old_ns = time.time_ns() - 600_000_000_000  # a stream leaves the newest messages for later
+    with NwakuArchive(tmp_path / "a.db") as archive:
+        for number in range(12):
+            archive.append(
+                "/waku/2/rs/16/0",
+                WakuMessage(payload=b"%d" % number, content_topic="/app/1/0/proto", timestamp_ns=old_ns + number),
+            )
+    table = open_source(spark, f"sqlite:{tmp_path}/a.db", partitions=2)
+    with NodeInThread(archive=f"sqlite:{tmp_path / 'node.db'}") as served, NwakuArchive(tmp_path / "node.db") as kept:
+        options = {"node": str(served.node.addresses[0]), "receipts": str(tmp_path / "receipts.db")}
         table.where("payload < '5'").write.format("waku").options(**options).mode("append").save()
-        first = network.statistics().published
+        first = kept.count()
         stream = spark.readStream.format("waku").load(f"sqlite:{tmp_path}/a.db")
         query = (
             stream.writeStream.format("waku")
@@ -257,7 +238,7 @@ def test_tables_and_streams_are_sent_once_with_a_receipt_for_each_row(spark, tmp
             .start()
         )
         assert query.awaitTermination(120), "the query did not end"
-        assert (first, network.statistics().published) == (7, 12)
+        assert (first, kept.count()) == (7, 12)
     receipts = read_receipts(spark, tmp_path / "receipts.db")
     assert {row.status for row in receipts.collect()} == {"sent"}
     assert receipts.join(table, "message_hash").count() == receipts.count() == 12

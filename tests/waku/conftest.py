@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 
 import pytest
 
 from fairway.waku import NodeHealth, RoutedMessage, StoreQuery
-from fairway.waku.local import LocalNetwork, NetworkServer, RemoteNode
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S
 
@@ -84,52 +82,6 @@ class Words:
             if cursor is None:
                 return pages
         raise AssertionError("the pages have no end")
-
-
-class Sockets:
-    """A server, its clients, and connections that do as the test likes."""
-
-    @staticmethod
-    def story_of(story, *args, server=None, **options):
-        """Run a story with a server of a network of its own, and return what it returns."""
-
-        async def run():
-            with LocalNetwork(*args, **options) as network:
-                async with asyncio.timeout(PATIENCE_S), NetworkServer(network, **(server or {})) as serving:
-                    return await story(serving)
-
-        return asyncio.run(run())
-
-    @staticmethod
-    async def connect(server, name=None, **options):
-        """Return a node at the server."""
-        return await RemoteNode.connect("127.0.0.1", server.port, name=name, **options)
-
-    @staticmethod
-    @asynccontextmanager
-    async def raw_connection(server):
-        """Give a reader and a writer of bytes."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        try:
-            yield reader, writer
-        finally:
-            writer.transport.abort()
-
-    @staticmethod
-    async def is_ended_by_the_server(reader):
-        """Return whether the server ends the connection, whatever it says before."""
-        async with asyncio.timeout(PATIENCE_S):
-            try:
-                while await reader.read(65_536):
-                    continue
-            except ConnectionError:
-                return True
-            return True
-
-
-@pytest.fixture(scope="session")
-def sockets():
-    return Sockets
 
 
 @pytest.fixture(scope="session")

@@ -139,7 +139,7 @@ def introduction(node: ServiceNode, rest: RestServer | None, key: Path | None = 
 
 
 def traffic(node: ServiceNode) -> dict[str, int]:
-    """Return what a node did, under the names that ``fairway network`` has for the same."""
+    """Return the counts of a node."""
     handed_out, pushed = node.distribution.statistics(), node.pusher.statistics()
     return {
         "published": handed_out.messages,

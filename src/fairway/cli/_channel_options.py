@@ -29,7 +29,7 @@ _OPTIONS: Final[dict[str, Any]] = {
             metavar="ADDRESS",
             envvar="FAIRWAY_NODE",
             help="The node: a multiaddr that 'fairway node' prints, like /ip4/127.0.0.1/tcp/60000/p2p/16Uiu2..., "
-            "http://127.0.0.1:8645 of a REST API, or local://127.0.0.1:60010 of a 'fairway network'.",
+            "or http://127.0.0.1:8645 of a REST API.",
         ),
     ],
     "ca": Annotated[

@@ -27,8 +27,8 @@ def command(
         typer.Option(
             "--to",
             metavar="URI",
-            help="What lacks them: sqlite:PATH, parquet:DIR, postgresql://..., or a node with a store: http://..., "
-            "/ip4/..., local://...",
+            help="What lacks them: sqlite:PATH, parquet:DIR, postgresql://..., or a node with a store: http://... "
+            "or /ip4/...",
         ),
     ],
     since: Annotated[

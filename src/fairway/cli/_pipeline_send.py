@@ -32,7 +32,7 @@ def command(
     out: Annotated[str, typer.Option(metavar="DIR", help="Folder for the tables and receipts; created if missing.")],
     node: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", envvar="FAIRWAY_NODE", help="The node, such as local://127.0.0.1:60010."),
+        typer.Option(metavar="ADDRESS", envvar="FAIRWAY_NODE", help="The node, such as /ip4/127.0.0.1/tcp/60000."),
     ] = None,
     channel: Annotated[
         str | None, typer.Option(metavar="ID", help="The channel of payloads that do not name one.")
@@ -88,8 +88,8 @@ def command(
     Exit code 0 if everything was sent (with --dry-run: could be), 1 if something was refused or is left, 2 if it could
     not run.
 
-    Example: [bold]fairway pipeline send --payloads reports --channel team --sender alice --node local://127.0.0.1:60010
-    --out batch[/bold]
+    Example: [bold]fairway pipeline send --payloads reports --channel team --sender alice
+    --node /ip4/127.0.0.1/tcp/60000 --out batch[/bold]
     """
     if node is None and not dry_run:
         raise ConfigurationError("--node is missing: give the node to send through, or --dry-run to see the schedule")

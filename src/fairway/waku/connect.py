@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 from fairway.errors import ConfigurationError
 from fairway.opening import Opening
@@ -34,7 +33,6 @@ def connect(
     options: LightOptions | RestNodeOptions | None = None,
     name: str | None = None,
     connect_timeout_s: float | None = _TIMEOUT_S,
-    request_timeout_s: float | None = None,
     state: Path | None = None,
     rln: RlnProofProvider | None = None,
     tls_ca_file: Path | None = None,
@@ -53,8 +51,6 @@ def connect(
       ``fairway node``. ``options`` are `RestNodeOptions`.
     - ``"local:"``: a network inside this process; ``"local:NAME"``: one of several. ``name`` is the name of the node
       in that network.
-    - ``"local://127.0.0.1:PORT"``: a network that another process on this machine serves (``fairway network``).
-      ``name`` as above; ``request_timeout_s`` is the longest wait for each answer, by default 10 s.
 
     ``rln`` is the membership for networks that ask for RLN proofs, such as a `fairway.RlnMembership`: a light client
     and a client of a REST API prove with it what they and their channels send. Networks with a name or a file tell the
@@ -72,7 +68,6 @@ def connect(
     given = {
         "options": options,
         "name": name,
-        "request_timeout_s": request_timeout_s,
         "state": state,
         "rln": rln,
         "tls_ca_file": tls_ca_file,
@@ -96,26 +91,6 @@ async def _connected(address: str, options: dict[str, Any], connect_timeout_s: f
             return await connector(address.removeprefix(prefix), connect_timeout_s=connect_timeout_s, **options)
     examples = ", ".join(example for example, _ in _CONNECTORS.values())
     raise ConfigurationError(f"the address {address!r} is not understood; this version understands {examples}")
-
-
-async def _serving_process(
-    place: str, *, name: str | None = None, connect_timeout_s: float | None, request_timeout_s: float = _TIMEOUT_S
-) -> WakuNode:
-    from fairway.waku.local.remote import RemoteNode  # noqa: PLC0415 - see the module's text
-
-    try:
-        parts = urlsplit(f"//{place}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if not host or not port or parts.netloc != place or parts.username is not None:
-        raise ConfigurationError(
-            f"'local://{place}' names no host and port; give the address that 'fairway network' prints, "
-            "like local://127.0.0.1:60010"
-        )
-    return await RemoteNode.connect(
-        host, port, name=name, connect_timeout_s=connect_timeout_s, request_timeout_s=request_timeout_s
-    )
 
 
 async def _light_client(
@@ -205,7 +180,6 @@ _CONNECTORS: Final[dict[str, tuple[str, Callable[..., Awaitable[WakuNode]]]]] = 
     "/": ("/ip4/127.0.0.1/tcp/PORT/p2p/PEER", _light_client),
     "waku:": ("waku: or waku:NETWORK", _found_nodes),
     "http": ("http://127.0.0.1:8645", _rest_client),
-    "local://": ("local://127.0.0.1:PORT", _serving_process),
     "local:": ("local: or local:NAME", _this_process),
 }
-"""Prefix of an address -> an example, and the function that makes the node. A prefix of another one stands after it."""
+"""Prefix of an address -> an example, and the function that makes the node."""

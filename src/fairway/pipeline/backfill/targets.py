@@ -72,7 +72,7 @@ def _lip76(address: str, _options: TargetOptions) -> Target:
 _Maker = Callable[[str, TargetOptions], Target]
 
 _KINDS: Final[tuple[tuple[tuple[str, ...], _Maker], ...]] = (
-    (("http:", "https:", "local://", "/ip4/", "/ip6/", "/dns"), _node),
+    (("http:", "https:", "/ip4/", "/ip6/", "/dns"), _node),
     (("postgresql:", "postgres:"), _postgresql),
     (("parquet:",), _parquet),
     (("sqlite:",), _sqlite),
@@ -86,6 +86,5 @@ TARGET_EXAMPLES: Final = (
     "parquet:folder",
     "http://127.0.0.1:8645",
     "/ip4/192.0.2.7/tcp/60000/p2p/16Uiu2...",
-    "local://127.0.0.1:60010",
 )
 """One address of each kind."""

@@ -31,7 +31,7 @@ Sent messages cannot be recalled: the sink appends, and refuses the mode ``overw
 Example::
 
     register(spark)
-    options = {"node": "local://127.0.0.1:60010", "receipts": "sent.db"}
+    options = {"node": "/ip4/127.0.0.1/tcp/60000", "receipts": "sent.db"}
     table.write.format("waku").options(**options).mode("append").save()
 """
 
@@ -95,7 +95,7 @@ class SinkOptions:
             raise ConfigurationError(f"the table has no column {', '.join(lacking)}, which the sink 'waku' needs")
         node = given.get("node") or given.get("path")
         if not node:
-            raise ConfigurationError("the sink 'waku' needs a node: .option('node', 'local://127.0.0.1:60010')")
+            raise ConfigurationError("the sink 'waku' needs a node: .option('node', '/ip4/127.0.0.1/tcp/60000')")
         if not given.get("receipts"):
             raise ConfigurationError(
                 "the sink 'waku' needs a file that remembers what was sent: .option('receipts', 'receipts.db')"
