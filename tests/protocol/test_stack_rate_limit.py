@@ -239,9 +239,9 @@ def test_an_ephemeral_message_that_the_node_did_not_take_is_dropped_with_the_rea
 def test_an_ephemeral_message_that_the_network_refuses_for_good_is_a_send_error(peer):
     alice = peer()
     alice.send_ephemeral()
-    alice.answer(accepted=False, permanent=True, detail="413 too large")
+    alice.answer(accepted=False, permanent=True, too_large=True, detail="413 too large")
     [error] = alice.events(MessageSendError)
-    assert (error.reason, error.detail) == (SendErrorReason.REJECTED, "413 too large")
+    assert (error.reason, error.detail) == (SendErrorReason.MESSAGE_TOO_LARGE, "413 too large")
     alice.pass_time(3_600_000)
     assert not alice.events(DeliveryError)
     assert len(alice.published()) == 1

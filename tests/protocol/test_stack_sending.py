@@ -256,16 +256,19 @@ def test_what_the_node_did_not_take_is_offered_again_soon_and_that_is_no_retry(p
     assert alice.stack.statistics().not_taken == 1
 
 
-def test_a_permanent_rejection_is_a_send_error_and_then_one_delivery_error(peer):
+@pytest.mark.parametrize(
+    ("too_large", "reason", "detail"),
+    [
+        (False, SendErrorReason.REJECTED, "no such shard"),
+        (True, SendErrorReason.MESSAGE_TOO_LARGE, "420 Message size exceeded maximum of 153600 bytes"),
+    ],
+)
+def test_a_permanent_rejection_is_a_send_error_and_then_one_delivery_error(peer, too_large, reason, detail):
     alice = peer()
     accepted = alice.send(b"hello")
-    alice.answer(accepted=False, permanent=True, detail="no such shard")
+    alice.answer(accepted=False, permanent=True, too_large=too_large, detail=detail)
     [error] = alice.events(MessageSendError)
-    assert (error.request_id, error.reason, error.detail) == (
-        accepted.request_id,
-        SendErrorReason.REJECTED,
-        "no such shard",
-    )
+    assert (error.request_id, error.reason, error.detail) == (accepted.request_id, reason, detail)
     alice.pass_time(3_600_000)
     assert [event.request_id for event in alice.events(DeliveryError)] == [accepted.request_id]
     assert len(alice.published(Purpose.CONTENT, Purpose.RETRY)) == 1

@@ -29,6 +29,7 @@ from fairway.wire.lightpush import (
 from fairway.wire.waku_message import WakuMessage, decode_waku_message, encode_waku_message
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())["lightpush"]
+NWAKU = json.loads((Path(__file__).parents[1] / "vectors" / "nwaku" / "lightpush.json").read_text())
 MESSAGE_HEX = VECTORS["requests_v3"][0]["message_encoded_hex"]
 UNKNOWN_FIELD_1000 = bytes.fromhex("c23e03616263")
 
@@ -197,6 +198,32 @@ def test_a_value_that_a_field_cannot_hold_is_the_callers_error(encode, value):
         encode(value)
 
 
+@pytest.mark.parametrize(
+    ("exchange", "action", "relay_peer_count"),
+    [
+        ("sent", ClientAction.DONE, 1),
+        ("on a shard without peers", ClientAction.NOT_RELAYED, None),
+        ("garbage", ClientAction.NEVER_RESEND_UNCHANGED, None),
+    ],
+)
+def test_responses_of_nwaku_are_understood(exchange, action, relay_peer_count):
+    response = decode_lightpush_response(bytes.fromhex(NWAKU["version 3"][exchange]["response"]))
+    assert (response.action, response.relay_peer_count) == (action, relay_peer_count)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "action"),
+    [
+        ("sent a second time", ClientAction.NOT_RELAYED),
+        ("on a shard without peers", ClientAction.NOT_RELAYED),
+        ("garbage", ClientAction.NEVER_RESEND_UNCHANGED),
+    ],
+)
+def test_responses_of_nwaku_in_version_2_are_understood(exchange, action):
+    response = decode_push_response_v2(bytes.fromhex(NWAKU["version 2"][exchange]["response"]))
+    assert (response.is_success, client_action(None, response.info)) == (False, action)
+
+
 def test_every_status_code_has_a_row_in_the_table():
     assert set(STATUS_TABLE) == set(StatusCode)
 
@@ -206,14 +233,14 @@ def test_every_status_code_has_a_row_in_the_table():
     [
         (200, ClientAction.DONE),
         (400, ClientAction.NEVER_RESEND_UNCHANGED),
-        (413, ClientAction.NEVER_RESEND_UNCHANGED),
+        (413, ClientAction.TOO_LARGE),
         (420, ClientAction.STAMP_ANEW),
         (421, ClientAction.RETRY_ELSEWHERE),
         (429, ClientAction.RETRY_LATER),
         (500, ClientAction.RETRY_ELSEWHERE),
         (503, ClientAction.NO_PEERS),
         (504, ClientAction.RETRY_ELSEWHERE),
-        (505, ClientAction.NO_PEERS),
+        (505, ClientAction.NOT_RELAYED),
         # Not known: as the generic code of the class, and never a success.
         (201, ClientAction.RETRY_ELSEWHERE),
         (0, ClientAction.RETRY_ELSEWHERE),
@@ -227,6 +254,36 @@ def test_a_status_code_says_what_a_client_should_do(code, action):
     assert client_action(code) is action
     assert response.action is action
     assert response.is_success is (code == 200)
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "action"),
+    [
+        (420, NWAKU["words of a message that is too large"], ClientAction.TOO_LARGE),
+        (500, NWAKU["words of a message that is too large"], ClientAction.TOO_LARGE),
+        (None, NWAKU["words of a message that is too large"], ClientAction.TOO_LARGE),
+        (None, "Could not publish message: message size exceeds gossipsub max message size", ClientAction.TOO_LARGE),
+        (420, "Dropping already-seen message", ClientAction.KNOWN),
+        (420, "RLN validation failed", ClientAction.STAMP_ANEW),
+        (505, "No peers for topic", ClientAction.NOT_RELAYED),
+        (503, "No peers for topic", ClientAction.NOT_RELAYED),
+        (505, "dial_failure: 16Uiu2HAm is not accessible", ClientAction.NO_PEERS),
+        (505, "no suitable remote peers", ClientAction.NO_PEERS),
+        (503, "No suitable service peer & none discovered", ClientAction.NO_PEERS),
+        (None, "publish failed in relay: NoPeersToPublish", ClientAction.NOT_RELAYED),
+        (None, "Could not publish message: not enough peers to publish", ClientAction.NO_PEERS),
+        (None, "TOO_MANY_REQUESTS", ClientAction.RETRY_LATER),
+        (None, "exceeds the rate limit", ClientAction.RETRY_LATER),
+        (None, "cannot publish to unsubscribed topic", ClientAction.RETRY_ELSEWHERE),
+        (None, "no waku relay found", ClientAction.RETRY_ELSEWHERE),
+        (None, None, ClientAction.RETRY_ELSEWHERE),
+        # Over REST these are words of the node about its own service node, and the message is sound.
+        (500, "decode_rpc_failure", ClientAction.RETRY_ELSEWHERE),
+        (200, "message size exceeded, nearly", ClientAction.DONE),
+    ],
+)
+def test_words_tell_apart_what_one_code_says_of_several_results(code, words, action):
+    assert client_action(code, words) is action
 
 
 @given(requests)

@@ -312,6 +312,7 @@ class Engine:
                 now_ms,
                 accepted=result.accepted,
                 permanent=result.permanent,
+                too_large=result.too_large,
                 too_many=result.too_many,
                 detail=result.detail,
             )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from fairway.events import Event
+from fairway.events import Event, SendErrorReason
 from fairway.protocol.journal import Row
 from fairway.wire.waku_message import WakuMessage
 
@@ -78,10 +78,17 @@ class NodeAnswer(NamedTuple):
     """Whether it took the message."""
     permanent: bool = False
     """Whether it never will."""
+    too_large: bool = False
+    """Whether that is because of the size of the message."""
     too_many: bool = False
     """Whether it asks for less (429)."""
     detail: str = ""
     """What it said in words."""
+
+    @property
+    def send_error(self) -> SendErrorReason:
+        """Why a send ends that the node never will take."""
+        return SendErrorReason.MESSAGE_TOO_LARGE if self.too_large else SendErrorReason.REJECTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

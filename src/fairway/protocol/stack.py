@@ -272,15 +272,19 @@ class Stack:
         *,
         accepted: bool,
         permanent: bool = False,
+        too_large: bool = False,
         too_many: bool = False,
         detail: str = "",
     ) -> tuple[Effect, ...]:
         """Take the node's answer to a `Publish`: whether it took the message, or never will (``permanent``).
 
         What it did not take goes again, newly stamped, before what comes after it; ``too_many`` if the node asks for
-        less (429), which slows down everything that leaves through it.
+        less (429), which slows down everything that leaves through it. ``too_large``: it never will for its size.
         """
-        effects = self._sending.answered(token, NodeAnswer(accepted, permanent, too_many, detail), now_ms)
+        answer = NodeAnswer(
+            accepted=accepted, permanent=permanent, too_large=too_large, too_many=too_many, detail=detail
+        )
+        effects = self._sending.answered(token, answer, now_ms)
         return self._finish(effects + self._leave(now_ms), now_ms)
 
     def tick(self, now_ms: int) -> tuple[Effect, ...]:

@@ -62,7 +62,7 @@ from fairway.waku.status_board import WatchedNode
 from fairway.waku.subscription import Subscription
 from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
 from fairway.wire.filter import MAX_REQUEST_BYTES as MAX_FILTER_REQUEST_BYTES
-from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL
+from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL, StatusCode, client_action
 from fairway.wire.metadata import WakuMetadata
 from fairway.wire.peer_exchange import MAX_REQUEST_BYTES as MAX_PEER_EXCHANGE_REQUEST_BYTES
 from fairway.wire.peer_exchange import PEER_EXCHANGE_PROTOCOL
@@ -239,11 +239,12 @@ class ServiceNode(WatchedNode):
             return proven
         judged = self.rules.judge(proven.pubsub_topic, proven.encoded, time_ns())
         if isinstance(judged, Refusal):
-            return SendResult(accepted=False, permanent=True, detail=judged.detail)
+            too_large = judged.status is StatusCode.PAYLOAD_TOO_LARGE
+            return SendResult(accepted=False, permanent=True, too_large=too_large, detail=judged.detail)
         if self.gate is not None:
             fault = await self.gate.judge(_OWN, proven)
             if fault is not None:
-                return SendResult.refused(Refusal.of_proof(fault).status, fault.detail)
+                return SendResult.refused(client_action(Refusal.of_proof(fault).status), fault.detail)
         relay_peer_count = await self.publish(proven.pubsub_topic, proven.encoded, judged)
         if self._needs_peers and not relay_peer_count:
             return SendResult(accepted=False, detail="no relay peer has the topic now")

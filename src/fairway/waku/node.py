@@ -19,7 +19,7 @@ from fairway.errors import ConfigurationError
 from fairway.events import NodeHealth as NodeHealth  # noqa: PLC0414 - part of this interface, too
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.waku.subscription import Subscription
-from fairway.wire.lightpush import ClientAction, client_action
+from fairway.wire.lightpush import ClientAction
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
 
 
@@ -69,18 +69,20 @@ class SendResult:
     """Whether at least one other node accepted the message."""
     permanent: bool = False
     """Whether the message itself is at fault, so that a retry is useless."""
+    too_large: bool = False
+    """Whether it is larger than the network relays; ``permanent`` as well, and ``detail`` names the limit."""
     too_many: bool = False
     """Whether a node refused the message because of its rate (429); a later retry can succeed."""
     detail: str = ""
     """Why it was not accepted, as text for people."""
 
     @classmethod
-    def refused(cls, status_code: int, detail: str) -> Self:
-        """Return the result for a status code of light push other than 200 (`fairway.wire.lightpush`)."""
-        action = client_action(status_code)
+    def refused(cls, action: ClientAction, detail: str) -> Self:
+        """Return the result for a message that was not accepted (`fairway.wire.lightpush.client_action`)."""
         return cls(
             accepted=False,
-            permanent=action is ClientAction.NEVER_RESEND_UNCHANGED,
+            permanent=action.is_final,
+            too_large=action is ClientAction.TOO_LARGE,
             too_many=action is ClientAction.RETRY_LATER,
             detail=detail,
         )

@@ -7,11 +7,17 @@ Requests hold the message as the very bytes that came, because a service node mu
 complete and can be extended in the future" (WAKU-LIGHTPUSH, "Examples of possible error codes"): an unknown code
 survives decoding, and `client_action` treats it as the generic code of its class.
 
-503 means "no peers to relay" in WAKU-LIGHTPUSH; newer node software uses 503 for "service not available" and 505 for
-the missing peers. To a client both say that this node cannot reach the network now.
+Node software gives one code to several results, and over REST and in version 2 often none. Its words tell them apart:
+`WORDS_TABLE` has them, and goes before the code. The words are those of nwaku (to v0.38.1 and its development branch)
+and of go-waku 0.10.1.
 
-420 says that the message failed validation: its timestamp or its RLN proof was refused. Both are of the moment when it
-was made, so 420 is never final: the message may pass with a new timestamp and a new proof.
+* 420 says that the message failed validation. Its timestamp or its RLN proof was refused, which are of the moment when
+  it was made: the same content may pass with a new timestamp and a new proof. But nwaku also says 420 of a message that
+  is too large, over REST 500, and in version 2 nothing but the words.
+* 505 says that the message was relayed to nobody. The node has no relay peers; or it knows the message already, because
+  gossipsub relays a message once and nwaku does not tell the two apart.
+* 503 means "no peers to relay" in WAKU-LIGHTPUSH, and "service not available" in newer node software. To a client both
+  say that this node cannot reach the network now.
 """
 
 from __future__ import annotations
@@ -75,6 +81,11 @@ class ClientAction(Enum):
 
     DONE = "done"
     """The node relayed the message."""
+    KNOWN = "known"
+    """The node has seen the message already: it is in the network."""
+    NOT_RELAYED = "not-relayed"
+    """The node relayed the message to nobody. If this client, or another node, has handed it the same message before,
+    the node knows it: as `KNOWN`. Otherwise it has no peer to relay to: as `NO_PEERS`."""
     NO_PEERS = "no-peers"
     """The node has no peer to relay to: ask another node, and this one again later."""
     RETRY_ELSEWHERE = "retry-elsewhere"
@@ -83,22 +94,29 @@ class ClientAction(Enum):
     """The same request may succeed after a pause, here or elsewhere: ask for less."""
     STAMP_ANEW = "stamp-anew"
     """This message is refused, the same content in a newly stamped and proven one may pass."""
+    TOO_LARGE = "too-large"
+    """The message is larger than the node relays: final, as `NEVER_RESEND_UNCHANGED`."""
     NEVER_RESEND_UNCHANGED = "never-resend-unchanged"
     """The message or the request itself is refused; every node would."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the same content will be refused again, however it is stamped."""
+        return self in {ClientAction.TOO_LARGE, ClientAction.NEVER_RESEND_UNCHANGED}
 
 
 STATUS_TABLE: Final[Mapping[int, ClientAction]] = MappingProxyType(
     {
         StatusCode.SUCCESS: ClientAction.DONE,
         StatusCode.BAD_REQUEST: ClientAction.NEVER_RESEND_UNCHANGED,
-        StatusCode.PAYLOAD_TOO_LARGE: ClientAction.NEVER_RESEND_UNCHANGED,
+        StatusCode.PAYLOAD_TOO_LARGE: ClientAction.TOO_LARGE,
         StatusCode.INVALID_MESSAGE: ClientAction.STAMP_ANEW,
         StatusCode.UNSUPPORTED_PUBSUB_TOPIC: ClientAction.RETRY_ELSEWHERE,
         StatusCode.TOO_MANY_REQUESTS: ClientAction.RETRY_LATER,
         StatusCode.INTERNAL_SERVER_ERROR: ClientAction.RETRY_ELSEWHERE,
         StatusCode.SERVICE_NOT_AVAILABLE: ClientAction.NO_PEERS,
         StatusCode.OUT_OF_RLN_PROOF: ClientAction.RETRY_ELSEWHERE,
-        StatusCode.NO_PEERS_TO_RELAY: ClientAction.NO_PEERS,
+        StatusCode.NO_PEERS_TO_RELAY: ClientAction.NOT_RELAYED,
     }
 )
 """Every known result code with what a client should do."""
@@ -107,13 +125,47 @@ _UNKNOWN_BY_HUNDRED: Final[Mapping[int, ClientAction]] = MappingProxyType(
     {4: ClientAction.NEVER_RESEND_UNCHANGED, 5: ClientAction.RETRY_ELSEWHERE}
 )
 
+WORDS_TABLE: Final[tuple[tuple[str, ClientAction], ...]] = (
+    ("message size exceed", ClientAction.TOO_LARGE),
+    ("already-seen", ClientAction.KNOWN),
+    ("duplicatemessage", ClientAction.KNOWN),
+    ("no peers for topic", ClientAction.NOT_RELAYED),
+    ("not_published_to_any_peer", ClientAction.NOT_RELAYED),
+    ("nopeerstopublish", ClientAction.NOT_RELAYED),
+    ("not enough peers", ClientAction.NO_PEERS),
+    ("no suitable", ClientAction.NO_PEERS),
+    ("dial_failure", ClientAction.NO_PEERS),
+)
+"""Words of node software, in lower case, with what they say whatever the code; the first that a text has counts."""
 
-def client_action(status_code: int) -> ClientAction:
-    """Return what a client should do about ``status_code``, known or not.
+_WORDS_WITHOUT_CODE: Final[tuple[tuple[str, ClientAction], ...]] = (
+    ("too_many_requests", ClientAction.RETRY_LATER),
+    ("rate limit", ClientAction.RETRY_LATER),
+    ("unsubscribed topic", ClientAction.RETRY_ELSEWHERE),
+    ("not subscribed to topic", ClientAction.RETRY_ELSEWHERE),
+    ("invalid request", ClientAction.NEVER_RESEND_UNCHANGED),
+    ("decode_rpc_failure", ClientAction.NEVER_RESEND_UNCHANGED),
+    ("empty_request_body_failure", ClientAction.NEVER_RESEND_UNCHANGED),
+)
+"""Further words, of answers that have no code of WAKU-LIGHTPUSH; beside a code they may be about something else."""
+
+
+def client_action(status_code: int | None, words: str | None = None) -> ClientAction:
+    """Return what a client should do about a result: a code, known or not, and the words that explain it.
+
+    ``status_code`` None: the answer has no code of WAKU-LIGHTPUSH, as in version 2, and is not a success.
 
     Only 200 is a success: WAKU-LIGHTPUSH, "Payloads", says "has value 200 in case of success". An unknown 4xx counts
     as 400 and an unknown 5xx as 500; anything else is an answer that this node alone understands.
     """
+    if status_code == StatusCode.SUCCESS:
+        return ClientAction.DONE
+    said = (words or "").lower()
+    for phrase, action in WORDS_TABLE if status_code is not None else WORDS_TABLE + _WORDS_WITHOUT_CODE:
+        if phrase in said:
+            return action
+    if status_code is None:
+        return ClientAction.RETRY_ELSEWHERE
     of_its_class = _UNKNOWN_BY_HUNDRED.get(status_code // 100, ClientAction.RETRY_ELSEWHERE)
     return STATUS_TABLE.get(status_code, of_its_class)
 
@@ -156,7 +208,7 @@ class LightPushResponse:
     @property
     def action(self) -> ClientAction:
         """What the client should do now."""
-        return client_action(self.status_code)
+        return client_action(self.status_code, self.status_desc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +14,10 @@ from fairway.waku.node import NodeHealth, StoreQuery
 from fairway.waku.rest import ReceiveWay, SendWay
 from fairway.waku.rest.health import status_of
 from fairway.waku.rest.store_messages import store_answer, store_hashes
+from patience import PATIENCE_S
 
 HEALTH = "/health"
+LIGHTPUSH = json.loads((Path(__file__).parents[2] / "vectors" / "nwaku" / "lightpush.json").read_text())
 
 
 class Nwaku:
@@ -96,6 +99,68 @@ def test_other_refusals_are_for_good_or_not_as_seed_004_has_it(rest, status, per
         async with rest.scripted(script) as server, await rest.client(server.url) as client:
             result = await client.send(rest.message(1))
             assert (result.accepted, result.permanent, result.detail) == (False, permanent, f"{status} because")
+
+    rest.run(work())
+
+
+def recorded(path, name):
+    """Return an answer of nwaku to a POST, as a script gives it."""
+    said = LIGHTPUSH["REST"][path][name]
+    return said["status"], said["body"]
+
+
+def client_that_is_told(rest, path, answers):
+    """Return a script whose POSTs to a path get these answers, the last one again and again; others find nothing."""
+    rest_of = iter(answers)
+
+    def script(method, asked, _):
+        if asked == HEALTH:
+            return 200, rest.answers["health_ready"]
+        if method == "POST" and asked.startswith(path):
+            return next(rest_of, answers[-1])
+        return 404, ""
+
+    return script
+
+
+@pytest.mark.parametrize("path", ["/lightpush/v3/message", "/lightpush/v1/message"])
+def test_a_message_that_the_node_took_counts_as_sent_when_it_relays_it_to_nobody_the_second_time(rest, path):
+    async def work():
+        again = recorded(path, "sent a second time")
+        script = client_that_is_told(rest, path, [recorded("/lightpush/v3/message", "sent"), again])
+        async with rest.scripted(script) as server, await rest.client(server.url) as client:
+            sent = rest.message(1)
+            assert (await client.send(sent)).accepted
+            assert (await client.send(sent)).accepted
+            other = await client.send(rest.message(2))
+            assert (other.accepted, other.permanent) == (False, False)
+
+    rest.run(work())
+
+
+def test_a_message_without_an_answer_in_time_counts_as_sent_when_it_is_relayed_to_nobody_then(rest):
+    async def work():
+        async def silence():
+            await asyncio.sleep(2 * PATIENCE_S)
+
+        path = "/lightpush/v3/message"
+        script = client_that_is_told(rest, path, [silence(), recorded(path, "sent a second time")])
+        async with rest.scripted(script) as server, await rest.client(server.url, request_timeout_s=1.0) as client:
+            sent = rest.message(1)
+            assert not (await client.send(sent)).accepted
+            assert (await client.send(sent)).accepted
+
+    rest.run(work())
+
+
+@pytest.mark.parametrize("path", ["/lightpush/v3/message", "/relay/v1/messages"])
+def test_a_message_that_is_too_large_is_refused_for_good_with_the_limit(rest, path):
+    async def work():
+        script = client_that_is_told(rest, path, [recorded(path, "too large")])
+        async with rest.scripted(script) as server, await rest.client(server.url) as client:
+            result = await client.send(rest.message(1))
+            assert (result.accepted, result.permanent, result.too_large) == (False, True, True)
+            assert "153600 bytes" in result.detail
 
     rest.run(work())
 

@@ -158,7 +158,7 @@ class EphemeralSending:
             )
         self._tally.add("not_taken")
         if answer.permanent:
-            return _failed(ids, SendErrorReason.REJECTED, answer.detail)
+            return _failed(ids, answer.send_error, answer.detail)
         return self._dropped(ids, DropReason.RATE_LIMIT_REACHED if answer.too_many else DropReason.NOT_READY, now_ms)
 
     def _dropped(self, ids: tuple[str, str], reason: DropReason, now_ms: int) -> list[Effect]:

@@ -325,7 +325,7 @@ class Sending:
         if purpose is Purpose.REPAIR and not answer.permanent:
             self._sds.not_answered(sds_id)
         if carried is not None and answer.permanent:
-            return self._fail(carried, SendErrorReason.REJECTED, answer.detail, now_ms)
+            return self._fail(carried, answer.send_error, answer.detail, now_ms)
         if carried is not None:
             self._postpone(carried, SegmentStep.NOT_TAKEN, now_ms)
         return []

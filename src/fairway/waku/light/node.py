@@ -214,7 +214,7 @@ class LightNode(WatchedNode):
             return SendResult(accepted=False, detail="the node is closed")
         if self._network is not None and len(message.encoded) > self._network.max_message_bytes:
             detail = f"{len(message.encoded)} bytes, and the network relays {self._network.max_message_bytes} at most"
-            return SendResult(accepted=False, permanent=True, detail=detail)
+            return SendResult(accepted=False, permanent=True, too_large=True, detail=detail)
         proven = await with_proof(self._rln, message)
         if isinstance(proven, SendResult):
             return proven

@@ -2,12 +2,18 @@
 
 WAKU-LIGHTPUSH; WAKU-P2P-RELIABILITY, "Lightpush".
 
-A node is asked in the latest version that it serves: 3, or 2, which go-waku has and which has no status codes: there
-they are read from what it says. Invariants: a message counts as sent if a node said 200, and as refused for good if all
-nodes said so; a node that said 200 but relayed it to nobody is believed only when no other node does better. A message
-that is sent again, because no store has it, goes first to nodes that have not taken it. 503 and 505 are alike: that
-node reaches nobody now. A node that is silent holds nothing up: the next one is asked as soon as another one failed,
-and a send ends with the first node that relayed the message, while the request to the other one goes on.
+A node is asked in the latest version that it serves: 3, or 2, which go-waku has and which has no status codes.
+`fairway.wire.lightpush.client_action` says what an answer means. Invariants: a message counts as sent if a node took or
+knows it, and as refused for good if all nodes refused it for good; a node that took it but relayed it to nobody is
+believed only when no other node does better. A message that is sent again, because no store has it, goes first to nodes
+that have not taken it.
+
+A node that relays a message to nobody may know it already (`ClientAction.NOT_RELAYED`). It counts as known if this
+client handed the same message, by its message hash, to any node that took it, or to this node, which did not answer in
+time. A message that this client has handed to nobody before was refused.
+
+A node that is silent holds nothing up: the next one is asked as soon as another one failed, and a send ends with the
+first node that relayed the message, while the request to the other one goes on.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fairway.environment import new_uuid
@@ -34,9 +40,8 @@ from fairway.wire.lightpush import (
     MAX_RESPONSE_BYTES,
     ClientAction,
     LightPushRequest,
-    LightPushResponse,
-    PushResponseV2,
     StatusCode,
+    client_action,
     decode_lightpush_response,
     decode_push_response_v2,
     encode_lightpush_request,
@@ -51,46 +56,44 @@ _MAX_ATTEMPTS: Final = 6
 _NEEDS_PROOF: Final = "the network asks for RLN proofs: connect with rln=fairway.RlnMembership(...)"
 _NO_REQUEST_ID: Final = "N/A"
 """go-waku and nwaku refuse a request for its peer's rate before they read it, so they cannot repeat its id."""
-_SAID_BY_V2: Final = (
-    (("rate limit", "TOO_MANY_REQUESTS"), StatusCode.TOO_MANY_REQUESTS),
-    (("not_published_to_any_peer", "not enough peers"), StatusCode.NO_PEERS_TO_RELAY),
-    (("unsubscribed topic",), StatusCode.UNSUPPORTED_PUBSUB_TOPIC),
-    (("message size exceed",), StatusCode.PAYLOAD_TOO_LARGE),
-    (("invalid request", "decode_rpc_failure", "empty_request_body_failure"), StatusCode.BAD_REQUEST),
-)
-"""Error texts of go-waku and nwaku -> status code of version 3; other texts are failures of the node."""
+_BLAMELESS: Final = frozenset({ClientAction.DONE, ClientAction.KNOWN}) | {
+    action for action in ClientAction if action.is_final
+}
+"""Answers of a node that does its service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
+    """The answer of a node, or why there is none."""
+
     peer: PeerId
-    response: LightPushResponse | None
-    """None if there was none."""
-    detail: str
+    protocol: str
+    action: ClientAction
+    detail: str = ""
+    status_code: int | None = None
+    """None in version 2, and if there was no answer."""
+    reached_nobody: bool = False
+    """Whether the node took the message, and relayed it to no peer."""
 
     @property
-    def relayed(self) -> bool:
-        """Whether the node relayed the message to a peer, or does not say."""
-        return self.taken and self.response is not None and self.response.relay_peer_count != 0
+    def is_sent(self) -> bool:
+        """Whether the message counts as sent."""
+        return self.action in {ClientAction.DONE, ClientAction.KNOWN}
 
-    @property
-    def taken(self) -> bool:
-        """Whether the node said 200."""
-        return self.response is not None and self.response.is_success
 
-    @property
-    def too_many(self) -> bool:
-        """Whether the node accepts the message later (429)."""
-        return self.response is not None and self.response.action is ClientAction.RETRY_LATER
+@dataclass(slots=True)
+class _Past:
+    """The nodes that this client handed a message."""
 
-    @property
-    def permanent(self) -> bool:
-        """Whether every node would refuse."""
-        return self.response is not None and self.response.action is ClientAction.NEVER_RESEND_UNCHANGED
+    took: set[PeerId] = field(default_factory=set)
+    silent: set[PeerId] = field(default_factory=set)
+    """They did not answer in time."""
+    is_relayed: bool = False
+    """Whether one that took it relayed it, or does not say."""
 
 
 class PushClient:
-    """Sends messages through the peers of a pool."""
+    """Pushes through the peers of a pool."""
 
     def __init__(self, host: Host, pool: PeerPool, options: LightOptions, tasks: OwnedTasks) -> None:
         """``tasks`` are those of the node, which hold the requests."""
@@ -98,19 +101,16 @@ class PushClient:
         self._pool: Final = pool
         self._options: Final = options
         self._tasks: Final = tasks
-        self._takers: OrderedDict[bytes, set[PeerId]] = OrderedDict()
-        """Nodes that said 200, by message hash, for as many messages as are watched."""
+        self._past: OrderedDict[bytes, _Past] = OrderedDict()
+        """By message hash, for as many messages as are watched."""
 
     async def push(self, message: RoutedMessage) -> SendResult:
         """Send a message."""
-        takers = self._takers.get(message.message_hash, ())
-        # What a store lacks was not relayed by those that took it: others come first when it is sent again.
-        peers = sorted(self._pool.serving(*PUSH_PROTOCOLS), key=lambda peer: peer in takers)
-        untried = deque(peers[:_MAX_ATTEMPTS])
+        untried = deque(self._choose(message))
         answers: list[_Answer] = []
         asked: set[asyncio.Task[None]] = set()
         try:
-            while (untried or asked) and not any(answer.relayed for answer in answers):
+            while (untried or asked) and not any(answer.is_sent and not answer.reached_nobody for answer in answers):
                 while untried and len(asked) < self._options.peers_to_use:
                     asked.add(self._tasks.spawn(self._try(untried.popleft(), message, answers)))
                 done, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
@@ -122,19 +122,42 @@ class PushClient:
             raise
         return _result(answers)
 
+    def _choose(self, message: RoutedMessage) -> list[PeerId]:
+        """Return the nodes to ask, the best first."""
+        past = self._past.get(message.message_hash, _Past())
+        serving = self._pool.serving(*PUSH_PROTOCOLS)
+        # What a store lacks was not relayed by those that took it: others come first when it is sent again.
+        return sorted(serving, key=lambda peer: peer in past.took)[:_MAX_ATTEMPTS]
+
+    def _protocol_of(self, peer: PeerId) -> str:
+        served = self._host.protocols_of(peer)
+        return next((protocol for protocol in PUSH_PROTOCOLS if protocol in served), LIGHTPUSH_PROTOCOL)
+
     async def _try(self, peer: PeerId, message: RoutedMessage, answers: list[_Answer]) -> None:
         """Send a message through one node, and add its answer."""
         answer = await self._ask(peer, message)
+        if answer.action is ClientAction.DONE:
+            past = self._past_of(message)
+            past.took.add(peer)
+            past.is_relayed |= not answer.reached_nobody
+            for other in answers:
+                if other.action is ClientAction.NOT_RELAYED and past.is_relayed:
+                    self._pool.served(other.peer, other.protocol)  # it had the message from this node
         answers.append(answer)
-        if answer.taken and not message.message.ephemeral:
-            self._takers.setdefault(message.message_hash, set()).add(peer)
-            if len(self._takers) > self._options.max_presence:
-                self._takers.popitem(last=False)
+
+    def _past_of(self, message: RoutedMessage) -> _Past:
+        past = self._past.setdefault(message.message_hash, _Past())
+        if len(self._past) > self._options.max_presence:
+            self._past.popitem(last=False)
+        return past
+
+    def _is_known(self, peer: PeerId, message: RoutedMessage) -> bool:
+        past = self._past.get(message.message_hash)
+        return past is not None and (past.is_relayed or peer in past.silent)
 
     async def _ask(self, peer: PeerId, message: RoutedMessage) -> _Answer:
-        served = self._host.protocols_of(peer)
-        protocol = next((protocol for protocol in PUSH_PROTOCOLS if protocol in served), LIGHTPUSH_PROTOCOL)
-        encode, decode = _VERSIONS[protocol]
+        protocol = self._protocol_of(peer)
+        encode, read = _VERSIONS[protocol]
         request = LightPushRequest(
             request_id=new_uuid(), pubsub_topic=message.pubsub_topic, message_bytes=message.encoded
         )
@@ -147,58 +170,67 @@ class PushClient:
                 max_response_bytes=MAX_RESPONSE_BYTES,
                 timeout_s=self._options.request_timeout_s,
             )
-            response = decode(encoded)
+            answer = read(peer, encoded)
         except (Libp2pError, TimeoutError, DecodeError) as error:
-            self._pool.failed(peer, protocol, was_silent=isinstance(error, TimeoutError))
-            return _Answer(peer=peer, response=None, detail=str(error) or "no response in time")
-        if response.action in {ClientAction.DONE, ClientAction.NEVER_RESEND_UNCHANGED}:
+            was_silent = isinstance(error, TimeoutError)
+            if was_silent:
+                self._past_of(message).silent.add(peer)
+            self._pool.failed(peer, protocol, was_silent=was_silent)
+            detail = str(error) or "no response in time"
+            return _Answer(peer=peer, protocol=protocol, action=ClientAction.RETRY_ELSEWHERE, detail=detail)
+        if answer.action is ClientAction.NOT_RELAYED and self._is_known(peer, message):
+            answer = replace(answer, action=ClientAction.KNOWN)
+        if answer.action in _BLAMELESS:
             self._pool.served(peer, protocol)
         else:
             self._pool.failed(peer, protocol)
-        return _Answer(peer=peer, response=response, detail=f"{response.status_code} {response.status_desc or ''}")
+        return answer
 
 
-def _response_v2(encoded: bytes) -> LightPushResponse:
-    response = decode_push_response_v2(encoded)
-    return LightPushResponse(
-        request_id=response.request_id, status_code=_status_of(response), status_desc=response.info
+def _read(peer: PeerId, encoded: bytes) -> _Answer:
+    response = decode_lightpush_response(encoded)
+    return _Answer(
+        peer=peer,
+        protocol=LIGHTPUSH_PROTOCOL,
+        action=response.action,
+        detail=f"{response.status_code} {response.status_desc or ''}".strip(),
+        status_code=response.status_code,
+        reached_nobody=response.relay_peer_count == 0,
     )
 
 
-def _status_of(response: PushResponseV2) -> StatusCode:
-    """Return the status code of version 3 for a response of version 2."""
+def _read_v2(peer: PeerId, encoded: bytes) -> _Answer:
+    response = decode_push_response_v2(encoded)
     if response.is_success:
-        return StatusCode.SUCCESS
-    if response.request_id == _NO_REQUEST_ID:
-        return StatusCode.TOO_MANY_REQUESTS
-    said = (response.info or "").lower()
-    for words, status in _SAID_BY_V2:
-        if any(word.lower() in said for word in words):
-            return status
-    return StatusCode.INTERNAL_SERVER_ERROR
+        action = ClientAction.DONE
+    elif response.request_id == _NO_REQUEST_ID:
+        action = ClientAction.RETRY_LATER
+    else:
+        action = client_action(None, response.info)
+    detail = response.info or "the node gives no reason"
+    return _Answer(peer=peer, protocol=LIGHTPUSH_V2_PROTOCOL, action=action, detail=detail)
 
 
-_VERSIONS: Final[dict[str, tuple[Callable[[LightPushRequest], bytes], Callable[[bytes], LightPushResponse]]]] = {
-    LIGHTPUSH_PROTOCOL: (encode_lightpush_request, decode_lightpush_response),
-    LIGHTPUSH_V2_PROTOCOL: (encode_push_request_v2, _response_v2),
+_VERSIONS: Final[dict[str, tuple[Callable[[LightPushRequest], bytes], Callable[[PeerId, bytes], _Answer]]]] = {
+    LIGHTPUSH_PROTOCOL: (encode_lightpush_request, _read),
+    LIGHTPUSH_V2_PROTOCOL: (encode_push_request_v2, _read_v2),
 }
-"""Protocol -> encoder of requests, and decoder of responses."""
+"""Protocol -> encoder of requests, and reader of responses."""
 
 
 def _result(answers: Sequence[_Answer]) -> SendResult:
-    if any(answer.taken for answer in answers):
+    if any(answer.is_sent for answer in answers):
         return SendResult(accepted=True)
     if not answers:
         return SendResult(accepted=False, detail="no light push peer is connected")
     detail = "; ".join(f"{answer.peer}: {answer.detail}".strip() for answer in answers)
-    if any(
-        answer.response is not None and answer.response.status_code == StatusCode.OUT_OF_RLN_PROOF for answer in answers
-    ):
+    if any(answer.status_code == StatusCode.OUT_OF_RLN_PROOF for answer in answers):
         detail += f" ({_NEEDS_PROOF})"
     # A permanent refusal of one node does not hold for others, which may be right, and take it a moment later.
     return SendResult(
         accepted=False,
-        permanent=all(answer.permanent for answer in answers),
-        too_many=any(answer.too_many for answer in answers),
+        permanent=all(answer.action.is_final for answer in answers),
+        too_large=all(answer.action is ClientAction.TOO_LARGE for answer in answers),
+        too_many=any(answer.action is ClientAction.RETRY_LATER for answer in answers),
         detail=detail,
     )

@@ -32,7 +32,7 @@ from fairway.waku.local.node import NO_ANSWER, REQUEST_TIMEOUT_S, LocalNode
 from fairway.waku.local.partition import Partition
 from fairway.waku.message_store import MemoryMessageStore, MessageStore
 from fairway.waku.node import NodeQuota, RoutedMessage, SendResult, StorePage, StoreQuery
-from fairway.wire.lightpush import StatusCode
+from fairway.wire.lightpush import StatusCode, client_action
 
 _MAX_STORED: Final = 100_000
 _MAX_STORED_BYTES: Final = 268_435_456
@@ -314,7 +314,7 @@ class LocalNetwork:
             return _unanswered(publisher)
         if size > limit:
             detail = f"the message has {size} bytes, the network takes {limit}"
-            return SendResult(accepted=False, permanent=True, detail=detail), 0
+            return SendResult(accepted=False, permanent=True, too_large=True, detail=detail), 0
         if not publisher.online:
             return SendResult(accepted=False, detail=f"node {publisher.name!r} is offline"), 0
         if not publisher.allowance.take(self.faults, now_ms):
@@ -326,7 +326,7 @@ class LocalNetwork:
         code = self._dice.refusal(message.message.payload) if in_time else StatusCode.TOO_MANY_REQUESTS
         if code is not None:
             detail = f"{publisher.service_node}: {code.value} {code.name}"
-            return SendResult.refused(code, detail), self.hop_ms()
+            return SendResult.refused(client_action(code), detail), self.hop_ms()
         return None
 
     def _keep(self, publisher: LocalNode, message: RoutedMessage, received_ns: int) -> None:
