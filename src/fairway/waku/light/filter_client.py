@@ -27,7 +27,7 @@ from fairway.waku.light.peer_pool import PeerPool
 from fairway.waku.listeners import Criterion
 from fairway.waku.node import RoutedMessage
 from fairway.waku.owned_tasks import OwnedTasks
-from fairway.waku.protocols.exchange import ask
+from fairway.waku.protocols.peer_requests import PeerRequests
 from fairway.waku.seen_messages import SeenMessages
 from fairway.wire.filter import (
     FILTER_PUSH_PROTOCOL,
@@ -70,6 +70,7 @@ class FilterClient:
     def __init__(
         self,
         host: Host,
+        requests: PeerRequests,
         pool: PeerPool,
         options: LightOptions,
         *,
@@ -78,7 +79,7 @@ class FilterClient:
         changed: Callable[[], None],
     ) -> None:
         """``hand_on`` takes each wanted message once, ``changed`` is called when a node's subscriptions change."""
-        self._host: Final = host
+        self._requests: Final = requests
         self._pool: Final = pool
         self._options: Final = options
         self._clock: Final = clock
@@ -247,8 +248,7 @@ class FilterClient:
             content_topics=tuple(content_topics),
         )
         try:
-            encoded = await ask(
-                self._host,
+            encoded = await self._requests.ask(
                 peer,
                 FILTER_SUBSCRIBE_PROTOCOL,
                 encode_filter_subscribe_request(request),

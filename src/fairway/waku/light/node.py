@@ -49,6 +49,7 @@ from fairway.waku.node import (
 )
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.introductions import Introductions
+from fairway.waku.protocols.peer_requests import PeerRequests
 from fairway.waku.proving import prepare_soon, with_proof
 from fairway.waku.status_board import WatchedNode
 from fairway.waku.subscription import Subscription
@@ -110,11 +111,13 @@ class LightNode(WatchedNode):
         )
         self._pulse: Final = Pulse(host, changed=self._peers_changed)
         self._pool: Final = PeerPool(host, clock=monotonic_s, admits=self._admits)
-        self._push: Final = PushClient(host, self._pool, options, self._tasks)
-        self._store: Final = StoreClient(host, self._pool, options)
+        requests = PeerRequests(host)
+        self._push: Final = PushClient(host, requests, self._pool, options, self._tasks)
+        self._store: Final = StoreClient(requests, self._pool, options)
         self._listeners: Final = NodeSubscriptions(gone=self._unsubscribed)
         self._filter: Final = FilterClient(
             host,
+            requests,
             self._pool,
             options,
             clock=monotonic_s,

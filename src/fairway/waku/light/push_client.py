@@ -13,7 +13,9 @@ client handed the same message, by its message hash, to any node that took it, o
 time. A message that this client has handed to nobody before was refused.
 
 A node that is silent holds nothing up: the next one is asked as soon as another one failed, and a send ends with the
-first node that relayed the message, while the request to the other one goes on.
+first node that relayed the message, while the request to the other one goes on. A node whose streams are all in use
+comes after the others. A request that still waits for a stream when the send ends is dropped, so that slow nodes do not
+fill the memory.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ from typing import Final
 
 from fairway.environment import new_uuid
 from fairway.errors import DecodeError
-from fairway.waku.libp2p.errors import Libp2pError
+from fairway.waku.libp2p.errors import Libp2pError, LimitError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.light.options import LightOptions
 from fairway.waku.light.peer_pool import PeerPool
 from fairway.waku.node import RoutedMessage, SendResult
 from fairway.waku.owned_tasks import OwnedTasks
-from fairway.waku.protocols.exchange import ask
+from fairway.waku.protocols.peer_requests import PeerRequests
 from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,
     LIGHTPUSH_V2_PROTOCOL,
@@ -52,7 +54,7 @@ PUSH_PROTOCOLS: Final = (LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL)
 """Protocols of light push, the preferred one first."""
 
 _MAX_ATTEMPTS: Final = 6
-"""Requests made for one message before it counts as not sent."""
+"""PeerRequests made for one message before it counts as not sent."""
 _NEEDS_PROOF: Final = "the network asks for RLN proofs: connect with rln=fairway.RlnMembership(...)"
 _NO_REQUEST_ID: Final = "N/A"
 """go-waku and nwaku refuse a request for its peer's rate before they read it, so they cannot repeat its id."""
@@ -95,9 +97,12 @@ class _Past:
 class PushClient:
     """Pushes through the peers of a pool."""
 
-    def __init__(self, host: Host, pool: PeerPool, options: LightOptions, tasks: OwnedTasks) -> None:
+    def __init__(
+        self, host: Host, requests: PeerRequests, pool: PeerPool, options: LightOptions, tasks: OwnedTasks
+    ) -> None:
         """``tasks`` are those of the node, which hold the requests."""
         self._host: Final = host
+        self._requests: Final = requests
         self._pool: Final = pool
         self._options: Final = options
         self._tasks: Final = tasks
@@ -109,10 +114,13 @@ class PushClient:
         untried = deque(self._choose(message))
         answers: list[_Answer] = []
         asked: set[asyncio.Task[None]] = set()
+        waiting: set[asyncio.Task[None]] = set()
         try:
             while (untried or asked) and not any(answer.is_sent and not answer.reached_nobody for answer in answers):
                 while untried and len(asked) < self._options.peers_to_use:
-                    asked.add(self._tasks.spawn(self._try(untried.popleft(), message, answers)))
+                    task = self._tasks.spawn(self._try(untried.popleft(), message, answers, waiting))
+                    waiting.add(task)
+                    asked.add(task)
                 done, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
                 if any(task.cancelled() for task in done):
                     break  # the node closes
@@ -120,6 +128,8 @@ class PushClient:
             for task in asked:
                 task.cancel()
             raise
+        for task in asked & waiting:
+            task.cancel()
         return _result(answers)
 
     def _choose(self, message: RoutedMessage) -> list[PeerId]:
@@ -127,15 +137,26 @@ class PushClient:
         past = self._past.get(message.message_hash, _Past())
         serving = self._pool.serving(*PUSH_PROTOCOLS)
         # What a store lacks was not relayed by those that took it: others come first when it is sent again.
-        return sorted(serving, key=lambda peer: peer in past.took)[:_MAX_ATTEMPTS]
+        ordered = sorted(
+            serving, key=lambda peer: (peer in past.took, self._requests.is_busy(peer, self._protocol_of(peer)))
+        )
+        return ordered[:_MAX_ATTEMPTS]
 
     def _protocol_of(self, peer: PeerId) -> str:
         served = self._host.protocols_of(peer)
         return next((protocol for protocol in PUSH_PROTOCOLS if protocol in served), LIGHTPUSH_PROTOCOL)
 
-    async def _try(self, peer: PeerId, message: RoutedMessage, answers: list[_Answer]) -> None:
+    async def _try(
+        self, peer: PeerId, message: RoutedMessage, answers: list[_Answer], waiting: set[asyncio.Task[None]]
+    ) -> None:
         """Send a message through one node, and add its answer."""
-        answer = await self._ask(peer, message)
+        task = asyncio.current_task()
+
+        def begun() -> None:
+            if task is not None:
+                waiting.discard(task)
+
+        answer = await self._ask(peer, message, begun)
         if answer.action is ClientAction.DONE:
             past = self._past_of(message)
             past.took.add(peer)
@@ -155,22 +176,25 @@ class PushClient:
         past = self._past.get(message.message_hash)
         return past is not None and (past.is_relayed or peer in past.silent)
 
-    async def _ask(self, peer: PeerId, message: RoutedMessage) -> _Answer:
+    async def _ask(self, peer: PeerId, message: RoutedMessage, begun: Callable[[], None]) -> _Answer:
         protocol = self._protocol_of(peer)
         encode, read = _VERSIONS[protocol]
         request = LightPushRequest(
             request_id=new_uuid(), pubsub_topic=message.pubsub_topic, message_bytes=message.encoded
         )
         try:
-            encoded = await ask(
-                self._host,
+            encoded = await self._requests.ask(
                 peer,
                 protocol,
                 encode(request),
                 max_response_bytes=MAX_RESPONSE_BYTES,
                 timeout_s=self._options.request_timeout_s,
+                begun=begun,
             )
             answer = read(peer, encoded)
+        except LimitError as error:
+            # Nobody was asked: more is sent at once than the node answers.
+            return _Answer(peer=peer, protocol=protocol, action=ClientAction.RETRY_LATER, detail=str(error))
         except (Libp2pError, TimeoutError, DecodeError) as error:
             was_silent = isinstance(error, TimeoutError)
             if was_silent:

@@ -17,13 +17,12 @@ import msgspec
 
 from fairway.environment import new_uuid
 from fairway.errors import DecodeError, StoreQueryError
-from fairway.waku.libp2p.errors import IdentityError, Libp2pError
-from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.errors import IdentityError, Libp2pError, LimitError
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.light.options import LightOptions
 from fairway.waku.light.peer_pool import PeerPool
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
-from fairway.waku.protocols.exchange import ask
+from fairway.waku.protocols.peer_requests import PeerRequests
 from fairway.wire.store import (
     MAX_RESPONSE_BYTES,
     STORE_QUERY_PROTOCOL,
@@ -53,8 +52,8 @@ class _NodePage:
 class StoreClient:
     """Asks the store nodes of a pool."""
 
-    def __init__(self, host: Host, pool: PeerPool, options: LightOptions) -> None:
-        self._host: Final = host
+    def __init__(self, requests: PeerRequests, pool: PeerPool, options: LightOptions) -> None:
+        self._requests: Final = requests
         self._pool: Final = pool
         self._options: Final = options
 
@@ -156,8 +155,7 @@ class StoreClient:
 
     async def _ask(self, peer: PeerId, request: StoreQueryRequest) -> StoreQueryResponse:
         try:
-            encoded = await ask(
-                self._host,
+            encoded = await self._requests.ask(
                 peer,
                 STORE_QUERY_PROTOCOL,
                 encode_store_query_request(request, checked=False),
@@ -165,6 +163,8 @@ class StoreClient:
                 timeout_s=self._options.request_timeout_s,
             )
             response = decode_store_query_response(encoded)
+        except LimitError as error:
+            raise StoreQueryError(f"store node {peer}: {error}") from error
         except (Libp2pError, TimeoutError, DecodeError) as error:
             self._pool.failed(peer, STORE_QUERY_PROTOCOL, was_silent=isinstance(error, TimeoutError))
             raise StoreQueryError(f"store node {peer}: {error or 'no response in time'}") from error
