@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from fairway.apps.service_node import NodeSettings, parse_duration, parse_size, request_rate, serve
+from fairway.apps.service_node import NodeSettings, request_rate, retention_of, serve
 from fairway.errors import ConfigurationError
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions
@@ -213,20 +213,36 @@ def test_an_address_of_another_machine_is_an_error_that_asks_for_one_of_this(opt
     ("text", "seconds"), [("90s", 90), ("15m", 900), ("12h", 43_200), ("30d", 2_592_000), ("forever", None)]
 )
 def test_durations_have_a_unit(text, seconds):
-    assert parse_duration(text) == seconds
+    assert retention_of(text, None).max_age_s == seconds
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("500MB", 500_000_000), ("1.5gb", 1_500_000_000), ("7", 7), ("8b", 8), (None, None)]
+    ("text", "size"),
+    [("500MB", 500_000_000), ("1.5gb", 1_500_000_000), ("1048576", 1_048_576), ("512MiB", 2**29), (None, None)],
 )
-def test_sizes_are_decimal(text, size):
-    assert parse_size(text) == size
+def test_sizes_are_decimal_unless_they_say_otherwise(text, size):
+    assert retention_of(None, text).max_bytes == size
 
 
-@pytest.mark.parametrize(("parse", "text"), [(parse_duration, "12"), (parse_duration, "-1h"), (parse_size, "5XB")])
-def test_what_is_no_duration_or_size_is_an_error_with_an_example(parse, text):
-    with pytest.raises(ConfigurationError, match=f"'{text}' is no .*; give one like"):
-        parse(text)
+@pytest.mark.parametrize(
+    ("keep", "size", "words"),
+    [
+        ("12", None, "--keep '12' is no time .*; give one like 12h"),
+        ("-1h", None, "--keep '-1h' is no time"),
+        ("0d", None, "--keep '0d' is no time"),
+        ("9" * 400 + "d", None, "is no time"),
+        (None, "5XB", "--keep-size '5XB' is no size; give one like 500MB"),
+        (None, "1MB", r"--keep-size 1MB is 1,000,000 bytes; give at least 1MiB \(1,048,576 bytes\)"),
+    ],
+)
+def test_what_is_no_duration_or_size_is_an_error_in_the_words_of_the_options(keep, size, words):
+    with pytest.raises(ConfigurationError, match=words):
+        retention_of(keep, size)
+
+
+def test_only_a_time_to_keep_that_is_given_is_applied_at_once():
+    assert retention_of("30d", None).notice_s == 0
+    assert retention_of(None, "20GB").notice_s > 0
 
 
 def test_no_requests_per_second_is_no_limit():

@@ -14,7 +14,7 @@ from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 SHARD = "/waku/2/rs/16/0"
 NOW_NS = 1_760_000_000_000_000_000
@@ -194,18 +194,24 @@ def test_what_is_too_old_goes_and_nothing_else(tmp_path):
         assert min(message.timestamp_ns for message in archive.read()) == NOW_NS + 40
 
 
-def test_a_file_that_is_too_large_loses_its_oldest_messages(tmp_path):
-    fill(tmp_path / "archive.db", 12_000, size=400)
-    upkeep = NwakuUpkeep(tmp_path / "archive.db", max_age_s=None, max_bytes=3_000_000)
-    before = upkeep.size()[1]
-    assert before > 3_000_000
-    assert upkeep.enforce(NOW_NS) > 0
-    messages, after = upkeep.size()
+@pytest.mark.parametrize(("count", "size"), [(12_000, 200), (3_000, 3_000), (300, 30_000), (60, 149_000)])
+def test_of_a_file_that_is_too_large_the_newest_four_fifths_are_kept(tmp_path, count, size):
+    fill(tmp_path / "archive.db", count, size=size)
+    upkeep = NwakuUpkeep(tmp_path / "archive.db", max_age_s=None, max_bytes=None)
+    upkeep.index_topics()
+    _, full = upkeep.size()
     upkeep.close()
-    assert after <= 3_000_000
+    upkeep = NwakuUpkeep(tmp_path / "archive.db", max_age_s=None, max_bytes=full - 1)
+    removed = upkeep.enforce(NOW_NS)
+    messages, after = upkeep.size()
+    assert messages == count - removed
+    assert 0.75 * count <= messages <= 0.86 * count
+    assert after < full
+    assert upkeep.enforce(NOW_NS) == 0
+    upkeep.close()
     with NwakuArchive(tmp_path / "archive.db", read_only=True) as archive:
         kept = [message.timestamp_ns - NOW_NS for message in archive.read()]
-    assert kept == list(range(12_000 - messages, 12_000))
+    assert kept == list(range(removed, count))
 
 
 def test_a_node_removes_what_is_too_old_when_it_starts(tmp_path):
@@ -216,7 +222,51 @@ def test_a_node_removes_what_is_too_old_when_it_starts(tmp_path):
             while (await archive.statistics()).messages:  # noqa: ASYNC110 - a figure has no event
                 await asyncio.sleep(0)
 
-    with_archive(str(tmp_path / "archive.db"), work, Retention(max_age_s=60))
+    with_archive(str(tmp_path / "archive.db"), work, Retention(max_age_s=60, notice_s=0))
+
+
+def test_without_a_word_of_the_operator_old_messages_are_announced_and_kept(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("fairway.service.upkeep.EVERY_S", 0.01)
+    fill(tmp_path / "archive.db", 10)
+
+    async def work(archive):
+        await until(lambda: "older than" in caplog.text)
+        await asyncio.sleep(0.1)
+        page = await archive.page(StoreQuery(page_size=100))
+        assert len(page.messages) == 10
+
+    with_archive(str(tmp_path / "archive.db"), work, Retention())
+    assert "archive.db has 10 messages older than 30 days, the oldest of 2025-10-09 08:53 UTC." in caplog.text
+    assert "--keep" in caplog.text
+
+
+def test_the_time_of_the_notice_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("fairway.service.upkeep.EVERY_S", 0.01)
+    fill(tmp_path / "archive.db", 10)
+
+    async def work(archive):
+        async with asyncio.timeout(PATIENCE_S):
+            while (await archive.page(StoreQuery())).messages:  # noqa: ASYNC110 - a removal has no event
+                await asyncio.sleep(0.01)
+
+    with_archive(str(tmp_path / "archive.db"), work, Retention(notice_s=0.1))
+
+
+def test_an_archive_that_cannot_be_written_says_so_until_it_can(tmp_path):
+    path = tmp_path / "archive.db"
+
+    async def work(archive):
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("CREATE TRIGGER full BEFORE INSERT ON Message BEGIN SELECT RAISE(FAIL, 'disk full'); END")
+            archive.put(routed(1), NOW_NS)
+            await until(lambda: archive.problem)
+            assert archive.problem == "the archive failed: disk full"
+            assert (await archive.statistics()).failing == 1
+            other.execute("DROP TRIGGER full")
+            await until(lambda: archive.problem is None)
+            assert (await archive.statistics()).failing == 0
+
+    with_archive(str(path), work, KEEP_ALL)
 
 
 @pytest.mark.parametrize("wrong", [{"max_age_s": 0}, {"max_bytes": 10}])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 from fairway.apps.node_rln import NodeRln
 from fairway.errors import ConfigurationError, StoreLockedError
+from fairway.service.archives import MAX_AGE_S, MIN_BYTES, Retention
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer
@@ -43,8 +45,8 @@ _OTHER_FILES: Final = 1_200
 """Files beside libp2p's connections: those of the REST API, the archive, and the process itself."""
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(kb|mb|gb|tb|b)?", re.IGNORECASE)
-_BYTES: Final = {"b": 1, "kb": 1_000, "mb": 1_000_000, "gb": 1_000_000_000, "tb": 1_000_000_000_000}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:([kmgt])(i?))?b?", re.IGNORECASE)
+_POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,24 +159,38 @@ async def _tell_of_peers(peers: Subscription[KeptPeer], warn: Callable[[str], No
         warn(visible(f"peer {kept.address}: {words}{'' if kept.state is KeptState.CONNECTED else ' (trying on)'}"))
 
 
-def parse_duration(text: str) -> float | None:
+def retention_of(keep: str | None, keep_size: str | None) -> Retention:
+    """Return the retention of the options ``--keep`` and ``--keep-size``; None is an option that is not given."""
+    default = Retention()
+    return Retention(
+        max_age_s=default.max_age_s if keep is None else _duration(keep),
+        max_bytes=None if keep_size is None else _size(keep_size),
+        notice_s=default.notice_s if keep is None else 0.0,
+    )
+
+
+def _duration(text: str) -> float | None:
     """Return seconds from ``90s``, ``15m``, ``12h`` or ``30d``, None from ``forever``."""
     if text == "forever":
         return None
     found = _DURATION.fullmatch(text)
-    if found is None:
-        raise ConfigurationError(f"{text!r} is no duration; give one like 12h or 30d, or 'forever'")
-    return float(found[1]) * _SECONDS[found[2]]
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if not 0 < seconds <= MAX_AGE_S:
+        raise ConfigurationError(f"--keep {text!r} is no time to keep messages; give one like 12h or 30d, or 'forever'")
+    return seconds
 
 
-def parse_size(text: str | None) -> int | None:
-    """Return bytes from ``500MB`` or ``20GB``, None from nothing."""
-    if text is None:
-        return None
+def _size(text: str) -> int:
+    """Return bytes from ``500MB``, ``512MiB`` or ``20GB``."""
     found = _SIZE.fullmatch(text)
     if found is None:
-        raise ConfigurationError(f"{text!r} is no size; give one like 500MB or 20GB")
-    return round(float(found[1]) * _BYTES[(found[2] or "b").lower()])
+        raise ConfigurationError(f"--keep-size {text!r} is no size; give one like 500MB or 20GB")
+    size_bytes = float(found[1]) * (1_024.0 if found[3] else 1_000.0) ** _POWERS[(found[2] or "").lower()]
+    if not MIN_BYTES <= size_bytes < math.inf:
+        raise ConfigurationError(
+            f"--keep-size {text} is {size_bytes:,.0f} bytes; give at least 1MiB ({MIN_BYTES:,} bytes)"
+        )
+    return round(size_bytes)
 
 
 def request_rate(per_second: float) -> RequestRate | None:

@@ -11,11 +11,10 @@ from typing import Annotated
 import typer
 
 from fairway.apps.node_rln import RPC_VARIABLE, NodeRln
-from fairway.apps.service_node import NodeSettings, parse_duration, parse_size, request_rate, serve
+from fairway.apps.service_node import NodeSettings, request_rate, retention_of, serve
 from fairway.cli._config_file import config_text, read_config
 from fairway.cli._password import PASSWORD_VARIABLE, password_of
 from fairway.errors import ConfigurationError
-from fairway.service.archives import Retention
 from fairway.service.options import (
     DEFAULT_CLUSTER,
     DEFAULT_CONNECTIONS,
@@ -196,7 +195,14 @@ def command(
             help="Where to keep messages, in nwaku's layout: sqlite:PATH, postgresql://user@host/db, or memory:.",
         ),
     ] = "memory:",
-    keep: Annotated[str, _archive(metavar="TIME", help="How long to keep messages: 12h, 30d, or 'forever'.")] = "30d",
+    keep: Annotated[
+        str,
+        _archive(
+            metavar="TIME",
+            help="How long to keep messages: 12h, 30d, or 'forever'.",
+            show_default="30d, an hour after a warning of what will be removed",
+        ),
+    ] = "30d",
     keep_size: Annotated[
         str | None,
         _archive(metavar="SIZE", help="Largest size of the archive: 500MB, 20GB.", show_default="no limit"),
@@ -306,7 +312,7 @@ def command(
         announce=tuple(announce or ()),
         peers=tuple(peer or ()),
         archive=archive,
-        retention=Retention(max_age_s=parse_duration(keep), max_bytes=parse_size(keep_size)),
+        retention=retention_of(keep if _is_given(context, "keep") else None, keep_size),
         request_rate=request_rate(requests_per_second),
         host_limits=limits_of_service(max_connections, max_connections_per_ip),
         loss=loss,
@@ -332,6 +338,12 @@ def command(
         as_json=as_json,
     )
     asyncio.run(serve(settings, typer.echo, partial(typer.echo, err=True)))
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Return whether the command line or the file of ``--config`` has an option."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 def _rln_of(

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from fairway.errors import FairwayError, StorageError
+from fairway.units import counted
 from fairway.waku.node import RoutedMessage
 from fairway.waku.owned_tasks import OwnedTasks
 
@@ -51,7 +52,8 @@ class ArchiveWriter:
         self._waiters: Final[list[tuple[int, asyncio.Future[None]]]] = []
         self._tasks: Final = OwnedTasks()
         self._is_writing = False
-        self._failing = False
+        self.problem: str | None = None
+        """Why the last attempt to write failed; None if it succeeded."""
         self._closed = False
         self.dropped = 0
         """How many messages were not kept: the queue was full, or the archive cannot hold them."""
@@ -90,29 +92,29 @@ class ArchiveWriter:
             if rest_s <= 0:
                 break
             await self.flush(rest_s)
-            if self._failing:
+            if self.problem is not None:
                 await asyncio.sleep(min(rest_s, RETRY_AFTER_S / 10))
         await self._tasks.close()
         if len(self):
-            _LOG.warning("%d messages could not be written before the archive was closed", len(self))
+            _LOG.warning("%s could not be written before the archive was closed", counted(len(self), "message"))
             self.dropped += len(self)
 
     async def _run(self) -> None:
         while self._waiting:
-            await self._rest(RETRY_AFTER_S if self._failing else FLUSH_AFTER_S)
+            await self._rest(FLUSH_AFTER_S if self.problem is None else RETRY_AFTER_S)
             batch = self._take()
             try:
                 refused = await in_thread(self._thread, partial(self._write, batch))
             except StorageError as error:
                 self._waiting.extendleft(reversed(batch))
-                if not self._failing:
+                if self.problem is None:
                     _LOG.warning("messages cannot be written now and wait: %s", error)
-                self._failing = True
+                self.problem = str(error)
                 self._answer(self._put)
             else:
-                if self._failing:
+                if self.problem is not None:
                     _LOG.warning("messages are written again")
-                self._failing = False
+                self.problem = None
                 self.dropped += refused
                 self._done += len(batch)
                 self._waiting_bytes -= sum(_size(message) for message, _ in batch)
@@ -120,7 +122,7 @@ class ArchiveWriter:
         self._is_writing = False
 
     async def _rest(self, seconds: float) -> None:
-        if self._waiters and not self._failing:
+        if self._waiters and self.problem is None:
             return
         try:
             async with asyncio.timeout(seconds):

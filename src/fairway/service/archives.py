@@ -18,6 +18,10 @@ from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
 
 _DAY_S: Final = 86_400.0
+MAX_AGE_S: Final = 36_500 * _DAY_S
+"""Largest ``max_age_s``, which leaves all times in 64 bits of nanoseconds."""
+MIN_BYTES: Final = 1_048_576
+"""Smallest ``max_bytes``."""
 _MAX_MESSAGES: Final = 100_000
 _MAX_BYTES: Final = 268_435_456
 """Bounds of an archive in memory."""
@@ -32,13 +36,20 @@ class Retention:
     max_age_s: float | None = 30 * _DAY_S
     """Largest age by the timestamps of messages. 64/WAKU2-NETWORK asks for at least 12 hours."""
     max_bytes: int | None = None
-    """Largest size of the database; the oldest messages are removed first."""
+    """Largest size of the database. Beyond it the oldest messages are removed, until four fifths are left."""
+    notice_s: float = 3_600.0
+    """Time for which messages beyond ``max_age_s`` that an archive has when it is opened are kept, after a warning in
+    the log; 0 removes them at once."""
 
     def __post_init__(self) -> None:
-        if self.max_age_s is not None and self.max_age_s <= 0:
-            raise ConfigurationError(f"max_age_s must be above 0, not {self.max_age_s}; None keeps without end")
-        if self.max_bytes is not None and self.max_bytes < 1_048_576:
-            raise ConfigurationError(f"max_bytes must be at least 1048576, not {self.max_bytes}; None is no bound")
+        if self.max_age_s is not None and not 0 < self.max_age_s <= MAX_AGE_S:
+            raise ConfigurationError(
+                f"max_age_s must be above 0 and at most {MAX_AGE_S:g}, not {self.max_age_s}; None keeps without end"
+            )
+        if self.max_bytes is not None and self.max_bytes < MIN_BYTES:
+            raise ConfigurationError(
+                f"max_bytes must be at least {MIN_BYTES}, not {self.max_bytes}; None keeps any number"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +62,8 @@ class ArchiveStatistics:
     """Size of the database."""
     waiting: int
     """Messages that are not yet written."""
+    failing: int
+    """1 while messages cannot be written, as on a full disk; else 0."""
     dropped: int
     """Messages that could not be kept."""
     queries: int
@@ -74,6 +87,11 @@ class NodeArchive(ABC):
 
         Raises `StoreQueryError` for an unknown cursor, and `StorageError` if the archive cannot be read now.
         """
+
+    @property
+    def problem(self) -> str | None:
+        """Why messages cannot be written now; None if they can."""
+        return None
 
     @abstractmethod
     async def statistics(self) -> ArchiveStatistics:
@@ -106,7 +124,7 @@ class MemoryArchive(NodeArchive):
     async def statistics(self) -> ArchiveStatistics:
         """Return counts."""
         return ArchiveStatistics(
-            messages=len(self._store), size_bytes=0, waiting=0, dropped=self._dropped, queries=self._queries
+            messages=len(self._store), size_bytes=0, waiting=0, failing=0, dropped=self._dropped, queries=self._queries
         )
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from fairway.errors import StoreQueryError
 from fairway.service.archive_writer import ArchiveWriter, Waiting, in_thread
-from fairway.service.archives import ArchiveStatistics, NodeArchive
+from fairway.service.archives import ArchiveStatistics, NodeArchive, Retention
 from fairway.service.reader_pool import ReaderPool
 from fairway.service.upkeep import Upkeep, UpkeepLoop
 from fairway.storage.archive import ArchiveEntry
@@ -66,6 +66,7 @@ class DatabaseArchive(NodeArchive):
         upkeep: Upkeep,
         threads: Threads,
         *,
+        retention: Retention,
         break_off: Callable[[], None] | None = None,
     ) -> None:
         """``break_off`` interrupts the upkeep, is called from another thread, and is needed if a step may take long."""
@@ -78,7 +79,7 @@ class DatabaseArchive(NodeArchive):
         self._writer: Final = ArchiveWriter(self._write, threads.writer)
         self._queries = 0
         self._closed = False
-        self._looking_after: Final = UpkeepLoop(name, upkeep, threads.upkeep, lambda: tables.added)
+        self._looking_after: Final = UpkeepLoop(name, upkeep, threads.upkeep, lambda: tables.added, retention)
 
     def __repr__(self) -> str:
         """Show the database, without credentials."""
@@ -98,12 +99,18 @@ class DatabaseArchive(NodeArchive):
             lambda reader: page_of(reader, query, cursor, lambda _: True), slow=reads_on(query)
         )
 
+    @property
+    def problem(self) -> str | None:
+        """Why messages cannot be written now; None if they can."""
+        return self._writer.problem
+
     async def statistics(self) -> ArchiveStatistics:
         """Return counts and sizes, without a query to the database."""
         return ArchiveStatistics(
             messages=self._looking_after.messages,
             size_bytes=self._looking_after.size_bytes,
             waiting=len(self._writer),
+            failing=int(self._writer.problem is not None),
             dropped=self._writer.dropped,
             queries=self._queries,
         )

@@ -82,7 +82,9 @@ async def open_sqlite(path: Path, retention: Retention) -> DatabaseArchive:
         threads.shutdown()
         lock.release()
         raise
-    return DatabaseArchive(str(path), _SqliteTables(file, lock), readers, upkeep, threads, break_off=upkeep.stop)
+    return DatabaseArchive(
+        str(path), _SqliteTables(file, lock), readers, upkeep, threads, retention=retention, break_off=upkeep.stop
+    )
 
 
 def _locked(path: Path) -> StoreLock:
@@ -139,4 +141,4 @@ async def open_postgres(uri: str, retention: Retention) -> DatabaseArchive:
         threads.shutdown()
         raise
     upkeep = PostgresUpkeep(uri, max_age_s=retention.max_age_s, max_bytes=retention.max_bytes)
-    return DatabaseArchive(place_without_credentials(uri), tables, readers, upkeep, threads)
+    return DatabaseArchive(place_without_credentials(uri), tables, readers, upkeep, threads, retention=retention)

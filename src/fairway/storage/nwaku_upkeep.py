@@ -1,35 +1,53 @@
 """`NwakuUpkeep`: removes old messages from a nwaku archive file, and creates its index by topics.
 
 Invariant: messages younger than ``max_age_s`` are removed only if the file is larger than ``max_bytes``, the oldest
-first. Messages are removed in steps of `STEP_ROWS`, so that a writer waits for one step only. Free pages are used
-again: the file stops growing, but does not shrink. `fairway.storage.nwaku_pages` describes the index.
+first, and only as many as exceed `_KEPT_SHARE` of it. Messages are removed in steps of at most `STEP_ROWS` and about
+`STEP_BYTES`, so that a writer waits for one step only. Free pages are used again: the file stops growing, but does not
+shrink. `fairway.storage.nwaku_pages` describes the index.
+
+The number of used pages does not say how much more to remove. The table is ordered by message hash, so that old
+messages lie on all pages, and SQLite frees a page only when it is nearly empty. So `_occupied` computes the share of
+the file that each message occupies, from the file format of SQLite ("B-tree Pages").
 """
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from fairway.storage.nwaku_pages import create_topic_index, has_topic_index
 from fairway.storage.nwaku_schema import open_to_write
+from fairway.units import NS_PER_S
 
 STEP_ROWS: Final = 5_000
+STEP_BYTES: Final = 16_777_216
 _MAX_STEPS: Final = 10_000
 _BETWEEN_STEPS_S: Final = 0.01
 """Time for writers between two steps: they poll for the lock of the file and do not queue for it."""
 _KEPT_SHARE: Final = 0.8
 """A file that is too large is reduced to this share of ``max_bytes``, so that it is not soon too large again."""
 
-_REMOVE_OLD: Final = """
+_FILL: Final = 0.7
+"""Used share of a page of a B-tree whose keys come in random order."""
+_ROW_BYTES: Final = 60
+"""Message hash, numbers and lengths of a row."""
+_INDEX_ROW_BYTES: Final = 110
+"""Hash, timestamp and lengths of a row in the two indexes together."""
+_MAX_NS: Final = 2**63 - 1
+
+_OLDEST: Final = """
+SELECT length(contentTopic), length(contentTopic) + length(pubsubTopic) + ifnull(length(payload), 0)
+    + ifnull(length(meta), 0)
+FROM Message WHERE timestamp < ? ORDER BY timestamp LIMIT ?
+"""
+_REMOVE: Final = """
 DELETE FROM Message WHERE messageHash IN
     (SELECT messageHash FROM Message WHERE timestamp < ? ORDER BY timestamp LIMIT ?)
 """
-_REMOVE_OLDEST: Final = """
-DELETE FROM Message WHERE messageHash IN (SELECT messageHash FROM Message ORDER BY timestamp LIMIT ?)
-"""
+_OLD: Final = "SELECT count(*), ifnull(min(timestamp), 0) FROM Message WHERE timestamp < ?"
 
 
 class NwakuUpkeep:
@@ -40,6 +58,7 @@ class NwakuUpkeep:
         self._max_bytes: Final = max_bytes
         self._stopped: Final = threading.Event()
         self._database: Final = open_to_write(path)
+        self._page_bytes: Final = int(self._database.execute("PRAGMA page_size").fetchone()[0])
 
     def close(self) -> None:
         """Close the connection. Can be called twice."""
@@ -69,25 +88,57 @@ class NwakuUpkeep:
         pages, free, size = (int(self._database.execute(f"PRAGMA {name}").fetchone()[0]) for name in pragmas)
         return (pages - free) * size
 
+    def beyond_age(self, now_ns: int) -> tuple[int, int]:
+        """Return how many messages are beyond ``max_age_s``, and the timestamp of the oldest."""
+        if self._max_age_s is None:
+            return 0, 0
+        messages, oldest_ns = self._database.execute(_OLD, (now_ns - round(self._max_age_s * NS_PER_S),)).fetchone()
+        return int(messages), int(oldest_ns)
+
     def enforce(self, now_ns: int) -> int:
         """Remove messages beyond ``max_age_s`` and ``max_bytes``, and return their number."""
         removed = 0
         if self._max_age_s is not None:
-            oldest_ns = now_ns - round(self._max_age_s * 1e9)
-            removed += sum(self._steps(_REMOVE_OLD, (oldest_ns, STEP_ROWS)))
-        if self._max_bytes is not None and self.used_bytes() > self._max_bytes:
-            for count in self._steps(_REMOVE_OLDEST, (STEP_ROWS,)):
-                removed += count
-                if self.used_bytes() <= self._max_bytes * _KEPT_SHARE:
-                    break
+            removed += self._remove(now_ns - round(self._max_age_s * NS_PER_S), math.inf)
+        if self._max_bytes is not None and (used := self.used_bytes()) > self._max_bytes:
+            removed += self._remove(_MAX_NS, used - self._max_bytes * _KEPT_SHARE)
         return removed
 
-    def _steps(self, statement: str, parameters: tuple[int, ...]) -> Iterator[int]:
+    def _remove(self, before_ns: int, excess_bytes: float) -> int:
+        """Remove the oldest messages before a time until they occupied ``excess_bytes``, and return their number."""
+        removed = 0
         for _ in range(_MAX_STEPS):
-            with self._database, closing(self._database.execute(statement, parameters)) as cursor:
-                count = cursor.rowcount
-            if not count:
-                return
-            yield count
-            if self._stopped.wait(_BETWEEN_STEPS_S):
-                return
+            rows, step_bytes = self._step(before_ns, min(excess_bytes, STEP_BYTES))
+            if rows:
+                with self._database:
+                    self._database.execute(_REMOVE, (before_ns, rows))
+            removed += rows
+            excess_bytes -= step_bytes
+            if not rows or excess_bytes <= 0 or self._stopped.wait(_BETWEEN_STEPS_S):
+                break
+        return removed
+
+    def _step(self, before_ns: int, most_bytes: float) -> tuple[int, float]:
+        """Return how many of the oldest messages to remove at once, and the bytes that they occupy."""
+        rows, size_bytes = 0, 0.0
+        with closing(self._database.execute(_OLDEST, (before_ns, STEP_ROWS))) as oldest:
+            for topic_bytes, row_bytes in oldest:
+                rows += 1
+                size_bytes += _occupied(topic_bytes, row_bytes, self._page_bytes)
+                if size_bytes >= most_bytes:
+                    break
+        return rows, size_bytes
+
+
+def _occupied(topic_bytes: int, row_bytes: int, page_bytes: int) -> float:
+    """Return the bytes of the file that a message occupies, with its entries in the indexes."""
+    size_bytes = row_bytes + _ROW_BYTES
+    # "B-tree Cell Format": X, M and K. What does not fit into a page is in overflow pages of its own.
+    most, least = (page_bytes - 12) * 64 // 255 - 23, (page_bytes - 12) * 32 // 255 - 23
+    overflow_pages = 0
+    if size_bytes > most:
+        local = least + (size_bytes - least) % (page_bytes - 4)
+        local = local if local <= most else least
+        overflow_pages = -(-(size_bytes - local) // (page_bytes - 4))
+        size_bytes = local
+    return (size_bytes + topic_bytes + _INDEX_ROW_BYTES) / _FILL + overflow_pages * page_bytes

@@ -181,7 +181,7 @@ def make(connection: psycopg.Connection[Any], partition: TablePartition) -> None
 def drop(connection: psycopg.Connection[Any], partition: TablePartition) -> int:
     """Drop a partition, and return the number of its messages."""
     name = _quoted(partition.name)
-    (messages,) = _one(connection, f"SELECT count(*) FROM {name}")  # noqa: S608 - quoted
+    messages = count(connection, partition)
     for (pending,) in connection.execute(_DETACHING).fetchall():
         connection.execute(f"ALTER TABLE messages DETACH PARTITION {_quoted(pending)} FINALIZE".encode())
         connection.execute(f"DROP TABLE {_quoted(pending)}".encode())
@@ -190,7 +190,7 @@ def drop(connection: psycopg.Connection[Any], partition: TablePartition) -> int:
     connection.execute(
         "DELETE FROM messages_lookup WHERE timestamp >= %s AND timestamp < %s", (partition.start_ns, partition.end_ns)
     )
-    return int(messages)
+    return messages
 
 
 def size_bytes(connection: psycopg.Connection[Any]) -> int:
@@ -198,9 +198,10 @@ def size_bytes(connection: psycopg.Connection[Any]) -> int:
     return int(_one(connection, _SIZE)[0])
 
 
-def count(connection: psycopg.Connection[Any]) -> int:
-    """Count the messages."""
-    return int(_one(connection, "SELECT count(*) FROM messages")[0])
+def count(connection: psycopg.Connection[Any], partition: TablePartition | None = None) -> int:
+    """Count the messages, or those of one partition."""
+    table = "messages" if partition is None else _quoted(partition.name)
+    return int(_one(connection, f"SELECT count(*) FROM {table}")[0])  # noqa: S608 - quoted
 
 
 def _between(known: list[TablePartition], timestamp_ns: int, start_s: int, end_s: int) -> TablePartition:

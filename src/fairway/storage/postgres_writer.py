@@ -117,6 +117,10 @@ class PostgresUpkeep:
         """Return the size of the messages and their indexes in bytes."""
         return self._session.run(layout.size_bytes, again=True)
 
+    def beyond_age(self, now_ns: int) -> tuple[int, int]:
+        """Return how many messages are in partitions beyond ``max_age_s``, and when the first of these begins."""
+        return self._session.run(lambda connection: self._beyond_age(connection, now_ns), again=True)
+
     def enforce(self, now_ns: int) -> int:
         """Remove partitions beyond ``max_age_s`` and ``max_bytes``, and return the number of their messages."""
         return self._session.run(lambda connection: self._enforce(connection, now_ns))
@@ -131,6 +135,10 @@ class PostgresUpkeep:
             else:
                 break
         return removed
+
+    def _beyond_age(self, connection: psycopg.Connection[Any], now_ns: int) -> tuple[int, int]:
+        old = [each for each in layout.partitions(connection) if self._is_old(each, now_ns)]
+        return sum(layout.count(connection, each) for each in old), old[0].start_ns if old else 0
 
     def _is_old(self, partition: layout.TablePartition, now_ns: int) -> bool:
         return self._max_age_s is not None and partition.end_ns <= now_ns - round(self._max_age_s * NS_PER_S)

@@ -72,7 +72,7 @@ class TroubledArchive(NodeArchive):
     async def statistics(self) -> ArchiveStatistics:
         """Return counts."""
         return ArchiveStatistics(
-            messages=len(self._store), size_bytes=0, waiting=0, dropped=self.missed, queries=self.queries
+            messages=len(self._store), size_bytes=0, waiting=0, failing=0, dropped=self.missed, queries=self.queries
         )
 
     async def close(self) -> None:
