@@ -24,11 +24,13 @@ def main() -> int:
             token = Path(token_file).read_text(encoding="utf-8").strip()
             request.add_header("Authorization", f"Bearer {token}")
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - the same
-            health = json.load(answer)["nodeHealth"]
+            report = json.load(answer)
+            health, protocols = report["nodeHealth"], report.get("protocolsHealth", [])
+            reasons = dict.fromkeys(protocol["desc"] for protocol in protocols if "desc" in protocol)
     except (OSError, ValueError, KeyError, TypeError) as error:
         sys.stdout.write(f"the node does not say how it is: {error}\n")
         return 1
-    sys.stdout.write(f"{health}\n")
+    sys.stdout.write("; ".join([health, *reasons]) + "\n")
     return 0 if health == "READY" else 1
 
 

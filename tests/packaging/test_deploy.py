@@ -321,7 +321,13 @@ def test_the_healthcheck_says_whether_the_node_is_ready(tmp_path):
         peers=("/ip4/127.0.0.1/tcp/9/p2p/16Uiu2HAmPLe7Mzm8TsYUubgCAW1aJoeFScxrLj8ppHFivPo97bUZ",)
     ) as served:
         alone = healthcheck(FAIRWAY_REST=served.server.url)
-        assert (alone.returncode, alone.stdout) == (1, "NOT_READY\n")
+        assert (alone.returncode, alone.stdout) == (
+            1,
+            (
+                "NOT_READY; No connected peers; Node has no relay peers to fullfill push requests; "
+                "Relay is not ready, filter will not be able to sort out messages\n"
+            ),
+        )
     gone = healthcheck(FAIRWAY_REST="http://127.0.0.1:9", FAIRWAY_TOKEN_FILE=str(tmp_path / "nothing"))
     assert gone.returncode == 1
     assert gone.stdout.startswith("the node does not say how it is: ")

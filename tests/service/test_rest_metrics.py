@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from contextlib import closing
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -53,6 +55,30 @@ def test_the_numbers_follow_what_happens_and_two_nodes_do_not_meet(rest):
                 == numbers["fairway_messages_message_bytes_total",]
             )
             assert (await samples(rest, idle))["fairway_messages_total",] == 0
+
+    rest.run(work())
+
+
+def test_a_node_whose_archive_cannot_be_written_is_not_healthy_and_says_why(rest, tmp_path):
+    path = tmp_path / "messages.db"
+
+    async def work():
+        async with rest.serving(archive=f"sqlite:{path}") as (node, server):
+            with closing(sqlite3.connect(path)) as other:
+                other.execute("CREATE TRIGGER full BEFORE INSERT ON Message BEGIN SELECT RAISE(FAIL, 'disk full'); END")
+                await rest.publish(server)
+                await until(lambda: node.archive.problem)
+                report = (await rest.call(server, "GET", "/health")).json
+                assert report["nodeHealth"] == "NOT_READY"
+                store = {"Store": "NOT_READY", "desc": "Messages cannot be written: the archive failed: disk full"}
+                assert store in report["protocolsHealth"]
+                assert {"Lightpush": "READY"} in report["protocolsHealth"]
+                numbers = await samples(rest, server)
+                assert (numbers["fairway_healthy",], numbers["fairway_archive_failing",]) == (0, 1)
+                other.execute("DROP TRIGGER full")
+            await until(lambda: node.archive.problem is None)
+            assert (await rest.call(server, "GET", "/health")).json["nodeHealth"] == "READY"
+            assert (await samples(rest, server))["fairway_archive_waiting",] == 0
 
     rest.run(work())
 

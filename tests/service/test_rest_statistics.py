@@ -63,7 +63,14 @@ def test_the_figures_are_those_of_the_node_and_follow_it(rest):
             before = await following()
             assert before["peerId"] == str(node.peer_id)
             assert before["health"]["nodeHealth"] == "READY"
-            assert before["archive"] == {"messages": 0, "sizeBytes": 0, "waiting": 0, "dropped": 0, "queries": 0}
+            assert before["archive"] == {
+                "messages": 0,
+                "sizeBytes": 0,
+                "waiting": 0,
+                "dropped": 0,
+                "queries": 0,
+                "notWritten": None,
+            }
             assert before["refusals"] == []
             assert before["proofs"] is None
             for number in range(1, 41):

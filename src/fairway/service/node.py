@@ -306,6 +306,11 @@ class ServiceNode(WatchedNode):
             return known
         return await self.relay.publish(pubsub_topic, encoded)
 
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the node is connected as its options ask, and its archive can be written."""
+        return self.status.connected and (self.archive is None or self.archive.problem is None)
+
     async def close(self) -> None:
         """Leave the network, and write the archive. Can be called twice."""
         if self._closed:

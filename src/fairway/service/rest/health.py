@@ -15,6 +15,7 @@ from starlette.responses import Response
 from fairway.service.node import ServiceNode
 from fairway.service.rest.answers import PlainText, answer
 from fairway.service.rest.context import RestContext
+from fairway.visible import visible
 
 READY, NOT_READY, NOT_MOUNTED = "READY", "NOT_READY", "NOT_MOUNTED"
 _NO_PEERS: Final = "No connected peers"
@@ -54,8 +55,7 @@ class HealthEndpoints:
 
 def health_of(node: ServiceNode) -> dict[str, Any]:
     """Return the health of a node and of its protocols."""
-    status = node.status
-    ready = status.connected
+    ready = node.status.connected
 
     def of(name: str, problem: str) -> dict[str, Any]:
         return {name: READY} if ready else {name: NOT_READY, "desc": problem}
@@ -66,9 +66,17 @@ def health_of(node: ServiceNode) -> dict[str, Any]:
         of("Lightpush", _NO_RELAY),
         of("Legacy Lightpush", _NO_RELAY),
         of("Filter", _DEAF),
-        {"Store": READY if status.store else NOT_MOUNTED},
+        _store(node),
         {"Legacy Store": NOT_MOUNTED},
         {"Peer Exchange": READY},
         *({name: NOT_MOUNTED} for name in _SERVED_ELSEWHERE),
     ]
-    return {"nodeHealth": READY if ready else NOT_READY, "protocolsHealth": protocols}
+    return {"nodeHealth": READY if node.is_healthy else NOT_READY, "protocolsHealth": protocols}
+
+
+def _store(node: ServiceNode) -> dict[str, Any]:
+    if node.archive is None:
+        return {"Store": NOT_MOUNTED}
+    if node.archive.problem is None:
+        return {"Store": READY}
+    return {"Store": NOT_READY, "desc": f"Messages cannot be written: {visible(node.archive.problem)}"}

@@ -70,7 +70,9 @@ class _Numbers(Collector):
         for part, statistics in parts.items():
             yield from _family(part, asdict(statistics))
         yield _gauge(
-            "healthy", "1 while one of the configured peers is connected, or none is configured", node.status.connected
+            "healthy",
+            "1 while the node is connected as its options ask and its archive can be written",
+            node.is_healthy,
         )
         ends_s = [known.expires_s for known in (node.certificate, self._context.certificate) if known is not None]
         if ends_s:

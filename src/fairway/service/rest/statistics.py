@@ -162,6 +162,7 @@ async def _archive(context: RestContext) -> dict[str, Any] | None:
         "waiting": counts.waiting,
         "dropped": counts.dropped,
         "queries": counts.queries,
+        "notWritten": None if archive.problem is None else visible(archive.problem),
     }
 
 
