@@ -26,6 +26,7 @@ RANKS = {
     "errors": 0,
     "units": 0,
     "extras": 1,
+    "foreign_code": 1,
     "visible": 0,
     "opening": 0,
     "events": 1,

@@ -30,6 +30,7 @@
     +-- ErasureCodeError            Reed-Solomon got arguments outside its domain
     |   +-- NotEnoughShardsError    fewer shards are left than there are data shards
     +-- SnapshotError               this version cannot read a stored state
+    +-- ForeignCodeError            code of the application, a node or a store raised what is no ordinary exception
     +-- PipelineError               a run of the pipeline stopped; starting it again continues it
 
 Local and remote errors are separate: a local error is a mistake of the calling program, a remote error is bad input
@@ -210,6 +211,13 @@ class NotEnoughShardsError(ErasureCodeError):
 
 class SnapshotError(FairwayError):
     """This version cannot read a stored state."""
+
+
+class ForeignCodeError(FairwayError):
+    """Code of the application, a node or a store raised an exception that is no `Exception`.
+
+    Most often that is a `CancelledError` of something that the code awaited. The original is its ``__cause__``.
+    """
 
 
 class PipelineError(FairwayError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from asyncio import CancelledError
 from collections import Counter
 from contextlib import AsyncExitStack
 
@@ -110,7 +111,10 @@ def test_a_proof_of_a_wrong_type_ends_the_send_with_an_event(answer):
     scenario()
 
 
-@pytest.mark.parametrize("error", [OSError("prover crashed"), RlnError(RlnErrorKind.TRANSIENT), KeyError("x")])
+@pytest.mark.parametrize(
+    "error",
+    [OSError("prover crashed"), RlnError(RlnErrorKind.TRANSIENT), KeyError("x"), CancelledError(), GeneratorExit()],
+)
 @pytest.mark.parametrize("method", ["generate_proof", "epoch_quota"])
 def test_a_provider_that_fails_now_and_then_costs_time_and_no_message(error, method):
     failures = [error] * 3

@@ -10,7 +10,13 @@ import pytest
 
 import fairway
 from fairway.channel.receipt import Wait
-from fairway.errors import ConfigurationError, DeliveryFailedError, FileChangedError, MessageTooLargeError
+from fairway.errors import (
+    ConfigurationError,
+    DeliveryFailedError,
+    FileChangedError,
+    ForeignCodeError,
+    MessageTooLargeError,
+)
 from fairway.events import MessageSending
 from fairway.files.outcomes import FileArriving, FileReceived
 from fairway.files.receiving import FileReceiver
@@ -67,6 +73,26 @@ def test_a_file_in_parts_arrives_as_it_was(join, make_file, tmp_path, seed, prof
     acknowledged = [step.segments_acknowledged for step in steps]
     assert acknowledged == sorted(acknowledged)
     assert len(set(acknowledged)) > delivery.total_messages, "it is shown by segment, not by part"
+
+
+@pytest.mark.parametrize("wait", [Wait.SENT, Wait.DELIVERED])
+def test_a_file_whose_progress_handler_was_cancelled_raises_an_error(join, make_file, seed, wait):
+    path = make_file(100_000)
+
+    async def work():
+        shown = []
+
+        def show(progress):
+            shown.append(progress)
+            if len(shown) == 5:
+                raise asyncio.CancelledError
+
+        with LocalNetwork(seed=seed) as network:
+            async with join(network, "alice") as alice, join(network, "bob"):
+                with pytest.raises(ForeignCodeError, match="progress raised CancelledError"):
+                    await send_file(alice, path, wait=wait, progress=show)
+
+    run(work(), seed=seed)
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 1_000, 9_000])

@@ -401,7 +401,8 @@ def test_nothing_waits_for_a_node_that_closes(harbour):
     harbour.run(work)
 
 
-def test_a_verifier_that_fails_at_one_message_goes_on_with_the_next(harbour, verifier, caplog):
+@pytest.mark.parametrize("error", [RuntimeError("out of luck"), asyncio.CancelledError("out of luck")], ids=repr)
+def test_a_verifier_that_fails_at_one_message_goes_on_with_the_next(harbour, verifier, caplog, error):
     class FailingOnce:
         failed = False
 
@@ -409,7 +410,7 @@ def test_a_verifier_that_fails_at_one_message_goes_on_with_the_next(harbour, ver
             if self.failed:
                 return verifier.verify(proof, signal)
             self.failed = True
-            raise RuntimeError("out of luck")
+            raise error
 
     first, second = proven(harbour, 0), proven(harbour, 1)
 

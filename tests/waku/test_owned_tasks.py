@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from fairway.errors import ForeignCodeError
 from fairway.waku.owned_tasks import OwnedTasks
 from patience import PATIENCE_S, until
 
@@ -121,6 +122,40 @@ def test_what_a_task_raises_is_told_once_when_it_ends_and_a_cancellation_is_not(
         assert told == [error]
 
     run(story())
+
+
+def test_a_task_that_its_owner_cancels_is_not_reported_and_one_that_others_cancel_is():
+    async def story():
+        told = []
+        tasks = OwnedTasks(failed=told.append)
+        own, cancelled, shared = tasks.spawn(for_ever()), tasks.spawn(for_ever()), asyncio.ensure_future(for_ever())
+
+        async def share():
+            await shared
+
+        sharing = tasks.spawn(share())
+        await asyncio.sleep(0)
+        tasks.cancel(own)
+        cancelled.cancel()
+        shared.cancel()
+        await asyncio.wait([own, cancelled, sharing])
+        assert [type(error) for error in told] == [ForeignCodeError, ForeignCodeError]
+        assert "for_ever has ended: other code cancelled its task" in str(told[0])
+
+    run(story())
+
+
+def test_the_end_of_asyncio_run_is_not_reported():
+    told = []
+
+    async def story():
+        tasks = OwnedTasks(failed=told.append)
+        for _ in range(3):
+            tasks.spawn(for_ever())
+        await asyncio.sleep(0)
+
+    asyncio.run(story())
+    assert told == []
 
 
 def test_without_anybody_to_tell_the_event_loops_handler_hears_of_it():

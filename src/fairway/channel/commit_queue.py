@@ -7,7 +7,8 @@ one are committed together (group commit, `ChannelStore.submit`).
 A write without hurry, such as the node's answer to a message, begins no commit of its own right behind another one: the
 sender of the next message would wait for both. It goes along with the next write that has, or alone if none comes.
 
-If the store fails, the held effects are never released, as if the process had ended before them.
+If the store fails, or its `submit` raises, the held effects are never released, as if the process had ended before
+them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
 from fairway.errors import StorageError, copy_of
+from fairway.foreign_code import ForeignCode
 from fairway.storage.channel_store import ChannelStore, Write
 
 _ROUNDS: Final = 3
@@ -107,7 +109,10 @@ class CommitQueue(Generic[Item]):
             write, self._held = self._held, None
             self._is_submitting = True
             try:
-                self._store.submit(write, self._done)
+                with ForeignCode("the store's submit"):
+                    self._store.submit(write, self._done)
+            except Exception as error:  # noqa: BLE001 - the store may be the application's
+                self._done(error if isinstance(error, StorageError) else _storage_error(error))
             finally:
                 self._is_submitting = False
             self._takes_time |= not self._answers
@@ -187,3 +192,9 @@ class CommitQueue(Generic[Item]):
             entry.waiter.set_exception(copy_of(self.error))
         if first and self.error is not None:
             self._failed(self.error)
+
+
+def _storage_error(cause: Exception) -> StorageError:
+    error = StorageError(f"the store's submit raised {type(cause).__name__}: {cause}")
+    error.__cause__ = cause
+    return error

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -19,7 +20,7 @@ from fairway.channel.inbox import Delivered, Inbox
 from fairway.channel.proving import ProofMaker
 from fairway.channel.publishing import Publisher
 from fairway.channel.retrieving import Retriever
-from fairway.errors import copy_of
+from fairway.errors import NodeUnavailableError, copy_of
 from fairway.events import (
     DeliveryError,
     Event,
@@ -31,6 +32,7 @@ from fairway.events import (
     MessageSetAside,
     NodeStatusChanged,
 )
+from fairway.foreign_code import ForeignCode
 from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Prove, Publish, QueryStore
 from fairway.protocol.incoming.retrieval import QueryBudget
 from fairway.protocol.ratelimit import RlnProofProvider
@@ -46,7 +48,7 @@ from fairway.wire.topics import autoshard
 _MAX_UNCOMMITTED: Final = 2_000
 """Writes under way from which on the channel receives nothing, so that the disk sets the pace."""
 _GOODBYE_S: Final = 1.0
-"""How long stopping waits until the last acknowledgements have left."""
+"""How long stopping waits until the last acknowledgements have left, and for ciphers that it cancels."""
 _TURN: Final = 64
 """Messages processed before other tasks of the event loop run."""
 
@@ -77,7 +79,7 @@ class Engine:
         options = stack.options
         self._pubsub_topic = autoshard(stack.content_topic, options.cluster_id, options.shard_count)
         self.commits: CommitQueue[Outward] = CommitQueue(store, self._release, self._fail)
-        self.publisher = Publisher(node, options.max_concurrent_publishes, self._published)
+        self.publisher = Publisher(node, options.max_concurrent_publishes, self._published, self._fail)
         self.proofs = (
             None
             if rln is None
@@ -135,7 +137,8 @@ class Engine:
             self.carry_out(stack.restore(changes, now_ms))
         else:
             self.commits.add(Write(changes=stack.snapshot()), [])
-        self.subscription = await self._node.subscribe(self._pubsub_topic, [stack.content_topic])
+        with ForeignCode("the node's subscribe"):
+            self.subscription = await self._node.subscribe(self._pubsub_topic, [stack.content_topic])
         self._see_node(self._node.status)
         for work in (self._watch_node(), self._take_in(self.subscription), self.retriever.run()):
             self._tasks.spawn(work)
@@ -159,7 +162,8 @@ class Engine:
         ciphers = [cipher for cipher in self._ciphers if cipher is not current]
         for cipher in ciphers:
             cipher.cancel()
-        await asyncio.gather(*ciphers, return_exceptions=True)
+        if ciphers:
+            await asyncio.wait(ciphers, timeout=_GOODBYE_S)
         await self.publisher.stop()
         self._has_stopped = True
         if self.commits.error is None:
@@ -330,12 +334,10 @@ class Engine:
     def _receive(self, routed: RoutedMessage) -> None:
         """Process one message. The caller calls `_arm` after the last message of a batch."""
         if self._is_running:
-            try:
+            with self._failing():
                 effects = self.stack.receive(routed.message, self._clock(), message_hash=routed.message_hash)
                 if effects:
                     self._carry_out(effects)
-            except Exception as error:  # noqa: BLE001 - any failure must reach the application
-                self._fail(error)
 
     def _take_in_page(self, page: Sequence[RoutedMessage]) -> None:
         """Process the messages of a store."""
@@ -349,6 +351,8 @@ class Engine:
         while True:
             batch = await subscription.next_batch()
             if not batch:
+                if self._is_running and self._node.status.connected:
+                    raise NodeUnavailableError("the node is connected and has ended the subscription of the channel")
                 return
             for count, routed in enumerate(batch, 1):
                 self._receive(routed)
@@ -450,20 +454,28 @@ class Engine:
 
     def _tick(self) -> None:
         self._timer = None
-        at_ms, now_ms = self.stack.next_deadline(), self._clock()
-        # After a clock that went back all deadlines are too late, and nothing else may happen for long.
-        if now_ms < self._read_ms or (at_ms is not None and at_ms <= now_ms):
-            self._enter(self.stack.tick)
-        else:
-            self._arm()
+        with self._failing():
+            at_ms, now_ms = self.stack.next_deadline(), self._clock()
+            # After a clock that went back all deadlines are too late, and nothing else may happen for long.
+            if now_ms < self._read_ms or (at_ms is not None and at_ms <= now_ms):
+                self._enter(self.stack.tick)
+            else:
+                self._arm()
 
     def _enter(self, call: Callable[[int], tuple[Effect, ...]]) -> None:
-        """Call the protocol from a callback; an exception fails the channel, because a callback cannot raise."""
+        """Call the protocol from a callback."""
         if self._is_running:
-            try:
+            with self._failing():
                 self.carry_out(call(self._clock()))
-            except Exception as error:  # noqa: BLE001 - any failure must reach the application
-                self._fail(error)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Fail the channel for what is raised inside, because a callback cannot raise."""
+        try:
+            with ForeignCode("the clock, the node or the store"):
+                yield
+        except Exception as error:  # noqa: BLE001 - any failure must reach the application
+            self._fail(error)
 
     def _ended(self, event: MessageEvent) -> dict[str, StoredRequest]:
         """Return the stored request that an event ends, with its outcome, by its id."""
@@ -490,4 +502,5 @@ class Engine:
         """Fail the channel, because one of its tasks failed."""
         if self._is_running:
             self._is_running = False
+            self._made_room.set()
             self._failed(error)

@@ -1,8 +1,9 @@
 """The listeners of a channel: event handlers, by type or by name, and streams of events.
 
 An exception in a handler is logged, counted and reported as `HandlerFailed`; the channel continues. A message on which
-handlers raised stays in the inbox and goes to those handlers again. Coroutine functions are awaited one event after the
-other, in order; they do not delay the channel.
+handlers raised stays in the inbox and goes to those handlers again. A coroutine function handles one event after the
+other, in order; it does not delay the channel. Each call runs in a task of its own: if that task is cancelled, the call
+has failed.
 
 Events before the first listener wait for it, and for all listeners that are added in the same turn of the event loop.
 So listeners can be added before or after the start of the channel, and in any order.
@@ -16,23 +17,28 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Self
 
 from fairway.channel.inbox import HandOver, Reader
 from fairway.errors import ConfigurationError, copy_of
 from fairway.events import EVENT_NAMES, Event, HandlerFailed, MessageReceived
+from fairway.foreign_code import ForeignCode
+from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.subscription import Subscription
 
 Handler = Callable[[Any], Awaitable[object] | object]
 Told = tuple[Event, HandOver | None]
 """An event; with its `HandOver` if it is a received message."""
-Handled = Callable[[Exception | None], None]
+Handled = Callable[[BaseException | None], None]
 """Called when a handler has ended, with its exception or None."""
 Call = tuple[Event, HandOver | None, Handled]
 
 _MAX_EVENTS: Final = 100_000
 """Events that wait for a slow reader; for further ones the oldest are dropped and counted."""
+_GRACE_S: Final = 1.0
+"""How long `Listeners.close` waits for handlers, and then for the end of those that it cancels."""
 _MAX_EARLY: Final = 1_000
 """Events that wait for the first listener; for further ones the oldest are dropped: a program may never listen."""
 _TYPES: Final[dict[str, type]] = {name: kind for kind, names in EVENT_NAMES.items() for name in names}
@@ -89,14 +95,24 @@ class EventStream:
 
 
 class _Registration:
-    """One handler, with a queue and a worker if it is a coroutine function."""
+    """One handler, and the events that wait for it."""
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
-        self.queue: Subscription[Call] | None = None
-        self.worker: asyncio.Task[None] | None = None
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
-            self.queue = Subscription(max_items=_MAX_EVENTS)
+        self.name: str = getattr(handler, "__qualname__", repr(handler))
+        self.is_sequential = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+        """Whether it handles one event after the other."""
+        self.waiting: deque[Call] = deque()
+        self.is_busy = False
+        self.dropped = 0
+        """Events that were dropped because it is too slow."""
+
+    def put(self, call: Call) -> None:
+        """Add an event for a handler that handles one after the other."""
+        if len(self.waiting) >= _MAX_EVENTS:
+            self.waiting.popleft()
+            self.dropped += 1
+        self.waiting.append(call)
 
 
 class Listeners:
@@ -113,7 +129,8 @@ class Listeners:
         """Set while early events wait for the end of this turn of the event loop."""
         self._handlers: dict[type, list[_Registration]] = {}
         self._streams: list[EventStream] = []
-        self._tasks: dict[asyncio.Future[Any], None] = {}
+        self._calls = OwnedTasks()
+        """Calls of handlers that are being awaited."""
 
     def on(self, what: str | type, handler: Handler) -> Callable[[], None]:
         """Call ``handler`` with every event of a type; return a function that removes it."""
@@ -121,8 +138,6 @@ class Listeners:
         if not callable(handler):
             raise ConfigurationError(f"a handler is a function of one event, not {handler!r}")
         registration = _Registration(handler)
-        if registration.queue is not None:
-            registration.worker = asyncio.ensure_future(self._work(registration, registration.queue))
         registrations = self._handlers.setdefault(kind, [])
         registrations.append(registration)
         self._begin_soon()
@@ -130,8 +145,6 @@ class Listeners:
         def remove() -> None:
             if registration in registrations:
                 registrations.remove(registration)
-                if registration.queue is not None:
-                    registration.queue.close()
 
         return remove
 
@@ -149,8 +162,8 @@ class Listeners:
 
     def dropped(self) -> int:
         """Return the number of events that slow readers lost."""
-        queues = [r.queue for registrations in self._handlers.values() for r in registrations if r.queue is not None]
-        return sum(stream.dropped for stream in self._streams) + sum(queue.dropped for queue in queues)
+        registered = (each for registrations in self._handlers.values() for each in registrations)
+        return sum(stream.dropped for stream in self._streams) + sum(each.dropped for each in registered)
 
     def tell(self, event: Event, handing: HandOver | None = None) -> None:
         """Pass an event to all listeners, or keep it for the first one."""
@@ -170,23 +183,20 @@ class Listeners:
             stream.close(error)
 
     async def close(self) -> None:
-        """End the streams, and wait up to a second for handlers that are running."""
+        """End the streams, and wait up to a second for handlers."""
         self._begin()
         for stream in list(self._streams):
             stream.close()
-        workers: list[asyncio.Future[Any]] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_S):
+                await self._calls.wait()
+                return
         for registrations in self._handlers.values():
             for registration in registrations:
-                if registration.queue is not None and registration.worker is not None:
-                    registration.queue.close()
-                    workers.append(registration.worker)
-        current = asyncio.current_task()
-        waiting = [task for task in (*workers, *self._tasks) if task is not current and not task.done()]
-        if waiting:
-            await asyncio.wait(waiting, timeout=1.0)
-            for task in waiting:
-                if not task.done():
-                    task.cancel()
+                registration.waiting.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_S):
+                await self._calls.close()
 
     def _begin_soon(self) -> None:
         if self._turn is None and (self._early is not None or self._reads_messages()):
@@ -222,9 +232,9 @@ class Listeners:
     def _call(self, registrations: list[_Registration], event: Event, handing: HandOver | None) -> None:
         """Call handlers. When all have ended, finish the message, or retry the handlers that raised later."""
         outstanding = len(registrations)
-        raised: dict[_Registration, Exception] = {}
+        raised: dict[_Registration, BaseException] = {}
 
-        def done(registration: _Registration, error: Exception | None) -> None:
+        def done(registration: _Registration, error: BaseException | None) -> None:
             nonlocal outstanding
             outstanding -= 1
             if error is not None:
@@ -239,57 +249,58 @@ class Listeners:
 
         for registration in registrations:
             handled = partial(done, registration)
-            if registration.queue is not None:
-                registration.queue.put((event, handing, handled))
-                continue
-            try:
-                result = registration.handler(event)
-            except Exception as error:  # noqa: BLE001 - an application's handler may raise anything
-                handled(error)
-                continue
-            if inspect.isawaitable(result):
-                task = asyncio.ensure_future(result)
-                self._tasks[task] = None
-                task.add_done_callback(partial(self._awaited, handled))
+            if registration.is_sequential:
+                registration.put((event, handing, handled))
+                self._proceed(registration)
             else:
-                handled(None)
+                self._begin_call(registration, event, handled)
+
+    def _proceed(self, registration: _Registration) -> None:
+        """Call a handler with the next event that waits for it, unless it is busy."""
+        while registration.waiting and not registration.is_busy:
+            event, handing, handled = registration.waiting.popleft()
+            if handing is None or not handing.is_superseded:
+                registration.is_busy = True
+                self._begin_call(registration, event, partial(self._free, registration, handled))
+
+    def _free(self, registration: _Registration, handled: Handled, error: BaseException | None) -> None:
+        registration.is_busy = False
+        handled(error)
+        self._proceed(registration)
+
+    def _begin_call(self, registration: _Registration, event: Event, handled: Handled) -> None:
+        name = f"handler {registration.name}"
+        try:
+            with ForeignCode(name):
+                result = registration.handler(event)
+        except Exception as error:  # noqa: BLE001 - an application's handler may raise anything
+            handled(error)
+            return
+        if inspect.isawaitable(result):
+            self._calls.spawn(_awaited(result, name, handled), name, failed=handled)
+        else:
+            handled(None)
 
     def _again(self, registrations: list[_Registration], event: Event, handing: HandOver) -> None:
         """Call the given handlers again, as far as they are still registered."""
         registered = self._handlers.get(type(event), ())
         self._call([each for each in registrations if each in registered] or list(registered), event, handing)
 
-    def _awaited(self, handled: Handled, task: asyncio.Future[Any]) -> None:
-        self._tasks.pop(task, None)
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is None or isinstance(error, Exception):
-            handled(error)
-
-    @staticmethod
-    async def _work(registration: _Registration, queue: Subscription[Call]) -> None:
-        async for event, handing, handled in queue:
-            if handing is not None and handing.is_superseded:
-                continue
-            try:
-                result = registration.handler(event)
-                if inspect.isawaitable(result):
-                    await result
-            except Exception as error:  # noqa: BLE001 - an application's handler may raise anything
-                handled(error)
-            else:
-                handled(None)
-
-    def _failed(self, registration: _Registration, event: Event, error: Exception) -> None:
+    def _failed(self, registration: _Registration, event: Event, error: BaseException) -> None:
         self.failures += 1
-        name = getattr(registration.handler, "__qualname__", repr(registration.handler))
         _LOGGER.error(
             "handler %s raised on %s%s",
-            name,
+            registration.name,
             type(event).__name__,
             "; the message stays in the inbox and comes again" * isinstance(event, MessageReceived),
             exc_info=error,
         )
         if not isinstance(event, HandlerFailed):
-            self.tell(HandlerFailed(handler=name, event_name=EVENT_NAMES[type(event)][0], error=repr(error)))
+            event_name = EVENT_NAMES[type(event)][0]
+            self.tell(HandlerFailed(handler=registration.name, event_name=event_name, error=repr(error)))
+
+
+async def _awaited(result: Awaitable[object], name: str, handled: Handled) -> None:
+    with ForeignCode(name):
+        await result
+    handled(None)

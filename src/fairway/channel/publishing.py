@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from fairway.foreign_code import ForeignCode
 from fairway.protocol.effects import Publish
 from fairway.waku.node import RoutedMessage, SendResult, WakuNode
 from fairway.waku.owned_tasks import OwnedTasks
@@ -23,14 +24,21 @@ _FULL: Final = 1_000
 class Publisher:
     """Sends transmissions, roughly in order."""
 
-    def __init__(self, node: WakuNode, max_concurrent: int, answered: Callable[[Publish, SendResult], None]) -> None:
+    def __init__(
+        self,
+        node: WakuNode,
+        max_concurrent: int,
+        answered: Callable[[Publish, SendResult], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """``answered`` takes the result of each transmission, ``failed`` what ends one without a result."""
         self._node = node
         self._max_concurrent = max_concurrent
         self._answered = answered
         self._waiting: deque[Publish] = deque()
         self._active = 0
         """Workers that will take further transmissions, without those whose tasks are about to end."""
-        self._workers = OwnedTasks()
+        self._workers = OwnedTasks(failed=failed)
         self._room = asyncio.Event()
         self.refusal = ""
         """Why the node did not take the latest transmission; empty if it did."""
@@ -82,7 +90,8 @@ class Publisher:
         )
         try:
             async with asyncio.timeout(_ANSWER_TIMEOUT_S):
-                return await self._node.send(routed)
+                with ForeignCode("the node's send"):
+                    return await self._node.send(routed)
         except TimeoutError:
             return SendResult(accepted=False, detail=f"the node did not answer within {_ANSWER_TIMEOUT_S:.0f} s")
         except Exception as error:  # noqa: BLE001 - after any failure of a node the message is sent again

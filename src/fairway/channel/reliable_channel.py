@@ -7,6 +7,7 @@ start loads the state from the store, as after a crash.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from os import PathLike
@@ -42,6 +43,7 @@ from fairway.events import (
     MessageSetAside,
     SendErrorReason,
 )
+from fairway.foreign_code import call_in_thread
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.incoming.delivering import logical_message_id
@@ -52,6 +54,7 @@ from fairway.protocol.statistics import Gap
 from fairway.storage.backup import back_up
 from fairway.storage.channel_store import ChannelStore, SendOutcome, StoredRequest, Write
 from fairway.storage.sqlite_store import SqliteStore
+from fairway.visible import visible
 from fairway.waku.node import WakuNode
 
 E = TypeVar("E")
@@ -62,6 +65,7 @@ _REFUSALS = {
     EmptyPayloadError: SendErrorReason.EMPTY_PAYLOAD,
     MessageTooLargeError: SendErrorReason.MESSAGE_TOO_LARGE,
 }
+_LOG: Final = logging.getLogger("fairway.channel")
 _ENDS: Final = (SendOutcome.DELIVERED, SendOutcome.FAILED)
 
 _MEMBERSHIPS: Final[WeakKeyDictionary[WakuNode, Membership]] = WeakKeyDictionary()
@@ -175,10 +179,13 @@ class ReliableChannel:
         async with self._lifecycle:
             if not self._is_closed:
                 self._is_closed = True
-                await self._end_engine()
-                self._receipts.end(ChannelClosedError("the channel was closed; what was accepted is kept in its store"))
-                self._inbox.end()
-                await self._listeners.close()
+                try:
+                    await self._end_engine()
+                finally:
+                    closed = ChannelClosedError("the channel was closed; what was accepted is kept in its store")
+                    self._receipts.end(closed)
+                    self._inbox.end()
+                    await self._listeners.close()
 
     def is_started(self) -> bool:
         """Return whether the channel is running (RELIABLE-CHANNEL-API, "Channel lifecycle": isStarted)."""
@@ -438,12 +445,13 @@ class ReliableChannel:
         if engine is not None:
             await engine.stop()
             self._attempts.stop()
-            await asyncio.to_thread(self._store.close)
+            await call_in_thread(None, "the store's close", self._store.close)
             # What the store wrote last is told before a new start can tell of another state.
             await engine.commits.passed()
 
     def _fail(self, error: BaseException) -> None:
         """Stop sending, and raise ``error`` in everything that waits."""
+        _LOG.error("channel %s has failed, and sends and receives nothing", visible(self.channel_id), exc_info=error)
         self._failure = error
         self._receipts.end(error)
         self._inbox.fail(error)

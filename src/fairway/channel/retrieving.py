@@ -15,14 +15,16 @@ Invariant: messages that were not asked for, or whose message hash is wrong, are
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Final, Protocol
 
 from fairway.channel.clock import Clock
-from fairway.errors import NetworkError
+from fairway.errors import NetworkError, StoreQueryError
 from fairway.events import Limit, LimitReached
+from fairway.foreign_code import ForeignCode
 from fairway.protocol.effects import QueryStore
 from fairway.protocol.incoming.catching_up import Backwards, PageRead, Step, TimeAway
 from fairway.protocol.incoming.retrieval import QueryBudget
@@ -35,6 +37,8 @@ _PAUSE_S: Final = 1.0
 _MAX_PAGES: Final = 100_000
 """Most pages of one query, against a store that always returns a further one."""
 _MAX_WAITING: Final = 1_000
+
+_LOG: Final = logging.getLogger("fairway.channel.node")
 
 
 class RetrievalState(Protocol):
@@ -205,8 +209,7 @@ class Retriever:
                 await self._permission()
             try:
                 page, _ = await self._page(question, cursor)
-            except (NetworkError, TimeoutError):
-                self.failures += 1
+            except StoreQueryError:
                 return False
             if page.cursor in followed:
                 break
@@ -227,8 +230,7 @@ class Retriever:
         heard = self._reading.history_heard
         try:
             page, _ = await self._page(question, reading.cursor)
-        except (NetworkError, TimeoutError):
-            self.failures += 1
+        except StoreQueryError:
             reading.failed()
             if reading.gives_way:
                 self._by_time.append(reading)
@@ -260,8 +262,7 @@ class Retriever:
         before_ns = reading.start_ns
         try:
             page, is_doubtful = await self._page(question, reading.cursor)
-        except (NetworkError, TimeoutError):
-            self.failures += 1
+        except StoreQueryError:
             reading.failed()
             step = Step.AGAIN
         else:
@@ -286,11 +287,18 @@ class Retriever:
     async def _page(self, question: StoreQuery, cursor: bytes | None) -> tuple[StorePage, bool]:
         """Query a page, for which there is permission, and process its messages.
 
-        Return the page without wrong messages, and whether there were any.
+        Return the page without wrong messages, and whether there were any. Raises `StoreQueryError` if none came.
         """
         self.queries += 1
-        async with asyncio.timeout(_ANSWER_TIMEOUT_S):
-            page = await self._node.query(question, cursor)
+        try:
+            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                with ForeignCode("the node's query"):
+                    page = await self._node.query(question, cursor)
+        except Exception as error:
+            self.failures += 1
+            if not isinstance(error, NetworkError | TimeoutError):
+                _LOG.warning("the node's query raised, and is repeated", exc_info=error)
+            raise StoreQueryError(f"no page came: {error!r}") from error
         messages = tuple(message for message in page.messages if _belongs(message, question))
         mismatches = len(page.messages) - len(messages)
         self.mismatches += mismatches

@@ -24,6 +24,7 @@ from fairway.channel.receipt import Acknowledgement, Progress, Receipt, Wait
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError, DeliveryFailedError
 from fairway.files.outgoing_file import OutgoingFile
+from fairway.foreign_code import ForeignCode
 from fairway.protocol.segmentation.segmenter import Segmenter
 
 PARTS_UNDER_WAY: Final = 8
@@ -252,7 +253,9 @@ class _FileSending:
             await end
         finally:
             showing.cancel()
-            await asyncio.gather(showing, return_exceptions=True)
+            await asyncio.wait([showing])
+        if not showing.cancelled():
+            showing.result()
         self._note(number, receipt.progress)
 
     async def _show_updates(self, number: int, receipt: Receipt) -> None:
@@ -284,4 +287,5 @@ class _FileSending:
         )
         if self._tell is not None and progress != self._shown:
             self._shown = progress
-            self._tell(progress)
+            with ForeignCode("progress"):
+                self._tell(progress)

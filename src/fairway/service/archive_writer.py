@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
 
-from fairway.errors import FairwayError, StorageError
+from fairway.errors import StorageError
+from fairway.foreign_code import call_in_thread
 from fairway.units import counted
 from fairway.waku.node import RoutedMessage
 from fairway.waku.owned_tasks import OwnedTasks
@@ -150,10 +150,10 @@ class ArchiveWriter:
 async def in_thread(thread: ThreadPoolExecutor, work: Callable[[], _T]) -> _T:
     """Run ``work`` on a thread and return its result; raise `StorageError` for the errors of an archive."""
     try:
-        return await asyncio.get_running_loop().run_in_executor(thread, work)
+        return await call_in_thread(thread, "the archive", work)
     except StorageError:
         raise
-    except (sqlite3.Error, OSError, FairwayError) as error:
+    except Exception as error:
         raise StorageError(f"the archive failed: {error}") from error
 
 

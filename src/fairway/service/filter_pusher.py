@@ -183,6 +183,7 @@ class _LongStream:
         self._queue: Final = queue
         self._first: bytes | None = None
         self._fault: Libp2pError | None = None
+        self._tasks: Final = tasks
         self._watching: Final = tasks.spawn(self._watch())
 
     async def push(self, piece: Sequence[bytes]) -> int:
@@ -201,7 +202,7 @@ class _LongStream:
 
     async def end(self) -> None:
         """End the stream; messages that the subscriber may not have read wait again."""
-        self._watching.cancel()
+        self._tasks.cancel(self._watching)
         await self._stream.reset()
         self._queue.settle(self._queue.unread())
 

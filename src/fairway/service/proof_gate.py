@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.environment import monotonic_s, time_ns
-from fairway.errors import FairwayError
+from fairway.foreign_code import ForeignCode, call_in_thread
 from fairway.rln.group import RlnGroup
 from fairway.rln.nullifiers import DoubleSignal, NullifierLog
 from fairway.rln.proof import SignalProof
@@ -184,9 +184,9 @@ class ProofGate:
 
     async def _pass_on(self, record: Callable[[DoubleSignal, int], object], double: DoubleSignal) -> None:
         try:
-            await asyncio.to_thread(record, double, _now_ms())
-        except FairwayError as error:
-            _LOG.warning("a double signal could not be recorded: %s", error)
+            await call_in_thread(None, "the record of double signals", record, double, _now_ms())
+        except Exception as error:  # noqa: BLE001 - what records may be anything
+            _LOG.warning("a double signal could not be recorded: %s", str(error) or repr(error))
 
     async def _verify(self) -> None:
         loop = asyncio.get_running_loop()
@@ -212,7 +212,8 @@ class ProofGate:
 
     def _verify_one(self, waiting: _Waiting) -> ProofRefusal | None:
         try:
-            return self._validator.verify(waiting.message.message, waiting.proof)
+            with ForeignCode("the verifier"):
+                return self._validator.verify(waiting.message.message, waiting.proof)
         except Exception:  # noqa: BLE001 - a proof at which a verifier fails must not end the judgement of others
             _LOG.exception("the RLN verifier failed at a message, which is refused")
             return _OVERLOADED
@@ -241,10 +242,10 @@ class ProofGate:
     async def _refresh(self) -> None:
         async with self._looking:
             try:
-                await asyncio.to_thread(self._group.refresh)
-            except FairwayError as error:
+                await call_in_thread(None, "the RLN group", self._group.refresh)
+            except Exception as error:  # noqa: BLE001 - whatever ails the group, the next look may find it well
                 self._refreshes_failed += 1
-                _LOG.warning("the RLN group stays as it was known: %s", error)
+                _LOG.warning("the RLN group stays as it was known: %s", str(error) or repr(error))
             self._refreshed_s = monotonic_s()
 
 

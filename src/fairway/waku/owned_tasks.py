@@ -1,8 +1,10 @@
 """`OwnedTasks`: tasks that end with their owner.
 
 asyncio may drop a task without references, so each is held until it ends. An exception is reported when its task ends,
-not when the task is collected as garbage. After `OwnedTasks.close` no task is left, not even one that another started
-while it was being cancelled. Tasks are cancelled in the order of their start, so that a repeated run is the same.
+not when the task is collected as garbage. So is a cancellation that the owner did not ask for: other code cancelled the
+task, or something that the task awaited was cancelled. After `OwnedTasks.close` no task is left, not even one that
+another started while it was being cancelled. Tasks are cancelled in the order of their start, so that a repeated run is
+the same.
 """
 
 from __future__ import annotations
@@ -11,14 +13,21 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from fairway.errors import ForeignCodeError
+
+Failed = Callable[[BaseException], None]
+
 
 class OwnedTasks:
     """The tasks of one owner."""
 
-    def __init__(self, *, failed: Callable[[BaseException], None] | None = None) -> None:
+    def __init__(self, *, failed: Failed | None = None) -> None:
         """``failed`` is called with what a task raises, by default the exception handler of the event loop."""
         self._failed: Final = report if failed is None else failed
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks: dict[asyncio.Task[Any], Failed] = {}
+        """Each task, and what is called if it fails."""
+        self._cancelled: set[asyncio.Task[Any]] = set()
+        """Tasks that their owner has cancelled."""
 
     def __len__(self) -> int:
         """Return how many tasks have not ended."""
@@ -28,12 +37,20 @@ class OwnedTasks:
         """Return whether a task belongs to this owner and has not ended."""
         return task in self._tasks
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
-        """Start a task; `close` cancels it."""
+    def spawn(
+        self, work: Coroutine[Any, Any, None], name: str | None = None, *, failed: Failed | None = None
+    ) -> asyncio.Task[None]:
+        """Start a task; `cancel` and `close` cancel it. ``failed`` replaces that of the owner for this task."""
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks[task] = None
+        self._tasks[task] = failed or self._failed
         task.add_done_callback(self._ended)
         return task
+
+    def cancel(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task, unless it has ended."""
+        if task in self._tasks:
+            self._cancelled.add(task)
+            task.cancel()
 
     async def wait(self) -> None:
         """Wait until all tasks have ended by themselves."""
@@ -44,7 +61,7 @@ class OwnedTasks:
         """Cancel all tasks and wait for their end. Can be called twice; a task that calls it is not cancelled."""
         while others := self._others():
             for task in others:
-                task.cancel()
+                self.cancel(task)
             await asyncio.wait(others)
 
     def _others(self) -> list[asyncio.Task[Any]]:
@@ -52,12 +69,25 @@ class OwnedTasks:
         return [task for task in self._tasks if task is not current]
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.pop(task, None)
-        error = None if task.cancelled() else task.exception()
+        failed = self._tasks.pop(task)
+        was_cancelled = task in self._cancelled
+        self._cancelled.discard(task)
+        if not task.cancelled():
+            error = task.exception()
+        elif was_cancelled or _ended_with_its_loop(task):
+            error = None
+        else:
+            work = getattr(task.get_coro(), "__qualname__", task.get_name())
+            error = ForeignCodeError(f"{work} has ended: other code cancelled its task, or something that it awaited")
         if error is not None:
-            self._failed(error)
+            failed(error)
 
 
 def report(error: BaseException) -> None:
     """Pass an error to the exception handler of the running event loop."""
     asyncio.get_running_loop().call_exception_handler({"message": "a task failed", "exception": error})
+
+
+def _ended_with_its_loop(task: asyncio.Task[Any]) -> bool:
+    """Return whether all tasks are being cancelled, as at the end of `asyncio.run`."""
+    return bool(task.cancelling()) and all(other.cancelling() for other in asyncio.all_tasks(task.get_loop()))

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from fairway.environment import time_ns
 from fairway.errors import RlnError, RlnErrorKind
+from fairway.foreign_code import call_in_thread
 from fairway.protocol.ratelimit import EpochQuota, RlnProofProvider, rln_signal
 from fairway.units import NS_PER_MS
 from fairway.waku.node import RoutedMessage, SendResult
@@ -43,8 +44,8 @@ async def proof_of(provider: RlnProofProvider, signal: bytes, now_ms: int) -> by
     Raises `RlnError`, also for whatever else a provider raises or returns.
     """
     try:
-        proof: object = await asyncio.get_running_loop().run_in_executor(
-            _thread_of(provider), provider.generate_proof, signal, now_ms
+        proof: object = await call_in_thread(
+            _thread_of(provider), "generate_proof", provider.generate_proof, signal, now_ms
         )
     except RlnError:
         raise
@@ -65,9 +66,7 @@ async def proof_of(provider: RlnProofProvider, signal: bytes, now_ms: int) -> by
 async def quota_of(provider: RlnProofProvider, now_ms: int) -> EpochQuota | None:
     """Return the quota that a provider names for the epoch of ``now_ms``. Raises `RlnError` if it names none now."""
     try:
-        quota: object = await asyncio.get_running_loop().run_in_executor(
-            _thread_of(provider), provider.epoch_quota, now_ms
-        )
+        quota: object = await call_in_thread(_thread_of(provider), "epoch_quota", provider.epoch_quota, now_ms)
     except RlnError:
         raise
     except Exception as cause:

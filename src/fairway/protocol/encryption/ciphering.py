@@ -70,7 +70,7 @@ class Ciphering:
         carried, is_content = pending
         self._content -= is_content
         if isinstance(result, BaseException) and not isinstance(result, Exception):
-            result = EncryptionError("the encryption hook was cancelled")
+            result = EncryptionError(f"the encryption hook raised {type(result).__name__}")
         return Ciphered(carried, result)
 
     def _await(self, awaitable: Awaitable[bytes], carried: object, *, is_content: bool) -> AwaitCipher:

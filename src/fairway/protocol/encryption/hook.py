@@ -6,8 +6,9 @@ on the way out and before SDS on the way in. With no hook the channel sends plai
 Invariant, in both directions *fail-closed*: `encrypt` either gives what the hook made of the plaintext or
 raises `EncryptionError`, so nothing leaves in clear because a cipher broke; `decrypt` either gives what the
 hook made of the ciphertext or raises `DecryptionError`, so nothing unopened is mistaken for a message.
-Whatever a hook raises or returns, no other exception comes out. (`KeyboardInterrupt`, task cancellation and
-their like are not failures of the cipher and pass.)
+Whatever a hook raises or returns, no other exception comes out. Only `KeyboardInterrupt` and `SystemExit`, which
+end the program, pass, and a cancellation of the task that awaits the hook. A plain hook cannot be cancelled: a
+`CancelledError` that it raises is a failure.
 
 A hook must be authenticated (AEAD): SDS trusts what `decrypt` returns. This module cannot check that, just as
 it cannot tell a broken cipher that returns its input from a null cipher that was plugged in on purpose, so
@@ -97,9 +98,9 @@ def _call(encryption: Encryption, argument: bytes, direction: _Direction) -> obj
     try:
         # Looked up inside the try: an object without the method is a failing hook as well.
         return getattr(encryption, direction.method)(argument)
-    except direction.error:
+    except (direction.error, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as cause:
+    except BaseException as cause:
         raise _failure(direction, cause) from cause
 
 
@@ -153,6 +154,6 @@ def _check(result: object, argument_size: int, direction: _Direction) -> bytes:
     return bytes(result)
 
 
-def _failure(direction: _Direction, cause: Exception) -> EncryptionError | DecryptionError:
+def _failure(direction: _Direction, cause: BaseException) -> EncryptionError | DecryptionError:
     # The cause's own text may quote key or plaintext: it is chained, not repeated.
     return direction.error(f"the encryption hook's {direction.method} raised {type(cause).__name__}")

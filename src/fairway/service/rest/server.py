@@ -49,8 +49,8 @@ class RestServer:
         self._server: Final = server
         self._listening: Final = listening
         self._host, self._port, *_ = listening.getsockname()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._renewal: Final = OwnedTasks()
+        self._serving: asyncio.Task[None] | None = None
+        self._tasks: Final = OwnedTasks()
 
     @classmethod
     async def start(cls, node: ServiceNode, options: RestOptions | None = None) -> Self:
@@ -104,11 +104,10 @@ class RestServer:
         """Stop serving. Can be called twice."""
         self.context.closing.set()
         self._server.end()
-        serving, *feeding = self._tasks
-        await asyncio.gather(serving, return_exceptions=True)
-        await self._renewal.close()
+        if self._serving is not None:
+            await asyncio.wait([self._serving])
         self.context.close()
-        await asyncio.gather(*feeding, return_exceptions=True)
+        await self._tasks.close()
         self._listening.close()
 
     async def __aenter__(self) -> Self:
@@ -122,22 +121,19 @@ class RestServer:
         await self.close()
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self._server.serve(sockets=[self._listening])),
-            loop.create_task(self.context.relayed.run()),
-            loop.create_task(self.context.filtered.run()),
-        ]
+        self._serving = self._tasks.spawn(self._server.serve(sockets=[self._listening]))
+        self._tasks.spawn(self.context.relayed.run())
+        self._tasks.spawn(self.context.filtered.run())
         if self.context.certificate is not None:
-            self._renewal.spawn(_follow(self.context.certificate))
-        listening = loop.create_task(self._server.listening.wait())
+            self._tasks.spawn(_follow(self.context.certificate))
+        listening = asyncio.get_running_loop().create_task(self._server.listening.wait())
         try:
-            await asyncio.wait([listening, self._tasks[0]], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([listening, self._serving], return_when=asyncio.FIRST_COMPLETED)
         finally:
             listening.cancel()
-        if self._tasks[0].done():
+        if self._serving.done():
             await self.close()
-            self._tasks[0].result()
+            self._serving.result()
 
 
 def _listening_at(host: str, port: int) -> socket.socket:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from ssl import SSLContext
-from typing import Any, Final
+from typing import Final
 
 from fairway.errors import copy_of
 from fairway.waku.libp2p.connection import Connection
@@ -22,6 +22,7 @@ from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.noise import Role
 from fairway.waku.libp2p.transports import ByteTransport, TlsTransport, WebSocketTransport, dial_tcp
 from fairway.waku.libp2p.upgrade import Upgraded, Upgrader
+from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.trust import client_context
 
 _DIAL_TIMEOUT_S: Final = 10.0
@@ -29,9 +30,6 @@ _DIAL_TIMEOUT_S: Final = 10.0
 
 Run = Callable[[Upgraded, Multiaddr, "asyncio.Future[Connection]"], Awaitable[None]]
 """Runs a new connection until it ends, and resolves the future once the connection can be used."""
-
-Own = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
-"""Starts a task that ends with its owner."""
 
 
 @dataclass(slots=True)
@@ -44,16 +42,28 @@ class _Attempt:
 class Dialer:
     """The attempts of one host to connect."""
 
-    def __init__(self, *, upgrader: Upgrader, limits: HostLimits, run: Run, tls_ca_file: Path | None = None) -> None:
-        """``tls_ca_file`` names further authorities that are trusted; raises `ConfigurationError` if it is wrong."""
+    def __init__(
+        self,
+        *,
+        upgrader: Upgrader,
+        limits: HostLimits,
+        run: Run,
+        tasks: OwnedTasks,
+        tls_ca_file: Path | None = None,
+    ) -> None:
+        """``tasks`` are those of the host. ``tls_ca_file`` names further authorities that are trusted.
+
+        Raises `ConfigurationError` if that file is wrong.
+        """
         self._upgrader = upgrader
         self._limits = limits
         self._run = run
+        self._tasks = tasks
         self._attempts: dict[Multiaddr, _Attempt] = {}
         # The system's authorities take their time to read, and few addresses need them.
         self._trust: SSLContext | None = None if tls_ca_file is None else client_context(tls_ca_file)
 
-    async def connect(self, address: Multiaddr, timeout_s: float, own: Own) -> Connection:
+    async def connect(self, address: Multiaddr, timeout_s: float) -> Connection:
         """Return a new connection, or the one of an attempt at the same address that is under way.
 
         Raises:
@@ -64,7 +74,7 @@ class Dialer:
         attempt = self._attempts.get(address)
         if attempt is None:
             ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
-            attempt = _Attempt(ready, own(self._attempt(address, ready), f"dial {address}"))
+            attempt = _Attempt(ready, self._tasks.spawn(self._attempt(address, ready), f"dial {address}"))
             self._attempts[address] = attempt
         attempt.waiting += 1
         try:
@@ -75,7 +85,7 @@ class Dialer:
         finally:
             attempt.waiting -= 1
             if not attempt.waiting and not attempt.ready.done():
-                attempt.task.cancel()
+                self._tasks.cancel(attempt.task)
         failure = attempt.ready.exception()
         if failure is not None:
             raise copy_of(failure)

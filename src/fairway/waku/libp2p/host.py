@@ -100,11 +100,17 @@ class Host:
         self._identify = IdentifyService(key=key, agent=agent, handlers=self._handlers, book=self._book)
         credentials = NoiseCredentials.make(key)
         self._upgrader = Upgrader(credentials=credentials, muxers=tuple(muxers), limits=limits.muxer)
-        self._dialer = Dialer(upgrader=self._upgrader, limits=limits, run=self._run_outbound, tls_ca_file=tls_ca_file)
+        self._tasks = OwnedTasks()
+        self._dialer = Dialer(
+            upgrader=self._upgrader,
+            limits=limits,
+            run=self._run_outbound,
+            tasks=self._tasks,
+            tls_ca_file=tls_ca_file,
+        )
         self._origins = origins
         self._certificate = certificate
         self._servers: list[asyncio.Server] = []
-        self._tasks = OwnedTasks()
         self._failed_handshakes = 0
         self._closed = False
 
@@ -200,7 +206,7 @@ class Host:
         known = self._book.connections_with(wanted) if wanted is not None else ()
         if known:
             return known[-1]
-        return await self._dialer.connect(target, timeout_s, self._own)
+        return await self._dialer.connect(target, timeout_s)
 
     async def open_stream(self, peer_id: PeerId, protocols: Sequence[str], *, timeout_s: float = 10.0) -> Stream:
         """Open a stream to a connected peer, with the first of ``protocols`` that it supports.

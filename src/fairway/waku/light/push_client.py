@@ -126,7 +126,7 @@ class PushClient:
                     break  # the node closes
         except asyncio.CancelledError:
             for task in asked:
-                task.cancel()
+                self._tasks.cancel(task)
             raise
         for task in asked & waiting:
             task.cancel()

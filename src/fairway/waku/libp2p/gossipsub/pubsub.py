@@ -237,7 +237,7 @@ class PubSub:
     def _part(self, peer: PeerId) -> None:
         link = self._links.pop(peer, None)
         if link is not None:
-            link.writer.cancel()
+            self._tasks.cancel(link.writer)
             link.outbox.drop_messages()
             self._router.remove_peer(peer, monotonic_s())
 
