@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeVar, get_args, get_type_hints
 from fairway.errors import ConfigurationError
 from fairway.wire.repair_hash import NIM_REPAIR, WAKU_REPAIR, RepairHash
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsCodec
-from fairway.wire.segment import LIP_243, MAX_SEGMENTS, WAKU_SEGMENTS, SegmentFormat
+from fairway.wire.segment import BARE, LIP_243, MAX_SEGMENTS, WAKU_SEGMENTS, SegmentFormat
 
 _LEAST_ENTRY_BYTES: Final = 66
 """Smallest history entry on the wire: an SDS message id of 64 characters, with tag and length."""
@@ -141,7 +141,11 @@ class SegmentationConfig:
 
     segment_size_bytes: int = 102_400
     """`Profile.WAKU`: largest payload of a data segment, rounded down to a multiple of 64 where there is parity.
-    `Profile.LOGOS`: largest encoded segment."""
+    `Profile.LOGOS`: largest encoded segment, or with bare_content the largest payload."""
+    bare_content: bool = False
+    """`Profile.LOGOS`: a payload is the content of its SDS message, without a segment of LIP-243 around it. It is not
+    segmented, so that none is longer than segment_size_bytes, and not empty. Received content may have either form.
+    For peers of logos-delivery, whose segmentation neither wraps nor unwraps (69fbffa3a)."""
     parity_rate: float = 0.125
     """Parity segments per data segment; 0 turns Reed-Solomon off."""
     min_parity_segments: int = 0
@@ -400,8 +404,17 @@ class ReliableChannelOptions:
             "max_concurrent_publishes",
         ):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
+        _require(
+            not self.segmentation.bare_content or self.profile is Profile.LOGOS,
+            "bare_content is for Profile.LOGOS; Profile.WAKU sends a payload that fits one segment unmodified anyway",
+        )
         self._apply_names_of_the_api()
         self._check_that_segments_fit()
+
+    @property
+    def segment_format(self) -> SegmentFormat:
+        """How payloads become the content of SDS messages."""
+        return BARE if self.segmentation.bare_content else self.profile.segments
 
     def _check_that_segments_fit(self) -> None:
         """Refuse options with which a full segment exceeds ``max_wire_message_bytes``.

@@ -21,7 +21,19 @@ TOPIC = "/fairway/1/harbour/proto"
 class Peer:
     """A stack, and everything that it wanted done so far."""
 
-    def __init__(self, name="alice", options=None, *, encryption=None, rln=None, rows=None, now_ms=START_MS, life=0):
+    def __init__(
+        self,
+        name="alice",
+        options=None,
+        *,
+        encryption=None,
+        rln=None,
+        rows=None,
+        now_ms=START_MS,
+        life=0,
+        channel_id="harbour",
+        topic=TOPIC,
+    ):
         # Unless a test is about just that, the node takes any number at once and answers when the test says so.
         options = options or ReliableChannelOptions()
         if options.max_concurrent_publishes == ReliableChannelOptions().max_concurrent_publishes:
@@ -32,9 +44,9 @@ class Peer:
         self.unanswered = []
         self.unanswered_queries = deque()
         self.stack = Stack(
-            "harbour",
+            channel_id,
             name,
-            TOPIC,
+            topic,
             options,
             now_ms=now_ms,
             seed=f"{name}/{life}".encode(),
@@ -151,6 +163,7 @@ class Peer:
     def restart(self, **changed):
         """Start again from what was made durable; the old stack is gone."""
         kept = {"options": self.options, "encryption": self.encryption, "rln": self.rln, **changed}
+        kept |= {"channel_id": self.stack.sds.channel_id, "topic": self.stack.content_topic}
         return Peer(self.name, rows=self.rows, now_ms=self.now_ms, life=self.life + 1, **kept)
 
     def published(self, *purposes):

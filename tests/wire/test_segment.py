@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import SegmentError
-from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
+from fairway.wire.segment import BARE, LIP_243, WAKU_SEGMENTS, Segment
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "segmentation.json").read_text())
 HASH = bytes(range(32))
-FORMATS = pytest.mark.parametrize("segment_format", [WAKU_SEGMENTS, LIP_243], ids=lambda known: known.name)
+FORMATS = pytest.mark.parametrize("segment_format", [WAKU_SEGMENTS, LIP_243, BARE], ids=lambda known: known.name)
 
 
 def varint(number):

@@ -111,7 +111,7 @@ async def send_file(
     if a message was not acknowledged as asked. Otherwise as `send`.
     """
     options = channel.options
-    segmenter = Segmenter(options.segmentation, options.profile.segments)
+    segmenter = Segmenter(options.segmentation, options.segment_format)
     # Parts end where a segment ends, so that none is nearly empty.
     full = segmenter.limit_bytes // segmenter.segment_payload_bytes * segmenter.segment_payload_bytes
     file = await asyncio.to_thread(

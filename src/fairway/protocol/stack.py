@@ -101,10 +101,11 @@ class Stack:
             options.sds,
             now_ms=now_ms,
             profile=profile,
+            segment_format=options.segment_format,
             journal=journal,
             max_missing=options.max_missing,
         )
-        self._segmenter = segmenter = Segmenter(options.segmentation, profile.segments)
+        self._segmenter = segmenter = Segmenter(options.segmentation, options.segment_format)
         self._limits = limits = LimitWatch()
         self._ciphering = ciphering = Ciphering(encryption)
         self._sending = sending = Sending(

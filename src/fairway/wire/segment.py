@@ -1,11 +1,12 @@
-"""Segments: the pieces that a large message is cut into, in the two formats that exist.
+"""Segments: the pieces that a large message is cut into, in the two formats that exist, and content without segments.
 
 `WAKU_SEGMENTS` is SEGMENTATION, "Wire Format": a data segment has the number of data segments, a parity segment the
 number of parity segments, none has the length of the whole, and a payload that fits one segment travels unmodified.
-`LIP_243` is its successor: each segment has both counts and the length, and each payload is wrapped.
+`LIP_243` is its successor: each segment has both counts and the length, and each payload is wrapped. `BARE` is what
+logos-delivery writes instead, as long as its segmentation is a skeleton: the payload itself.
 
-The formats give the same field numbers different meanings, so bytes of one often parse as the other. Which
-one is spoken is a matter of `fairway.options.Profile`, never of trial.
+The formats give the same field numbers different meanings, so bytes of one often parse as the other. The options of a
+channel decide which one is spoken, and the bytes decide nothing, but for `BARE`.
 
 Invariant: a `Segment` that came out of ``decode`` obeys every validation rule of its format, and its counts
 are bounded by what the caller allowed.
@@ -19,6 +20,7 @@ from typing import Final, Protocol
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 
 from fairway.errors import SegmentError
+from fairway.wire.hashing import keccak256
 from fairway.wire.proto import segment_pb2 as pb
 
 MAX_SEGMENTS: Final = 256
@@ -86,6 +88,14 @@ class SegmentFormat(Protocol):
     def self_describing(self) -> bool:
         """Whether each segment tells both counts and the length, so that a count of 0 means none."""
 
+    @property
+    def wraps_all(self) -> bool:
+        """Whether a payload that fits one segment is wrapped in one, too."""
+
+    @property
+    def segments_any(self) -> bool:
+        """Whether a payload that does not fit one segment is sent in several."""
+
     def is_segment(self, data: bytes) -> bool:
         """Whether a receiver takes these bytes for a segment rather than for a whole message."""
 
@@ -107,6 +117,8 @@ class _WakuSegments:
 
     name: Final = "waku-segment"
     self_describing: Final = False
+    wraps_all: Final = False
+    segments_any: Final = True
 
     def is_segment(self, data: bytes) -> bool:
         """Whether the bytes satisfy SEGMENTATION, "Validation", or are a segment that breaks one of its rules.
@@ -171,8 +183,10 @@ class _WakuSegments:
 class _Lip243:
     """LIP-243, "Wire Format"."""
 
-    name: Final = "lip-243"
+    name: str = "lip-243"
     self_describing: Final = True
+    wraps_all: bool = True
+    segments_any: bool = True
 
     def is_segment(self, data: bytes) -> bool:  # noqa: ARG002 - the answer does not depend on the bytes
         """Return True: every payload is wrapped, so whatever is not a valid segment is discarded."""
@@ -226,6 +240,45 @@ class _Lip243:
             payload=message.payload,
             payload_length=message.original_payload_length,
         )
+
+
+class _Bare(_Lip243):
+    """Payloads without a wrapper; content that can only be a segment of LIP-243 is read as one."""
+
+    name = "bare"
+    wraps_all = False
+    segments_any = False
+
+    def is_segment(self, data: bytes) -> bool:
+        """Whether the bytes are a segment of LIP-243 as a sender writes it, whose numbers agree with its payload."""
+        try:
+            self.decode(data)
+        except SegmentError:
+            return False
+        return True
+
+    def is_later_segment(self, data: bytes) -> bool:
+        """Whether the bytes are such a segment, and not the first one of its message."""
+        return super().is_later_segment(data) and self.is_segment(data)
+
+    def decode(self, data: bytes, max_total_segments: int = MAX_SEGMENTS) -> Segment:
+        """Return the segment in these bytes; whatever may be a bare payload is "undecodable"."""
+        segment = super().decode(data, max_total_segments)
+        if self.encode(segment) != data or not _is_consistent(segment):
+            raise SegmentError(UNDECODABLE, "a bare payload that parses as a LIP-243 segment")
+        return segment
+
+
+def _is_consistent(segment: Segment) -> bool:
+    """Return whether the payload of a segment has the length that its numbers say, and the hash, if it is the whole."""
+    count, size, length = segment.data_count, len(segment.payload), segment.payload_length or 0
+    if count == 1 and not segment.is_parity:
+        return size == length and keccak256(segment.payload) == segment.payload_hash
+    if segment.index == count - 1 and not segment.is_parity:
+        # All other pieces have one size, which is at least that of the last.
+        others, rest = divmod(length - size, count - 1)
+        return not rest and 0 < size <= others
+    return size * (count - 1) < length <= size * count
 
 
 def _parse_waku(data: bytes) -> pb.SegmentMessageProto:
@@ -291,3 +344,6 @@ WAKU_SEGMENTS: Final[SegmentFormat] = _WakuSegments()
 
 LIP_243: Final[SegmentFormat] = _Lip243()
 """Segments of LIP-243 (`fairway.options.Profile.LOGOS`)."""
+
+BARE: Final[SegmentFormat] = _Bare()
+"""Payloads without segments (`fairway.options.SegmentationConfig.bare_content`)."""

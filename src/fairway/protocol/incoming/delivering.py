@@ -197,7 +197,7 @@ class Delivering:
         payload = message.content or b""
         if self._is_wrapped:
             wrapped = self.reassembler.add(message.sender_id, message.message_id, 0, payload, 0)
-            payload = wrapped.payload if isinstance(wrapped, MessageCompleted) else b""
+            payload = wrapped.payload if isinstance(wrapped, MessageCompleted | WholeMessage) else b""
         if known in self._ephemeral or not payload:
             return []
         self._ephemeral[known] = None

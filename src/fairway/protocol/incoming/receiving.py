@@ -138,7 +138,7 @@ class Receiving:
         self._options = options
         self._sds = sds
         self.reassembler = Reassembler(
-            options.segmentation, sds.profile.segments, on_change=lambda key: journal.touch(REASSEMBLY, key)
+            options.segmentation, options.segment_format, on_change=lambda key: journal.touch(REASSEMBLY, key)
         )
         self.reassembler.is_wanted = lambda sds_id: sds_id in sds.missing
         self._passed_over = PassedOver(sds, self.reassembler)

@@ -59,6 +59,7 @@ from fairway.protocol.sds.rolling_bloom import RollingBloom
 from fairway.protocol.sds.vouching import Vouching
 from fairway.wire.bloom import BloomParameters
 from fairway.wire.sds import HistoryEntry, Kind, SdsMessage
+from fairway.wire.segment import SegmentFormat
 
 META: Final = "sds"
 HISTORY: Final = "history"
@@ -129,13 +130,15 @@ class MessageChannel:
         *,
         now_ms: int,
         profile: Profile = Profile.WAKU,
+        segment_format: SegmentFormat | None = None,
         journal: Journal | None = None,
         max_missing: int = 10_000,
         vouches: bool = True,
     ) -> None:
         """Make an empty channel whose Lamport clock starts at ``now_ms`` (SDS, "Participant state").
 
-        ``max_missing`` bounds what is missing (see `fairway.options.ReliableChannelOptions`). A participant that only
+        ``segment_format`` is by default that of the profile. ``max_missing`` bounds what is missing (see
+        `fairway.options.ReliableChannelOptions`). A participant that only
         sends, after messages that it did not receive itself, is not one that ``vouches`` for what they descend from.
         Every message MUST name both (SDS, "Message"): `ConfigurationError` if one is empty or too long.
         """
@@ -169,7 +172,9 @@ class MessageChannel:
             config, self.journal, self.history, self.repair, self._deliver_parked, max_missing
         )
         self.dependencies.went_without = self.vouching.went_without
-        self.owed = OwedCitations(sender_id, profile.segments, None if config.repair.enabled else self.journal)
+        self.owed = OwedCitations(
+            sender_id, segment_format or profile.segments, None if config.repair.enabled else self.journal
+        )
         self.participants: set[str] = set()
         self.vouches = vouches and config.bloom_policy is not BloomPolicy.ALWAYS
         """Whether its messages say so if it has all that their citations descend from."""

@@ -3,8 +3,8 @@
 Invariants: every receiver reassembles what `Segmenter.split` returns to the payload; no segment exceeds the configured
 size; there are at most ``max_total_segments``; and a payload that is sent unmodified never looks like a segment.
 
-The two formats differ in the plan: how long a piece of the payload is, how many parity segments there are, and whether
-a payload that fits one segment is sent unmodified. How segments are made by a plan is the same for both.
+The formats differ in the plan: how long a piece of the payload is, how many segments and parity segments there are, and
+whether a payload that fits one segment is sent unmodified. How segments are made by a plan is the same for all.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Segmenter:
             if segment_format.self_describing
             else min(config.max_total_segments, MAX_SEGMENTS)
         )
-        self.segment_payload_bytes = _lip_243_size(config) if segment_format.self_describing else _waku_size(config)
+        self.segment_payload_bytes = _payload_bytes(config, segment_format)
         """Longest piece of a payload in one segment."""
         self.limit_bytes = min(config.max_message_size_bytes, self.segment_payload_bytes * self._max_data_count())
         """Longest payload that one message takes."""
@@ -118,18 +118,21 @@ class Segmenter:
                 len(payload),
                 self.limit_bytes,
                 "raise max_message_size_bytes (--max-message-bytes) or segment_size_bytes, or send it "
-                "as a file, in parts (fairway.send_file, --file)",
+                "as a file, in parts (fairway.send_file, --file)"
+                if self._format.segments_any
+                else "with bare_content a payload is not segmented: raise segment_size_bytes, or send it in parts",
             )
-        if not payload and not self._format.self_describing:
+        if not payload and not self._format.wraps_all:
             raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
-        if self._format.self_describing or len(payload) > self.segment_payload_bytes:
+        if self._format.wraps_all or len(payload) > self.segment_payload_bytes:
             data_count = max(1, -(-len(payload) // self.segment_payload_bytes))
             parity_count = self.parity_count(data_count)
             return _Plan(piece_bytes=self.segment_payload_bytes, data_count=data_count, parity_count=parity_count)
         if self._format.is_segment(payload):
             # Sent unmodified, this payload would be taken for a segment of some other message. Two data
             # segments are the fewest that SEGMENTATION allows; each receiver joins them again.
-            return _Plan(piece_bytes=(len(payload) + 1) // 2, data_count=2, parity_count=0)
+            data_count = 1 if self._format.self_describing else 2
+            return _Plan(piece_bytes=-(-len(payload) // data_count), data_count=data_count, parity_count=0)
         return None
 
     def parity_count(self, data_count: int) -> int:
@@ -151,6 +154,8 @@ class Segmenter:
     def _max_data_count(self) -> int:
         """Return how many data segments leave room for their parity within max_total_segments."""
         total = self._max_total
+        if not self._format.segments_any:
+            return 1
         if not self._format.self_describing:
             return total
         for count in range(total, 0, -1):
@@ -188,6 +193,12 @@ class Segmenter:
             for index, piece in enumerate(payloads)
         ]
         return Segmentation(payload_hash=payload_hash, segments=tuple(segments))
+
+
+def _payload_bytes(config: SegmentationConfig, segment_format: SegmentFormat) -> int:
+    if not segment_format.segments_any:
+        return config.segment_size_bytes
+    return _lip_243_size(config) if segment_format.self_describing else _waku_size(config)
 
 
 def _waku_size(config: SegmentationConfig) -> int:
