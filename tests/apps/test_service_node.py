@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import re
 import subprocess
 import sys
-import threading
 
 import pytest
 
 from fairway.apps.service_node import NodeSettings, request_rate, retention_of, serve
+from fairway.cli._log_lines import LogLine
 from fairway.errors import ConfigurationError
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions
@@ -49,11 +51,16 @@ def test_people_are_told_where_the_node_is_and_what_to_give_to_other_programs():
     assert lines[6] == f"in other terminals: export FAIRWAY_NODE={tcp}"
 
 
+def test_people_are_told_that_a_node_loses_messages_on_purpose():
+    lines = first_words(NodeSettings(options=ServiceOptions(loss=0.3), rest=None)).splitlines()
+    assert "  loss       30% of messages are lost on purpose (--loss)" in lines
+
+
 @contextlib.asynccontextmanager
-async def serving(settings: NodeSettings, warn):
+async def serving(settings: NodeSettings):
     """Run a node, from its first words on."""
     said = asyncio.get_running_loop().create_future()
-    task = asyncio.ensure_future(serve(settings, lambda line: None if said.done() else said.set_result(line), warn))
+    task = asyncio.ensure_future(serve(settings, lambda line: None if said.done() else said.set_result(line)))
     try:
         await asyncio.wait([task, said], timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         assert said.done()
@@ -63,68 +70,55 @@ async def serving(settings: NodeSettings, warn):
         await asyncio.gather(task, return_exceptions=True)
 
 
-def test_people_are_told_when_a_peer_cannot_be_reached_comes_and_goes(monkeypatch):
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_log_says_when_a_peer_cannot_be_reached_connects_and_disconnects(monkeypatch, caplog, as_json):
     monkeypatch.setattr(keeper, "FIRST_PAUSE_S", 0.02)
+    caplog.set_level("INFO", "fairway.apps.service_node")
 
     async def work():
         key = IdentityKey.generate()
         async with await Host.start(key=key, listen=["/ip4/127.0.0.1/tcp/0"]) as there:
             (address,) = there.addresses
-        told: asyncio.Queue[str] = asyncio.Queue()
-        settings = NodeSettings(options=ServiceOptions(peers=(str(address),)), rest=None)
-        async with asyncio.timeout(PATIENCE_S), serving(settings, told.put_nowait):
-            assert await told.get() == f"peer {address}: cannot be reached: Connection refused (trying on)"
+        settings = NodeSettings(options=ServiceOptions(peers=(str(address),)), rest=None, as_json=as_json)
+        steps = [
+            ("WARNING", f"peer {address}: cannot be reached: Connection refused (trying on)"),
+            ("INFO", f"peer {address}: connected"),
+            ("WARNING", f"peer {address}: the connection has ended (trying on)"),
+            ("WARNING", f"peer {address}: cannot be reached: Connection refused (trying on)"),
+        ]
+
+        def logged():
+            return [(record.levelname, record.getMessage()) for record in caplog.records]
+
+        async with serving(settings):
+            await until(lambda: logged() == steps[:1])
             async with await Host.start(key=key, listen=[address.without_peer_id()]):
-                assert await told.get() == f"peer {address}: connected"
-            assert await told.get() == f"peer {address}: the connection has ended (trying on)"
-            assert await told.get() == f"peer {address}: cannot be reached: Connection refused (trying on)"
+                await until(lambda: logged() == steps[:2])
+            await until(lambda: logged() == steps)
 
     asyncio.run(work())
 
 
-def test_what_people_are_told_of_peers_is_on_standard_error():
-    program = [sys.executable, "-c", "from fairway.cli import main; main()"]
-    words = ["node", "--no-rest", "--until-stdin-closes", "--peer", "/ip4/127.0.0.1/tcp/1"]
-    with subprocess.Popen(
-        [*program, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        timer = threading.Timer(PATIENCE_S, process.kill)
-        timer.start()
-        try:
-            told = process.stderr.readline()
-            said, rest = process.communicate()
-        finally:
-            timer.cancel()
-            process.kill()
-    assert told == "peer /ip4/127.0.0.1/tcp/1: cannot be reached: Connection refused (trying on)\n"
-    assert rest == ""
-    assert said.startswith("node ")
-    assert "cannot be reached" not in said
-    assert process.returncode == 0
+@pytest.mark.parametrize("level", ["info", "error"])
+def test_the_log_is_on_standard_error_with_times_and_levels(tmp_path, level):
+    (tmp_path / "file").write_bytes(b"")
+    words = ["node", "--no-rest", "--until-stdin-closes", "--log-level", level, "--state", str(tmp_path / "file" / "x")]
+    done = subprocess.run(
+        [sys.executable, "-c", "from fairway.cli import main; main()", *words],
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    logged = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING the node has a new key, and .*\n"
+    assert re.fullmatch(logged if level == "info" else "", done.stderr)
+    assert done.stdout.startswith("node ")
 
 
-def test_programs_are_told_nothing_of_peers(monkeypatch):
-    monkeypatch.setattr(keeper, "FIRST_PAUSE_S", 0.02)
-    calls = []
-
-    async def hang_up(_, writer):
-        calls.append(writer)
-        writer.close()
-
-    async def work():
-        told = []
-        peers = ("/ip4/127.0.0.1/tcp/1",)
-        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as rude:
-            port = rude.sockets[0].getsockname()[1]
-            options = ServiceOptions(peers=(f"/ip4/127.0.0.1/tcp/{port}",))
-            async with serving(NodeSettings(options=options, rest=None, as_json=True), told.append):
-                await until(lambda: len(calls) > 1)  # who calls again knows of the first failure
-        assert told == []
-        async with serving(NodeSettings(options=ServiceOptions(peers=peers), rest=None), told.append):
-            await until(lambda: told)
-        assert told == ["peer /ip4/127.0.0.1/tcp/1: cannot be reached: Connection refused (trying on)"]
-
-    asyncio.run(work())
+def test_the_log_shows_what_would_steer_a_terminal():
+    formatted = LogLine().format(logging.makeLogRecord({"levelname": "INFO", "msg": "peer \x1b[2Jhi\nthere"}))
+    assert formatted.endswith("INFO peer \\x1b[2Jhi\nthere")
 
 
 def test_a_node_comes_back_with_its_peer_id_and_says_where_that_is_kept(tmp_path):
@@ -136,31 +130,31 @@ def test_a_node_comes_back_with_its_peer_id_and_says_where_that_is_kept(tmp_path
     assert kept.stat().st_mode & 0o077 == kept.parent.stat().st_mode & 0o077 == 0
 
 
-def test_a_second_node_beside_the_first_has_a_new_key_and_says_why(tmp_path):
+def test_a_second_node_beside_the_first_has_a_new_key_and_says_why(tmp_path, caplog):
     settings = NodeSettings(options=ServiceOptions(), rest=None, state=tmp_path)
 
     async def work():
-        told, others = [], []
-        async with serving(settings, told.append), serving(settings, others.append):
-            return told, others
+        async with serving(settings):
+            assert caplog.messages == []
+            async with serving(settings):
+                return
 
-    told, others = asyncio.run(work())
-    assert told == []
-    assert len(others) == 1
-    assert "new peer id: another node runs with" in others[0]
-    assert "--state" in others[0]
+    asyncio.run(work())
+    (told,) = caplog.messages
+    assert "new peer id: another node runs with" in told
+    assert "--state" in told
 
 
-def test_a_node_whose_folder_of_state_cannot_be_made_serves_with_a_new_key(tmp_path):
+def test_a_node_whose_folder_of_state_cannot_be_made_serves_with_a_new_key(tmp_path, caplog):
     (tmp_path / "file").write_bytes(b"")
     settings = NodeSettings(options=ServiceOptions(), rest=None, state=tmp_path / "file" / "state")
 
     async def work():
-        told = []
-        async with serving(settings, told.append):
-            return told
+        async with serving(settings):
+            return
 
-    (told,) = asyncio.run(work())
+    asyncio.run(work())
+    (told,) = caplog.messages
     assert "cannot be used" in told
     assert "--state" in told
 

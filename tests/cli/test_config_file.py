@@ -18,7 +18,7 @@ def started(monkeypatch):
     def start(*words):
         served = []
 
-        async def serve(settings, say, warn):
+        async def serve(settings, say):
             served.append(settings)
 
         monkeypatch.setattr(node, "serve", serve)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
-from fairway.cli import node
+from fairway.cli import app, node
 from fairway.errors import ConfigurationError
 
 
@@ -13,11 +14,12 @@ def options_of(monkeypatch):
     def options(**given):
         served = []
 
-        async def serve(settings, say, warn):
+        async def serve(settings, say):
             served.append(settings.options)
 
         monkeypatch.setattr(node, "serve", serve)
-        node.command(None, **given)
+        words = [f"--{name}={value}" for name, values in given.items() for value in values]
+        CliRunner().invoke(app, ["node", *words], catch_exceptions=False)
         return served[0]
 
     return options
@@ -27,12 +29,12 @@ def options_of(monkeypatch):
     ("given", "served", "count"),
     [
         ({}, tuple(range(8)), 8),
-        ({"shards": 2}, (0, 1), 2),
-        ({"cluster": 16}, tuple(range(8)), 8),
-        ({"cluster": 16, "shard": [0]}, (0,), 1),
+        ({"shards": [2]}, (0, 1), 2),
+        ({"cluster": [16]}, tuple(range(8)), 8),
+        ({"cluster": [16], "shard": [0]}, (0,), 1),
         ({"shard": [3]}, (3,), 8),
-        ({"cluster": 16, "shard": [32, 64]}, (32, 64), 65),
-        ({"cluster": 16, "shard": [0], "shards": 1}, (0,), 1),
+        ({"cluster": [16], "shard": [32, 64]}, (32, 64), 65),
+        ({"cluster": [16], "shard": [0], "shards": [1]}, (0,), 1),
     ],
 )
 def test_the_node_serves_the_shards_that_are_named_or_all(options_of, given, served, count):
@@ -47,4 +49,4 @@ def test_a_shard_that_the_waku_network_does_not_have_is_refused(options_of):
 
 def test_a_shard_beyond_those_that_the_cluster_is_said_to_have_is_refused(options_of):
     with pytest.raises(ConfigurationError, match=r"0\.\.1 in this cluster"):
-        options_of(shard=[2], shards=2)
+        options_of(shard=[2], shards=[2])

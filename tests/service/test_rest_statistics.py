@@ -63,6 +63,7 @@ def test_the_figures_are_those_of_the_node_and_follow_it(rest):
             before = await following()
             assert before["peerId"] == str(node.peer_id)
             assert before["health"]["nodeHealth"] == "READY"
+            assert before["loss"] == {"share": 0.0, "messages": 0}
             assert before["archive"] == {
                 "messages": 0,
                 "sizeBytes": 0,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import math
 import re
 import sys
@@ -40,6 +41,7 @@ from fairway.waku.until_stopped import stop_event
 if sys.platform != "win32":
     import resource
 
+_LOG: Final = logging.getLogger(__name__)
 _ADDRESSES: Final = "give one of this machine: 127.0.0.1 for its own programs only, 0.0.0.0 for other machines, too"
 _OTHER_FILES: Final = 1_200
 """Files beside libp2p's connections: those of the REST API, the archive, and the process itself."""
@@ -66,19 +68,17 @@ class NodeSettings:
     as_json: bool = False
 
 
-async def serve(
-    settings: NodeSettings, say: Callable[[str], None], warn: Callable[[str], None] = lambda _: None
-) -> None:
+async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
     """Run a node until the process should stop.
 
-    ``warn`` gets lines for people that are no answer to the command: when a peer to keep to comes, goes, or cannot be
+    ``say`` gets the answers of the command. The log says when a configured peer connects, disconnects, or cannot be
     reached.
 
     Raises `ConfigurationError` also for a port that is taken and a key that cannot be had, and else what
     `ServiceNode.start` raises.
     """
     _check_host(settings.options.host)
-    _allow_files(settings.options.host_limits.max_connections + _OTHER_FILES, warn)
+    _allow_files(settings.options.host_limits.max_connections + _OTHER_FILES)
     async with (
         stop_event(until_stdin_closes=settings.until_stdin_closes) as stopped,
         AsyncExitStack() as exits,
@@ -91,7 +91,7 @@ async def serve(
                 kept = exits.enter_context(_key_of_state(settings.state))
                 key = _key_in(kept)
             except _NoStateError as error:
-                warn(f"the node has a new key, and with it a new peer id: {error}")
+                _LOG.warning("the node has a new key, and with it a new peer id: %s", error)
         gate, rln = None, None
         network = settings.options.network
         if settings.rln is not None:
@@ -99,7 +99,9 @@ async def serve(
             rln = settings.rln.membership(network, files)
             gate = settings.rln.gate(network, files)
         elif network is not None and network.rln is not None:
-            warn("this network asks for RLN proofs, and this node verifies none of what it relays: give it --rln")
+            _LOG.warning(
+                "this network asks for RLN proofs, and this node verifies none of what it relays: give it --rln"
+            )
         with _listening(""):
             node = await exits.enter_async_context(
                 await ServiceNode.start(settings.options, key=key, gate=gate, rln=rln)
@@ -109,13 +111,14 @@ async def serve(
             with _listening(f"REST API at {settings.rest.host}:{settings.rest.port}: "):
                 rest = await exits.enter_async_context(await RestServer.start(node, settings.rest))
             if not is_loopback(settings.rest.host) and settings.rest.token is None:
-                warn("the REST API is open to all who reach it: give --rest-token-file, or put a proxy in front of it")
+                _LOG.warning(
+                    "the REST API is open to all who reach it: give --rest-token-file, or put a proxy in front of it"
+                )
         said = introduction(node, rest, kept if key is not None else None)
         say(json.dumps(said) if settings.as_json else _for_people(said))
-        if not settings.as_json:
-            tasks = OwnedTasks()
-            exits.push_async_callback(tasks.close)
-            tasks.spawn(_tell_of_peers(node.watch_peers(), warn))
+        tasks = OwnedTasks()
+        exits.push_async_callback(tasks.close)
+        tasks.spawn(_log_peers(node.watch_peers()))
         await stopped.wait()
         statistics = traffic(node)
         say(
@@ -137,6 +140,7 @@ def introduction(node: ServiceNode, rest: RestServer | None, key: Path | None = 
         "shards": list(node.options.shards),
         "key": None if key is None else str(key),
         "rln": node.gate is not None,
+        "loss": node.distribution.loss,
     }
 
 
@@ -152,11 +156,14 @@ def traffic(node: ServiceNode) -> dict[str, int]:
     }
 
 
-async def _tell_of_peers(peers: Subscription[KeptPeer], warn: Callable[[str], None]) -> None:
+async def _log_peers(peers: Subscription[KeptPeer]) -> None:
     async for kept in peers:
         reason = kept.detail.removeprefix(f"cannot connect to {kept.address}: ")
         words = f"{kept.state.value}: {reason}" if reason else kept.state.value
-        warn(visible(f"peer {kept.address}: {words}{'' if kept.state is KeptState.CONNECTED else ' (trying on)'}"))
+        if kept.state is KeptState.CONNECTED:
+            _LOG.info("peer %s: %s", kept.address, visible(words))
+        else:
+            _LOG.warning("peer %s: %s (trying on)", kept.address, visible(words))
 
 
 def retention_of(keep: str | None, keep_size: str | None) -> Retention:
@@ -198,7 +205,7 @@ def request_rate(per_second: float) -> RequestRate | None:
     return RequestRate(per_second=per_second, burst=max(1, round(2 * per_second))) if per_second else None
 
 
-def _allow_files(count: int, warn: Callable[[str], None]) -> None:
+def _allow_files(count: int) -> None:
     """Let the process open so many files, as far as the system allows; each connection is one."""
     if sys.platform == "win32":
         return
@@ -208,9 +215,11 @@ def _allow_files(count: int, warn: Callable[[str], None]) -> None:
     allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
     if allowed < count:
-        warn(
-            f"the system allows {allowed} open files, and {count} may be needed: raise the limit (ulimit -n), or "
-            "lower --max-connections"
+        _LOG.warning(
+            "the system allows %d open files, and %d may be needed: raise the limit (ulimit -n), or lower "
+            "--max-connections",
+            allowed,
+            count,
         )
 
 
@@ -281,6 +290,7 @@ def _for_people(said: dict[str, Any]) -> str:
         *(f"  TCP        {address}" for address in tcp),
         *(f"  WebSocket  {address}" for address in said["multiaddrs"] if address not in tcp),
         *(["  RLN        messages need a proof of membership"] if said["rln"] else []),
+        *([f"  loss       {said['loss']:.0%} of messages are lost on purpose (--loss)"] if said["loss"] else []),
         *([f"  listening  {', '.join(elsewhere)}"] if elsewhere else []),
         *([f"  record     {said['record']}"] if said["record"] else []),
         *([f"  REST       {said['rest']} (the node in a browser; its API: /docs)"] if said["rest"] else []),

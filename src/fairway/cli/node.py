@@ -13,6 +13,7 @@ import typer
 from fairway.apps.node_rln import RPC_VARIABLE, NodeRln
 from fairway.apps.service_node import NodeSettings, request_rate, retention_of, serve
 from fairway.cli._config_file import config_text, read_config
+from fairway.cli._log_lines import LogLevel, logging_to_stderr
 from fairway.cli._password import PASSWORD_VARIABLE, password_of
 from fairway.errors import ConfigurationError
 from fairway.service.options import (
@@ -59,6 +60,9 @@ def command(
     until_stdin_closes: Annotated[
         bool, typer.Option("--until-stdin-closes", help="Stop also when standard input ends, for a child process.")
     ] = False,
+    log_level: Annotated[
+        LogLevel, typer.Option("--log-level", help="The least important lines of the log, on standard error.")
+    ] = LogLevel.INFO,
     tcp_port: Annotated[int, _port(help="libp2p over TCP.")] = 0,
     ws_port: Annotated[int, _port(help="libp2p over WebSocket, for browsers.")] = 0,
     ws_origin: Annotated[
@@ -337,7 +341,8 @@ def command(
         until_stdin_closes=until_stdin_closes,
         as_json=as_json,
     )
-    asyncio.run(serve(settings, typer.echo, partial(typer.echo, err=True)))
+    with logging_to_stderr(log_level):
+        asyncio.run(serve(settings, typer.echo))
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

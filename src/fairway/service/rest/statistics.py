@@ -86,6 +86,7 @@ async def statistics_of(context: RestContext, *, now_s: float, started_s: float)
         "peers": {"connected": host.peers, "connections": host.connections, "agents": _agents(context)},
         "shards": _shards(context),
         "traffic": _traffic(context, now_s),
+        "loss": {"share": node.distribution.loss, "messages": node.distribution.statistics().lost_on_purpose},
         "archive": await _archive(context),
         "filter": {"subscribers": len(node.filters), "pushed": pushed.pushed, "waitingBytes": pushed.held_bytes},
         "refusals": _refusals(context),
