@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+import threading
 from contextlib import AsyncExitStack
 
 import pytest
 
-from fairway.rln.field import ELEMENT_BYTES
+from fairway.protocol.ratelimit import rln_signal
+from fairway.rln.field import ELEMENT_BYTES, hash_to_field
+from fairway.rln.membership_file import MembershipFile
 from fairway.rln.proof import SignalProof
 from fairway.rln.validation import ProofFault
+from fairway.service.proof_gate import MAX_WAITING_OF_SOURCE, ProofGate
 from fairway.waku.libp2p.errors import Libp2pError
 from fairway.waku.libp2p.gossipsub.codec import Message, encode_message, publish_frame
 from fairway.waku.libp2p.host import Host
@@ -70,6 +74,65 @@ async def flooding(node, exits):
 
 def refused(node, fault):
     return node.gate.statistics().refused[fault]
+
+
+def of_unknown_root(routed, number):
+    """Return a message as a member makes it who joined after the node looked at the group."""
+    proof = SignalProof.decode(routed.message.rate_limit_proof)
+    message = dataclasses.replace(routed.message, timestamp_ns=routed.message.timestamp_ns + number)
+    signal = rln_signal(message.payload, message.content_topic, message.timestamp_ns)
+    changed = dataclasses.replace(proof, root=number.to_bytes(ELEMENT_BYTES, "little"), share_x=hash_to_field(signal))
+    return RoutedMessage.of(routed.pubsub_topic, dataclasses.replace(message, rate_limit_proof=changed.encode()))
+
+
+def test_a_peer_that_relays_proofs_of_unknown_roots_is_not_penalised(harbour, honest):
+    good, template = honest(2)
+    count = 30
+
+    async def work():
+        node = await harbour.node()
+        async with AsyncExitStack() as exits:
+            alice, _ = await relay_peer(harbour, node, exits, 1)
+            _, heard = await relay_peer(harbour, node, exits, 2)
+            for number in range(1, count + 1):
+                await alice.publish(harbour.shard, of_unknown_root(template, number).encoded)
+            await until(lambda: refused(node, ProofFault.UNKNOWN_ROOT) == count)
+            assert node.relay.mesh_size(harbour.shard) == 2
+            await alice.publish(harbour.shard, good.encoded)
+            async with asyncio.timeout(PATIENCE_S):
+                assert (await anext(heard)).message.data == good.encoded
+            assert refused(node, ProofFault.INVALID) == 0
+
+    harbour.run(work)
+
+
+def test_messages_of_unknown_roots_that_wait_for_the_group_are_bounded_for_each_sender(harbour, honest):
+    good, template = honest(2)
+    may_answer = threading.Event()
+
+    class Slow(MembershipFile):
+        def refresh(self):
+            may_answer.wait(PATIENCE_S)
+            return super().refresh()
+
+    async def work():
+        gate = ProofGate(Slow(harbour.group))
+        gate.start()
+        try:
+            await asyncio.sleep(1.1)  # a look at the group that was begun less than a second ago is not repeated
+            flood = [asyncio.create_task(gate.judge("flood", of_unknown_root(template, n))) for n in range(1, 1_001)]
+            await until(lambda: sum(task.done() for task in flood) == 1_000 - MAX_WAITING_OF_SOURCE)
+            other = asyncio.create_task(gate.judge("other", of_unknown_root(template, 2_000)))
+            assert await gate.judge("honest", good) is None
+            assert not other.done()
+            may_answer.set()
+            for refusal in [*await asyncio.gather(*flood), await other]:
+                assert refusal.fault is ProofFault.UNKNOWN_ROOT
+        finally:
+            may_answer.set()
+            await gate.close()
+
+    harbour.run(work)
 
 
 @pytest.mark.full

@@ -34,7 +34,7 @@ from fairway.waku.node import RoutedMessage
 from fairway.waku.owned_tasks import OwnedTasks
 
 MAX_WAITING: Final = 1_024
-"""Messages that wait for verification, which takes the thread two seconds."""
+"""Messages that wait for verification, which takes the thread two seconds; as many may wait for a look at the group."""
 MAX_WAITING_OF_SOURCE: Final = 256
 """Those of one sender."""
 _BATCH: Final = 8
@@ -103,6 +103,8 @@ class ProofGate:
         self._closed = False
         self._refreshed_s = monotonic_s()
         self._refreshing: asyncio.Task[None] | None = None
+        self._awaiting_look: Counter[str] = Counter()
+        """Messages with an unknown root that wait for a look at the group, by sender."""
         self._looking: Final = asyncio.Lock()
         """One look at the group at a time, for groups do not expect threads."""
         self._bytes_of: dict[int, dict[bytes, bytes]] = {}
@@ -143,9 +145,14 @@ class ProofGate:
 
     async def _judge(self, source: str, message: RoutedMessage) -> ProofRefusal | None:
         proof = self._validator.examine(message.message, _now_ms())
-        if isinstance(proof, ProofRefusal) and proof.fault is ProofFault.UNKNOWN_ROOT:
+        if isinstance(proof, ProofRefusal) and proof.fault is ProofFault.UNKNOWN_ROOT and self._may_look_for(source):
             # The member may have joined after the last look.
-            await self._refresh_soon()
+            self._awaiting_look[source] += 1
+            try:
+                await self._refresh_soon()
+            finally:
+                self._awaiting_look[source] -= 1
+                self._awaiting_look += Counter()  # without those at 0
             proof = self._validator.examine(message.message, _now_ms())
         if isinstance(proof, ProofRefusal):
             if proof.fault is ProofFault.INVALID:
@@ -157,6 +164,10 @@ class ProofGate:
             return None
         refusal = self._validator.repeated(proof) or await self._verified(source, message, proof)
         return self._admit(proof, digest) if refusal is None else refusal
+
+    def _may_look_for(self, source: str) -> bool:
+        """Return whether one more message of a sender may wait for a look at the group, which a chain may delay."""
+        return self._awaiting_look[source] < MAX_WAITING_OF_SOURCE and self._awaiting_look.total() < MAX_WAITING
 
     async def _verified(self, source: str, message: RoutedMessage, proof: SignalProof) -> ProofRefusal | None:
         if self._closed:
