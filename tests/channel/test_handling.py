@@ -266,3 +266,55 @@ def test_what_is_set_aside_is_bounded_and_says_so(in_group):
         assert len(bob.set_aside()) == 2
 
     in_group(scenario, max_handling_attempts=1, max_set_aside=2)
+
+
+@pytest.mark.parametrize("reader", ["loop", "events", "handler"])
+def test_a_message_that_cannot_be_handled_now_comes_again_later_and_others_meanwhile(in_group, reader):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        loop, seen = asyncio.get_running_loop(), []
+
+        def handle(message):
+            seen.append((bytes(message), message.redelivered, round(loop.time())))
+            if bytes(message) == b"one" and not message.redelivered:
+                bob.hand_over_later(message, after_ms=30_000)
+                bob.finish(message)  # what is handed over later stays
+
+        async def read():
+            async for message in bob.messages() if reader == "loop" else bob.events():
+                if isinstance(message, MessageReceived):
+                    handle(message)
+
+        reading = asyncio.ensure_future(read()) if reader != "handler" else None
+        if reading is None:
+            bob.on(MessageReceived, handle)
+        begun = round(loop.time())
+        for payload in (b"one", b"two"):
+            await alice.send(payload)
+        await asyncio.sleep(20)
+        assert [(each[0], each[1]) for each in seen] == [(b"one", False), (b"two", False)]
+        assert bob.statistics().unfinished == 1
+        await asyncio.sleep(20)
+        assert [(each[0], each[1]) for each in seen[2:]] == [(b"one", True)]
+        assert seen[2][2] - begun >= 30
+        if reading is not None:
+            reading.cancel()
+
+    in_group(scenario)
+
+
+def test_a_message_for_later_comes_at_the_next_start_if_that_is_earlier(in_group_on_disk, tmp_path):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob", store=tmp_path / "bob.db")
+        await alice.send(b"one")
+        async with bob.messages() as stream:
+            bob.hand_over_later(await anext(stream), after_ms=3_600_000)
+        await bob.close()
+        bob = await group.channel("bob", store=tmp_path / "bob.db")
+        again = await anext(bob.messages())
+        assert (bytes(again), again.redelivered) == (b"one", True)
+        bob.finish(again)
+        with pytest.raises(ConfigurationError, match="not waiting to be finished"):
+            bob.hand_over_later(again, after_ms=1)
+
+    in_group_on_disk(scenario)

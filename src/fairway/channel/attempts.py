@@ -82,6 +82,15 @@ class Attempts:
         handling = Handling(number=number, attempts=attempts, set_aside=aside)
         self._keep(Write(handling=(handling,), finished=tuple(finished)), tuple(events))
 
+    def later(self, number: int, seconds: float, hand_over: Callable[[], None]) -> None:
+        """Hand a message over after a time, unless the channel stops or the message is finished before."""
+
+        def due() -> None:
+            self._timers.pop(number, None)
+            hand_over()
+
+        self._timers[number] = asyncio.get_running_loop().call_later(seconds, due)
+
     def taken_back(self, number: int) -> bool:
         """Reset the count of a message that is handed over again; return whether it was set aside."""
         if self.set_aside.pop(number, None) is None:

@@ -100,6 +100,8 @@ class Inbox:
         self._held: OrderedDict[int, Delivered] = OrderedDict()
         self._unread: OrderedDict[int, Delivered] = OrderedDict()
         self._unclaimed: OrderedDict[int, Delivered] = OrderedDict()
+        self._postponed: set[int] = set()
+        """The numbers of held messages that no reader has and that are handed over again later."""
         self._coming: dict[int, int] = {}
         """Payload bytes of the messages that the store still writes, by number: they take up room already."""
         self._coming_bytes = 0
@@ -118,6 +120,7 @@ class Inbox:
         for messages in (self._held, self._unread, self._unclaimed):
             messages.clear()
         self._coming.clear()
+        self._postponed.clear()
         self.unread_bytes = self._coming_bytes = 0
         self._failure = None
 
@@ -167,6 +170,29 @@ class Inbox:
         """Return the held message with a number."""
         return None if number is None else self._held.get(number)
 
+    def postpone(self, message: MessageReceived) -> Delivered | None:
+        """Take a held message back from its reader, which can no longer finish it; return what `resume` takes.
+
+        None if the message is not held.
+        """
+        for number, delivered in self._held.items():
+            if delivered.message is message:
+                self._held[number] = later = Delivered(number, replace(message, redelivered=True))
+                self._postponed.add(number)
+                for stream in self._streams:
+                    if stream.in_hand is delivered:
+                        stream.in_hand = None
+                return later
+        return None
+
+    def resume(self, delivered: Delivered) -> None:
+        """Make a postponed message unread again."""
+        number = delivered.number
+        if number is not None and self.held(number) is delivered:
+            self._postponed.discard(number)
+            self._unread[number] = self._unclaimed[number] = delivered
+            self._wake()
+
     def finish(self, number: int | None) -> None:
         """Drop a message that the application has finished, and store that."""
         if number is None:
@@ -180,16 +206,21 @@ class Inbox:
         if delivered is None:
             return False
         self.unread_bytes -= len(delivered.message.payload)
+        self._postponed.discard(number)
         self._unread.pop(number, None)
         self._unclaimed.pop(number, None)
         self._wake()
         return True
 
     def finish_message(self, message: MessageReceived) -> bool:
-        """Finish a message that this or an earlier start handed over; return whether it was held."""
+        """Finish a message that this or an earlier start handed over; return whether it was held.
+
+        A postponed message stays.
+        """
         for number, delivered in self._held.items():
             if delivered.message is message or _first_time(delivered.message) == _first_time(message):
-                self.finish(number)
+                if number not in self._postponed:
+                    self.finish(number)
                 return True
         return False
 
@@ -222,7 +253,7 @@ class Inbox:
 
     def finish_in_hand(self) -> None:
         """Finish all messages that streams have taken, including streams that no longer exist."""
-        for number in [number for number in self._held if number not in self._unread]:
+        for number in [each for each in self._held if each not in self._unread and each not in self._postponed]:
             self.finish(number)
 
     def fail(self, failure: BaseException) -> None:

@@ -331,6 +331,25 @@ class ReliableChannel:
             raise ConfigurationError(f"message {message.message_id} is not set aside; see set_aside()")
         self._hand_over(Delivered(message.number, replace(stored, redelivered=True)))
 
+    def hand_over_later(self, message: MessageReceived, *, after_ms: int) -> None:
+        """Hand a received message over again after a time, or at the next start if that comes first.
+
+        For a message that cannot be handled now, such as a file for which the disk has no room. Until then it counts as
+        unread, and neither the loop that yielded it nor `finish` finishes it. It comes with ``redelivered`` set.
+
+        Raises `ConfigurationError` if the message does not wait to be finished.
+        """
+        self._started()
+        delivered = self._inbox.postpone(message)
+        if delivered is None or delivered.number is None:
+            raise ConfigurationError("this message is not waiting to be finished; give the object that was handed over")
+
+        def hand_over() -> None:
+            self._inbox.resume(delivered)
+            self._tell(delivered.message, delivered)
+
+        self._attempts.later(delivered.number, after_ms / 1_000, hand_over)
+
     def events(self) -> EventStream:
         """Return an async iterator over all events from now on.
 
