@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairway.files.outcomes import FileArriving, FileOutcome, FileReceived, FileRefused
+from fairway.files.outcomes import FileArriving, FileOutcome, FileReceived, FileRefusalReason, FileRefused
 from fairway.visible import visible
 from fairway.wire.file_message import FileManifest, FileMessage, FilePart, WholeFile
 
@@ -25,6 +25,8 @@ def words_for(brought: FileOutcome | FileMessage) -> str | None:
             return f"{_announced(brought.name, brought.media_type, brought.size_bytes)}; --save FOLDER saves files"
         case WholeFile():
             return f"{_announced(brought.name, brought.media_type, len(brought.content))}; --save FOLDER saves files"
+        case FileRefused(reason=FileRefusalReason.NOT_SAVED):
+            return visible(brought.detail)
         case FileRefused():
             return None if brought.is_repeated else f"a file was refused: {visible(brought.detail)}"
 

@@ -8,17 +8,20 @@ A complete file gets its name by a hard link, which fails if the name is taken, 
 content keeps its first name until the entry says that the file was saved, so that a crash in between is recognised by
 both names being one file. Entries of saved files are kept for a while, for messages that come again after a crash.
 
+A file whose name the disk refuses gets another one (`names_for`). No error of one file keeps others from being saved.
+
 Invariant: a file that is seen in the folder under its name is whole, checked and durable.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import shutil
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -26,9 +29,10 @@ from typing import Any, Final, NoReturn
 
 from fairway.environment import time_ns
 from fairway.errors import ConfigurationError, DecodeError, StorageError, StoreFullError
+from fairway.files.file_names import names_for, numbered
 from fairway.storage.whole_file import BESIDE, make_durable, replace_whole
 from fairway.units import NS_PER_MS, NS_PER_S
-from fairway.wire.file_message import MAX_NAME_BYTES, FileManifest, decode_file_message, encode_file_message
+from fairway.wire.file_message import FileManifest, decode_file_message, encode_file_message
 
 _SUBFOLDER: Final = ".fairway"
 _ENTRY: Final = ".json"
@@ -40,6 +44,7 @@ _WHOLE: Final = {"state": "whole"}
 _REDELIVERED_WITHIN_NS: Final = 30 * 86_400 * NS_PER_S
 """A message that was not finished comes again at the next start; after so long it is not waited for any more."""
 _READ_AT_ONCE_BYTES: Final = 1_048_576
+_PROBE_BYTES: Final = 4_096
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_LINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 """How file systems say that they have no hard links."""
@@ -97,25 +102,48 @@ class FileFolder:
 
     def free_bytes(self) -> int:
         """Return how much the disk has room for."""
-        return shutil.disk_usage(self._inner).free
+        with _telling(self._inner):
+            return shutil.disk_usage(self._inner).free
+
+    def can_be_written(self) -> bool:
+        """Return whether a small file can be written, so that an error of another file is one of that file."""
+        probe = self._inner / f"probe{BESIDE}"
+        try:
+            probe.write_bytes(bytes(_PROBE_BYTES))
+        except OSError:
+            return False
+        finally:
+            with suppress(OSError):
+                probe.unlink(missing_ok=True)
+        return True
 
     def begin(self, key: str, sender_id: str, message_id: str, manifest: FileManifest) -> IncompleteFile:
         """Begin to collect a file."""
         file = IncompleteFile(key=key, sender_id=sender_id, message_id=message_id, manifest=manifest)
-        with _telling(self._content(key)):
-            self._content(key).touch()
-        self._write_entry(key, _as_entry(file))
+        try:
+            with _telling(self._content(key)):
+                self._content(key).touch()
+            self._write_entry(key, _as_entry(file))
+        except StorageError:
+            with suppress(OSError):
+                self._content(key).unlink(missing_ok=True)
+            raise
         self.incomplete[key] = file
         return file
 
     def write_part(self, file: IncompleteFile, index: int, content: bytes) -> None:
         """Put a checked part in its place, durably."""
         path = self._content(file.key)
-        with _telling(path), path.open("r+b") as opened:
-            opened.seek(index * file.manifest.part_size_bytes)
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
+        with _telling(path), path.open("r+b", buffering=0) as opened:
+            size_bytes = os.fstat(opened.fileno()).st_size
+            try:
+                opened.seek(index * file.manifest.part_size_bytes)
+                _write_all(opened, content)
+                os.fsync(opened.fileno())
+            except OSError:
+                with suppress(OSError):  # give back the room that a half-written part takes
+                    opened.truncate(size_bytes)
+                raise
         file.received.add(index)
 
     def is_as_announced(self, file: IncompleteFile) -> bool:
@@ -142,10 +170,14 @@ class FileFolder:
         with _telling(path):
             if not path.exists() or path.read_bytes() != content:
                 path.unlink(missing_ok=True)
-                with path.open("xb") as opened:
-                    opened.write(content)
-                    opened.flush()
-                    os.fsync(opened.fileno())
+                try:
+                    with path.open("xb", buffering=0) as opened:
+                        _write_all(opened, content)
+                        os.fsync(opened.fileno())
+                except OSError:
+                    with suppress(OSError):
+                        path.unlink(missing_ok=True)
+                    raise
         return self._name(key, name, None)
 
     def drop(self, file: IncompleteFile) -> None:
@@ -157,8 +189,10 @@ class FileFolder:
         """Drop incomplete files that no part was written of for so long."""
         oldest_ns = time_ns() - age_ms * NS_PER_MS
         for file in list(self.incomplete.values()):
-            with _telling(self._content(file.key)):
+            try:
                 is_old = self._content(file.key).stat().st_mtime_ns < oldest_ns
+            except OSError:
+                is_old = True  # its content was removed by another program
             if is_old:
                 self.drop(file)
 
@@ -180,13 +214,10 @@ class FileFolder:
         """Give content its name, and write down that it has it."""
         content = self._content(key)
         with _telling(self.path / name):
-            for candidate in _names_like(name):
-                path = self.path / candidate
-                if _claim(content, path):
-                    break
+            path = self._give_name(content, name, key)
             make_durable(self.path)
-        self._write_entry(key, (_as_entry(file) if file is not None else {}) | {"saved": candidate})
-        self.saved[key] = SavedFile(name=candidate, manifest=None if file is None else file.manifest)
+        self._write_entry(key, (_as_entry(file) if file is not None else {}) | {"saved": path.name})
+        self.saved[key] = SavedFile(name=path.name, manifest=None if file is None else file.manifest)
         with _telling(content):
             content.unlink(missing_ok=True)
         while len(self.saved) > _KEPT_ENTRIES:
@@ -194,6 +225,21 @@ class FileFolder:
             del self.saved[oldest]
             self._remove(oldest)
         return path
+
+    def _give_name(self, content: Path, name: str, key: str) -> Path:
+        """Give content the first of its names that the disk takes and nothing else has; return where it is."""
+        refusal: OSError | None = None
+        for wanted in names_for(name, key):
+            try:
+                return next(path for path in map(self.path.joinpath, numbered(wanted)) if _claim(content, path))
+            except UnicodeEncodeError as error:  # a locale without UTF-8
+                refusal = OSError(errno.EILSEQ, str(error))
+            except OSError as error:
+                if error.errno in _FULL or not content.exists():
+                    raise
+                refusal = error
+        assert refusal is not None, "there is at least one name"
+        raise refusal
 
     def _write_entry(self, key: str, entry: dict[str, Any]) -> None:
         path = self._entry(key)
@@ -209,12 +255,14 @@ class FileFolder:
     def _restore(self) -> None:
         """Find what an earlier run left."""
         with _telling(self._inner):
-            for path in sorted(self._inner.glob(f"*{_ENTRY}"), key=lambda each: each.stat().st_mtime_ns):
-                self._restore_entry(path.stem, path)
+            for path in sorted(self._inner.glob(f"*{_ENTRY}"), key=lambda each: each.lstat().st_mtime_ns):
+                with suppress(OSError):  # what cannot be read is left alone, and its file begins anew
+                    self._restore_entry(path.stem, path)
             for path in self._inner.iterdir():
                 is_left = path.suffix == _CONTENT and (path.stem in self.saved or not self._entry(path.stem).exists())
                 if path.suffix == BESIDE or is_left:
-                    path.unlink(missing_ok=True)
+                    with suppress(OSError):
+                        path.unlink(missing_ok=True)
 
     def _restore_entry(self, key: str, path: Path) -> None:
         file = _read_entry(key, path)
@@ -223,8 +271,9 @@ class FileFolder:
         elif file == _WHOLE and time_ns() - path.stat().st_mtime_ns < _REDELIVERED_WITHIN_NS:
             return  # its message comes again
         elif not isinstance(file, IncompleteFile) or not self._content(key).exists():
-            # An entry is written whole or not at all, so that this one was changed by somebody else.
-            self._remove(key)
+            # An entry is written whole or not at all, so that this one was changed by another program.
+            with suppress(StorageError):
+                self._remove(key)
         else:
             self.incomplete[key] = file
             with self._content(key).open("rb") as opened:
@@ -256,17 +305,11 @@ def _read_entry(key: str, path: Path) -> IncompleteFile | SavedFile | dict[str, 
     return None
 
 
-def _names_like(name: str) -> Iterator[str]:
-    """Yield a name, and names like it with a number, none longer than names may be."""
-    yield name
-    stem, suffix = os.path.splitext(name)  # noqa: PTH122 - a name, not a path
-    number = 2
-    while True:
-        end = f" ({number}){suffix}"
-        room = MAX_NAME_BYTES - len(end.encode())
-        # A suffix that fills the name is cut with the rest.
-        yield f"{stem.encode()[:room].decode(errors='ignore')}{end}" if room > 0 else f"{number}-{name[:64]}"
-        number += 1
+def _write_all(opened: io.FileIO, content: bytes) -> None:
+    """Write to an unbuffered file, which may take less than it is given when the disk gets full."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[opened.write(rest) :]
 
 
 def _claim(content: Path, path: Path) -> bool:

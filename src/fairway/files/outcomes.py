@@ -48,6 +48,8 @@ class FileRefusalReason(Enum):
     """A part of a file whose manifest did not come, or was refused."""
     WRONG_CONTENT = "wrong-content"
     """A part or the whole is not what the manifest says."""
+    NOT_SAVED = "not-saved"
+    """The disk does not take it now. The channel keeps the message, and hands it over again after half a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,8 @@ class FileReceived:
     message_id: str
     """Of the whole file or its manifest."""
     name: str
-    """What the sender calls it; the saved file has another name if there was one of this name."""
+    """What the sender calls it; the saved file has another name if there was one of this name, or if the disk refuses
+    this name."""
     media_type: str
     """What the sender says; nobody has checked it."""
     size_bytes: int

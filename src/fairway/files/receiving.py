@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from fairway.channel.reliable_channel import ReliableChannel
-from fairway.errors import ConfigurationError, DecodeError
+from fairway.errors import ConfigurationError, DecodeError, StorageError
 from fairway.events import MessageReceived
 from fairway.files.file_folder import FileFolder, IncompleteFile, SavedFile
 from fairway.files.outcomes import (
@@ -31,6 +31,8 @@ from fairway.wire.file_message import FileManifest, FilePart, WholeFile, decode_
 
 _KEPT_REFUSALS: Final = 1_000
 _KEY_DIGITS: Final = 40
+AGAIN_AFTER_MS: Final = 30_000
+"""Time after which a file that the disk did not take is tried again."""
 
 
 class FileReceiver:
@@ -39,6 +41,7 @@ class FileReceiver:
     def __init__(self, channel: ReliableChannel, folder: FileFolder, limits: FileLimits) -> None:
         """Use `FileReceiver.open`."""
         self._limits = limits
+        self._channel = channel
         self._owner = (channel.channel_id, channel.sender_id)
         self._folder = folder
         self._refused: OrderedDict[str, None] = OrderedDict()
@@ -69,13 +72,37 @@ class FileReceiver:
     async def take(self, message: MessageReceived) -> FileOutcome | None:
         """Save what a received message brings of a file; return what came of it, or None for a raw payload.
 
-        When this returns, the message may be finished. Raises `StoreFullError` if the disk is full, and `StorageError`
-        if it fails otherwise: then do not finish the message, and it comes again after the next start of the channel.
+        When this returns, the message may be finished. If the disk does not take this file now, the outcome is a
+        `FileRefused` with `FileRefusalReason.NOT_SAVED`, and the channel hands the message over again later.
+
+        Raises `StoreFullError` if the disk is so full that it takes no file at all, and `StorageError` if the folder
+        cannot be used otherwise: then do not finish the message, and it comes again after the next start of the
+        channel.
         """
         if not is_file_message(message.payload):
             return None
         async with self._turn:
-            return await asyncio.to_thread(self._take, message)
+            try:
+                return await asyncio.to_thread(self._take, message)
+            except StorageError as error:
+                return await self._postpone(message, error)
+
+    async def _postpone(self, message: MessageReceived, error: StorageError) -> FileRefused:
+        """Have a message handed over again later if the error is one of its file; raise the error otherwise."""
+        if not await asyncio.to_thread(self._folder.can_be_written):
+            raise error
+        content = decode_file_message(message.payload)
+        file_id = content.manifest_id.hex() if isinstance(content, FilePart) else message.message_id
+        reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
+        if message.ephemeral:
+            why = f"a file cannot be saved ({reason}), and its message was ephemeral"
+        else:
+            try:
+                self._channel.hand_over_later(message, after_ms=AGAIN_AFTER_MS)
+            except ConfigurationError:  # it is not a message of this channel, so that the caller keeps it
+                raise error from None
+            why = f"a file cannot be saved now ({reason}); the next attempt is in {AGAIN_AFTER_MS // 1_000} s"
+        return self._refuse(message, file_id, FileRefusalReason.NOT_SAVED, why)
 
     def _take(self, message: MessageReceived) -> FileOutcome:
         try:
