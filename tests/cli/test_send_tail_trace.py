@@ -74,6 +74,17 @@ def test_a_file_and_stdin_are_sent_too(fairway: Run, tmp_path: Path):
     assert Path(received["dave"]["saved"]).read_bytes() == b"from a pipe"
 
 
+def test_texts_are_shown_and_not_saved_and_what_is_not_shown_is_saved(fairway: Run, tmp_path: Path):
+    for name, content in (("long.txt", b"x" * 5_000), ("raw.bin", b"\xff\x00")):
+        (tmp_path / name).write_bytes(content)
+        sent(fairway, "--file", str(tmp_path / name), "--raw")
+    sent(fairway, "hello", "to", "you")
+    result = fairway("tail", "--sender", "bob", "--count", "3", "--save", str(tmp_path / "in"), "--linger", "0")
+    assert "hello to you" in result.output
+    saved = sorted(path.read_bytes() for path in (tmp_path / "in").iterdir() if path.is_file())
+    assert saved == [b"x" * 5_000, b"\xff\x00"]
+
+
 def test_a_raw_file_is_its_content_and_nothing_else(fairway: Run, tmp_path: Path):
     (tmp_path / "note.txt").write_bytes(b"low water at noon")
     sent(fairway, "--file", str(tmp_path / "note.txt"), "--raw")

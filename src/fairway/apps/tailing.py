@@ -54,12 +54,18 @@ Show = Callable[[Event, Brought | None], None]
 
 
 async def tail(
-    settings: ChannelSettings, until: Until, show: Show, *, save: Path | None = None, limits: FileLimits | None = None
+    settings: ChannelSettings,
+    until: Until,
+    show: Show,
+    *,
+    save: Path | None = None,
+    limits: FileLimits | None = None,
+    is_shown: Callable[[bytes], bool] = lambda _: False,
 ) -> int:
     """Show every event of a channel, messages that earlier runs did not finish first; return how many messages came.
 
     A file in parts counts as one message, when all of it is there. With ``save`` files are saved there by their names
-    (`fairway.files`), and other payloads by their message ids.
+    (`fairway.files`), and other payloads by their message ids, except those that ``is_shown`` says are shown whole.
     """
     if save is not None:
         make_folder(save)
@@ -80,7 +86,7 @@ async def tail(
                 break
             brought: Brought | None
             brought = file_in(event.payload) if receiver is None else await receiver.take(event)
-            if save is not None and brought is None:
+            if save is not None and brought is None and not is_shown(event.payload):
                 brought = await asyncio.to_thread(save_payload, save, event.message_id, event.payload)
             show(event, brought)
             seen += not isinstance(brought, FileArriving | FileRefused | FilePart)

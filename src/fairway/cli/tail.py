@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -25,6 +26,8 @@ from fairway.visible import visible
 from fairway.wire.file_message import FilePart
 
 _QUIET_S: Final = 10.0
+_MAX_TEXT_BYTES: Final = 4_096
+"""Size of a text that --save does not save, because it is shown."""
 
 
 @with_settings
@@ -51,7 +54,11 @@ def command(
     events: Annotated[bool, typer.Option("--events", help="Show every event, not only messages.")] = False,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Save files there by their names, other payloads as FOLDER/MESSAGE_ID."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Save files there by their names, other payloads as FOLDER/MESSAGE_ID; short texts only with --json, "
+            "which does not show them.",
+        ),
     ] = None,
     max_file_bytes: Annotated[
         int,
@@ -104,8 +111,13 @@ def command(
         linger_s=linger,
     )
     limits = FileLimits(max_file_bytes=max_file_bytes, max_incomplete_bytes=4 * max_file_bytes)
-    seen = asyncio.run(tail(settings, until, show, save=save, limits=limits))
+    is_shown: Callable[[bytes], bool] = (lambda _: False) if machine else _is_short_text
+    seen = asyncio.run(tail(settings, until, show, save=save, limits=limits, is_shown=is_shown))
     raise typer.Exit(1 if count is not None and seen < count else 0)
+
+
+def _is_short_text(payload: bytes) -> bool:
+    return len(payload) <= _MAX_TEXT_BYTES and as_text(payload) is not None
 
 
 def message_text(message: MessageReceived, brought: Brought | None) -> Text:
