@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "nwaku_rest"
-CONVERSATIONS = ["filter", "interop_suite", "lightpush", "node", "relay", "store"]
+CONVERSATIONS = ["filter", "interop_suite", "lightpush", "messaging", "node", "relay", "store"]
 
 
 def body_of(case):

@@ -30,7 +30,7 @@ def test_every_operation_has_a_handler_and_every_handler_an_operation(rest):
             served = {(re.sub(r":\w+\}", "}", route.path), verb) for route in routes for verb in route.methods or ()}
             documented = {(path, verb.upper()) for path, verb, _ in OPERATIONS}
             assert served - {(path, "HEAD") for path in PATHS} == documented
-            context.close()
+            await context.close()
 
     rest.run(work())
 

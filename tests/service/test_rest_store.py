@@ -86,7 +86,7 @@ def test_an_unknown_cursor_is_a_bad_request_and_a_range_that_ends_before_it_begi
 
 
 def test_a_node_without_an_archive_asks_its_store_peers_until_one_answers(rest, monkeypatch):
-    monkeypatch.setattr("fairway.service.rest.store.PEER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("fairway.service.rest.store_peers.PEER_TIMEOUT_S", 0.5)
 
     async def silent(_):
         await asyncio.Event().wait()

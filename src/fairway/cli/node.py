@@ -183,8 +183,8 @@ def command(
         int | None,
         _network(
             metavar="NUMBER",
-            min=1,
-            help="Number of network shards in the cluster.",
+            min=0,
+            help="Number of network shards in the cluster; 0: without autosharding.",
             show_default=f"{DEFAULT_SHARD_COUNT}; outside cluster {DEFAULT_CLUSTER} as many as --shard needs",
         ),
     ] = None,
@@ -297,7 +297,7 @@ def command(
     if joined is not None and (cluster is not None or shards is not None):
         raise ConfigurationError(f"--network {network} says what --cluster and --shards are; leave these out")
     cluster_id = joined.cluster if joined else DEFAULT_CLUSTER if cluster is None else cluster
-    shard_count = joined.shards if joined else shards or _shards_of(cluster_id, shard or ())
+    shard_count = joined.shards if joined else _shards_of(cluster_id, shard or ()) if shards is None else shards
     kept = state or default_state()
     options = ServiceOptions(
         cluster_id=cluster_id,

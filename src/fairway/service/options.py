@@ -17,7 +17,7 @@ from fairway.waku.libp2p.transports.web_origins import checked_origins
 from fairway.waku.protocols.filter_service import FilterLimits
 from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.waku.protocols.rules import MAX_RELAYED_BYTES, MessageRules
-from fairway.wire.topics import autoshard, pubsub_topic
+from fairway.wire.topics import SHARDS_PER_CLUSTER, autoshard, pubsub_topic
 
 DEFAULT_CLUSTER: Final = 1
 """Cluster id of The Waku Network (64/WAKU2-NETWORK)."""
@@ -46,7 +46,7 @@ class ServiceOptions:
     shards: tuple[int, ...] = tuple(range(DEFAULT_SHARD_COUNT))
     """Network shards that the node relays and serves."""
     shard_count: int = DEFAULT_SHARD_COUNT
-    """Network shards of the cluster, for autosharding."""
+    """Network shards of the cluster, for autosharding; 0: the network has none, and each message names its shard."""
     host: str = "127.0.0.1"
     """IP address to listen on."""
     tcp_port: int | None = 0
@@ -103,9 +103,10 @@ class ServiceOptions:
             raise ConfigurationError(f"the network is cluster {self.network.cluster}, cluster_id is {self.cluster_id}")
         if not self.shards:
             raise ConfigurationError("a service node serves at least one shard; none was given")
-        if beyond := [shard for shard in self.shards if not 0 <= shard < max(self.shard_count, 1)]:
+        count = self.shard_count or SHARDS_PER_CLUSTER
+        if beyond := [shard for shard in self.shards if not 0 <= shard < count]:
             raise ConfigurationError(
-                f"shards lie in 0..{self.shard_count - 1} in this cluster, not {beyond[0]}; say so if it has more"
+                f"shards lie in 0..{count - 1} in this cluster, not {beyond[0]}; say so if it has more"
             )
 
     @property
@@ -114,7 +115,9 @@ class ServiceOptions:
         return tuple(pubsub_topic(self.cluster_id, shard) for shard in self.shards)
 
     def pubsub_topic_of(self, content_topic: str) -> str:
-        """Return the pubsub topic of a content topic; raise `ConfigurationError` if it does not parse."""
+        """Return the pubsub topic of a content topic by autosharding; raise `ConfigurationError` if it has none."""
+        if not self.shard_count:
+            raise ConfigurationError("this network has no autosharding: name the pubsub topic")
         return autoshard(content_topic, self.cluster_id, self.shard_count)
 
     @property

@@ -48,9 +48,9 @@ def fine() -> Response:
     return PlainText("OK")
 
 
-def answer(shape: Any, status: int = 200) -> Response:
+def answer(shape: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return an answer with ``shape`` as JSON."""
-    return Response(json_of(shape), status, media_type=JSON)
+    return Response(json_of(shape), status, headers, media_type=JSON)
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:

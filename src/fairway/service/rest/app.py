@@ -36,7 +36,8 @@ from fairway.service.rest.context import RestContext
 from fairway.service.rest.events import EventEndpoints
 from fairway.service.rest.filter import FilterEndpoints
 from fairway.service.rest.health import HealthEndpoints
-from fairway.service.rest.lightpush import push
+from fairway.service.rest.lightpush import push, push_v1
+from fairway.service.rest.messaging import MessagingEndpoints
 from fairway.service.rest.metrics import metrics
 from fairway.service.rest.openapi import PATHS
 from fairway.service.rest.pages import PageEndpoints
@@ -56,6 +57,9 @@ _CONSUMING: Final = {
     "relay_auto_messages",
     "filter_messages",
     "filter_shard_messages",
+    "messaging_send_events",
+    "messaging_events_of_send",
+    "messaging_received",
     "events_stream",
 }
 """Operations whose ``GET`` removes messages from a cache or occupies a place among the event streams."""
@@ -103,7 +107,8 @@ def make_app(context: RestContext) -> Gate:
 def handlers_of(context: RestContext) -> Mapping[str, Handler]:
     """Return the handlers by operation id."""
     health, relay = HealthEndpoints(context), RelayEndpoints(context)
-    filters, admin, pages = FilterEndpoints(context), AdminEndpoints(context), PageEndpoints()
+    filters, messaging = FilterEndpoints(context), MessagingEndpoints(context)
+    admin, pages = AdminEndpoints(context), PageEndpoints()
     return {
         "node_health": health.health,
         "node_info": health.info,
@@ -119,6 +124,7 @@ def handlers_of(context: RestContext) -> Mapping[str, Handler]:
         "relay_auto_messages": relay.auto_messages,
         "relay_auto_publish": relay.auto_publish,
         "lightpush_push": partial(push, context),
+        "lightpush_push_v1": partial(push_v1, context),
         "filter_subscribe": filters.subscribe,
         "filter_resubscribe": filters.subscribe,
         "filter_unsubscribe": filters.unsubscribe,
@@ -127,6 +133,12 @@ def handlers_of(context: RestContext) -> Mapping[str, Handler]:
         "filter_shard_messages": filters.messages,
         "filter_messages": filters.messages,
         "store_messages": partial(store_messages, context),
+        "messaging_subscribe": messaging.subscribe,
+        "messaging_unsubscribe": messaging.unsubscribe,
+        "messaging_send": messaging.send,
+        "messaging_send_events": messaging.send_events,
+        "messaging_events_of_send": messaging.events_of_send,
+        "messaging_received": messaging.received,
         "admin_peers": admin.peers,
         "admin_connect": admin.connect,
         "admin_service_peers": admin.service_peers,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection
-from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from starlette.requests import Request
 
@@ -16,13 +15,15 @@ from fairway.service.node import ServiceNode
 from fairway.service.rest.answers import RefusedError, read_body
 from fairway.service.rest.awaited_bodies import AwaitedBodies
 from fairway.service.rest.message_cache import RestMessageCache
+from fairway.service.rest.message_sender import MessageSender
+from fairway.service.rest.messaging_events import ReceivedMessages, SendEvents
 from fairway.service.rest.options import RestOptions
 from fairway.waku.libp2p.transports.certificate import ServerCertificate
 from fairway.waku.node import RoutedMessage
 from fairway.waku.subscription import Subscription
 
 CACHE_TOPICS: Final = 10_000
-"""Topics of each kind that the relay endpoints may be subscribed to."""
+"""Topics that REST clients may be subscribed to: pubsub and content topics of relay, and those of messaging."""
 MAX_TOPIC_BYTES: Final = 1_024
 """Size of a content topic to subscribe to."""
 MAX_BODY_BYTES: Final = 1_048_576
@@ -31,14 +32,23 @@ BODY_TIMEOUT_S: Final = 10.0
 """Time to receive the body of a request; after it the answer is 408."""
 
 
-class FedCache:
+class _Cache(Protocol):
+    def wants(self, message: RoutedMessage, /) -> bool: ...
+    def add(self, message: RoutedMessage, /) -> None: ...
+    def shards(self) -> frozenset[str]: ...
+
+
+Cache = TypeVar("Cache", bound=_Cache)
+
+
+class FedCache(Generic[Cache]):
     """A message cache, and the subscription that fills it; `fresh` returns the cache with all messages so far."""
 
-    def __init__(self, node: ServiceNode, cache: RestMessageCache) -> None:
+    def __init__(self, node: ServiceNode, cache: Cache) -> None:
         self.cache: Final = cache
         self._arriving: Final[Subscription[RoutedMessage]] = node.distribution.listen(cache.wants)
 
-    def fresh(self) -> RestMessageCache:
+    def fresh(self) -> Cache:
         """Add the messages that have arrived, and return the cache."""
         for message in self._arriving.take():
             self.cache.add(message)
@@ -71,6 +81,12 @@ class RestContext:
         # As in nwaku, the cache of relay is subscribed to the node's shards from the start.
         self.relayed: Final = FedCache(node, cache(max_topics=CACHE_TOPICS, pubsub_topics=node.options.pubsub_topics))
         self.filtered: Final = FedCache(node, cache(max_topics=node.options.filter_limits.criteria))
+        self.received: Final = FedCache(
+            node, ReceivedMessages(max_messages=options.cache_messages, max_topics=CACHE_TOPICS)
+        )
+        self.caches: Final[tuple[FedCache[Any], ...]] = (self.relayed, self.filtered, self.received)
+        self.send_events: Final = SendEvents()
+        self.sends: Final = MessageSender(node, self.send_events)
         self._joined: frozenset[str] = frozenset()
         """Pubsub topics that the node serves for subscriptions of REST clients."""
         self.closing: Final = asyncio.Event()
@@ -124,13 +140,13 @@ class RestContext:
 
     def leave_unneeded(self) -> None:
         """End the serving of pubsub topics that no subscription of a REST client needs."""
-        needed: AbstractSet[str] = self.relayed.cache.shards() | self.filtered.cache.shards()
-        self._leave(self._joined - needed)
+        self._leave(self._joined.difference(*(fed.cache.shards() for fed in self.caches)))
 
-    def close(self) -> None:
-        """End all subscriptions of REST clients."""
-        self.relayed.close()
-        self.filtered.close()
+    async def close(self) -> None:
+        """End all subscriptions and sends of REST clients."""
+        await self.sends.close()
+        for fed in self.caches:
+            fed.close()
         self._leave(self._joined)
 
     def _leave(self, pubsub_topics: frozenset[str]) -> None:

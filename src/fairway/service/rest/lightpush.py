@@ -1,6 +1,7 @@
 """``POST /lightpush/v3/message``: the light push service over HTTP; the status of the answer is that of light push.
 
-nwaku, ``waku/rest_api/endpoint/lightpush/handlers.nim``; WAKU-LIGHTPUSH for the status codes.
+``/lightpush/v1/message`` does the same with the answers of nwaku's older call. nwaku,
+``waku/rest_api/endpoint/{lightpush,legacy_lightpush}/handlers.nim``; WAKU-LIGHTPUSH for the status codes.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fairway.errors import ConfigurationError, DecodeError
-from fairway.service.rest.answers import RefusedError, answer, decode_body
+from fairway.service.rest.answers import RefusedError, answer, decode_body, fine
 from fairway.service.rest.context import RestContext, client_of
 from fairway.service.rest.relay import stamped
 from fairway.waku.rest.shapes import PushAnswer, PushRequest, message_of
-from fairway.wire.lightpush import LightPushRequest, StatusCode
+from fairway.wire.lightpush import LightPushRequest, LightPushResponse, StatusCode
 from fairway.wire.waku_message import encode_waku_message
 
 _NWAKU_SAYS: Final = {
@@ -35,18 +36,45 @@ async def push(context: RestContext, request: Request) -> Response:
     except RefusedError as refusal:
         return _refused(StatusCode.BAD_REQUEST, f"Invalid push request! {refusal.text}")
     try:
-        encoded = encode_waku_message(stamped(message_of(asked.message)))
+        response = await _push(context, client_of(request), asked)
     except (DecodeError, ConfigurationError) as error:
         return _refused(StatusCode.BAD_REQUEST, f"Invalid push request! {error}")
-    response = await context.node.lightpush.push(
-        client_of(request),
+    if response.is_success:
+        return answer(PushAnswer(relay_peer_count=response.relay_peer_count))
+    return _refused(response.status_code, response.status_desc or "")
+
+
+async def push_v1(context: RestContext, request: Request) -> Response:
+    """Publish a message; the answer is a line of text."""
+    asked = decode_body(request, await context.body_of(request), PushRequest)
+    try:
+        response = await _push(context, client_of(request), asked)
+    except (DecodeError, ConfigurationError) as error:
+        raise RefusedError(400, f"Invalid message: {error}") from None
+    match response.status_code:
+        case StatusCode.SUCCESS:
+            return fine()
+        case StatusCode.BAD_REQUEST:
+            raise RefusedError(400, f"Invalid message: {response.status_desc}")
+        case StatusCode.TOO_MANY_REQUESTS:
+            raise RefusedError(429, "Request rate limmit reached")
+        case StatusCode.PAYLOAD_TOO_LARGE:
+            detail = f"Message size exceeded maximum of {context.rules.max_message_bytes} bytes"
+        case StatusCode.NO_PEERS_TO_RELAY:
+            detail = "not_published_to_any_peer"
+        case _:
+            detail = response.status_desc or ""
+    raise RefusedError(503, f"Failed to request a message push: {detail}")
+
+
+async def _push(context: RestContext, client: str, asked: PushRequest) -> LightPushResponse:
+    encoded = encode_waku_message(stamped(message_of(asked.message)))
+    return await context.node.lightpush.push(
+        client,
         LightPushRequest(request_id=str(uuid.uuid4()), pubsub_topic=asked.pubsub_topic or None, message_bytes=encoded),
         now_s=time.monotonic(),
         now_ns=time.time_ns(),
     )
-    if response.is_success:
-        return answer(PushAnswer(relay_peer_count=response.relay_peer_count))
-    return _refused(response.status_code, response.status_desc or "")
 
 
 def _refused(status: int, detail: str) -> Response:

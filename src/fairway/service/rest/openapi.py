@@ -72,6 +72,12 @@ _CONTENT: Final = _path(
 )
 _CHANGED: Final = {"200": _DONE, "400": _BAD, "413": _TOO_LONG}
 _SUBSCRIBED: Final = {**_CHANGED, "503": _text("Too many topics.")}
+_MESSAGING: Final = {**_CHANGED, "503": _text("The network has no autosharding, or too much is under way.")}
+
+
+def _with_dropped(answered: Json) -> Json:
+    dropped = {"schema": {"type": "integer"}, "description": "Records that were evicted since the last call."}
+    return {**answered, "headers": {"X-Messaging-Dropped": dropped}}
 
 
 def _on_shard(operation_id: str, summary: str, schema: Json) -> Json:
@@ -166,6 +172,50 @@ PATHS: Final[Json] = {
             "Publish, and return the result",
             body=_body(_ref("PushRequest")),
             answers={"200": _json(_ref("PushAnswer")), **_REFUSED_PUSH},
+        ),
+    },
+    "/lightpush/v1/message": {
+        "post": _operation(
+            "lightpush_push_v1",
+            "The same with nwaku's older answers",
+            body=_body(_ref("PushRequest")),
+            answers={**_CHANGED, "429": _text("Too many requests."), "503": _text("The message was refused.")},
+        ),
+    },
+    "/messaging/v1/subscriptions": {
+        "post": _operation(
+            "messaging_subscribe", "Subscribe to content topics", answers=_MESSAGING, body=_CONTENT_TOPICS
+        ),
+        "delete": _operation("messaging_unsubscribe", "Unsubscribe", answers=_MESSAGING, body=_CONTENT_TOPICS),
+    },
+    "/messaging/v1/messages": {
+        "post": _operation(
+            "messaging_send",
+            "Begin to send a message, and subscribe to its content topic",
+            body=_body(_ref("MessagingRequest")),
+            answers={**_MESSAGING, "200": _json(_ref("MessagingAnswer"))},
+        ),
+    },
+    "/messaging/v1/events/send": {
+        "get": _operation(
+            "messaging_send_events",
+            "Fetch what became of all sends since the last call",
+            answers={"200": _with_dropped(_json(_array(_ref("SendStatus"))))},
+        ),
+    },
+    "/messaging/v1/events/send/{requestId}": {
+        "get": _operation(
+            "messaging_events_of_send",
+            "Fetch what became of one send",
+            parameters=[_path("requestId", "That of the answer to the send.", "5f0c9a1e7b3d42c86a10")],
+            answers={"200": _json(_ref("SendStatus")), "404": _text("No events of it are there now.")},
+        ),
+    },
+    "/messaging/v1/events/received": {
+        "get": _operation(
+            "messaging_received",
+            "Fetch the received messages since the last call",
+            answers={"200": _with_dropped(_json(_array(_ref("ReceivedRecord"))))},
         ),
     },
     "/filter/v2/subscriptions": {
@@ -381,6 +431,33 @@ SCHEMAS: Final[Json] = {
     ),
     "FilterAllRequest": _object({"requestId": _TEXT}),
     "FilterAnswer": _object({"requestId": _TEXT, "statusDesc": _TEXT}),
+    "MessagingRequest": _object(
+        {"payload": _BASE64, "contentTopic": _TOPIC}, {"ephemeral": {"type": "boolean"}, "meta": _BASE64}
+    ),
+    "MessagingAnswer": _object({"requestId": _TEXT}),
+    "SendStatus": _object(
+        {
+            "requestId": _TEXT,
+            "events": _array(
+                _object(
+                    {
+                        "kind": {"type": "string", "enum": ["propagated", "sent", "error"]},
+                        "messageHash": _HASH,
+                        "timestamp": {"type": "integer", "format": "int64"},
+                    },
+                    {"error": _TEXT},
+                )
+            ),
+        }
+    ),
+    "ReceivedRecord": _object(
+        {
+            "seq": {"type": "integer", "description": "1 for the first message of the node, then 2, 3, ..."},
+            "messageHash": _HASH,
+            "source": {"type": "string", "enum": ["live"]},
+            "message": _ref("Message"),
+        }
+    ),
     "Entry": _object({"messageHash": _HASH}, {"message": _ref("Message"), "pubsubTopic": _TEXT}),
     "Page": _object(
         {

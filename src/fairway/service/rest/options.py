@@ -32,7 +32,7 @@ class RestOptions:
     tls_key: Path | None = None
     """Key of that certificate, in PEM form without a password."""
     cache_messages: int = NWAKU_CACHE_MESSAGES
-    """Size of each of the two caches (relay and filter); a message beyond it replaces the oldest."""
+    """Size of each of the three caches (relay, filter, messaging); a message beyond it replaces the oldest."""
 
     def __post_init__(self) -> None:
         if self.cache_messages < 1:

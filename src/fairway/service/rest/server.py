@@ -106,7 +106,7 @@ class RestServer:
         self._server.end()
         if self._serving is not None:
             await asyncio.wait([self._serving])
-        self.context.close()
+        await self.context.close()
         await self._tasks.close()
         self._listening.close()
 
@@ -122,8 +122,8 @@ class RestServer:
 
     async def _run(self) -> None:
         self._serving = self._tasks.spawn(self._server.serve(sockets=[self._listening]))
-        self._tasks.spawn(self.context.relayed.run())
-        self._tasks.spawn(self.context.filtered.run())
+        for fed in self.context.caches:
+            self._tasks.spawn(fed.run())
         if self.context.certificate is not None:
             self._tasks.spawn(_follow(self.context.certificate))
         listening = asyncio.get_running_loop().create_task(self._server.listening.wait())

@@ -16,31 +16,21 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fairway.errors import ConfigurationError, DecodeError, NetworkError
+from fairway.errors import ConfigurationError, DecodeError
 from fairway.service.rest.answers import RefusedError, answer
 from fairway.service.rest.context import RestContext, client_of
-from fairway.waku.libp2p.host import Host
+from fairway.service.rest.store_peers import ask_store_at, ask_store_peers
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.message_store import MAX_PAGE_SIZE
-from fairway.waku.protocols.exchange import ask
 from fairway.waku.protocols.store_service import DEFAULT_PAGE_SIZE
 from fairway.waku.rest.shapes import StoredEntry, StoredPage, hex_of, store_shape
 from fairway.wire.store import (
-    MAX_RESPONSE_BYTES,
-    STORE_QUERY_PROTOCOL,
     StoredMessage,
     StoreQueryRequest,
     StoreQueryResponse,
-    decode_store_query_response,
-    encode_store_query_request,
 )
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES
-
-PEER_TIMEOUT_S: Final = 5.0
-"""Time to connect to another store node, and time for its answer, as in nwaku."""
-MAX_PEERS: Final = 3
-"""Store peers that are asked until one answers."""
 
 _TRUE: Final = {"y", "yes", "true", "1", "on"}
 _FALSE: Final = {"n", "no", "false", "0", "off"}
@@ -54,7 +44,7 @@ async def messages(context: RestContext, request: Request) -> Response:
     peer = _peer_in(address) if address else None
     node = context.node
     if peer is not None and peer.peer_id != node.peer_id:
-        response = await _ask_at(node.host, peer, asked)
+        response = await ask_store_at(node.host, peer, asked)
     elif node.store is None:
         response = await ask_store_peers(node.host, asked)
     else:
@@ -65,44 +55,6 @@ async def messages(context: RestContext, request: Request) -> Response:
         refused = 400 <= (response.status_code or 0) < 500
         raise RefusedError(400 if refused else 500, response.status_desc or "the store query failed")
     return answer(_page(response))
-
-
-async def ask_store_peers(host: Host, asked: StoreQueryRequest) -> StoreQueryResponse:
-    """Return the answer of a connected store peer; raise `RefusedError` with 412 if there is none, or if all fail."""
-    serving = [one for one in host.connections() if STORE_QUERY_PROTOCOL in host.protocols_of(one.peer_id)]
-    peers = dict.fromkeys(one.peer_id for one in sorted(serving, key=lambda one: not one.dialled))
-    refusal = RefusedError(412, "No suitable service peer & no discovery method")
-    for peer in list(peers)[:MAX_PEERS]:
-        try:
-            return await _ask(host, peer, asked)
-        except RefusedError as error:
-            refusal = error
-    raise refusal
-
-
-async def _ask_at(host: Host, address: Multiaddr, asked: StoreQueryRequest) -> StoreQueryResponse:
-    try:
-        connection = await host.connect(address, timeout_s=PEER_TIMEOUT_S)
-    except (NetworkError, TimeoutError) as error:
-        raise RefusedError(500, f"Error occurred in queryFut.read() [{error}]") from None
-    return await _ask(host, connection.peer_id, asked)
-
-
-async def _ask(host: Host, peer: PeerId, asked: StoreQueryRequest) -> StoreQueryResponse:
-    try:
-        encoded = await ask(
-            host,
-            peer,
-            STORE_QUERY_PROTOCOL,
-            encode_store_query_request(asked, checked=False),
-            max_response_bytes=MAX_RESPONSE_BYTES,
-            timeout_s=PEER_TIMEOUT_S,
-        )
-        return decode_store_query_response(encoded)
-    except TimeoutError:
-        raise RefusedError(500, "No history response received (timeout)") from None
-    except (NetworkError, DecodeError) as error:
-        raise RefusedError(500, f"Error occurred in queryFut.read() [{error}]") from None
 
 
 def store_query_of(parameters: QueryParams) -> StoreQueryRequest:

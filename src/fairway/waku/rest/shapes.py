@@ -1,6 +1,7 @@
 """The JSON of nwaku's REST API for messages and requests; client and server use it.
 
-Pure. Source: nwaku, ``waku/rest_api/endpoint/{relay,lightpush,filter,store}/types.nim``. Bytes are base64, times are
+Pure. Source: nwaku, ``waku/rest_api/endpoint/{relay,lightpush,filter,store}/types.nim`` and
+``logos_delivery/messaging/rest_api/types.nim``. Bytes are base64, times are
 nanoseconds; relay, filter and store leave out different empty fields. JSON of another shape is a `DecodeError`.
 """
 
@@ -94,6 +95,43 @@ class StoredPage(msgspec.Struct, rename="camel"):
     status_desc: str
     messages: list[StoredEntry]
     pagination_cursor: str | UnsetType = UNSET
+
+
+class MessagingRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """``POST /messaging/v1/messages``."""
+
+    payload: str
+    content_topic: str
+    ephemeral: bool | UnsetType = UNSET
+    meta: str | UnsetType = UNSET
+
+
+class ReceivedRecord(msgspec.Struct, rename="camel", frozen=True):
+    """One message of ``GET /messaging/v1/events/received``."""
+
+    seq: int
+    """1 for the first message of the node, and 1 more for each further one."""
+    message_hash: str
+    message: JsonMessage
+    source: str = "live"
+    """``history`` in nwaku, if the message is from a store peer; fairway asks none for these messages."""
+
+
+class SendEvent(msgspec.Struct, rename="camel", frozen=True):
+    """What became of a message of ``POST /messaging/v1/messages``."""
+
+    kind: str
+    message_hash: str
+    timestamp: Int64
+    """When it happened, in Unix nanoseconds."""
+    error: str | UnsetType = UNSET
+
+
+class SendStatus(msgspec.Struct, rename="camel"):
+    """``GET /messaging/v1/events/send/{requestId}``: the events of one send."""
+
+    request_id: str
+    events: list[SendEvent]
 
 
 def json_of(shape: Any) -> bytes:

@@ -1,0 +1,276 @@
+"""``/messaging/v1``: sends with the events that follow, and received messages, between nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fairway.service.rest import RestOptions
+from fairway.service.rest.messaging_events import MAX_SEND_REQUESTS, ReceivedMessages, SendEvents
+from fairway.waku.node import RoutedMessage
+from fairway.wire.waku_message import WakuMessage
+from patience import until
+
+SUBSCRIPTIONS, MESSAGES = "/messaging/v1/subscriptions", "/messaging/v1/messages"
+SENT, RECEIVED = "/messaging/v1/events/send", "/messaging/v1/events/received"
+NOBODY = "/ip4/127.0.0.1/tcp/1/p2p/16Uiu2HAm6HZZr7aToTvEBPpiys4UxajCTU97zj5v7RNR2gbniy1D"
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr("fairway.service.rest.message_sender.CONFIRM_EVERY_S", 0.01)
+    monkeypatch.setattr("fairway.service.rest.message_sender.RETRY_S", 0.01)
+
+
+@asynccontextmanager
+async def connected(rest, left=None, right=None):
+    async with rest.serving(**(left or {})) as (one, at_left), rest.serving(**(right or {})) as (two, at_right):
+        await one.host.connect(two.addresses[0])
+        await until(lambda: one.relay.peer_count(rest.shard) and two.relay.peer_count(rest.shard))
+        yield at_left, at_right
+
+
+async def ask(rest, server, verb, path, body=None, status=200):
+    answer = await rest.call(server, verb, path, body)
+    assert answer.status == status, answer.text
+    return answer
+
+
+async def send(rest, server, **fields):
+    message = {"payload": "aGVsbG8=", "contentTopic": rest.topic, **fields}
+    return (await ask(rest, server, "POST", MESSAGES, message)).json["requestId"]
+
+
+async def events_of(rest, server, request_id, *kinds):
+    """Fetch the events of a send until one has each of these kinds."""
+    found = []
+    while {event["kind"] for event in found} != set(kinds):
+        answer = await rest.call(server, "GET", f"{SENT}/{request_id}")
+        assert answer.status in {200, 404}
+        if answer.status == 200:
+            assert answer.json["requestId"] == request_id
+            found += answer.json["events"]
+    return found
+
+
+async def fetch(rest, server, count):
+    """Fetch received messages until there are so many."""
+    records = []
+    while len(records) < count:
+        records += (await ask(rest, server, "GET", RECEIVED)).json
+    return records
+
+
+def test_a_message_is_received_and_its_sender_learns_that_it_was_propagated_and_stored(rest):
+    async def work():
+        async with connected(rest) as (left, right):
+            await ask(rest, right, "POST", SUBSCRIPTIONS, [rest.topic])
+            request_id = await send(rest, left, meta="bWV0YQ==")
+            (record,) = await fetch(rest, right, 1)
+            assert (record["seq"], record["source"]) == (1, "live")
+            message = record["message"]
+            assert (message["payload"], message["contentTopic"], message["meta"]) == (
+                "aGVsbG8=",
+                rest.topic,
+                "bWV0YQ==",
+            )
+            events = await events_of(rest, left, request_id, "propagated", "sent")
+            assert [event["kind"] for event in events] == ["propagated", "sent"]
+            assert {event["messageHash"] for event in events} == {record["messageHash"]}
+            assert message["timestamp"] <= events[0]["timestamp"] <= events[1]["timestamp"]
+            # Fetching removes: nothing is left of either.
+            await ask(rest, left, "GET", f"{SENT}/{request_id}", status=404)
+            assert (await ask(rest, right, "GET", RECEIVED)).json == []
+
+    rest.run(work())
+
+
+def test_a_node_without_an_archive_asks_its_store_peer_for_what_it_sent(rest):
+    async def work():
+        async with connected(rest, left={"archive": None}) as (left, _):
+            request_ids = [await send(rest, left, payload="AAAA") for _ in range(3)]
+            found = {}
+            while len(found) < 3 or not all("sent" in kinds for kinds in found.values()):
+                for status in (await ask(rest, left, "GET", SENT)).json:
+                    found.setdefault(status["requestId"], []).extend(event["kind"] for event in status["events"])
+            assert found == {request_id: ["propagated", "sent"] for request_id in request_ids}
+
+    rest.run(work())
+
+
+def test_a_message_that_no_archive_holds_is_not_asked_for_for_ever(rest, monkeypatch):
+    monkeypatch.setattr("fairway.service.rest.message_sender.CONFIRM_FOR_S", 0.05)
+
+    async def work():
+        async with connected(rest, left={"archive": None}, right={"archive": None}) as (left, _):
+            request_id = await send(rest, left)
+            await until(lambda: left.context.sends.unconfirmed)
+            (event,) = await events_of(rest, left, request_id, "propagated")
+            assert event["kind"] == "propagated"
+
+    rest.run(work())
+
+
+def test_an_ephemeral_message_is_propagated_and_nobody_looks_for_it(rest):
+    async def work():
+        async with connected(rest) as (left, _):
+            ephemeral, kept = await send(rest, left, ephemeral=True), await send(rest, left)
+            await events_of(rest, left, kept, "propagated", "sent")
+            assert [event["kind"] for event in await events_of(rest, left, ephemeral, "propagated")] == ["propagated"]
+            # Sending subscribes: the sender receives its own messages.
+            assert [record["message"]["ephemeral"] for record in await fetch(rest, left, 2)] == [True, False]
+
+    rest.run(work())
+
+
+def test_a_burst_is_confirmed_message_by_message(rest):
+    async def work():
+        async with connected(rest) as (left, _):
+            request_ids = {await send(rest, left) for _ in range(150)}
+            confirmed = set()
+            while confirmed != request_ids:
+                for status in (await ask(rest, left, "GET", SENT)).json:
+                    assert status["requestId"] in request_ids
+                    confirmed |= {status["requestId"] for event in status["events"] if event["kind"] == "sent"}
+
+    rest.run(work())
+
+
+def test_a_send_that_no_peer_accepts_ends_with_an_error_that_says_why(rest, monkeypatch):
+    monkeypatch.setattr("fairway.service.rest.message_sender.SEND_FOR_S", 0.1)
+
+    async def work():
+        async with rest.serving(peers=(NOBODY,)) as (_, server):
+            request_id = await send(rest, server)
+            (event,) = await events_of(rest, server, request_id, "error")
+            assert event["error"] == "no relay peer has the topic now"
+
+    rest.run(work())
+
+
+def test_a_message_that_is_too_long_ends_with_an_error_at_once(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            request_id = await send(rest, server, payload="A" * 210_000)
+            (event,) = await events_of(rest, server, request_id, "error")
+            assert "at most 153600 are relayed" in event["error"]
+
+    rest.run(work())
+
+
+def test_a_send_without_peers_goes_on_until_there_is_one(rest):
+    async def work():
+        async with rest.serving(peers=(NOBODY,)) as (node, server), rest.serving() as (other, _):
+            request_id = await send(rest, server)
+            await ask(rest, server, "GET", f"{SENT}/{request_id}", status=404)
+            await node.host.connect(other.addresses[0])
+            await events_of(rest, server, request_id, "propagated", "sent")
+
+    rest.run(work())
+
+
+def test_sends_that_wait_are_bounded_and_end_with_the_server(rest, monkeypatch):
+    monkeypatch.setattr("fairway.service.rest.message_sender.MAX_SENDS", 2)
+
+    async def work():
+        async with rest.serving(peers=(NOBODY,)) as (_, server):
+            for status in (200, 200, 503):
+                await ask(rest, server, "POST", MESSAGES, {"payload": "AAAA", "contentTopic": rest.topic}, status)
+            async with asyncio.timeout(30):
+                await server.close()
+
+    rest.run(work())
+
+
+def test_without_a_subscription_nothing_is_received(rest):
+    async def work():
+        async with connected(rest) as (left, right):
+            await ask(rest, right, "POST", SUBSCRIPTIONS, [rest.topic])
+            await send(rest, left, payload="AAAA")
+            await fetch(rest, right, 1)
+            await ask(rest, right, "DELETE", SUBSCRIPTIONS, [rest.topic])
+            await send(rest, left, payload="BBBB")
+            await until(lambda: right.context.node.distribution.statistics().messages == 2)
+            assert (await ask(rest, right, "GET", RECEIVED)).json == []
+
+    rest.run(work())
+
+
+def test_evicted_messages_are_counted_in_the_answer_and_by_their_numbers(rest):
+    async def work():
+        async with rest.serving(RestOptions(cache_messages=10)) as (_, server):
+            await ask(rest, server, "POST", SUBSCRIPTIONS, [rest.topic])
+            for number in range(15):
+                await rest.publish(server, timestamp=number + 1)
+            answer = await ask(rest, server, "GET", RECEIVED)
+            assert answer.headers["x-messaging-dropped"] == "5"
+            assert [record["seq"] for record in answer.json] == list(range(6, 16))
+            answer = await ask(rest, server, "GET", RECEIVED)
+            assert (answer.headers["x-messaging-dropped"], answer.json) == ("0", [])
+
+    rest.run(work())
+
+
+def test_a_content_topic_of_a_further_shard_is_received_from_there(rest):
+    async def work():
+        async with rest.serving(shards=(0,), shard_count=8) as (node, server):
+            topic = "/toychat/2/room/proto"
+            shard = node.options.pubsub_topic_of(topic)
+            await send(rest, server, contentTopic=topic)
+            assert shard in node.pubsub_topics
+            assert [record["message"]["contentTopic"] for record in await fetch(rest, server, 1)] == [topic]
+            await ask(rest, server, "DELETE", SUBSCRIPTIONS, [topic])
+            assert shard not in node.pubsub_topics
+
+    rest.run(work())
+
+
+def test_a_network_without_autosharding_has_no_messaging(rest):
+    async def work():
+        async with rest.serving(shards=(0, 1000), shard_count=0) as (_, server):
+            message = {"payload": "AAAA", "contentTopic": rest.topic}
+            for verb, path, body in (
+                ("POST", SUBSCRIPTIONS, [rest.topic]),
+                ("DELETE", SUBSCRIPTIONS, [rest.topic]),
+                ("POST", MESSAGES, message),
+            ):
+                assert "Autosharding is disabled" in (await ask(rest, server, verb, path, body, 503)).text
+            answer = await ask(rest, server, "POST", "/relay/v1/auto/subscriptions", [rest.topic], 400)
+            assert answer.text == "Autosharding error: this network has no autosharding: name the pubsub topic"
+            await ask(rest, server, "POST", "/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F1000", message)
+
+    rest.run(work())
+
+
+def routed(number, topic="/a/1/a/proto", shard="/waku/2/rs/1/0"):
+    return RoutedMessage.of(shard, WakuMessage(payload=b"x", content_topic=topic, timestamp_ns=number + 1))
+
+
+def test_received_messages_are_the_newest_of_the_subscribed_topics_on_their_shards():
+    received = ReceivedMessages(max_messages=3, max_topics=2)
+    assert received.subscribe({"/a/1/a/proto": "/waku/2/rs/1/0", "/a/1/b/proto": "/waku/2/rs/1/1"})
+    assert not received.subscribe({"/a/1/c/proto": "/waku/2/rs/1/2"})
+    for number in range(5):
+        received.add(routed(number))
+    received.add(routed(9, topic="/a/1/b/proto"))  # on the shard of the other topic
+    received.add(routed(9, topic="/a/1/c/proto"))
+    records, evicted = received.take()
+    assert ([record.seq for record in records], evicted) == ([3, 4, 5], 2)
+    assert [record.message.timestamp for record in records] == [3, 4, 5]
+    assert received.take() == ([], 0)
+    assert (received.received, received.dropped) == (5, 2)
+    assert received.shards() == {"/waku/2/rs/1/0", "/waku/2/rs/1/1"}
+
+
+def test_the_events_of_the_oldest_sends_are_evicted():
+    events = SendEvents()
+    for number in range(MAX_SEND_REQUESTS + 2):
+        events.record(f"{number}", "propagated", b"h" * 32, number)
+    events.record("7", "error", b"h" * 32, 9, "why")
+    assert events.take("0") is None
+    assert [(event.kind, event.error) for event in events.take("7").events][-1] == ("error", "why")
+    statuses, evicted = events.take_all()
+    assert (len(statuses), evicted, events.dropped) == (MAX_SEND_REQUESTS - 1, 2, 2)
+    assert events.take_all() == ([], 0)
