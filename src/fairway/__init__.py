@@ -51,6 +51,7 @@ from fairway.errors import (
     StoreLockedError,
     StoreMismatchError,
     StoreQueryError,
+    StoreRefusedError,
     StoreVersionError,
     WrongPasswordError,
 )
@@ -290,6 +291,7 @@ __all__ = [
     "StoreLockedError",
     "StoreMismatchError",
     "StoreQueryError",
+    "StoreRefusedError",
     "StoreVersionError",
     "SymmetricPayload",
     "Wait",

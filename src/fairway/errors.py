@@ -15,6 +15,7 @@
     +-- NetworkError                the Waku node did not do what the channel asked of it
     |   +-- NodeUnavailableError    the node cannot be reached, or is closed
     |   +-- StoreQueryError         a store query failed
+    |       +-- StoreRefusedError   the store refuses it, and would refuse it again
     +-- StorageError                the channel's store failed; the channel sends nothing more
     |   +-- StoreLockedError        the store or the archive is in use
     |   +-- StoreMismatchError      the store belongs to another channel or sender
@@ -127,6 +128,13 @@ class NodeUnavailableError(NetworkError):
 
 class StoreQueryError(NetworkError):
     """A store node did not answer a query, or answered with an error."""
+
+
+class StoreRefusedError(StoreQueryError):
+    """A store node refuses a query, or has an answer that cannot be read; the same query would fail again.
+
+    A query for a shorter time may be answered: newer versions of nwaku refuse one for more than 24 hours.
+    """
 
 
 class StorageError(FairwayError):

@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
+from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError, StoreRefusedError
 from fairway.waku.node import StoreQuery
-from fairway.waku.rest import RestStoreClient
+from fairway.waku.rest import RestStoreClient, store_client
 from fairway.waku.rest.store_messages import store_answer, store_request
 from fairway.wire.waku_message import WakuMessage, message_hash
 from patience import PATIENCE_S
@@ -172,8 +172,38 @@ def test_what_may_pass_is_tried_again_with_growing_pauses(store, status):
     pauses = []
     store.failures = [(status, {}, b"later")] * 3
     with serving(store) as address, RestStoreClient(address, pause=pauses.append) as client:
-        assert payloads([client.page(StoreQuery(page_size=2))]) == [0, 1]
+        assert payloads(client.pages(StoreQuery())) == list(range(250))
     assert pauses == [1, 2, 4]
+    # It may have been too much for the node to answer in time.
+    assert store.requests[0]["pageSize"] == ("100" if status == 429 else "12")
+
+
+def test_a_page_that_is_too_long_is_asked_for_with_fewer_messages(store, monkeypatch):
+    monkeypatch.setattr(store_client, "MAX_RESPONSE_BYTES", 5_000)
+    with serving(store) as address, RestStoreClient(address, pause=lambda _: None) as client:
+        assert payloads(client.pages(StoreQuery())) == list(range(250))
+        monkeypatch.setattr(store_client, "MAX_RESPONSE_BYTES", 100)
+        with pytest.raises(StoreRefusedError, match="one message makes more than 100 bytes"):
+            client.page(StoreQuery())
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, b"time range exceeds 24h"),
+        (500, b"BAD_REQUEST: time range exceeds 24h"),
+        (200, b'{"statusCode": 400, "statusDesc": "BAD_REQUEST: time range exceeds 24h", "messages": []}'),
+        (200, b'{"statusCode": 300, "statusDesc": "archive error: query exceeds 24 hours", "messages": []}'),
+    ],
+)
+def test_a_store_that_refuses_a_query_is_not_asked_again(store, status, body):
+    store.failures = [(status, {}, body)]
+    with (
+        serving(store) as address,
+        RestStoreClient(address) as client,
+        pytest.raises(StoreRefusedError, match="exceeds 24"),
+    ):
+        client.page(StoreQuery())
 
 
 def test_a_node_says_how_long_to_wait(store):

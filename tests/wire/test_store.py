@@ -270,8 +270,8 @@ def test_a_response_with_fields_of_other_wire_types_counts_them_as_unknown():
     ("decode", "limit"),
     [
         (decode_store_query_request, 1_048_576),
-        (decode_store_query_response, 4_194_304),
-        (decode_stored_message, 4_194_304),
+        (decode_store_query_response, 16_777_216),
+        (decode_stored_message, 16_777_216),
     ],
 )
 def test_what_is_too_long_or_cut_short_is_a_decode_error(decode, limit):

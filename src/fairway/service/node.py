@@ -52,6 +52,7 @@ from fairway.waku.protocols.filter_service import FilterService
 from fairway.waku.protocols.introductions import Introductions
 from fairway.waku.protocols.lightpush import LightPushService
 from fairway.waku.protocols.peer_exchange import PeerExchangeService
+from fairway.waku.protocols.peer_requests import PeerRequests
 from fairway.waku.protocols.pending_responses import PendingResponses
 from fairway.waku.protocols.relay import Relay
 from fairway.waku.protocols.request_limiter import RequestLimiter
@@ -101,6 +102,8 @@ class ServiceNode(WatchedNode):
         super().__init__()
         self.options: Final = options
         self.host: Final = host
+        self.requests: Final = PeerRequests(host)
+        """What the node asks other service nodes for REST clients."""
         self.archive: Final = archive
         self.gate: Final = gate
         """What judges RLN proofs; None if the network has none."""

@@ -22,11 +22,25 @@ STORE_QUERY_PROTOCOL: Final = "/vac/waku/store-query/3.0.0"
 MAX_REQUEST_BYTES: Final = 1_048_576
 """Longer requests are not parsed: room for thirty thousand hashes."""
 
-MAX_RESPONSE_BYTES: Final = 4_194_304
-"""Longer responses are not parsed. js-waku has the same limit, so a service node must page below it."""
+MAX_RESPONSE_BYTES: Final = 16_777_216
+"""Longer responses are not parsed. nwaku's pages have up to 100 messages of 150 KiB, whatever js-waku can read."""
 
 MAX_RESPONSE_ENTRIES: Final = 10_000
 """Responses with more entries are refused; node software has at most 100 on a page."""
+
+
+_TEMPORARY: Final = frozenset({401, 403, 404, 405, 408, 412, 429})
+"""Codes from 400 to 499 that say nothing about the query: no access, no store now, too many queries."""
+_WORDS_OF_REFUSALS: Final = ("bad_request", "time range", "24h", "24 hours")
+"""Words of refusals whose code says less: nwaku's REST API answers 500 if its own store refuses a query, and its
+archive errors are 300."""
+
+
+def is_refusal(status_code: int | None, words: str | None) -> bool:
+    """Return whether a store, or a REST API, that gives this code and these words refuses a query for good."""
+    said = (words or "").lower()
+    has_code = status_code is not None and 400 <= status_code < 500 and status_code not in _TEMPORARY
+    return has_code or any(phrase in said for phrase in _WORDS_OF_REFUSALS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +129,11 @@ class StoreQueryResponse:
     def is_success(self) -> bool:
         """13/WAKU2-STORE, "Store Query Response": successful status codes are in the 2xx range."""
         return self.status_code is not None and 200 <= self.status_code < 300
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the store would refuse the same query again."""
+        return is_refusal(self.status_code, self.status_desc)
 
 
 def encode_store_query_request(request: StoreQueryRequest, *, checked: bool = True) -> bytes:

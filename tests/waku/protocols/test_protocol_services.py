@@ -30,7 +30,6 @@ from fairway.wire.lightpush import (
 )
 from fairway.wire.metadata import WakuMetadata, encode_metadata
 from fairway.wire.store import (
-    MAX_RESPONSE_BYTES,
     StoreQueryRequest,
     decode_store_query_response,
     encode_store_query_request,
@@ -282,6 +281,9 @@ def test_the_index_by_topic_always_agrees_with_the_subscriptions(steps):
 
 # --- store
 
+JS_WAKU_READS_BYTES = 4_194_304
+"""it-length-prefixed, the longest message by default."""
+
 
 def store(asked, page=None, fault=None, limiter=UNLIMITED, raw=None):
     queries: list[tuple[StoreQuery, bytes | None]] = []
@@ -295,7 +297,7 @@ def store(asked, page=None, fault=None, limiter=UNLIMITED, raw=None):
     service = StoreService(archive, limiter)
     data = encode_store_query_request(asked, checked=False) if raw is None else raw
     answer = asyncio.run(service.respond("peer", data, now_s=0))
-    assert len(answer) < MAX_RESPONSE_BYTES
+    assert len(answer) < JS_WAKU_READS_BYTES
     return decode_store_query_response(answer), queries
 
 

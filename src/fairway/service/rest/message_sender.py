@@ -141,7 +141,7 @@ class MessageSender:
         asked = StoreQueryRequest(
             request_id=str(uuid.uuid4()), message_hashes=hashes, pagination_forward=True, pagination_limit=len(hashes)
         )
-        answered = await ask_store_peers(node.host, asked)
+        answered = await ask_store_peers(node.requests, asked)
         return {message.message_hash for message in answered.messages}
 
     def _record(self, request_id: str, kind: SendKind, message: RoutedMessage, error: str = "") -> None:

@@ -44,9 +44,9 @@ async def messages(context: RestContext, request: Request) -> Response:
     peer = _peer_in(address) if address else None
     node = context.node
     if peer is not None and peer.peer_id != node.peer_id:
-        response = await ask_store_at(node.host, peer, asked)
+        response = await ask_store_at(node.requests, peer, asked)
     elif node.store is None:
-        response = await ask_store_peers(node.host, asked)
+        response = await ask_store_peers(node.requests, asked)
     else:
         response = await node.store.query(client_of(request), asked, now_s=time.monotonic())
     if response.status_code == 429:

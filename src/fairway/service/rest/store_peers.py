@@ -6,10 +6,9 @@ from typing import Final
 
 from fairway.errors import DecodeError, NetworkError
 from fairway.service.rest.answers import RefusedError
-from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.protocols.exchange import ask
+from fairway.waku.protocols.peer_requests import PeerRequests
 from fairway.wire.store import (
     MAX_RESPONSE_BYTES,
     STORE_QUERY_PROTOCOL,
@@ -25,32 +24,32 @@ MAX_PEERS: Final = 3
 """Store peers that are asked until one answers."""
 
 
-async def ask_store_peers(host: Host, asked: StoreQueryRequest) -> StoreQueryResponse:
+async def ask_store_peers(requests: PeerRequests, asked: StoreQueryRequest) -> StoreQueryResponse:
     """Return the answer of a connected store peer; raise `RefusedError` with 412 if there is none, or if all fail."""
+    host = requests.host
     serving = [one for one in host.connections() if STORE_QUERY_PROTOCOL in host.protocols_of(one.peer_id)]
     peers = dict.fromkeys(one.peer_id for one in sorted(serving, key=lambda one: not one.dialled))
     refusal = RefusedError(412, "No suitable service peer & no discovery method")
     for peer in list(peers)[:MAX_PEERS]:
         try:
-            return await _ask(host, peer, asked)
+            return await _ask(requests, peer, asked)
         except RefusedError as error:
             refusal = error
     raise refusal
 
 
-async def ask_store_at(host: Host, address: Multiaddr, asked: StoreQueryRequest) -> StoreQueryResponse:
+async def ask_store_at(requests: PeerRequests, address: Multiaddr, asked: StoreQueryRequest) -> StoreQueryResponse:
     """Return the answer of the store node at an address; raise `RefusedError` with 500 if it gives none."""
     try:
-        connection = await host.connect(address, timeout_s=PEER_TIMEOUT_S)
+        connection = await requests.host.connect(address, timeout_s=PEER_TIMEOUT_S)
     except (NetworkError, TimeoutError) as error:
         raise RefusedError(500, f"Error occurred in queryFut.read() [{error}]") from None
-    return await _ask(host, connection.peer_id, asked)
+    return await _ask(requests, connection.peer_id, asked)
 
 
-async def _ask(host: Host, peer: PeerId, asked: StoreQueryRequest) -> StoreQueryResponse:
+async def _ask(requests: PeerRequests, peer: PeerId, asked: StoreQueryRequest) -> StoreQueryResponse:
     try:
-        encoded = await ask(
-            host,
+        encoded = await requests.ask(
             peer,
             STORE_QUERY_PROTOCOL,
             encode_store_query_request(asked, checked=False),

@@ -54,7 +54,7 @@ PUSH_PROTOCOLS: Final = (LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL)
 """Protocols of light push, the preferred one first."""
 
 _MAX_ATTEMPTS: Final = 6
-"""PeerRequests made for one message before it counts as not sent."""
+"""Requests made for one message before it counts as not sent."""
 _NEEDS_PROOF: Final = "the network asks for RLN proofs: connect with rln=fairway.RlnMembership(...)"
 _NO_REQUEST_ID: Final = "N/A"
 """go-waku and nwaku refuse a request for its peer's rate before they read it, so they cannot repeat its id."""

@@ -2,7 +2,8 @@
 
 Each node pages with a cursor of its own, so the cursor of a united page holds those of all nodes that have more.
 Invariants: a message comes once on a page, and on some page if any of the nodes that answered has it; a node that fails
-on the way is left out as long as another one answers.
+on the way is left out as long as another one answers. A node whose answer is too long is asked for fewer messages
+(`fairway.waku.page_size`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from fairway.environment import new_uuid
-from fairway.errors import DecodeError, StoreQueryError
-from fairway.waku.libp2p.errors import IdentityError, Libp2pError, LimitError
+from fairway.environment import monotonic_s, new_uuid
+from fairway.errors import DecodeError, StoreQueryError, StoreRefusedError
+from fairway.waku.libp2p.errors import FrameTooLongError, IdentityError, Libp2pError, LimitError
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.light.options import LightOptions
 from fairway.waku.light.peer_pool import PeerPool
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
+from fairway.waku.page_size import PageSize
 from fairway.waku.protocols.peer_requests import PeerRequests
 from fairway.wire.store import (
     MAX_RESPONSE_BYTES,
@@ -37,6 +39,8 @@ _Said = TypeVar("_Said")
 
 _MAX_STORE_NODES: Final = 3
 """Store nodes asked for one query."""
+_MAX_PAGE_SIZES: Final = 64
+"""Store nodes whose page size is remembered, before those that are gone are forgotten."""
 _NOBODY: Final = "no store node is connected; ask when one is"
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CURSORS: Final = msgspec.msgpack.Decoder(dict[str, bytes])
@@ -56,6 +60,7 @@ class StoreClient:
         self._requests: Final = requests
         self._pool: Final = pool
         self._options: Final = options
+        self._page_sizes: dict[PeerId, PageSize] = {}
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of what the store nodes have; raises `StoreQueryError` if none answers."""
@@ -97,10 +102,35 @@ class StoreClient:
                 if page.cursor is None or len(missing) == before:
                     break
         if len(faults) == len(peers):
-            raise StoreQueryError("; ".join(map(str, faults)) or _NOBODY)
+            raise _united_fault(faults)
         return StorePage(messages=tuple(sorted(found, key=_place)))
 
     async def _page(self, peer: PeerId, query: StoreQuery, cursor: bytes | None) -> _NodePage:
+        """Return a page of one node; ask for fewer messages if the answer is too long."""
+        size = self._page_size_of(peer)
+        while True:
+            asked = size.of(query.page_size)
+            try:
+                return await self._page_of(peer, query, cursor, size, asked)
+            except StoreQueryError as error:
+                is_late = isinstance(error.__cause__, TimeoutError)
+                is_long = isinstance(error.__cause__, FrameTooLongError)
+                can_be_less = (is_late or is_long) and size.failed(asked)
+                if is_long and not can_be_less:
+                    why = f"store node {peer} has a message that is longer than {MAX_RESPONSE_BYTES} bytes"
+                    raise StoreRefusedError(why) from error
+                if not is_long:
+                    raise
+
+    def _page_size_of(self, peer: PeerId) -> PageSize:
+        if len(self._page_sizes) > _MAX_PAGE_SIZES:
+            serving = self._pool.serving(STORE_QUERY_PROTOCOL)
+            self._page_sizes = {one: size for one, size in self._page_sizes.items() if one in serving}
+        return self._page_sizes.setdefault(peer, PageSize())
+
+    async def _page_of(
+        self, peer: PeerId, query: StoreQuery, cursor: bytes | None, size: PageSize, asked: int
+    ) -> _NodePage:
         by_hash = bool(query.message_hashes)
         request = StoreQueryRequest(
             request_id=new_uuid(),
@@ -112,9 +142,12 @@ class StoreClient:
             message_hashes=query.message_hashes,
             pagination_cursor=cursor,
             pagination_forward=not query.newest_first,
-            pagination_limit=query.page_size,
+            pagination_limit=asked,
         )
-        response = await self._ask(peer, request)
+        began_s = monotonic_s()
+        response, size_bytes = await self._ask(peer, request)
+        time_share = (monotonic_s() - began_s) / self._options.request_timeout_s
+        size.came(asked, size_bytes, time_share)
         messages = []
         for entry in response.messages:
             try:
@@ -146,14 +179,15 @@ class StoreClient:
                 pagination_limit=len(hashes),
                 pagination_cursor=cursor,
             )
-            response = await self._ask(peer, request)
+            response, _ = await self._ask(peer, request)
             found.update(entry.message_hash for entry in response.messages)
             cursor = response.pagination_cursor
             if cursor is None:
                 break
         return found
 
-    async def _ask(self, peer: PeerId, request: StoreQueryRequest) -> StoreQueryResponse:
+    async def _ask(self, peer: PeerId, request: StoreQueryRequest) -> tuple[StoreQueryResponse, int]:
+        """Return the response of one node, and its length in bytes."""
         try:
             encoded = await self._requests.ask(
                 peer,
@@ -165,14 +199,19 @@ class StoreClient:
             response = decode_store_query_response(encoded)
         except LimitError as error:
             raise StoreQueryError(f"store node {peer}: {error}") from error
+        except FrameTooLongError as error:
+            raise StoreQueryError(f"store node {peer}: {error}") from error
         except (Libp2pError, TimeoutError, DecodeError) as error:
             self._pool.failed(peer, STORE_QUERY_PROTOCOL, was_silent=isinstance(error, TimeoutError))
             raise StoreQueryError(f"store node {peer}: {error or 'no response in time'}") from error
+        said = f"store node {peer}: {response.status_code} {response.status_desc or ''}".rstrip()
+        if response.is_refused:
+            raise StoreRefusedError(said)
         if not response.is_success:
             self._pool.failed(peer, STORE_QUERY_PROTOCOL)
-            raise StoreQueryError(f"store node {peer}: {response.status_code} {response.status_desc or ''}".rstrip())
+            raise StoreQueryError(said)
         self._pool.served(peer, STORE_QUERY_PROTOCOL)
-        return response
+        return response, len(encoded)
 
 
 def _asked_for(query: StoreQuery, pubsub_topic: str, message: WakuMessage) -> bool:
@@ -203,8 +242,15 @@ async def _told(questions: Sequence[Callable[[], Coroutine[Any, Any, _Said]]]) -
     said = await asyncio.gather(*map(ask, questions))
     told = [answer for answer in said if not isinstance(answer, StoreQueryError)]
     if not told:
-        raise StoreQueryError("; ".join(map(str, said)) or _NOBODY)
+        raise _united_fault([answer for answer in said if isinstance(answer, StoreQueryError)])
     return told
+
+
+def _united_fault(faults: Sequence[StoreQueryError]) -> StoreQueryError:
+    """Return the error of a query that no node answered; a shorter time helps if one of them refused this one."""
+    is_refused = any(isinstance(fault, StoreRefusedError) for fault in faults)
+    kind = StoreRefusedError if is_refused else StoreQueryError
+    return kind("; ".join(map(str, faults)) or _NOBODY)
 
 
 def _united(pages: list[_NodePage]) -> StorePage:

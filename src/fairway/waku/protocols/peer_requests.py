@@ -34,7 +34,7 @@ class _Lane:
     def __init__(self) -> None:
         self.open = 0
         self.requests = 0
-        """PeerRequests that have a stream or wait for one."""
+        """Requests that have a stream or wait for one."""
         self._limit = MAX_STREAMS
         self._answers = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -86,7 +86,7 @@ class PeerRequests:
     """The requests of one host."""
 
     def __init__(self, host: Host) -> None:
-        self._host: Final = host
+        self.host: Final = host
         self._lanes: dict[tuple[PeerId, str], _Lane] = {}
         """Only those that are in use."""
 
@@ -119,7 +119,7 @@ class PeerRequests:
                 begun()
                 try:
                     response = await ask(
-                        self._host,
+                        self.host,
                         peer,
                         protocol,
                         request,

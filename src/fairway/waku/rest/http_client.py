@@ -46,6 +46,10 @@ class HttpReply:
         return self.body[:300].decode(errors="replace")
 
 
+class AnswerTooLongError(NodeUnavailableError):
+    """The body of an answer is longer than `MAX_BODY_BYTES`."""
+
+
 class _Connection:
     """One connection, with its state in h11."""
 
@@ -85,7 +89,7 @@ class _Connection:
         while isinstance(event := await self.next_event(), h11.Data):
             body += event.data
             if len(body) > max_bytes:
-                raise EOFError(f"an answer of more than {max_bytes} bytes")
+                raise AnswerTooLongError(f"an answer of more than {max_bytes} bytes")
         return bytes(body)
 
     async def close(self) -> None:
@@ -136,7 +140,8 @@ class HttpClient:
     ) -> None:
         """``tls_ca_file`` names authorities to trust for https; raises `ConfigurationError` if it is wrong."""
         self.address: Final = address
-        self._timeout_s: Final = timeout_s
+        self.timeout_s: Final = timeout_s
+        """Longest wait for an answer."""
         self._slots: Final = asyncio.Semaphore(max_connections)
         self._idle: list[_Connection] = []
         self._ssl: Final = client_context(tls_ca_file) if address.secure else None
@@ -147,17 +152,19 @@ class HttpClient:
         async with self._slots:
             self._check_open()
             try:
-                async with asyncio.timeout(self._timeout_s):
+                async with asyncio.timeout(self.timeout_s):
                     return await self._exchange(method, path, body)
+            except AnswerTooLongError as error:
+                raise AnswerTooLongError(f"{self.address.name}: {error}") from error
             except _FAULTS as error:
-                raise _unavailable(self.address.name, error, self._timeout_s) from error
+                raise _unavailable(self.address.name, error, self.timeout_s) from error
 
     async def stream(self, path: str, headers: Mapping[str, str] | None = None) -> HttpStream:
         """Return the answer to a GET when its head has come; raise `NodeUnavailableError`."""
         self._check_open()
         connection: _Connection | None = None
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 connection = await self._connect()
                 await connection.send(self._request("GET", path, b"", headers), b"")
                 status, answered = await connection.head()
@@ -165,7 +172,7 @@ class HttpClient:
             if connection is not None:
                 await connection.close()
             if isinstance(error, _FAULTS):
-                raise _unavailable(self.address.name, error, self._timeout_s) from error
+                raise _unavailable(self.address.name, error, self.timeout_s) from error
             raise
         return HttpStream(connection, status, answered, self.address.name)
 

@@ -4,7 +4,8 @@ The Spark pipeline uses it; ``http.client`` keeps one connection for all pages a
 executor. `fairway.waku.rest.store_messages` has the format.
 
 A page is whole, or a `NetworkError`. Temporary failures (no connection, 429, 5xx) are retried a few times, with growing
-pauses; other failures are not.
+pauses; other failures are not. After a failure, or an answer that is too long, the node is asked for fewer messages
+(`fairway.waku.page_size`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Final, Self
 
-from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
+from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError, StoreRefusedError
 from fairway.waku.node import StoreQuery
+from fairway.waku.page_size import PageSize
 from fairway.waku.rest.address import RestAddress
 from fairway.waku.rest.store_messages import StoreAnswer, store_answer, store_request
+from fairway.wire.store import is_refusal
 
 TIMEOUT_S: Final = 30.0
 """Longest wait without a byte of an answer; nwaku itself waits 5 s for a store node."""
@@ -55,6 +59,7 @@ class RestStoreClient:
         self._peer: Final = parsed.peer
         self._headers: Final = {"Accept": "application/json", **parsed.headers}
         self._attempts: Final = attempts
+        self._page_size: Final = PageSize()
         self._pause: Final = pause
         connection = HTTPSConnection if parsed.secure else HTTPConnection
         self._connection: Final = connection(parsed.host, parsed.port, timeout=TIMEOUT_S)
@@ -80,22 +85,37 @@ class RestStoreClient:
 
         Raises `NodeUnavailableError` if the node cannot be reached, `StoreQueryError` if it does not return a page.
         """
-        path = self._base_path + store_request(query, cursor, peer=self._peer)
         pause_s = FIRST_PAUSE_S
-        for attempts_left in range(self._attempts - 1, -1, -1):
+        attempts_left = self._attempts
+        while attempts_left > 0:
+            asked = self._page_size.of(query.page_size)
+            path = self._base_path + store_request(replace(query, page_size=asked), cursor, peer=self._peer)
+            began_s = time.monotonic()
             try:
                 status, wait_s, body = self._get(path)
             except (OSError, HTTPException) as error:
+                status = 0
                 self.close()
+                attempts_left -= 1
                 if not attempts_left:
                     raise NodeUnavailableError(f"{self.name}: {type(error).__name__}: {error}") from error
             else:
+                if len(body) > MAX_RESPONSE_BYTES:
+                    if not self._page_size.failed(asked):
+                        raise StoreRefusedError(f"{self.name}: one message makes more than {MAX_RESPONSE_BYTES} bytes")
+                    continue
                 if status == _OK:
+                    self._page_size.came(asked, len(body), (time.monotonic() - began_s) / TIMEOUT_S)
                     return self._answer(body, query)
+                attempts_left -= 1
+                text = body[:_SHOWN_CHARACTERS].decode(errors="replace")
+                if is_refusal(status, text):
+                    raise StoreRefusedError(f"{self.name}: the node answers {status}: {text}")
                 if not attempts_left or not (status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR):
-                    text = body[:_SHOWN_CHARACTERS].decode(errors="replace")
                     raise StoreQueryError(f"{self.name}: the node answers {status}: {text}")
                 pause_s = max(pause_s, wait_s)
+            if status != _TOO_MANY_REQUESTS:
+                self._page_size.failed(asked)
             self._pause(min(pause_s, LONGEST_PAUSE_S))
             pause_s *= 2
         raise ConfigurationError(f"attempts must be at least 1, not {self._attempts}")
@@ -120,16 +140,15 @@ class RestStoreClient:
         try:
             return store_answer(body, query)
         except StoreQueryError as error:
-            raise StoreQueryError(f"{self.name}: {error}") from error
+            raise type(error)(f"{self.name}: {error}") from error
 
     def _get(self, path: str) -> tuple[int, float, bytes]:
-        """Return status, the pause that the node asks for, and body."""
+        """Return status, the pause that the node asks for, and body; of one that is too long the beginning."""
         self._connection.request("GET", path, headers=self._headers)
         response = self._connection.getresponse()
         body = response.read(MAX_RESPONSE_BYTES + 1)
         if len(body) > MAX_RESPONSE_BYTES:
             self.close()
-            raise StoreQueryError(f"{self.name}: an answer of more than {MAX_RESPONSE_BYTES} bytes")
         return response.status, _retry_after(response), body
 
 

@@ -15,11 +15,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from fairway.errors import DecodeError, StoreQueryError
+from fairway.errors import DecodeError, StoreQueryError, StoreRefusedError
 from fairway.json_reading import read_json
 from fairway.waku.message_store import MAX_PAGE_SIZE
 from fairway.waku.node import StoreQuery
 from fairway.waku.rest.shapes import bytes_of
+from fairway.wire.store import is_refusal
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES, WakuMessage
 
 STORE_PATH: Final = "/store/v3/messages"
@@ -146,7 +147,8 @@ def _decoded(body: bytes) -> _Answer:
     except DecodeError as error:
         raise StoreQueryError(f"not the answer of a store: {error}") from error
     if answer.status_code != _SUCCESS:
-        raise StoreQueryError(f"the store node answers {answer.status_code}: {answer.status_desc}")
+        kind = StoreRefusedError if is_refusal(answer.status_code, answer.status_desc) else StoreQueryError
+        raise kind(f"the store node answers {answer.status_code}: {answer.status_desc}")
     return answer
 
 

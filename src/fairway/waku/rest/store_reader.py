@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
-from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
+from fairway.environment import monotonic_s
+from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError, StoreRefusedError
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
-from fairway.waku.rest.http_client import HttpClient
+from fairway.waku.page_size import PageSize
+from fairway.waku.rest.http_client import AnswerTooLongError, HttpClient
 from fairway.waku.rest.store_messages import store_answer, store_hashes, store_request
+from fairway.wire.store import is_refusal
 
 _LOG: Final = logging.getLogger(__name__)
 _NO_STORE: Final = frozenset({404, 405, 412, 501})
@@ -25,10 +29,30 @@ class RestStoreReader:
         """``told`` is called with whether the node has a store, whenever an answer shows it."""
         self._http: Final = http
         self._told: Final = told
+        self._page_size: Final = PageSize()
 
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        """Return a page, without messages whose hash is wrong; raise `StoreQueryError`."""
-        answer = store_answer(await self._body(query, cursor, include_data=True), query)
+        """Return a page, without messages whose hash is wrong; raise `StoreQueryError`.
+
+        If the answer is too long, the store is asked for fewer messages.
+        """
+        while True:
+            asked = self._page_size.of(query.page_size)
+            began_s = monotonic_s()
+            try:
+                body = await self._body(replace(query, page_size=asked), cursor, include_data=True)
+                break
+            except StoreRefusedError:
+                raise
+            except StoreQueryError as error:
+                can_be_less = self._page_size.failed(asked)
+                is_long = isinstance(error.__cause__, AnswerTooLongError)
+                if is_long and not can_be_less:
+                    raise StoreRefusedError(f"one message makes {error}") from error
+                if not is_long:
+                    raise
+        self._page_size.came(asked, len(body), (monotonic_s() - began_s) / self._http.timeout_s)
+        answer = store_answer(body, query)
         messages = []
         for entry in answer.entries:
             try:
@@ -53,5 +77,6 @@ class RestStoreReader:
             raise StoreQueryError(str(error)) from error
         self._told(reply.status not in _NO_STORE and _NO_PEER not in reply.text)
         if reply.status != 200:
-            raise StoreQueryError(f"{self._http.address.name}: the node answers {reply.status}: {reply.text}")
+            kind = StoreRefusedError if is_refusal(reply.status, reply.text) else StoreQueryError
+            raise kind(f"{self._http.address.name}: the node answers {reply.status}: {reply.text}")
         return reply.body
