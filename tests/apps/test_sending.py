@@ -174,7 +174,7 @@ def test_a_file_in_parts_arrives_whole_and_both_sides_show_how_far_it_is(make_se
         assert (report.reached, report.failed, report.detail, report.delivered_to) == (True, False, "", ("bob",))
         assert report.file == steps[-1]
         assert (steps[-1].messages_acknowledged, steps[-1].total_messages) == (7, 7)
-        assert lines[0] == "chart.png (image/png) of 51,200 bytes: 0 of 6 parts are here"
+        assert lines[0] == "chart.png (image/png) of 51,200 bytes: 0 of 6 parts received"
         assert lines[-1] == f"chart.png (image/png) saved as {tmp_path / 'in' / 'chart.png'}"
         assert (tmp_path / "in" / "chart.png").read_bytes() == path.read_bytes()
 

@@ -1,5 +1,6 @@
 """The header of a file, its manifest and its parts: what is written is read, and what breaks a rule is refused."""
 
+from dataclasses import replace
 from hashlib import sha256
 
 import pytest
@@ -9,14 +10,17 @@ from hypothesis import strategies as st
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.file_message import (
     FILE_PREFIX,
+    MAX_HEADER_BYTES,
     FileManifest,
     FilePart,
     WholeFile,
     decode_file_message,
     encode_file_message,
+    file_header,
     largest_part_bytes,
     manifest_id,
     name_problem,
+    read_file_header,
 )
 from fairway.wire.proto import file_pb2 as pb
 
@@ -177,3 +181,26 @@ def test_what_holds_nothing_of_this_version_is_refused():
 def test_a_number_that_its_field_cannot_hold_is_the_senders_mistake():
     with pytest.raises(ConfigurationError, match="FileMessage cannot be encoded"):
         encode_file_message(FilePart(manifest_id=bytes(32), index=-1, content=b"x"))
+
+
+@given(messages)
+def test_a_header_has_all_but_content_and_hashes(message):
+    header = file_header(encode_file_message(message))
+    assert len(header) <= MAX_HEADER_BYTES
+    assert file_header(header) == header
+    left_out = {"part_hashes": ()} if isinstance(message, FileManifest) else {"content": b""}
+    assert read_file_header(header) == replace(message, **left_out)
+    if isinstance(message, FilePart):
+        assert message.manifest_id in header
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_other_payloads_have_no_header_and_none_raises(payload, has_prefix):
+    header = file_header(FILE_PREFIX * has_prefix + payload)
+    assert has_prefix or header == b""
+    assert read_file_header(header) is None or header
+
+
+def test_a_name_that_is_far_too_long_is_not_kept():
+    payload = FILE_PREFIX + pb.FileMessage(whole=pb.WholeFile(name="x" * 100_000)).SerializeToString()
+    assert file_header(payload) == b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fairway.files.outcomes import FileArriving, FileOutcome, FileReceived, FileRefusalReason, FileRefused
+from fairway.units import counted
 from fairway.visible import visible
 from fairway.wire.file_message import FileManifest, FileMessage, FilePart, WholeFile
 
@@ -44,4 +45,4 @@ def _arriving(file: FileArriving) -> str | None:
     done, total = file.parts_received, file.total_parts
     if done and done * _TENTHS // total == (done - 1) * _TENTHS // total:
         return None
-    return f"{_announced(file.name, file.media_type, file.size_bytes)}: {done:,} of {total:,} parts are here"
+    return f"{_announced(file.name, file.media_type, file.size_bytes)}: {done:,} of {counted(total, 'part')} received"

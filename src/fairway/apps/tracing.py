@@ -28,9 +28,10 @@ from fairway.events import (
     MessageSent,
     MessageSetAside,
 )
-from fairway.storage.channel_store import StoredRequest
+from fairway.storage.channel_store import SendOutcome, StoredRequest, TracePoint
 from fairway.storage.store_reader import Owner, StoreReader
 from fairway.visible import visible
+from fairway.wire.file_message import FileManifest, FileMessage, FilePart, WholeFile, read_file_header
 
 SHORTEST_PREFIX: Final = 4
 _SHOWN_IDS: Final = 5
@@ -78,6 +79,34 @@ class TracedSending:
     """The last event that ended it."""
 
 
+@dataclass(slots=True, kw_only=True)
+class TracedFileMessage:
+    """A message of a file: all of it, its manifest, or a part."""
+
+    message_id: str
+    part: int | None
+    """From 0; None for the whole file and for the manifest."""
+    outcome: SendOutcome | None = None
+    """How its latest send went; None if no store has one."""
+    received_by: list[str] = field(default_factory=list)
+    """Sender ids of the stores that received it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedFile:
+    """The file that the message is, or belongs to."""
+
+    name: str
+    """Empty if no store has the manifest."""
+    media_type: str
+    size_bytes: int | None
+    """None for a file in one message, whose size is that of the message without a header."""
+    total_parts: int
+    """0 for a file in one message, and if no store has the manifest."""
+    messages: tuple[TracedFileMessage, ...]
+    """The manifest and the parts that a store has, in their order; the message itself of a file in one message."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageTrace:
     """The story of one message."""
@@ -87,6 +116,8 @@ class MessageTrace:
     sendings: tuple[TracedSending, ...]
     steps: tuple[TracedEvent, ...]
     """Everything, in order of time."""
+    file: TracedFile | None = None
+    """None if the message is of no file."""
 
     @property
     def receipts(self) -> tuple[TracedEvent, ...]:
@@ -127,6 +158,7 @@ def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | Non
     if request_id is not None:
         steps = [step for step in steps if getattr(step.event, "request_id", request_id) == request_id]
         requests = {key: stored for key, stored in requests.items() if key[1] == request_id}
+    file = _file_of(message_id, witnesses)
     # A stable sort: events of one store within a millisecond keep their order.
     steps.sort(key=lambda step: step.at_ms)
     return MessageTrace(
@@ -134,6 +166,7 @@ def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | Non
         channel_id=witnesses[0].owner.channel_id,
         sendings=_sendings(steps, requests),
         steps=tuple(steps),
+        file=file,
     )
 
 
@@ -203,6 +236,64 @@ def _resolve(identifier: str, witnesses: Iterable[_Witness]) -> tuple[str, str |
             f"{identifier} is the beginning of {len(prefixed)} message ids; give more of it: {some}"
         )
     return (prefixed.pop(), None) if prefixed else None
+
+
+def _file_of(message_id: str, witnesses: Sequence[_Witness]) -> TracedFile | None:
+    """Return the file that a message is, or belongs to, as far as the stores know it; None if it is of no file."""
+    messages: dict[str, TracedFileMessage] = {}
+    header = _note_file_message(message_id, witnesses, messages)
+    manifest_id = header.manifest_id.hex() if isinstance(header, FilePart) else message_id
+    first = header if manifest_id == message_id else _note_file_message(manifest_id, witnesses, messages)
+    if header is None:
+        return None
+    if not isinstance(first, WholeFile):
+        for owner, reader in witnesses:
+            requests, points = reader.parts(bytes.fromhex(manifest_id))
+            _note_in(owner, requests, points, messages)
+    named = first if isinstance(first, WholeFile | FileManifest) else None
+    return TracedFile(
+        name="" if named is None else named.name,
+        media_type="" if named is None else named.media_type,
+        size_bytes=named.size_bytes if isinstance(named, FileManifest) else None,
+        total_parts=named.parts if isinstance(named, FileManifest) else 0,
+        messages=tuple(sorted(messages.values(), key=lambda each: -1 if each.part is None else each.part)),
+    )
+
+
+def _note_file_message(
+    message_id: str, witnesses: Iterable[_Witness], messages: dict[str, TracedFileMessage]
+) -> FileMessage | None:
+    """Note a message of a file, and return its header; None if it is of no file, or unknown."""
+    headers: list[bytes] = []
+    for owner, reader in witnesses:
+        requests, points = reader.requests(message_id), reader.trace(message_id)
+        _note_in(owner, requests, points, messages)
+        headers += [request.file_header for request in requests] + [point.file_header for point in points]
+    return next((found for found in map(read_file_header, headers) if found is not None), None)
+
+
+def _note_in(
+    owner: Owner,
+    requests: Iterable[StoredRequest],
+    points: Iterable[TracePoint],
+    messages: dict[str, TracedFileMessage],
+) -> None:
+    """Note what one store has of messages of a file."""
+
+    def noted(message_id: str, header: bytes) -> TracedFileMessage | None:
+        message = read_file_header(header)
+        if message is None:
+            return None
+        part = message.index if isinstance(message, FilePart) else None
+        return messages.setdefault(message_id, TracedFileMessage(message_id=message_id, part=part))
+
+    for request in sorted(requests, key=lambda request: request.accepted_at_ms):
+        if (sent := noted(request.message_id, request.file_header)) is not None:
+            sent.outcome = request.outcome
+    for point in points:
+        received = noted(getattr(point.event, "message_id", ""), point.file_header)
+        if received is not None and owner.sender_id not in received.received_by:
+            received.received_by.append(owner.sender_id)
 
 
 def _sendings(

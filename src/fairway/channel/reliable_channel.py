@@ -56,6 +56,7 @@ from fairway.storage.channel_store import ChannelStore, SendOutcome, StoredReque
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.visible import visible
 from fairway.waku.node import WakuNode
+from fairway.wire.file_message import file_header
 
 E = TypeVar("E")
 
@@ -237,6 +238,7 @@ class ReliableChannel:
             message_id=accepted.message_id,
             size_bytes=len(payload),
             accepted_at_ms=now_ms,
+            file_header=file_header(payload),
         )
         durable = engine.carry_out(accepted.effects, accepted=stored, wait=True)
         if durable is not None:

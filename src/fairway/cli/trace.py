@@ -13,9 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from fairway.apps.event_json import as_json, event_as_json
-from fairway.apps.tracing import MessageTrace, TracedEvent, TracedSending, describe, trace_message
+from fairway.apps.tracing import MessageTrace, TracedEvent, TracedFile, TracedSending, describe, trace_message
 from fairway.cli._console import PlainConsole
 from fairway.events import DeliveryError, MessageDelivered, MessageReceived
+from fairway.units import counted
 from fairway.visible import visible
 
 _SHOWN_STEPS: Final = 40
@@ -35,6 +36,8 @@ def command(
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Show where a message went: its segments, hashes, attempts and acknowledgements, and who received it.
+
+    Of a message of a file it shows the name of the file, and how each of its parts went.
 
     Several stores are shown together, in order of time. Exit code 1 if none of them knows the message. Stores may be in
     use meanwhile; nothing is changed.
@@ -72,6 +75,7 @@ def _told(trace: MessageTrace) -> dict[str, Any]:
             for sending in trace.sendings
         ],
         "steps": [_step(step) for step in trace.steps],
+        "file": as_json(trace.file),
     }
 
 
@@ -85,6 +89,8 @@ def _step(step: TracedEvent) -> dict[str, Any]:
 
 def _print(console: Console, trace: MessageTrace, limit: int | None) -> None:
     console.print(f"[bold]message {trace.message_id}[/bold] in {_plain(trace.channel_id)}", soft_wrap=True)
+    if trace.file is not None:
+        _print_file(console, trace.message_id, trace.file)
     for sending in trace.sendings:
         _print_sending(console, sending)
     start_ms = trace.steps[0].at_ms if trace.steps else 0
@@ -104,6 +110,29 @@ def _print(console: Console, trace: MessageTrace, limit: int | None) -> None:
     receivers = ", ".join(dict.fromkeys(_plain(step.who) for step in trace.receipts))
     if receivers:
         console.print(f"received by {receivers}", style="green")
+
+
+def _print_file(console: Console, message_id: str, file: TracedFile) -> None:
+    name = f"{_plain(file.name)} ({_plain(file.media_type)})" if file.name else "a file whose manifest no store has"
+    size = "" if file.size_bytes is None else f", {file.size_bytes:,} bytes in {counted(file.total_parts, 'part')}"
+    part = next((each.part for each in file.messages if each.message_id == message_id), None)
+    this = f"part {part + 1}" if part is not None else "its manifest" if file.total_parts else "all of it"
+    console.print(f"file [bold]{name}[/bold]{size}; this message is {this}", soft_wrap=True)
+    if len(file.messages) == 1 and not file.total_parts:
+        return
+    table = Table(title="Its messages", title_justify="left")
+    for heading in ("part", "message", "sent", "received by"):
+        table.add_column(heading, justify="right" if heading == "part" else "left")
+    for message in file.messages[:_SHOWN_SEGMENTS]:
+        table.add_row(
+            "manifest" if message.part is None else str(message.part + 1),
+            message.message_id[:16],
+            "" if message.outcome is None else message.outcome.value,
+            _plain(", ".join(message.received_by)),
+        )
+    if len(file.messages) > _SHOWN_SEGMENTS:
+        table.add_row("...", f"{len(file.messages) - _SHOWN_SEGMENTS:,} more, see --json", "", "")
+    console.print(table)
 
 
 def _print_sending(console: Console, sending: TracedSending) -> None:

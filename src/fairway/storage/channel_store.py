@@ -61,6 +61,8 @@ class StoredRequest:
     """The reason of a failure."""
     is_settled: bool = False
     """Whether the application has taken note of how it went (`ReliableChannel.settle`)."""
+    file_header: bytes = b""
+    """Of a file, or a manifest or a part of one (`file_header`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +71,16 @@ class TracePoint:
 
     at_ms: int
     event: Event
-    """A store returns a `MessageReceived` with an empty payload; ``size_bytes`` has its size.
+    """A store returns a `MessageReceived` without its payload, of which ``size_bytes`` has the size.
 
-    The bytes are in the inbox until the application has finished the message."""
+    If the message is a file, or a manifest or a part of one, the payload is its header, else empty. The inbox has the
+    whole payload until the application has finished the message."""
     size_bytes: int | None = None
+
+    @property
+    def file_header(self) -> bytes:
+        """That of a received file, or a manifest or a part of one; empty for all else."""
+        return self.event.payload if isinstance(self.event, MessageReceived) else b""
 
     def names(self, identifier: str) -> bool:
         """Return whether the event names a request id, message id or SDS message id."""

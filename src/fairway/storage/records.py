@@ -21,6 +21,7 @@ from fairway.events import Event, MessageReceived
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Row
 from fairway.storage.channel_store import Handling, SendOutcome, StoredRequest, TracePoint
+from fairway.wire.file_message import file_header
 
 _Record = TypeVar("_Record")
 
@@ -145,13 +146,13 @@ PlainPoint = tuple[int, str, int | None, bytes]
 def plain_point(point: TracePoint) -> PlainPoint:
     """Return a trace point as plain values; its identifiers are in the event as plain UTF-8.
 
-    Of a received message the size of the payload is kept, but not its bytes.
+    Of a received message the size of the payload is kept, but not its bytes; of one that is a file, its header.
     """
     event, size_bytes = point.event, point.size_bytes
     kept: object = event
     if isinstance(event, MessageReceived) and event.payload:
         size_bytes = len(event.payload) if size_bytes is None else size_bytes
-        kept = {name: getattr(event, name) for name in _FIELDS_OF_RECEIVED} | {"payload": b""}
+        kept = {name: getattr(event, name) for name in _FIELDS_OF_RECEIVED} | {"payload": file_header(event.payload)}
     return point.at_ms, type(event).__name__, size_bytes, encode(kept)
 
 

@@ -37,6 +37,9 @@ DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
 MAX_FILE_MESSAGE_BYTES: Final = 268_435_456
 """Longer payloads are not parsed; a channel delivers none that is longer than its options allow."""
 
+MAX_HEADER_BYTES: Final = 1_024
+"""Longer headers are not kept; a name and a media type that obey the rules fit."""
+
 _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,63}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,63}")
 """RFC 6838, section 4.2, without parameters."""
 
@@ -71,6 +74,11 @@ class FileManifest:
     """SHA-256 of the whole file, 32 bytes."""
     part_hashes: tuple[bytes, ...]
     """SHA-256 of each part, in their order."""
+
+    @property
+    def parts(self) -> int:
+        """How many parts the file has by its size."""
+        return -(-self.size_bytes // self.part_size_bytes) if self.part_size_bytes else 0
 
     def part_bytes(self, index: int) -> int:
         """Return the size of a part."""
@@ -158,15 +166,49 @@ def decode_file_message(payload: bytes) -> FileMessage | None:
     kind = encoded.WhichOneof("kind")
     if kind is None:
         raise DecodeError("FileMessage: it holds none of whole, manifest and part of version 1")
-    held = getattr(encoded, kind)
-    given = {each.name: getattr(held, each.name) for each in fields(_KINDS[kind])}
-    if "part_hashes" in given:
-        given["part_hashes"] = tuple(given["part_hashes"])
-    message = _KINDS[kind](**given)
+    message = _message(encoded, kind)
     problem = _problem(message)
     if problem is not None:
         raise DecodeError(f"FileMessage: {problem}")
     return message
+
+
+def file_header(payload: bytes) -> bytes:
+    """Return a file, manifest or part without its content and hashes, for `read_file_header`; b"" for other payloads.
+
+    It contains the manifest id of a part as it is. Its own header is the same.
+    """
+    encoded = _parsed(payload)
+    kind = None if encoded is None else encoded.WhichOneof("kind")
+    if encoded is None or kind is None:
+        return b""
+    getattr(encoded, kind).ClearField("part_hashes" if kind == "manifest" else "content")
+    header = FILE_PREFIX + encoded.SerializeToString(deterministic=True)
+    return header if len(header) <= MAX_HEADER_BYTES else b""
+
+
+def read_file_header(header: bytes) -> FileMessage | None:
+    """Return what `file_header` kept of a message, whose content and part hashes are empty; None for b""."""
+    encoded = _parsed(header)
+    kind = None if encoded is None else encoded.WhichOneof("kind")
+    return None if encoded is None or kind is None else _message(encoded, kind)
+
+
+def _parsed(payload: bytes) -> pb.FileMessage | None:
+    if not is_file_message(payload):
+        return None
+    try:
+        return parse(pb.FileMessage, payload[len(FILE_PREFIX) :], max_bytes=MAX_FILE_MESSAGE_BYTES)
+    except DecodeError:
+        return None
+
+
+def _message(encoded: pb.FileMessage, kind: str) -> FileMessage:
+    held = getattr(encoded, kind)
+    given = {each.name: getattr(held, each.name) for each in fields(_KINDS[kind])}
+    if "part_hashes" in given:
+        given["part_hashes"] = tuple(given["part_hashes"])
+    return _KINDS[kind](**given)
 
 
 def _problem(message: FileMessage) -> str | None:
@@ -187,10 +229,9 @@ def _problem(message: FileMessage) -> str | None:
 def _manifest_problem(manifest: FileManifest) -> str | None:
     if manifest.size_bytes < 1 or manifest.part_size_bytes < 1:
         return "a manifest is of at least one byte, in parts of at least one byte"
-    parts = -(-manifest.size_bytes // manifest.part_size_bytes)
-    if len(manifest.part_hashes) != parts:
+    if len(manifest.part_hashes) != manifest.parts:
         return (
-            f"{manifest.size_bytes} bytes in parts of {manifest.part_size_bytes} are {parts} parts, "
+            f"{manifest.size_bytes} bytes in parts of {manifest.part_size_bytes} are {manifest.parts} parts, "
             f"and {len(manifest.part_hashes)} have a hash"
         )
     if any(len(one) != FILE_HASH_BYTES for one in (manifest.content_hash, *manifest.part_hashes)):
