@@ -172,10 +172,14 @@ class NodeRecord:
 
     @property
     def addresses(self) -> tuple[Multiaddr, ...]:
-        """Where the node can be dialled, with its peer id: what ``multiaddrs`` lists, then ``ip`` and ``ip6``."""
+        """Where the node can be dialled, with its peer id: what ``multiaddrs`` lists, then ``ip`` and ``ip6``.
+
+        nwaku lists 0.0.0.0, which is no address of another machine.
+        """
         found: dict[Multiaddr, None] = {}
         for address in (*self._listed(), *self._endpoints()):
-            if address.transport is not None and address.peer_id in {None, self.peer_id}:
+            is_own = address.peer_id in {None, self.peer_id}
+            if address.transport is not None and is_own and not address.is_unspecified:
                 found[address.with_peer_id(self.peer_id)] = None
         return tuple(found)[:MAX_ADDRESSES]
 

@@ -155,6 +155,11 @@ class Multiaddr:
         return self.components[0][0] if self.host is not None else None
 
     @property
+    def is_unspecified(self) -> bool:
+        """Whether the host is 0.0.0.0 or ::, at which one can listen and which one cannot dial."""
+        return self.host_kind in _IP_ADDRESSES and ip_address(self.host or "").is_unspecified
+
+    @property
     def port(self) -> int | None:
         """The TCP or UDP port, or None."""
         value = next((value for name, value in self.components if name in _PORTS), None)

@@ -33,7 +33,7 @@ def announced(addresses: Sequence[Multiaddr | str], peer_id: PeerId) -> tuple[Mu
                 f"{address} cannot be announced: others dial addresses like /ip4/192.0.2.7/tcp/60000 or "
                 "/dns4/node.example.org/tcp/443/tls/ws"
             )
-        if _is_unspecified(address.host):
+        if address.is_unspecified:
             raise AddressError(f"{address} cannot be announced: give the address at which others reach this machine")
         found.append(address.with_peer_id(peer_id))
     return tuple(found)
@@ -43,7 +43,7 @@ def reachable_addresses(listening: Sequence[Multiaddr]) -> tuple[Multiaddr, ...]
     """Return addresses that others can use for those that a host listens at."""
     found: dict[Multiaddr, None] = {}
     for address in listening:
-        if not _is_unspecified(address.host):
+        if not address.is_unspecified:
             found[address] = None
             continue
         version = 4 if address.host_kind == "ip4" else 6
@@ -116,10 +116,3 @@ def _from_route(family: socket.AddressFamily) -> list[str]:
         asking.connect(_SOMEWHERE[family])
         return [str(asking.getsockname()[0])]
     return []
-
-
-def _is_unspecified(host: str | None) -> bool:
-    try:
-        return ip_address(host or "").is_unspecified
-    except ValueError:
-        return False
