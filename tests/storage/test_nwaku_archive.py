@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,6 @@ from fairway.errors import ConfigurationError, DecodeError, SnapshotError
 from fairway.storage.archive import ArchiveCursor, ArchiveSlice, time_slice
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SHARD = "/waku/2/rs/1/0"
 TOPIC = "/fairway/1/tests/proto"
@@ -51,6 +49,26 @@ def test_a_message_comes_back_as_it_went_in(path: Path):
     assert (row.pubsub_topic, row.content_topic) == (SHARD, TOPIC)
     assert (row.payload, row.version, row.meta) == (b"\x00\x01", 1, b"m")
     assert row.timestamp_ns == 1_760_000_049_999_000_000
+
+
+def test_the_archive_of_a_live_nwaku_is_read_and_written_on(path: Path):
+    """Its table has another order of columns than a new one of ours, and one more; its name is in lower case."""
+    recorded = json.loads((Path(__file__).parents[1] / "vectors/nwaku/archive.json").read_bytes())
+    row = [bytes.fromhex(value) if isinstance(value, str) else value for value in recorded["row"]]
+    with closing(sqlite3.connect(path)) as database:
+        for _, _, statement in recorded["schema"]:
+            database.execute(statement)
+        database.execute(f"PRAGMA user_version = {recorded['user_version'][0]}")
+        database.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        database.commit()
+    with NwakuArchive(path) as archive:
+        (read,) = archive.read()
+        assert archive.append(SHARD, message(1))
+    sent = WakuMessage(payload=row[2], content_topic=row[1].decode(), version=row[3], timestamp_ns=row[6], meta=row[7])
+    assert read.message_hash == row[5] == message_hash(row[0].decode(), sent)
+    assert (read.payload, read.timestamp_ns) == (row[2], row[6])
+    with NwakuArchive(path, read_only=True) as archive:
+        assert {one.message_hash for one in archive.read()} == {row[5], message_hash(SHARD, message(1))}
 
 
 def test_a_new_file_has_the_schema_of_a_nwaku_store(path: Path):
