@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
 import time
 from contextlib import closing
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -14,6 +17,7 @@ from fairway.waku.discovery.node_record import NodeRecord
 from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.public_keys import KeyType
+from fairway.wire.filter import FilterSubscribeRequest, FilterSubscribeType
 from fairway.wire.relay_shards import RelayShards
 from patience import until
 
@@ -139,5 +143,85 @@ def test_the_end_of_the_certificate_is_a_number(rest, tmp_path):
             ends_s = numbers["fairway_tls_certificate_end_timestamp_seconds",]
             assert ends_s == node.certificate.expires_s
             assert 0 < ends_s - time.time() < 86_400
+
+    rest.run(work())
+
+
+NWAKU = json.loads((Path(__file__).parents[1] / "vectors" / "nwaku_rest" / "metrics.json").read_text(encoding="utf-8"))
+
+
+def by_every_prefix(name):
+    return [re.sub(r"^\*", prefix, name) for prefix in ("waku", "logos_delivery")] if "*" in name else [name]
+
+
+def test_every_number_of_nwakus_dashboards_that_is_served_has_nwakus_name_and_labels(rest):
+    async def work():
+        async with rest.serving() as (node, server), rest.serving() as (other, _):
+            await node.host.connect(other.addresses[0])
+            await until(lambda: node.relay.peer_count(rest.shard))
+            await rest.publish(server)
+            subscription = FilterSubscribeRequest(
+                request_id="", filter_subscribe_type=FilterSubscribeType.SUBSCRIBE, pubsub_topic=rest.shard
+            )
+            node.filters.handle("peer", subscription, 0.0)
+            node.lightpush.refuse_length("peer", b"", now_s=0.0)
+            answer = await rest.call(server, "GET", "/metrics")
+            labels = {}
+            for family in text_string_to_metric_families(answer.text):
+                for sample in family.samples:
+                    labels.setdefault(sample.name, set()).add(frozenset(sample.labels))
+            for name, named in NWAKU["served"].items():
+                for full in by_every_prefix(name):
+                    assert labels.get(full) == {frozenset(named)}, full
+
+    rest.run(work())
+
+
+def test_nwakus_numbers_follow_what_happens_at_two_relays(rest):
+    async def work():
+        async with rest.serving() as (node, server), rest.serving() as (other, at_other):
+            await node.host.connect(other.addresses[0])
+            await until(lambda: node.relay.mesh_size(rest.shard) and other.relay.mesh_size(rest.shard))
+            await rest.publish(server, payload="A" * 4_000)
+            await until(lambda: other.distribution.statistics().messages)
+            for at, direction in ((server, "Out"), (at_other, "In")):
+                numbers = await samples(rest, at)
+                for name in ("peers", "pubsub_peers", "pubsub_topics", "pubsub_subscriptions_total"):
+                    assert numbers[f"libp2p_{name}",] == 1
+                assert numbers["libp2p_gossipsub_peers_per_topic_mesh", "other"] == 1
+                assert numbers["libp2p_network_bytes_total", "in"] > 0
+                for prefix in ("waku", "logos_delivery"):
+                    assert numbers[f"{prefix}_node_messages_total", "relay"] == 1
+                    assert numbers[f"{prefix}_histogram_message_size_sum",] == 3
+                    assert numbers[f"{prefix}_histogram_message_size_bucket", "1.0"] == 0
+                    assert numbers[f"{prefix}_histogram_message_size_bucket", "3.0"] == 1
+                    assert numbers[f"{prefix}_connected_peers", "/vac/waku/store-query/3.0.0", direction] == 1
+                    assert numbers[f"{prefix}_store_peers",] == numbers[f"{prefix}_peer_store_size",] == 1
+            numbers = await samples(rest, server)
+            assert (numbers["libp2p_total_dial_attempts_total",], numbers["libp2p_failed_dials_total",]) == (1, 0)
+            assert numbers["libp2p_network_bytes_total", "out"] > 3_000
+            nobody = "/ip4/127.0.0.1/tcp/1/p2p/16Uiu2HAm6HZZr7aToTvEBPpiys4UxajCTU97zj5v7RNR2gbniy1D"
+            assert (await rest.call(server, "POST", "/admin/v1/peers", [nobody])).status == 400
+            sent = numbers["libp2p_network_bytes_total", "out"]
+            await node.host.disconnect(other.peer_id)
+            await until(lambda: not node.host.connections())
+            numbers = await samples(rest, server)
+            assert (numbers["libp2p_peers",], numbers["libp2p_failed_dials_total",]) == (0, 1)
+            assert numbers["libp2p_network_bytes_total", "out"] >= sent  # also of connections that have ended
+
+    rest.run(work())
+
+
+def test_shards_that_are_served_for_a_time_have_numbers_for_that_time(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            further = "/waku/2/rs/16/1000"
+            await rest.call(server, "POST", "/relay/v1/subscriptions", [further])
+            assert ("fairway_relay_shard_peers", further) in await samples(rest, server)
+            await rest.call(server, "DELETE", "/relay/v1/subscriptions", [further])
+            numbers = await samples(rest, server)
+            assert ("fairway_relay_shard_peers", further) not in numbers
+            assert numbers["libp2p_pubsub_subscriptions_total",] == 2
+            assert numbers["libp2p_pubsub_unsubscriptions_total",] == 1
 
     rest.run(work())

@@ -7,6 +7,7 @@ has a bounded queue.
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -25,6 +26,8 @@ from fairway.wire.filter import MessagePush, encode_message_push
 Wanted = Callable[[RoutedMessage], bool]
 MAX_LISTENER_BYTES: Final = 134_217_728
 """Default size of the messages that wait in a subscription of this process."""
+SIZE_BOUNDS: Final = tuple(1_000 * bound for bound in (0, 1, 3, 5, 15, 50, 75, 100, 125, 150, 500, 700, 1_000))
+"""Upper bounds of the classes of payload sizes, in bytes; those of nwaku's histogram."""
 _SEEN_TTL_S: Final = 300.0
 _MAX_SEEN: Final = 500_000
 _Item = TypeVar("_Item")
@@ -66,6 +69,10 @@ class Distribution:
         """The order in which the newest messages arrived."""
         self.traffic: Final = TopicTraffic()
         """Messages and bytes of the last minutes by topic."""
+        self.sizes: Final = [0] * (len(SIZE_BOUNDS) + 1)
+        """Messages without duplicates in the classes of `SIZE_BOUNDS`, and those with a larger payload."""
+        self.payload_bytes = 0
+        """Size of these payloads."""
         self._messages = self._bytes = self._duplicates = self._lost = 0
 
     def hand_out(self, message: RoutedMessage, *, now_s: float, now_ns: int) -> bool:
@@ -78,6 +85,8 @@ class Distribution:
             return False
         self._messages += 1
         self._bytes += len(message.encoded)
+        self.sizes[bisect_left(SIZE_BOUNDS, len(message.message.payload))] += 1
+        self.payload_bytes += len(message.message.payload)
         self.traffic.count(message.pubsub_topic, message.message.content_topic, len(message.encoded), now_s)
         if self._archive is not None and not message.message.ephemeral:
             self._archive.put(message, now_ns)

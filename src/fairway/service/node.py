@@ -111,9 +111,10 @@ class ServiceNode(WatchedNode):
         judge_proof = None if gate is None else gate.judge
         self.certificate: Final = certificate
         """The certificate of the WebSocket port; None without TLS."""
-        self._topics: Final = ServedTopics(options.cluster_id, options.pubsub_topics)
+        self.topics: Final = ServedTopics(options.cluster_id, options.pubsub_topics)
+        """The pubsub topics that the node serves."""
         self._relayed: dict[str, Subscription[Deliver]] = {}
-        self.rules: Final = replace(options.rules, pubsub_topics=self._topics.now)
+        self.rules: Final = replace(options.rules, pubsub_topics=self.topics.now)
         """The rules for messages that the node accepts."""
         self._needs_peers: Final = bool(options.peers) or options.network is not None
         self._exits: Final = exits
@@ -131,7 +132,7 @@ class ServiceNode(WatchedNode):
         self.limiters: Final = {name: RequestLimiter(options.request_rate) for name in _LIMITED}
         """The rate limiter of each service."""
         self.filters: Final = FilterService(
-            pubsub_topics=self._topics.now, limiter=self.limiters["filter"], limits=options.filter_limits
+            pubsub_topics=self.topics.now, limiter=self.limiters["filter"], limits=options.filter_limits
         )
         self.pusher: Final = FilterPusher(host, on_gone=lambda peer: self.filters.forget(str(peer)))
         self.relay: Final = Relay(host, self.rules, rng=rng, judge_proof=judge_proof)
@@ -211,12 +212,12 @@ class ServiceNode(WatchedNode):
     @property
     def pubsub_topics(self) -> KeysView[str]:
         """The pubsub topics that the node serves now."""
-        return self._topics.now
+        return self.topics.now
 
     @property
     def shards(self) -> tuple[int, ...]:
         """The shards of its cluster that the node serves now, in order."""
-        return self._topics.shards()
+        return self.topics.shards()
 
     @property
     def peer_id(self) -> PeerId:
@@ -279,14 +280,14 @@ class ServiceNode(WatchedNode):
         """
         if self._closed:
             raise NodeUnavailableError("the node is closed; start another one")
-        if new := self._topics.join(pubsub_topics):
+        if new := self.topics.join(pubsub_topics):
             for topic in new:
                 self._relay_topic(topic)
             self._announce_shards()
 
     def leave(self, pubsub_topics: AbstractSet[str]) -> None:
         """Undo a `join`. The shards of the options are served until the node closes."""
-        gone = self._topics.leave(pubsub_topics)
+        gone = self.topics.leave(pubsub_topics)
         if gone and not self._closed:
             for topic in gone:
                 self._relayed.pop(topic).close()
@@ -354,7 +355,7 @@ class ServiceNode(WatchedNode):
         self._tasks.spawn(self._hear(pubsub_topic, subscription))
 
     def _announce_shards(self) -> None:
-        shards = self._topics.shards()
+        shards = self.topics.shards()
         self._introductions.ours = WakuMetadata(cluster_id=self.options.cluster_id, shards=shards)
         self.record = self._new_record()
 
@@ -412,7 +413,7 @@ class ServiceNode(WatchedNode):
             self.host.key,
             sequence=now_ms if self.record is None else max(now_ms, self.record.sequence + 1),
             addresses=self.host.addresses,
-            relay_shards=RelayShards(cluster_id=self.options.cluster_id, shards=frozenset(self._topics.shards())),
+            relay_shards=RelayShards(cluster_id=self.options.cluster_id, shards=frozenset(self.topics.shards())),
             capabilities=served if self.archive is None else served | Capability.STORE,
         )
 

@@ -24,6 +24,10 @@ class ServedTopics:
         self._joined = dict.fromkeys(configured, 1)
         self.now: Final[KeysView[str]] = self._joined.keys()
         """The topics that are served at present; it changes with `join` and `leave`."""
+        self.begun = len(self._joined)
+        """Topics that began to be served since the start."""
+        self.ended = 0
+        """Topics that are no longer served."""
 
     def join(self, pubsub_topics: AbstractSet[str]) -> list[str]:
         """Serve topics until `leave`; return those that are new.
@@ -39,6 +43,7 @@ class ServedTopics:
             )
         for topic in pubsub_topics:
             self._joined[topic] = self._joined.get(topic, 0) + 1
+        self.begun += len(new)
         return new
 
     def leave(self, pubsub_topics: AbstractSet[str]) -> list[str]:
@@ -48,6 +53,7 @@ class ServedTopics:
         gone = [topic for topic in pubsub_topics if not self._joined[topic]]
         for topic in gone:
             del self._joined[topic]
+        self.ended += len(gone)
         return gone
 
     def shards(self) -> tuple[int, ...]:

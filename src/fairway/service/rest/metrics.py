@@ -1,4 +1,4 @@
-"""``/metrics``: the statistics of the node in the text format of Prometheus.
+"""``/metrics``: the statistics of the node in the text format of Prometheus, by our names and by those of nwaku.
 
 Each request reads the statistics of the node's parts, in a registry of its own: two nodes in one process stay apart.
 """
@@ -19,11 +19,12 @@ from fairway.errors import FairwayError
 from fairway.service.archives import ArchiveStatistics
 from fairway.service.proof_gate import GateStatistics
 from fairway.service.rest.context import RestContext
+from fairway.service.rest.nwaku_metrics import nwaku_metrics
 from fairway.service.topic_traffic import ShardTotals
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _COUNTERS: Final = {
-    "host": {"refused_connections", "failed_handshakes"},
+    "host": {"refused_connections", "failed_handshakes", "received_bytes", "sent_bytes", "dials", "failed_dials"},
     "relay": {"received", "duplicates", "invalid", "published", "recovered", "served"},
     "messages": {"messages", "message_bytes", "duplicates", "lost_on_purpose"},
     "filter_push": {"pushed", "dropped"},
@@ -83,7 +84,7 @@ class _Numbers(Collector):
             )
         yield _gauge("filter_subscribers", "Peers with a filter subscription", len(node.filters))
         shards = GaugeMetricFamily("fairway_relay_shard_peers", "Relay peers of a shard", labels=["pubsub_topic"])
-        for topic in node.options.pubsub_topics:
+        for topic in node.pubsub_topics:
             shards.add_metric([topic], node.relay.peer_count(topic))
         yield shards
         totals = node.distribution.traffic.shards()
@@ -91,7 +92,7 @@ class _Numbers(Collector):
             "fairway_shard_messages", "Messages of a shard without duplicates", labels=["pubsub_topic"]
         )
         sizes = CounterMetricFamily("fairway_shard_message_bytes", "Size of these messages", labels=["pubsub_topic"])
-        for topic in node.options.pubsub_topics:
+        for topic in node.pubsub_topics:
             total = totals.get(topic, ShardTotals())
             messages.add_metric([topic], total.messages)
             sizes.add_metric([topic], total.message_bytes)
@@ -133,6 +134,16 @@ class _Numbers(Collector):
         for name, fed in (("relay", context.relayed), ("filter", context.filtered)):
             overflowed.add_metric([name], fed.cache.overflowed)
         yield overflowed
+        evicted = CounterMetricFamily(
+            "fairway_rest_messaging_dropped", "Records evicted before a client fetched them", labels=["events"]
+        )
+        evicted.add_metric(["received"], context.received.cache.dropped)
+        evicted.add_metric(["send"], context.send_events.dropped)
+        yield evicted
+        yield CounterMetricFamily(
+            "fairway_rest_messaging_unconfirmed", "Sends that no archive held in time", value=context.sends.unconfirmed
+        )
+        yield from nwaku_metrics(context, self._archive)
 
 
 def _family(part: str, numbers: dict[str, int]) -> Iterator[Metric]:

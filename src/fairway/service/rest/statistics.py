@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from importlib import metadata
+from itertools import islice
 from typing import Any, Final
 
 from starlette.types import Send
@@ -83,7 +84,7 @@ async def statistics_of(context: RestContext, *, now_s: float, started_s: float)
         "uptimeS": round(now_s - started_s),
         "cluster": node.options.cluster_id,
         "health": health_of(node),
-        "peers": {"connected": host.peers, "connections": host.connections, "agents": _agents(context)},
+        "peers": {"connected": host.peers, "connections": host.connections, "agents": agents_of(context)},
         "shards": _shards(context),
         "traffic": _traffic(context, now_s),
         "loss": {"share": node.distribution.loss, "messages": node.distribution.statistics().lost_on_purpose},
@@ -95,7 +96,7 @@ async def statistics_of(context: RestContext, *, now_s: float, started_s: float)
     }
 
 
-def _agents(context: RestContext) -> list[dict[str, Any]]:
+def agents_of(context: RestContext) -> list[dict[str, Any]]:
     """Return the programs of the connected peers by their own words, the most frequent first; null for all others."""
     host = context.node.host
     peers = {connection.peer_id for connection in host.connections()}
@@ -120,7 +121,7 @@ def _shards(context: RestContext) -> list[dict[str, Any]]:
             "messages": totals.get(topic, ShardTotals()).messages,
             "messageBytes": totals.get(topic, ShardTotals()).message_bytes,
         }
-        for topic in node.options.pubsub_topics[:MAX_SHARDS]
+        for topic in islice(node.pubsub_topics, MAX_SHARDS)
     ]
 
 

@@ -188,6 +188,11 @@ class Connection:
         """Encrypted bytes from the network."""
         return self._link.received_bytes
 
+    @property
+    def sent_bytes(self) -> int:
+        """Encrypted bytes to the network."""
+        return self._link.sent_bytes
+
     def muxer_statistics(self) -> MuxerStatistics:
         """Return counts of the streams."""
         return self._core.statistics()

@@ -60,6 +60,10 @@ class Dialer:
         self._run = run
         self._tasks = tasks
         self._attempts: dict[Multiaddr, _Attempt] = {}
+        self.attempts = 0
+        """Attempts since the start."""
+        self.failures = 0
+        """Attempts that failed."""
         # The system's authorities take their time to read, and few addresses need them.
         self._trust: SSLContext | None = None if tls_ca_file is None else client_context(tls_ca_file)
 
@@ -92,6 +96,7 @@ class Dialer:
         return attempt.ready.result()
 
     async def _attempt(self, address: Multiaddr, ready: asyncio.Future[Connection]) -> None:
+        self.attempts += 1
         try:
             upgraded = await self._reach(address)
             try:
@@ -104,6 +109,7 @@ class Dialer:
         finally:
             self._attempts.pop(address, None)
             _fail(ready, ConnectionClosedError("this host is closed: start another one"))
+            self.failures += ready.exception() is not None
 
     async def _reach(self, address: Multiaddr) -> Upgraded:
         try:

@@ -70,6 +70,14 @@ class HostStatistics:
     """Streams that this host opened and that are in use."""
     buffered_bytes: int
     """Received bytes of all connections that are unread or belong to incomplete messages."""
+    received_bytes: int
+    """Bytes that came over all connections since the start, those of the handshakes included."""
+    sent_bytes: int
+    """Bytes that were sent over them."""
+    dials: int
+    """Attempts to open a connection."""
+    failed_dials: int
+    """Attempts that failed."""
 
 
 class Host:
@@ -112,6 +120,8 @@ class Host:
         self._certificate = certificate
         self._servers: list[asyncio.Server] = []
         self._failed_handshakes = 0
+        self._received_bytes = self._sent_bytes = 0
+        """Those of connections that have ended."""
         self._closed = False
 
     @classmethod
@@ -257,6 +267,10 @@ class Host:
             inbound_streams=sum(muxer.inbound_streams for muxer in muxers),
             outbound_streams=sum(muxer.outbound_streams for muxer in muxers),
             buffered_bytes=self._budget.used_bytes,
+            received_bytes=self._received_bytes + sum(connection.received_bytes for connection in connections),
+            sent_bytes=self._sent_bytes + sum(connection.sent_bytes for connection in connections),
+            dials=self._dialer.attempts,
+            failed_dials=self._dialer.failures,
         )
 
     async def close(self) -> None:
@@ -364,6 +378,8 @@ class Host:
             await connection.run()
         finally:
             self._book.remove(connection)
+            self._received_bytes += connection.received_bytes
+            self._sent_bytes += connection.sent_bytes
             self._admission.leave(upgraded.peer_id, accepted=accepted)
 
     def _own(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -33,6 +33,8 @@ class Link:
         self.transport = transport
         self.received_bytes = 0
         """Bytes that came from the network."""
+        self.sent_bytes = 0
+        """Bytes that were passed to the transport."""
         self._session: NoiseSession | None = None
         self._held = b""
 
@@ -62,7 +64,9 @@ class Link:
 
     def send(self, data: bytes) -> None:
         """Encrypt ``data`` and pass it to the transport."""
-        self.transport.write(data if self._session is None else self._session.encrypt(data))
+        encrypted = data if self._session is None else self._session.encrypt(data)
+        self.sent_bytes += len(encrypted)
+        self.transport.write(encrypted)
 
     async def write(self, data: bytes) -> None:
         """Send ``data``; a negotiation sends so few bytes that it need not wait for the transport."""

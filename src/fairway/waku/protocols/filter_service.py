@@ -7,6 +7,7 @@ subscription outlasts the connection of its peer, because clients reconnect, unt
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -68,6 +69,8 @@ class FilterService:
         self._limits: Final = limits or FilterLimits()
         self._subscribers: dict[str, _Subscriber] = {}
         self._away: dict[str, None] = {}  # in the order in which they left
+        self.answered: Final[Counter[tuple[FilterSubscribeType, FilterStatus]]] = Counter()
+        """Answered requests by type and status."""
         self._criteria = 0
         self._by_criterion: dict[Criterion, dict[str, None]] = {}
 
@@ -88,11 +91,12 @@ class FilterService:
     def handle(self, peer: str, request: FilterSubscribeRequest, now_s: float) -> FilterSubscribeResponse:
         """Do what a request asks for, and return the response."""
         if not self._limiter.admit(peer, now_s):
-            return _answer(request.request_id, FilterStatus.TOO_MANY_REQUESTS, "too many requests; wait a second")
-        problem = request.problem()
-        if problem is not None:
-            return _answer(request.request_id, FilterStatus.BAD_REQUEST, problem)
-        status, detail = self._done(peer, request, now_s)
+            status, detail = FilterStatus.TOO_MANY_REQUESTS, "too many requests; wait a second"
+        elif (problem := request.problem()) is not None:
+            status, detail = FilterStatus.BAD_REQUEST, problem
+        else:
+            status, detail = self._done(peer, request, now_s)
+        self.answered[request.filter_subscribe_type, status] += 1
         return _answer(request.request_id, status, detail)
 
     def subscribers_of(self, pubsub_topic: str, content_topic: str) -> tuple[str, ...]:

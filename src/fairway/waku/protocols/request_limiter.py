@@ -37,6 +37,8 @@ class RequestLimiter:
         self._rate: Final = rate
         self._max_peers: Final = max_peers
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens left, and when that was
+        self.admitted = 0
+        """Requests that were allowed."""
         self.refused = 0
         """Requests that were refused."""
 
@@ -47,6 +49,7 @@ class RequestLimiter:
     def admit(self, peer: str, now_s: float) -> bool:
         """Return whether a request of a peer is allowed now, and count it if it is."""
         if self._rate is None:
+            self.admitted += 1
             return True
         tokens, then_s = self._buckets.pop(peer, (float(self._rate.burst), now_s))
         tokens = min(float(self._rate.burst), tokens + max(0.0, now_s - then_s) * self._rate.per_second)
@@ -54,5 +57,6 @@ class RequestLimiter:
         self._buckets[peer] = (tokens - passes, now_s)
         if len(self._buckets) > self._max_peers:
             self._buckets.popitem(last=False)
+        self.admitted += passes
         self.refused += not passes
         return passes

@@ -1,0 +1,188 @@
+"""`nwaku_metrics`: the numbers of a node by the names that dashboards for nwaku use.
+
+nwaku's own names begin with ``waku_``, in newer versions with ``logos_delivery_``; dashboards ask for either, so each
+number has both. Names of nim-libp2p begin with ``libp2p_``. Sources: ``metrics/*.json`` and the monitoring folder of
+logos-delivery for the names in use; ``declarePublic...`` of its modules and of nim-libp2p for labels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from itertools import accumulate
+from typing import Any, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from fairway.rln.validation import ProofFault
+from fairway.service.archives import ArchiveStatistics
+from fairway.service.distribution import SIZE_BOUNDS
+from fairway.service.rest.admin import SERVICES
+from fairway.service.rest.context import RestContext
+from fairway.service.rest.statistics import agents_of
+from fairway.waku.protocols.filter_service import FilterStatus
+from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
+from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL
+from fairway.wire.peer_exchange import PEER_EXCHANGE_PROTOCOL
+from fairway.wire.store import STORE_QUERY_PROTOCOL
+from fairway.wire.topics import pubsub_topic
+
+PREFIXES: Final = ("waku", "logos_delivery")
+_SERVED: Final = {
+    "lightpush": LIGHTPUSH_PROTOCOL,
+    "filter": FILTER_SUBSCRIBE_PROTOCOL,
+    "store": STORE_QUERY_PROTOCOL,
+    "peer_exchange": PEER_EXCHANGE_PROTOCOL,
+}
+"""The protocol that stands for each limited service."""
+_PEERS_BY: Final = {
+    "lightpush_peers": LIGHTPUSH_PROTOCOL,
+    "filter_peers": FILTER_SUBSCRIBE_PROTOCOL,
+    "store_peers": STORE_QUERY_PROTOCOL,
+    "px_peers": PEER_EXCHANGE_PROTOCOL,
+}
+_KILOBYTE: Final = 1_000
+_Numbers = Mapping[Any, float] | float
+"""Numbers by the values of their labels, which are tuples of text; or the only number."""
+
+
+def nwaku_metrics(context: RestContext, archive: ArchiveStatistics | None) -> Iterator[Metric]:
+    """Yield the numbers of a node; without ``archive`` none of it."""
+    yield from _libp2p(context)
+    for prefix in PREFIXES:
+        yield from _peers(prefix, context)
+        yield from _messages(prefix, context)
+        yield from _services(prefix, context, archive)
+        yield from _proofs(prefix, context)
+
+
+def _libp2p(context: RestContext) -> Iterator[Metric]:
+    node = context.node
+    host, relay = node.host.statistics(), node.relay.statistics()
+    yield _gauge("libp2p_peers", "Connected peers", host.peers)
+    streams = {("in",): host.inbound_streams, ("out",): host.outbound_streams}
+    yield _gauge("libp2p_open_streams", "Open streams", streams, "dir")
+    traffic = {("in",): host.received_bytes, ("out",): host.sent_bytes}
+    yield _counter("libp2p_network_bytes", "Bytes over the network", traffic, "direction")
+    yield _counter("libp2p_total_dial_attempts", "Dials", host.dials)
+    yield _counter("libp2p_successful_dials", "Dials that succeeded", host.dials - host.failed_dials)
+    yield _counter("libp2p_failed_dials", "Dials that failed", host.failed_dials)
+    yield _gauge("libp2p_pubsub_peers", "Relay peers", relay.peers)
+    yield _gauge("libp2p_pubsub_topics", "Topics of this node", relay.topics)
+    yield _counter("libp2p_pubsub_subscriptions", "Topics that this node joined", node.topics.begun)
+    yield _counter("libp2p_pubsub_unsubscriptions", "Topics that this node left", node.topics.ended)
+    yield _counter("libp2p_pubsub_validation_success", "Valid messages of peers", relay.received)
+    yield _counter("libp2p_pubsub_validation_failure", "Invalid messages of peers", relay.invalid)
+    yield _counter("libp2p_gossipsub_received", "Messages of peers, each once", relay.received)
+    yield _counter("libp2p_gossipsub_duplicate", "Messages that came again", relay.duplicates)
+    meshes = {("other",): relay.mesh_peers}
+    yield _gauge("libp2p_gossipsub_peers_per_topic_mesh", "Members of all meshes", meshes, "topic")
+
+
+def _peers(prefix: str, context: RestContext) -> Iterator[Metric]:
+    node = context.node
+    version = {(f"fairway {metadata.version('fairway')}",): 1}
+    yield _gauge(f"{prefix}_version", "Program", version, "version")
+    served: Counter[str] = Counter()
+    connected = Counter({(direction, name): 0 for name in SERVICES for direction in ("In", "Out")})
+    for peer, dialled in {one.peer_id: one.dialled for one in node.host.connections()}.items():
+        protocols = node.host.protocols_of(peer).intersection(SERVICES)
+        served.update(protocols)
+        connected.update(("Out" if dialled else "In", name) for name in protocols)
+    yield _gauge(f"{prefix}_connected_peers", "Connected peers by protocol", connected, "direction", "protocol")
+    topics = {shard: pubsub_topic(node.options.cluster_id, shard) for shard in node.shards}
+    by_shard = {(str(shard),): node.relay.peer_count(topic) for shard, topic in topics.items()}
+    yield _gauge(f"{prefix}_connected_peers_per_shard", "Relay peers by shard", by_shard, "shard")
+    by_agent = {(str(one["agent"] or "other"),): one["peers"] for one in agents_of(context)}
+    yield _gauge(f"{prefix}_connected_peers_per_agent", "Peers by program", by_agent, "agent")
+    yield _gauge(f"{prefix}_peer_store_size", "Connected peers, and known records", _known_peers(context))
+    for name, protocol in _PEERS_BY.items():
+        yield _gauge(f"{prefix}_{name}", f"Peers that serve {protocol}", served[protocol])
+
+
+def _messages(prefix: str, context: RestContext) -> Iterator[Metric]:
+    distribution = context.node.distribution
+    counts = distribution.statistics()
+    relayed = {("relay",): counts.messages}
+    yield _counter(f"{prefix}_node_messages", "Messages without duplicates", relayed, "type")
+    bounds = (*(f"{bound / _KILOBYTE}" for bound in SIZE_BOUNDS), "+Inf")
+    yield HistogramMetricFamily(
+        f"{prefix}_histogram_message_size",
+        "Sizes of payloads in kB",
+        buckets=list(zip(bounds, accumulate(distribution.sizes), strict=True)),
+        sum_value=distribution.payload_bytes / _KILOBYTE,
+    )
+    totals = distribution.traffic.shards()
+    traffic = {(topic, "net", "in"): total.message_bytes for topic, total in totals.items()}
+    yield _counter(f"{prefix}_relay_network_bytes", "Size of the messages", traffic, "topic", "type", "direction")
+    received = {("live",): context.received.cache.received}
+    yield _counter(f"{prefix}_recv_messages", "Messages for /messaging/v1", received, "source")
+    yield _counter(f"{prefix}_rest_received_dropped", "Evicted received messages", context.received.cache.dropped)
+    yield _counter(f"{prefix}_rest_send_status_dropped", "Evicted events of sends", context.send_events.dropped)
+
+
+def _services(prefix: str, context: RestContext, archive: ArchiveStatistics | None) -> Iterator[Metric]:
+    node = context.node
+    requests = {
+        (_SERVED[name], state): count
+        for name, limiter in node.limiters.items()
+        for state, count in (("served", limiter.admitted), ("rejected", limiter.refused))
+    }
+    yield _counter(f"{prefix}_service_requests", "Requests of peers", requests, "service", "state")
+    yield _gauge(f"{prefix}_filter_subscriptions", "Filter subscribers", len(node.filters))
+    by_type: Counter[tuple[str, ...]] = Counter()
+    by_fault: Counter[tuple[str, ...]] = Counter()
+    for (kind, status), count in node.filters.answered.items():
+        by_type[kind.name,] += count
+        if status is not FilterStatus.OK:
+            by_fault[status.name.lower(),] += count
+    yield _counter(f"{prefix}_filter_requests", "Filter requests by type", by_type, "type")
+    yield _counter(f"{prefix}_filter_errors", "Refused filter requests", by_fault, "type")
+    refused = {(reason.name.lower(),): count for reason, count in node.lightpush.refused.items()}
+    for name in ("lightpush_errors", "lightpush_v3_errors"):
+        yield _counter(f"{prefix}_{name}", "Refused light pushes, of both versions", refused, "type")
+    if archive is not None:
+        yield _counter(f"{prefix}_store_queries", "Store queries", archive.queries)
+        stored = {("stored",): archive.messages}
+        yield _gauge(f"{prefix}_archive_messages", "Messages in the archive", stored, "type")
+        dropped = {("dropped",): archive.dropped}
+        yield _counter(f"{prefix}_archive_errors", "Messages that could not be kept", dropped, "type")
+
+
+def _proofs(prefix: str, context: RestContext) -> Iterator[Metric]:
+    gate = context.node.gate
+    if gate is None:
+        return
+    counts = gate.statistics()
+    spam = counts.refused.get(ProofFault.DOUBLE_SIGNAL, 0)
+    invalid = {
+        (fault.value,): count
+        for fault, count in counts.refused.items()
+        if fault not in {ProofFault.DOUBLE_SIGNAL, ProofFault.DUPLICATE}
+    }
+    seen = counts.admitted + counts.repeated + sum(counts.refused.values())
+    # The names of these end in total before Prometheus adds it.
+    yield _counter(f"{prefix}_rln_messages_total_total", "Messages with a judged proof", seen)
+    yield _counter(f"{prefix}_rln_spam_messages_total_total", "Double signals", spam)
+    yield _counter(f"{prefix}_rln_invalid_messages_total_total", "Messages without a good proof", invalid, "type")
+
+
+def _known_peers(context: RestContext) -> int:
+    node = context.node
+    connected = {connection.peer_id for connection in node.host.connections()}
+    return len(connected.union(record.peer_id for record in node.records.records()))
+
+
+def _gauge(name: str, says: str, numbers: _Numbers, *labels: str) -> Metric:
+    return _filled(GaugeMetricFamily(name, says, labels=labels), numbers)
+
+
+def _counter(name: str, says: str, numbers: _Numbers, *labels: str) -> Metric:
+    return _filled(CounterMetricFamily(name, says, labels=labels), numbers)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, numbers: _Numbers) -> Metric:
+    for values, number in (numbers if isinstance(numbers, Mapping) else {(): numbers}).items():
+        family.add_metric(list(values), number)
+    return family
