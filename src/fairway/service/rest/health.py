@@ -16,6 +16,7 @@ from fairway.service.node import ServiceNode
 from fairway.service.rest.answers import PlainText, answer
 from fairway.service.rest.context import RestContext
 from fairway.visible import visible
+from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 
 READY, NOT_READY, NOT_MOUNTED = "READY", "NOT_READY", "NOT_MOUNTED"
 _NO_PEERS: Final = "No connected peers"
@@ -71,7 +72,19 @@ def health_of(node: ServiceNode) -> dict[str, Any]:
         {"Peer Exchange": READY},
         *({name: NOT_MOUNTED} for name in _SERVED_ELSEWHERE),
     ]
-    return {"nodeHealth": READY if node.is_healthy else NOT_READY, "protocolsHealth": protocols}
+    return {
+        "nodeHealth": READY if node.is_healthy else NOT_READY,
+        "connectionStatus": _connection_status(node),
+        "protocolsHealth": protocols,
+    }
+
+
+def _connection_status(node: ServiceNode) -> str:
+    """Return nwaku's word for the number of relay peers."""
+    peers = max(map(node.relay.peer_count, node.pubsub_topics))
+    if peers >= GossipsubOptions().d_low:
+        return "Connected"
+    return "PartiallyConnected" if peers else "Disconnected"
 
 
 def _store(node: ServiceNode) -> dict[str, Any]:

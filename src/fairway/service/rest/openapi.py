@@ -491,6 +491,7 @@ SCHEMAS: Final[Json] = {
     "Health": _object(
         {
             "nodeHealth": _STATE,
+            "connectionStatus": {"type": "string", "enum": ["Disconnected", "PartiallyConnected", "Connected"]},
             "protocolsHealth": {
                 "type": "array",
                 "items": {"type": "object", "additionalProperties": _TEXT},
