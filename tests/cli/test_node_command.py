@@ -35,11 +35,17 @@ def options_of(monkeypatch):
         ({"shard": [3]}, (3,), 8),
         ({"cluster": [16], "shard": [32, 64]}, (32, 64), 65),
         ({"cluster": [16], "shard": [0], "shards": [1]}, (0,), 1),
+        ({"cluster": [16], "shard": [0, 1000], "shards": [0]}, (0, 1000), 0),
     ],
 )
 def test_the_node_serves_the_shards_that_are_named_or_all(options_of, given, served, count):
     options = options_of(**given)
     assert (options.shards, options.shard_count) == (served, count)
+
+
+@pytest.mark.parametrize(("given", "kept_in"), [({}, "memory:"), ({"archive": ["none:"]}, None)])
+def test_a_node_has_an_archive_unless_it_is_told_to_have_none(options_of, given, kept_in):
+    assert options_of(**given).archive == kept_in
 
 
 def test_a_shard_that_the_waku_network_does_not_have_is_refused(options_of):

@@ -31,6 +31,7 @@ from fairway.waku.protocols.rules import MAX_RELAYED_BYTES
 from fairway.waku.rest.options import NWAKU_CACHE_MESSAGES
 from fairway.waku.rest.token import token_in
 
+_NO_ARCHIVE = "none:"
 _listening = partial(typer.Option, rich_help_panel="Where it is reached")
 _port = partial(_listening, metavar="PORT", min=0, max=65535, show_default="any free one")
 _network = partial(typer.Option, rich_help_panel="The network")
@@ -196,7 +197,8 @@ def command(
         str,
         _archive(
             metavar="URL",
-            help="Where to keep messages, in nwaku's layout: sqlite:PATH, postgresql://user@host/db, or memory:.",
+            help="Where to keep messages, in nwaku's layout: sqlite:PATH, postgresql://user@host/db, or memory:; "
+            "none: keeps none.",
         ),
     ] = "memory:",
     keep: Annotated[
@@ -315,7 +317,7 @@ def command(
         tls_ca_file=tls_ca,
         announce=tuple(announce or ()),
         peers=tuple(peer or ()),
-        archive=archive,
+        archive=None if archive == _NO_ARCHIVE else archive,
         retention=retention_of(keep if _is_given(context, "keep") else None, keep_size),
         request_rate=request_rate(requests_per_second),
         host_limits=limits_of_service(max_connections, max_connections_per_ip),
