@@ -34,6 +34,7 @@ from fairway.events import (
 )
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
+from fairway.service.rest import RestOptions, RestServer
 from fairway.waku.connect import connect
 from fairway.waku.libp2p.keys import IdentityKey
 from patience import PATIENCE_S, until
@@ -84,6 +85,30 @@ class Keyboard(Screen):
         await until(lambda: any(words in line for line in self.shown), words)
 
 
+@pytest.mark.parametrize(
+    ("kind", "served"),
+    [("multiaddr", {"cluster_id": 16}), ("multiaddr", {"shards": (6,)}), ("rest", {"cluster_id": 16})],
+)
+def test_a_send_to_a_node_that_does_not_serve_the_shard_says_so_and_names_the_options(
+    make_settings: Callable[..., ChannelSettings], kind: str, served: dict[str, Any]
+) -> None:
+    async def work() -> str:
+        async with (
+            await ServiceNode.start(ServiceOptions(**served)) as node,
+            await RestServer.start(node, RestOptions()) as rest,
+        ):
+            address = rest.url if kind == "rest" else str(node.addresses[0])
+            settings = replace(make_settings("alice"), node=address)
+            report = await send_message(settings, b"hello", SendGoal(timeout_s=2), Watching())
+            assert not report.reached
+            return report.detail
+
+    detail = asyncio.run(work())
+    assert "this node does not serve '/waku/2/rs/1/3'" in detail
+    assert detail.endswith("The channel is in cluster 1 of 8 shards: --cluster and --shards give those of the node")
+    assert "rate limit" not in detail
+
+
 def test_a_send_with_a_store_is_accepted_without_a_node_and_goes_out_when_there_is_one(
     place: Place, at_place: Callable[..., ChannelSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +120,7 @@ def test_a_send_with_a_store_is_accepted_without_a_node_and_goes_out_when_there_
         report = await send_message(alice, b"first", SendGoal(), Watching())
         assert not report.reached
         assert not report.failed
-        assert report.detail.startswith("accepted and stored, but the node cannot be reached")
+        assert report.detail.startswith("not sent, because no node can be used: ")
         assert (await send_message(alice, b"second", SendGoal(wait=Wait.NONE), Watching())).reached
         came: list[bytes] = []
 

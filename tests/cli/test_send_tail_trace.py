@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -45,10 +49,39 @@ def sent(fairway: Run, *words: str, **more: Any) -> Any:
 
 
 def test_words_are_one_message_and_a_later_tail_gets_it_from_the_networks_store(fairway: Run):
-    assert "accepted" in sent(fairway, "hello", "to", "you").output
+    output = sent(fairway, "hello", "to", "you").output
+    assert output.startswith("sent ")
+    assert "stays" not in output
     result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0")
     assert result.exit_code == 0
     assert "alice 12 bytes  hello to you" in result.output
+
+
+def test_what_is_sent_and_not_acknowledged_is_said_to_go_on_until_it_is(fairway: Run, tmp_path: Path):
+    store = str(tmp_path / "alice.db")
+    output = sent(fairway, "hello", "--store", store).output
+    assert output.startswith("sent ")
+    assert f"it stays in {store}, and its sending goes on whenever a command runs with that store until it is" in output
+    output = fairway("send", "later", "--wait", "none", "--store", store).output
+    assert output.startswith("accepted ")
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["store", "memory"])
+def test_an_interrupted_send_says_what_becomes_of_the_message(tmp_path: Path, kept: bool):
+    store = ["--store", str(tmp_path / "alice.db")] if kept else []
+    words = ["send", "--node", "local:", "--channel", "team", "--sender", "alice", *store, "hello"]
+    program = [sys.executable, "-c", "from fairway.cli import main; main()", *words, "--json"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while "message-sent" not in process.stdout.readline():
+                continue
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    end = f"it stays in {store[1]}, and its sending goes on" if kept else "without --store its sending ends here"
+    assert re.fullmatch(rf"interrupted: [0-9a-f]{{12}} \(5 bytes\) was accepted; {re.escape(end)}.*\n", errors)
 
 
 def test_a_file_and_stdin_are_sent_too(fairway: Run, tmp_path: Path):
@@ -115,8 +148,8 @@ def test_a_file_that_nobody_acknowledges_in_time_says_how_to_go_on(fairway: Run,
     words = ["--file", str(tmp_path / "chart.png"), "--timeout", "0.3", "--options", str(tmp_path / "options.json")]
     result = fairway("send", *words)
     assert result.exit_code == 1
-    assert "no progress within 0.3 s chart.png (50,000 bytes in 6 messages, " in result.output
-    assert "0 of 6 messages are acknowledged; without --store its sending ends here" in result.output
+    assert re.search(r"chart.png \(50,000 bytes in 6 messages, .*\): no progress within 0.3 s", result.output)
+    assert "0 of 6 messages acknowledged; without --store its sending ends here" in result.output
     store = str(tmp_path / "alice.db")
     assert f"the same command with {store} goes on" in fairway("send", *words, "--store", store).output
     told = lines_of(fairway("send", *words, "--store", store, "--json"))[-1]
@@ -166,7 +199,7 @@ def test_without_acknowledgement_in_time_the_exit_code_is_1_and_the_person_learn
     store = str(tmp_path / "alice.db")
     result = fairway("send", "--timeout", "0.2", "--store", store, "hello")
     assert result.exit_code == 1
-    assert "not acknowledged as wished within 0.2 s" in result.output
+    assert "not acknowledged as asked within 0.2 s" in result.output
     assert f"it stays in {store}" in result.output
     assert "say --store PATH" in fairway("send", "--timeout", "0.2", "hello").output
 

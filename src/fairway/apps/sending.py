@@ -32,9 +32,10 @@ from fairway.events import (
     RequestSent,
 )
 from fairway.files.sending import FileDelivery, FileProgress, is_file_request, send_file
-from fairway.units import NS_PER_MS
+from fairway.units import NS_PER_MS, counted
 from fairway.waku.node import WakuNode
 from fairway.waku.proving import quota_of
+from fairway.wire.topics import autoshard
 
 _OF_SENDS = (
     MessageSending,
@@ -97,6 +98,8 @@ class Watching:
     """Every progress of the message."""
     file_progress: Callable[[FileProgress], None] = lambda _: None
     """Every progress of the file."""
+    accepted: Callable[[str, int], None] = lambda *_: None
+    """The channel has the message, or the first one of the file: its message id, and the size of all that is sent."""
 
 
 async def send_message(settings: ChannelSettings, payload: bytes, wish: SendGoal, watching: Watching) -> SendReport:
@@ -106,16 +109,23 @@ async def send_message(settings: ChannelSettings, payload: bytes, wish: SendGoal
         for kind in _OF_SENDS:
             channel.on(kind, watching.event)
         delayed: dict[str, MessageQueued] = {}
-        channel.on(MessageQueued, lambda event: delayed.update({event.request_id: event}))
+
+        def note_delay(event: MessageQueued) -> None:
+            if node.status.connected:  # else the message waits for the node
+                delayed[event.request_id] = event
+
+        channel.on(MessageQueued, note_delay)
         channel.on(RequestSent, lambda event: delayed.pop(event.request_id, None))
         await channel.start()
         earlier_open = channel.statistics().protocol.open_requests
         receipt = await channel.send(payload, count=wish.count, by=wish.by)
+        watching.accepted(receipt.message_id, len(payload))
         following = asyncio.ensure_future(_follow(receipt, watching.progress))
         try:
             reached, delivered_to, detail = await _reach(receipt, wish, node, channel)
-            if not reached and not receipt.has_ended:
+            if not reached and not receipt.has_ended and node.status.connected:
                 detail += await _delay(node, receipt, delayed.get(receipt.request_id))
+            detail += _hint(detail, channel)
             # What happened last is shown as well.
             watching.progress(receipt.progress)
         finally:
@@ -154,7 +164,7 @@ async def send_one_file(settings: ChannelSettings, file: FileToSend, wish: SendG
             channel.on(kind, watching.event)
         await channel.start()
         earlier_open = sum(not is_file_request(each) for each in channel.protocol.requests.open)
-        steps = _Steps(watching.file_progress)
+        steps = _Steps(watching)
         sending = asyncio.ensure_future(
             send_file(
                 channel,
@@ -169,6 +179,7 @@ async def send_one_file(settings: ChannelSettings, file: FileToSend, wish: SendG
         )
         try:
             detail = await _reach_file(sending, steps, wish, node, channel)
+            detail += _hint(detail, channel)
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
@@ -193,15 +204,17 @@ async def send_one_file(settings: ChannelSettings, file: FileToSend, wish: SendG
 class _Steps:
     """The progress of a file, and waiting for the next."""
 
-    def __init__(self, tell: Callable[[FileProgress], None]) -> None:
+    def __init__(self, watching: Watching) -> None:
         self.last: FileProgress | None = None
         self.changed = asyncio.Event()
-        self._tell = tell
+        self._watching = watching
 
     def note(self, progress: FileProgress) -> None:
+        if self.last is None:
+            self._watching.accepted(progress.message_id, progress.size_bytes)
         self.last = progress
         self.changed.set()
-        self._tell(progress)
+        self._watching.file_progress(progress)
 
 
 async def _reach_file(
@@ -214,8 +227,7 @@ async def _reach_file(
         there = asyncio.ensure_future(_is_there(node, wish))
         await _first((sending, there), None)
         if not sending.done() and not there.result():
-            why = f" ({node.status.detail})" if node.status.detail else ""
-            return f"accepted as far as it can be, but the node cannot be reached{why}:"
+            return _no_node(node)
     while not sending.done():
         steps.changed.clear()
         await _first((sending, asyncio.ensure_future(steps.changed.wait())), wish.timeout_s)
@@ -223,6 +235,21 @@ async def _reach_file(
             return f"no progress within {wish.timeout_s:g} s{_refusal_of(channel)}"
     error = sending.exception()
     return "" if error is None else str(error)
+
+
+def _no_node(node: WakuNode) -> str:
+    """Return that there is no node to send to, and why."""
+    return f"not sent, because no node can be used{f': {node.status.detail}' if node.status.detail else ''}"
+
+
+def _hint(detail: str, channel: ReliableChannel) -> str:
+    """Return what to do if a node said that it does not serve the shard of the channel; nothing if it did not."""
+    options = channel.options
+    topic = autoshard(channel.content_topic, options.cluster_id, options.shard_count)
+    if topic not in detail:
+        return ""
+    where = f"cluster {options.cluster_id} of {counted(options.shard_count, 'shard')}"
+    return f". The channel is in {where}: --cluster and --shards give those of the node"
 
 
 def _refusal_of(channel: ReliableChannel) -> str:
@@ -292,8 +319,7 @@ async def _reach(
     try:
         async with limit:
             if wish.wait is not Wait.NONE and not await _is_there(node, wish):
-                why = f" ({node.status.detail})" if node.status.detail else ""
-                return False, (), f"accepted and stored, but the node cannot be reached{why}:"
+                return False, (), _no_node(node)
             if wish.wait is Wait.SENT:
                 await receipt.sent()
             elif wish.wait is Wait.DELIVERED:
@@ -301,6 +327,8 @@ async def _reach(
     except DeliveryFailedError as error:
         return False, (), str(error)
     except TimeoutError:
-        what = "acknowledged as wished" if wish.wait is Wait.DELIVERED else "sent"
+        if wish.wait is not Wait.NONE and not node.status.connected:
+            return False, (), _no_node(node)
+        what = "acknowledged as asked" if wish.wait is Wait.DELIVERED else "sent"
         return False, (), f"not {what} within {wish.timeout_s:g} s{_refusal_of(channel)}"
     return True, delivered_to, ""

@@ -149,6 +149,8 @@ def load_options(
     max_message_bytes: int | None = None,
     gap_timeout_ms: int | None = None,
     bloom_policy: BloomPolicy | None = None,
+    cluster_id: int | None = None,
+    shard_count: int | None = None,
     node: str | None = None,
 ) -> ReliableChannelOptions:
     """Return a profile's defaults, overlaid with a JSON file of options and then with the single knobs.
@@ -182,6 +184,10 @@ def load_options(
         options = replace(options, sds=replace(options.sds, gap_timeout_ms=gap_timeout_ms))
     if bloom_policy is not None:
         options = replace(options, sds=replace(options.sds, bloom_policy=bloom_policy))
+    if cluster_id is not None:
+        options = replace(options, cluster_id=cluster_id)
+    if shard_count is not None:
+        options = replace(options, shard_count=shard_count)
     return options
 
 

@@ -64,6 +64,26 @@ _OPTIONS: Final[dict[str, Any]] = {
             help="Content topic, the same for all participants; by default /fairway/1/CHANNEL/proto.",
         ),
     ],
+    "cluster": Annotated[
+        int | None,
+        _taking_part(
+            "--cluster",
+            metavar="NUMBER",
+            min=0,
+            envvar="FAIRWAY_CLUSTER",
+            help="Cluster of the network, by default 1, The Waku Network. A network with a name has its own.",
+        ),
+    ],
+    "shards": Annotated[
+        int | None,
+        _taking_part(
+            "--shards",
+            metavar="NUMBER",
+            min=1,
+            envvar="FAIRWAY_SHARDS",
+            help="Number of network shards in the cluster, by default 8.",
+        ),
+    ],
     "store": Annotated[
         Path | None,
         _taking_part(
@@ -186,6 +206,8 @@ def _settings_of(
     channel: str | None,
     sender: str | None,
     topic: str | None,
+    cluster: int | None,
+    shards: int | None,
     store: Path | None,
     rln: Path | None,
     rln_keystore: Path | None,
@@ -217,6 +239,8 @@ def _settings_of(
             max_message_bytes=max_message_bytes,
             gap_timeout_ms=gap_timeout_ms,
             bloom_policy=bloom_policy,
+            cluster_id=cluster,
+            shard_count=shards,
         ),
         encryption=_cipher(key, key_file),
     )

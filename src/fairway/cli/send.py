@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -23,6 +24,7 @@ from fairway.cli._channel_options import with_settings
 from fairway.cli._console import PlainConsole
 from fairway.errors import ConfigurationError
 from fairway.files.sending import FileProgress
+from fairway.units import counted
 from fairway.visible import visible
 
 _BAR_CELLS: Final = 60
@@ -86,15 +88,34 @@ def command(
     else:
         sent = _payload(text or [], file, settings.options.segmentation.max_message_size_bytes)
     wish = SendGoal(wait=wait, count=max(count, len(set(by or []))), by=tuple(by or []), timeout_s=timeout or None)
-    if machine:
-        report = asyncio.run(_send(settings, sent, wish, Watching(event=_print_event)))
-        _print_line({"event": "send-report", **as_json(report)})
-    else:
-        console = PlainConsole(highlight=False)
-        with _picture(console) as watching:
-            report = asyncio.run(_send(settings, sent, wish, watching))
-        _print_report(console, report, settings)
+    with _told_of_interruption(settings) as accepted:
+        if machine:
+            report = asyncio.run(_send(settings, sent, wish, Watching(event=_print_event, accepted=accepted)))
+            _print_line({"event": "send-report", **as_json(report)})
+        else:
+            console = PlainConsole(highlight=False)
+            with _picture(console) as watching:
+                report = asyncio.run(_send(settings, sent, wish, replace(watching, accepted=accepted)))
+            _print_report(console, report, settings, wait)
     raise typer.Exit(0 if report.reached else 1)
+
+
+@contextmanager
+def _told_of_interruption(settings: ChannelSettings) -> Iterator[Callable[[str, int], None]]:
+    """Yield a callback for what is accepted; after Ctrl-C say what becomes of that."""
+    accepted: list[str] = []
+    try:
+        yield lambda message_id, size_bytes: accepted.append(f"{message_id[:12]} ({size_bytes:,} bytes)")
+    except KeyboardInterrupt:
+        if accepted:
+            typer.echo(f"interrupted: {accepted[0]} was accepted; {_what_becomes_of_it(settings)}", err=True)
+        raise
+
+
+def _what_becomes_of_it(settings: ChannelSettings) -> str:
+    if settings.store is None:
+        return "without --store its sending ends here; say --store PATH to let it go on later"
+    return f"it stays in {settings.store}, and its sending goes on whenever a command runs with that store"
 
 
 async def _send(settings: ChannelSettings, sent: bytes | FileToSend, wish: SendGoal, watching: Watching) -> SendReport:
@@ -152,47 +173,46 @@ def _drawn_file(progress: FileProgress) -> Group:
     full, sent = (width * count // total for count in (progress.segments_acknowledged, progress.segments_sent))
     bar = Text.assemble(("█" * full, "green"), ("▒" * (sent - full), "yellow"), ("·" * (width - sent), "dim"))
     line = (
-        f"{progress.segments_sent:,}/{total:,} segments sent, {progress.segments_acknowledged:,} acknowledged; "
-        f"{progress.messages_acknowledged:,}/{progress.total_messages:,} messages"
+        f"{progress.segments_sent:,}/{counted(total, 'segment')} sent, "
+        f"{progress.segments_acknowledged:,} acknowledged; "
+        f"{progress.messages_acknowledged:,}/{counted(progress.total_messages, 'message')}"
     )
     if progress.resumed_messages:
         line += f", {progress.resumed_messages:,} of them earlier"
     return Group(bar, Text(line, "dim"))
 
 
-def _print_report(console: Console, report: SendReport, settings: ChannelSettings) -> None:
+def _print_report(console: Console, report: SendReport, settings: ChannelSettings, wait: Wait) -> None:
     what = f"{report.message_id[:12]} ({report.size_bytes:,} bytes)"
     if report.file is not None:
-        parts = f" in {report.file.total_messages:,} messages" if report.file.total_messages > 1 else ""
+        parts = f" in {counted(report.file.total_messages, 'message')}" if report.file.total_messages > 1 else ""
         if report.file.resumed_messages:
             parts += f", {report.file.resumed_messages:,} of them earlier" if parts else ", earlier"
         what = f"{visible(report.file.name)} ({report.size_bytes:,} bytes{parts}, {report.message_id[:12]})"
     if report.reached and report.delivered_to:
         line = Text.assemble(("delivered ", "green"), f"{what} to {visible(', '.join(report.delivered_to))}")
     elif report.reached:
-        line = Text.assemble(("accepted ", "green"), what)
+        line = Text.assemble(("sent " if wait is Wait.SENT else "accepted ", "green"), what)
     else:
-        line = Text.assemble((f"{visible(report.detail)} ", "red"), what)
+        line = Text.assemble(f"{what}: ", (visible(report.detail), "red"))
     console.print(line, soft_wrap=True)
     if report.reached and report.file is not None and report.file.resumed_messages == report.file.total_messages:
         console.print("nothing of it left now; if it is sent once more, it goes as a new file", soft_wrap=True)
     if report.earlier_open:
-        earlier = "an earlier send" if report.earlier_open == 1 else f"{report.earlier_open} earlier sends"
+        earlier = counted(report.earlier_open, "earlier send")
         console.print(f"{earlier} of {settings.store} went on meanwhile", soft_wrap=True)
     if report.file is not None and report.file.total_messages > 1 and not report.reached:
         _print_how_to_go_on(console, report.file, settings)
     elif settings.store is not None and not report.failed and not report.delivered_to:
-        console.print(
-            f"it stays in {settings.store}, and is sent whenever a command runs with that store and reaches a node; "
-            f"'fairway trace {report.message_id[:12]} --store {settings.store}' tells how far it came",
-            soft_wrap=True,
-        )
+        until = " until it is acknowledged" if wait is Wait.SENT and report.reached else ""
+        trace = f"'fairway trace {report.message_id[:12]} --store {settings.store}'"
+        console.print(f"{_what_becomes_of_it(settings)}{until}; {trace} shows how far it is", soft_wrap=True)
     elif not report.reached and not report.failed:
-        console.print("without --store its sending ends here; say --store PATH to let it go on later", soft_wrap=True)
+        console.print(_what_becomes_of_it(settings), soft_wrap=True)
 
 
 def _print_how_to_go_on(console: Console, file: FileProgress, settings: ChannelSettings) -> None:
-    done = f"{file.messages_acknowledged:,} of {file.total_messages:,} messages are acknowledged"
+    done = f"{file.messages_acknowledged:,} of {counted(file.total_messages, 'message')} acknowledged"
     if settings.store is None:
         how = "without --store its sending ends here, and begins anew"
     else:

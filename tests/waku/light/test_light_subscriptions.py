@@ -172,7 +172,7 @@ def test_a_client_is_away_if_no_node_took_its_subscription_but_not_while_it_is_b
             node.answers.set()
             await subscribing
             away = [status.detail for status in changes.take() if not status.connected]
-            assert away == ([] if status_code == 200 else ["no node has the filter subscription"])
+            assert away == ([] if status_code == 200 else [f"no node has the filter subscription: {status_code}"])
             assert light.status.connected is (status_code == 200)
 
     run(work())

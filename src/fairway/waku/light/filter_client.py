@@ -91,6 +91,8 @@ class FilterClient:
         self._seen: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
         self._look: Final = asyncio.Event()
         self._tasks: Final = OwnedTasks()
+        self.refusal = ""
+        """Why a node did not make a wanted subscription, last time; empty if none refused since one was made."""
         self.unwanted = 0
         """Pushes without a matching subscription, or that could not be decoded."""
         host.handle(FILTER_PUSH_PROTOCOL, self._pushed, max_streams_per_peer=_PUSH_STREAMS)
@@ -209,6 +211,7 @@ class FilterClient:
                     self._give_up(peer, fault)
                     return
         if made:
+            self.refusal = ""
             self._pool.served(peer, FILTER_SUBSCRIBE_PROTOCOL)
             self._note(peer, "made")
 
@@ -263,6 +266,7 @@ class FilterClient:
     def _give_up(self, peer: PeerId, fault: str) -> None:
         """Replace a peer that fails by another one."""
         self._pool.failed(peer, FILTER_SUBSCRIBE_PROTOCOL)
+        self.refusal = fault
         if self._holders.pop(peer, None) is not None:
             self._note(peer, fault)
         # Without one that may do better the next tick is soon enough: whoever refused would refuse again.

@@ -330,7 +330,8 @@ class LightNode(WatchedNode):
         if silent := self._pulse.silent:
             reasons.insert(0, f"{', '.join(sorted(map(str, silent)))} does not answer")
         elif self._pool.serving(FILTER_SUBSCRIBE_PROTOCOL) and not self._filter.idle and not self._filter.holders:
-            reasons.insert(0, "no node has the filter subscription")
+            refusal = f": {self._filter.refusal}" if self._filter.refusal else ""
+            reasons.insert(0, f"no node has the filter subscription{refusal}")
         elif connected := len(self.host.connections()):
             reasons.insert(0, f"{connected} connected, which serve no light push and filter to this cluster")
         elif self._introductions.parted is not None:
