@@ -143,7 +143,7 @@ def test_content_goes_before_retries_and_retries_before_sync_messages(peer):
         alice.send(payload)
     alice.pass_time(next_epoch(alice.now_ms) - alice.now_ms - 2)
     alice.send(b"five")
-    alice.pass_time(2)
+    alice.pass_time(EPOCH_MS - 1)
     newest = alice.published()[4:]
     # The last slot of an epoch is for content alone.
     assert [p.purpose for p in newest] == [Purpose.CONTENT, Purpose.RETRY, Purpose.RETRY]

@@ -74,10 +74,31 @@ def test_repair_retry_and_sync_stop_at_the_threshold_and_content_uses_the_rest()
     manager = limited_to(10)
     for priority in (Priority.REPAIR, Priority.RETRY, Priority.SYNC):
         enqueue_all(manager, priority, [priority.name] * 4)
-    assert drain(manager) == ["REPAIR"] * 4 + ["RETRY"] * 4 + ["SYNC"]
+    left = [item for now_ms in range(EPOCH_MS) for item in drain(manager, now_ms)]
+    assert left == ["REPAIR"] * 4 + ["RETRY"] * 4 + ["SYNC"]
     enqueue_all(manager, Priority.CONTENT, "ab")
-    assert drain(manager) == ["a"]
-    assert drain(manager, 1000) == ["b"] + ["SYNC"] * 3
+    assert drain(manager, EPOCH_MS - 1) == ["a"]
+    assert drain(manager, EPOCH_MS) == ["b"]
+
+
+@pytest.mark.parametrize("priority", [Priority.RETRY, Priority.SYNC])
+def test_retries_and_sync_messages_leave_at_an_even_rate_over_an_epoch(priority):
+    manager = limited_to(10)
+    enqueue_all(manager, priority, range(20))
+    times = [now_ms for now_ms in range(2 * EPOCH_MS) for _ in drain(manager, now_ms)]
+    even = [-(-EPOCH_MS * number // 9) for number in range(9)]
+    assert times == even + [EPOCH_MS + each for each in even]
+
+
+def test_content_that_comes_at_an_even_rate_never_waits_for_retries():
+    manager = limited_to(20)
+    enqueue_all(manager, Priority.RETRY, ["retry"] * 100)
+    for now_ms in range(3 * EPOCH_MS):
+        if now_ms % 100 == 99:
+            manager.enqueue(now_ms, Priority.CONTENT)
+            assert now_ms in drain(manager, now_ms)
+        else:
+            drain(manager, now_ms)
 
 
 def test_with_one_slot_an_epoch_content_goes_first_and_retries_go_when_nobody_has_anything_to_say():
@@ -373,6 +394,18 @@ def test_retries_leave_room_for_a_sync_message_in_an_epoch_and_content_goes_befo
     enqueue_all(manager, Priority.RETRY, [f"retry {number}" for number in range(40)])
     enqueue_all(manager, Priority.SYNC, ["sync"])
     enqueue_all(manager, Priority.CONTENT, ["a", "b", "c", "d", "e"])
+    left = [item for now_ms in range(2 * EPOCH_MS) for item in drain(manager, now_ms)]
     retries = [f"retry {number}" for number in range(12)]
-    assert drain(manager) == ["a", "b", "c", "d", "e", *retries[:4]]
-    assert drain(manager, EPOCH_MS) == ["sync", *retries[4:12]]
+    assert left == ["a", "b", "c", "d", "e", *retries[:4], "sync", *retries[4:12]]
+
+
+def test_a_sync_message_gets_out_between_retries_although_content_leaves_between_them():
+    manager = limited_to(100)
+    enqueue_all(manager, Priority.RETRY, ["retry"] * 100)
+    enqueue_all(manager, Priority.SYNC, ["sync"])
+    left = []
+    for now_ms in range(EPOCH_MS):
+        if now_ms % 50 == 0:
+            manager.enqueue("content", Priority.CONTENT)
+        left += drain(manager, now_ms)
+    assert left[: left.index("sync")].count("retry") == 4

@@ -23,10 +23,11 @@ def quota_of(limit: int | None, *, threshold: float = 0.9, epoch_ms: int = 1000)
 
 
 def slots(quota: Quota, share: Share, now_ms: int = 0) -> int:
-    """How many transmissions of a share fit into an unused epoch."""
-    used = 0
-    while quota.verdict(share, now_ms) is Verdict.OPEN:
-        quota.charge(now_ms)
+    """How many transmissions of a share fit into an unused epoch at once; of one that is spread, in a second."""
+    used, end_ms = 0, now_ms + (1_000 if share is Share.SPREAD else 1)
+    while (at_ms := quota.opens_at(share, now_ms)) is not None and at_ms < end_ms:
+        assert quota.verdict(share, at_ms) is Verdict.OPEN
+        quota.charge(at_ms)
         used += 1
     return used
 
@@ -44,7 +45,7 @@ def slots(quota: Quota, share: Share, now_ms: int = 0) -> int:
     ],
 )
 def test_each_share_has_its_slots(limit, threshold, content, held, ephemeral):
-    expected = {Share.CONTENT: content, Share.HELD: held, Share.EPHEMERAL: ephemeral}
+    expected = {Share.CONTENT: content, Share.HELD: held, Share.SPREAD: held, Share.EPHEMERAL: ephemeral}
     assert {share: slots(quota_of(limit, threshold=threshold), share) for share in Share} == expected
 
 

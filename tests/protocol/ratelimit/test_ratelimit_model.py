@@ -321,7 +321,9 @@ def test_while_the_clock_runs_forwards_exactly_what_has_room_leaves(limit, thres
             waiting[priority].append(number)
         expected = None
         for candidate in Priority:
-            if waiting[candidate] and used < (limit if candidate is Priority.CONTENT else held_slots):
+            is_spread = candidate in (Priority.RETRY, Priority.SYNC)
+            has_room = used < (limit if candidate is Priority.CONTENT else held_slots)
+            if waiting[candidate] and has_room and not (is_spread and now_ms % 100 * held_slots < used * 100):
                 expected = waiting[candidate].pop(0)
                 used += 1
                 break

@@ -188,10 +188,14 @@ class EpochCounter:
             used[running] = used.get(running, 0) + self._others
         return EpochCounter(clock, current=running, closed=self._closed, used=used)
 
+    def used_in(self, index: int) -> int:
+        """Return what is known to be used of an epoch."""
+        return self.used if index == self._current else self._used.get(index, 0)
+
     def _has_room(self, index: int, allowed: int | None) -> bool:
-        if index == self._current:
-            return not self._closed and (allowed is None or self.used < allowed)
-        return allowed is None or self._used.get(index, 0) < allowed
+        if index == self._current and self._closed:
+            return False
+        return allowed is None or self.used_in(index) < allowed
 
     def _forget(self) -> None:
         if len(self._used) > REMEMBERED_EPOCHS:

@@ -45,8 +45,8 @@ _SHARE: Final = {
     Priority.REPAIR: Share.HELD,
     # RELIABLE-CHANNEL-API, "Rate Limit Management": "Messages coming from a retry mechanism should be queued when the
     # rate limit is approached."
-    Priority.RETRY: Share.HELD,
-    Priority.SYNC: Share.HELD,
+    Priority.RETRY: Share.SPREAD,
+    Priority.SYNC: Share.SPREAD,
 }
 
 # RELIABLE-CHANNEL-API, "Rate Limit Management": ephemeral messages are "dropped (not sent nor queued) when the rate
@@ -60,7 +60,7 @@ _DROP_REASON: Final = {
 
 
 _IN_A_ROW: Final = 4
-"""Transmissions of one class after which one of a less urgent class goes first: acknowledgements must get out, too."""
+"""Transmissions of a class before one of a less urgent class goes first: acknowledgements must get out, too."""
 _YIELD_MS: Final = 20
 """How soon to look again whether other channels of the node, whose turn it is, have sent."""
 _CLAIM_MS: Final = 1_000
@@ -128,8 +128,7 @@ class RateLimitManager(Generic[T]):
         "_on_change",
         "_queue",
         "_quota",
-        "_run",
-        "_run_of",
+        "_runs",
         "_upstream",
         "pace",
     )
@@ -150,8 +149,8 @@ class RateLimitManager(Generic[T]):
         """The pace of the node, which other channels share."""
         self._member = membership.join(self._quota, self._changed)
         self._upstream = upstream
-        self._run_of = Priority.CONTENT
-        self._run = 0
+        self._runs = [0] * len(CLASSES)
+        """Transmissions of each class since one of a less urgent class left."""
         self._queue: WaitingQueue[T] = WaitingQueue(config.max_queued)
 
     def __repr__(self) -> str:
@@ -224,8 +223,9 @@ class RateLimitManager(Generic[T]):
         if not entry.free:
             self._member.charge(now_ms)
         self._queue.pop(entry.priority)
-        self._run = self._run + 1 if entry.priority is self._run_of else 1
-        self._run_of = entry.priority
+        self._runs[entry.priority] += 1
+        for more_urgent in CLASSES[: entry.priority]:
+            self._runs[more_urgent] = 0
         return Admission(
             item=entry.item,
             priority=entry.priority,
@@ -399,13 +399,15 @@ class RateLimitManager(Generic[T]):
 
     def _others_turn(self, now_ms: int) -> Waiting[T] | None:
         """Return what goes before a more urgent class for once: of what waits beside it, what has waited longest."""
-        if self._run < _IN_A_ROW or len(self._queue) == self._queue.count(self._run_of):
-            return None
-        if self._run_of is Priority.CONTENT and self.limiting and not self.pace.limiting:
-            return None
-        fronts = [self._queue.front(priority) for priority in CLASSES if priority > self._run_of]
-        ready = [entry for entry in fronts if entry is not None and self._may_leave(entry.priority, now_ms)]
-        return min(ready, key=lambda entry: entry.sequence, default=None)
+        for served in CLASSES if len(self._queue) else ():
+            is_content = served is Priority.CONTENT
+            if self._runs[served] < _IN_A_ROW or (is_content and self.limiting and not self.pace.limiting):
+                continue
+            fronts = [self._queue.front(priority) for priority in CLASSES[served + 1 :]]
+            ready = [entry for entry in fronts if entry is not None and self._may_leave(entry.priority, now_ms)]
+            if ready:
+                return min(ready, key=lambda entry: entry.sequence)
+        return None
 
     def _upstream_may_leave(self, now_ms: int) -> bool:
         upstream = self._upstream()

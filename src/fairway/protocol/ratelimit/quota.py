@@ -17,8 +17,11 @@ Management") each kind of transmission may use a share:
 share      of L messages  because
 ========== ============== ====================================================================
 CONTENT    L              users' messages may use everything
-HELD       floor(t * L)   repair, retries and sync leave the rest to content, but may send at least
-                          one: they must still leave when there is no content to send
+HELD       floor(t * L)   repair leaves the rest to content, but may send at least one: it must still leave
+                          when there is no content to send
+SPREAD     the same       retries and sync may use as much, but no sooner than at an even rate over the
+                          epoch: otherwise they use up its start while a participant is away, and content
+                          waits
 EPHEMERAL  ceil(t * L)    they go while less than t of L is used: "If utilization >= threshold (default:
                           90%), drop the message" (RELIABLE-CHANNEL-API, "Ephemeral messages")
 ========== ============== ====================================================================
@@ -82,6 +85,7 @@ class Share(Enum):
 
     CONTENT = "content"
     HELD = "held"
+    SPREAD = "spread"
     EPHEMERAL = "ephemeral"
 
 
@@ -199,7 +203,7 @@ class Quota:
         """
         self.observe(now_ms)
         limiting = self.limiting
-        return max([self._judge(a, share, waiting, limiting) for a in self._allowances.values()])
+        return max([self._judge(a, share, waiting, limiting, now_ms) for a in self._allowances.values()])
 
     def charge(self, now_ms: int) -> None:
         """Count one transmission against every source, in force or not."""
@@ -244,7 +248,7 @@ class Quota:
         # Repeated until all limits agree: the time at which one has room may lie in an epoch in which another has none.
         while opens < later:
             opens = later
-            later = max(counter.room_from(opens, allowed) for counter, allowed in bounds)
+            later = max(_room_from(counter, allowed, share, opens) for counter, allowed in bounds)
         return opens
 
     def expected_at(self, share: Share, position: int, now_ms: int) -> int | None:
@@ -329,11 +333,11 @@ class Quota:
             return None
         if share is Share.CONTENT:
             return allowance.limit
-        if share is Share.HELD:
+        if share in (Share.HELD, Share.SPREAD):
             return max(min(1, allowance.limit), floor(self._threshold * allowance.limit))
         return ceil(self._threshold * allowance.limit)
 
-    def _judge(self, allowance: _Allowance, share: Share, waiting: int, limiting: bool) -> Verdict:
+    def _judge(self, allowance: _Allowance, share: Share, waiting: int, limiting: bool, now_ms: int) -> Verdict:
         counter = allowance.counter
         if allowance.no_membership:
             return Verdict.NO_MEMBERSHIP
@@ -344,7 +348,9 @@ class Quota:
         if counter.used >= allowance.limit:
             return Verdict.REACHED
         allowed = self._allowed(allowance, share, limiting)
-        return Verdict.APPROACHED if allowed is not None and counter.used + waiting >= allowed else Verdict.OPEN
+        if allowed is not None and counter.used + waiting >= allowed:
+            return Verdict.APPROACHED
+        return Verdict.OPEN if _room_from(counter, allowed, share, now_ms) <= now_ms else Verdict.APPROACHED
 
     @staticmethod
     def _percent(allowance: _Allowance) -> int:
@@ -353,6 +359,16 @@ class Quota:
         if allowance.counter.closed or allowance.limit == 0:
             return 100
         return min(100, 100 * allowance.counter.used // allowance.limit)
+
+
+def _room_from(counter: EpochCounter, allowed: int | None, share: Share, at_ms: int) -> int:
+    """Return the first time from ``at_ms`` on at which a count has room for one more of a share."""
+    room_ms = counter.room_from(at_ms, allowed)
+    if share is not Share.SPREAD or not allowed:
+        return room_ms
+    epoch = counter.clock.index(room_ms)
+    even_ms = counter.clock.start(epoch) + -(-counter.used_in(epoch) * counter.clock.epoch_ms // allowed)
+    return max(room_ms, even_ms)
 
 
 def _sequence(value: object) -> tuple[object, ...]:
