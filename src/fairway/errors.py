@@ -11,7 +11,8 @@
     |   +-- ChannelClosedError
     |   +-- FileChangedError        a file that is sent in parts changed meanwhile
     |   +-- EncryptionError         the encryption hook failed; the message is not sent
-    +-- DeliveryFailedError         a send ended without the acknowledgements that it asked for
+    +-- DeliveryFailedError         a send failed: the acknowledgements that it asked for did not come
+    |   +-- SendExpiredError        its deadline has passed
     +-- NetworkError                the Waku node did not do what the channel asked of it
     |   +-- NodeUnavailableError    the node cannot be reached, or is closed
     |   +-- StoreQueryError         a store query failed
@@ -115,7 +116,42 @@ class EncryptionError(LocalError):
 
 
 class DeliveryFailedError(FairwayError):
-    """A send ended without the acknowledgements that it asked for; the text says which ones came."""
+    """A send failed: the acknowledgements that it asked for did not come, or it cannot be sent.
+
+    The attributes are those of the event `fairway.DeliveryError`.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        acknowledged_by: tuple[str, ...] = (),
+        delivered_to: tuple[str, ...] = (),
+        missing: tuple[str, ...] = (),
+        missing_count: int = 0,
+        chunks_missing: tuple[int, ...] = (),
+        total_chunks: int = 0,
+        refusal: str = "",
+    ) -> None:
+        super().__init__(text)
+        self.acknowledged_by = acknowledged_by
+        """Sender ids of the participants that acknowledged any segment."""
+        self.delivered_to = delivered_to
+        """Sender ids of the participants that acknowledged the whole message."""
+        self.missing = missing
+        """Sender ids of the participants that the send named and that did not acknowledge the whole message."""
+        self.missing_count = missing_count
+        """How many participants still have to acknowledge the whole message, those in ``missing`` included."""
+        self.chunks_missing = chunks_missing
+        """Indices of the data segments that one of these participants may lack, ascending."""
+        self.total_chunks = total_chunks
+        """Number of data segments of the message; 0 if it is not known."""
+        self.refusal = refusal
+        """What the node said when it last refused a transmission; empty if it accepted the latest one."""
+
+
+class SendExpiredError(DeliveryFailedError):
+    """The deadline of a send has passed. The channel sends nothing of it any more."""
 
 
 class NetworkError(FairwayError):

@@ -37,6 +37,20 @@ class SendErrorReason(Enum):
     REJECTED = "rejected by the network"
 
 
+class FailureReason(Enum):
+    """Why a send failed (`DeliveryError`)."""
+
+    NOT_ACKNOWLEDGED = "not acknowledged"
+    """``max_retry_attempts`` retransmissions brought too few acknowledgements. The channel keeps trying at a falling
+    rate: `MessageDelivered` may still come."""
+    EXPIRED = "deadline passed"
+    """The deadline of the send has passed. The channel sends nothing of it any more."""
+    CANNOT_BE_SENT = "cannot be sent"
+    """A segment can never be sent: `MessageSendError` says why."""
+    GIVEN_UP = "given up"
+    """It was not acknowledged, and the channel stops trying: newer such sends need the room (``max_overdue_bytes``)."""
+
+
 class DropReason(Enum):
     """Why an ephemeral message was not sent (RELIABLE-CHANNEL-API, "Event handling": EphemeralDropReason)."""
 
@@ -107,6 +121,8 @@ class Limit(Enum):
     """``max_buffered_bytes``: the channel refuses segments of all senders, except those that complete a message."""
     UNREAD_MESSAGES = "unread-messages"
     """``max_unread_messages`` or ``max_unread_bytes``: the channel receives nothing until the application reads."""
+    OVERDUE_SENDS = "overdue-sends"
+    """``max_overdue_bytes``: for each further send that is not acknowledged, the channel gives up the oldest one."""
     SET_ASIDE = "set-aside"
     """``max_set_aside``: for each further message that is set aside, the oldest one is discarded."""
 
@@ -155,7 +171,7 @@ class MessagePossiblyAcknowledged(MessageEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAcknowledged(MessageEvent):
-    """A participant acknowledged a further segment."""
+    """A participant acknowledged a further segment, or has the whole message now."""
 
     chunks_acknowledged: tuple[int, ...]
     """Indices of all data segments acknowledged so far, ascending."""
@@ -163,6 +179,10 @@ class MessageAcknowledged(MessageEvent):
     """Number of data segments of the message."""
     acknowledged_by: tuple[str, ...]
     """Sender ids of the participants that acknowledged this segment."""
+    delivered_to: tuple[str, ...]
+    """Sender ids of the participants that have acknowledged the whole message so far."""
+    at_ms: int
+    """When this acknowledgement arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +193,8 @@ class MessageDelivered(MessageEvent):
     """Sender ids of the participants that acknowledged the whole message."""
     at_ms: int
     """When the last of these acknowledgements arrived."""
+    late: bool = False
+    """Whether the send had failed (`DeliveryError`) before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,12 +209,29 @@ class MessageSendError(MessageEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryError(MessageEvent):
-    """A send ended without the acknowledgements that it asked for: retries are exhausted, or it cannot be sent."""
+    """A send failed: the acknowledgements that it asked for did not come, or it cannot be sent.
 
+    Only with ``NOT_ACKNOWLEDGED`` the channel keeps trying. Acknowledgements count after ``EXPIRED``, too. If they
+    suffice, `MessageDelivered` follows with ``late`` set.
+    """
+
+    reason: FailureReason
     detail: str
     """The cause, as text for people."""
     acknowledged_by: tuple[str, ...] = ()
     """Sender ids of the participants that acknowledged any segment."""
+    delivered_to: tuple[str, ...] = ()
+    """Sender ids of the participants that acknowledged the whole message."""
+    missing: tuple[str, ...] = ()
+    """Sender ids of the participants that the send named and that did not acknowledge the whole message."""
+    missing_count: int = 0
+    """How many participants still have to acknowledge the whole message, those in ``missing`` included."""
+    chunks_missing: tuple[int, ...] = ()
+    """Indices of the data segments that one of these participants may lack, ascending."""
+    total_chunks: int = 0
+    """Number of data segments of the message."""
+    refusal: str = ""
+    """What the node said when it last refused a transmission; empty if it accepted the latest one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,7 +438,7 @@ EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
     MessageDelivered: ("reliable:message:delivered",),
     MessageSendError: ("sending-message-irrecoverable-error",),
     # LIP-173, "Type definitions", emits a delivery error when retransmissions are exhausted; its drafts emit a send
-    # error. A failed request ends in one `DeliveryError` for any reason, so each of these names fires once.
+    # error. A failed request emits `DeliveryError` for any reason, which has each of these names.
     DeliveryError: ("reliable:message:delivery-error", "reliable:message:send-error", "onChannelMessageError"),
     MessageQueued: ("message-queued", "onMessageQueued"),
     EphemeralMessageDropped: ("ephemeral-message-dropped",),

@@ -320,7 +320,8 @@ class ReliableChannelOptions:
     retry_interval_ms: int = 30_000
     """Unacknowledged messages are sent again after this; 0 = never. Possibly acknowledged ones wait twice as long."""
     max_retry_attempts: int = 10
-    """Retransmissions of a segment before its send fails with `DeliveryError`."""
+    """Retransmissions of a segment before its send fails with `DeliveryError`. A send that failed is sent again at a
+    falling rate, from one copy a minute to one an hour for the whole channel. 0 = no retransmissions at all."""
     retrieve_frequency_ms: int = 10_000
     """Interval between store queries for missing messages; 0 = never."""
     sweep_in_buf_interval_ms: int = 5_000
@@ -344,6 +345,9 @@ class ReliableChannelOptions:
     """Missing messages tracked and asked for; for this and the next two see RELIABLE-CHANNEL-API, "Security/Privacy
     Considerations". Messages that cite more than 20 new ones are refused from half of it on, messages that others wait
     for only from twice of it on."""
+    max_overdue_bytes: int = 33_554_432
+    """Payloads of the sends that failed and are still tried, 4 KiB added for each segment; beyond it the channel gives
+    up the oldest ones, with an event."""
     max_active_retries: int = 1_000
     """Segments whose retransmission is queued or under way; further ones wait."""
     max_store_queries_per_minute: int = 60
@@ -395,6 +399,7 @@ class ReliableChannelOptions:
         for name in (
             "query_on_connect_max_window_ms",
             "max_missing",
+            "max_overdue_bytes",
             "max_active_retries",
             "max_store_queries_per_minute",
             "max_unread_messages",

@@ -1,4 +1,4 @@
-"""The lives of segments and messages: tables that the protocol follows, and that docs/protocol.md draws."""
+"""The lives of sends, segments and messages: tables that the protocol follows, and that docs/protocol.md draws."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from fairway.protocol.incoming import message_life
 from fairway.protocol.incoming.message_life import MessageState
-from fairway.protocol.outgoing import segment_life
+from fairway.protocol.outgoing import request_life, segment_life
+from fairway.protocol.outgoing.request_life import RequestState
 from fairway.protocol.outgoing.segment_life import SegmentState
 
 if TYPE_CHECKING:
@@ -22,13 +23,14 @@ DRAW = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "pictures" / "dra
 
 def test_the_page_about_the_protocol_draws_the_tables_as_they_are() -> None:
     page = DRAW["PAGE"].read_text(encoding="utf-8")
-    assert page.count("```mermaid\nstateDiagram-v2\n") == 2
+    assert page.count("```mermaid\nstateDiagram-v2\n") == 3
     assert DRAW["drawn"](page) == page, "run python docs/pictures/draw_lives.py"
 
 
 @pytest.mark.parametrize(
     ("life", "first", "ends"),
     [
+        (request_life.LIFE, RequestState.OPEN, {RequestState.FORGOTTEN}),
         (segment_life.LIFE, SegmentState.OUTBOX, set()),
         (
             message_life.LIFE,
@@ -36,7 +38,7 @@ def test_the_page_about_the_protocol_draws_the_tables_as_they_are() -> None:
             {MessageState.REFUSED, MessageState.DELIVERED, MessageState.GIVEN_UP},
         ),
     ],
-    ids=["segment", "message"],
+    ids=["send", "segment", "message"],
 )
 def test_every_state_can_be_reached_and_only_ends_cannot_be_left(
     life: Mapping[Enum, Mapping[Enum, Enum]], first: Enum, ends: set[Enum]

@@ -1,4 +1,4 @@
-"""Asking more of a send: while it is open, and after it was delivered."""
+"""Sending again with the request id of an earlier send: one that is open, was delivered, or failed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from fairway.errors import ConfigurationError
 from fairway.events import DeliveryError, MessageAcknowledged, MessageDelivered, RequestSent
 from fairway.options import IdRule, ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
-from fairway.protocol.outgoing.request import SendRequest
-from fairway.protocol.outgoing.want_more import MAX_ENDED, EndedRequest, EndedRequests
+from fairway.protocol.outgoing import requests
 
 QUIET = ReliableChannelOptions(sync_min_interval_ms=0)
 SMALL = ReliableChannelOptions(
@@ -21,8 +20,11 @@ FILE = bytes(range(256)) * 2
 """Eight segments and one parity segment."""
 
 
-def want(peer, request_id, **wanted):
-    return peer.do(peer.stack.want_more(request_id, peer.now_ms, **wanted))
+def want(peer, request_id, payload=b"hello", **wanted):
+    """Repeat a send, which asks for more or not."""
+    accepted = peer.send(payload, request_id=request_id, **wanted)
+    assert accepted.request_id == request_id
+    return accepted.effects
 
 
 def reply(sender, to, payload=b"thanks"):
@@ -129,16 +131,13 @@ def test_whoever_has_it_long_since_acknowledges_with_whatever_he_says_next(peer)
     assert [event.delivered_to for event in alice.events(MessageDelivered)] == [("bob", "carol")]
 
 
-def test_a_send_that_was_opened_again_ends_with_an_error_when_its_retries_are_exhausted(delivered):
+def test_a_send_that_was_opened_again_fails_when_its_retries_are_exhausted(delivered):
     request_id, alice, _, _ = delivered()
     want(alice, request_id, required_from=["dave"])
-    alice.pass_time(3_600_000)
+    alice.pass_time(360_000)
     [error] = alice.events(DeliveryError)
-    assert (error.request_id, error.acknowledged_by) == (request_id, ("bob",))
+    assert (error.request_id, error.acknowledged_by, error.missing) == (request_id, ("bob",), ("dave",))
     assert len(alice.published(Purpose.RETRY)) == 10
-    assert alice.stack.statistics().unacknowledged == 0
-    with pytest.raises(ConfigurationError, match="ended undelivered"):
-        want(alice, request_id)
 
 
 def test_opened_again_it_is_tried_as_often_as_a_new_one(peer):
@@ -149,7 +148,7 @@ def test_opened_again_it_is_tried_as_often_as_a_new_one(peer):
     reply(bob, alice)
     alice.effects.clear()
     want(alice, accepted.request_id, required_count=2)
-    alice.pass_time(3_600_000)
+    alice.pass_time(360_000)
     assert len(alice.published(Purpose.RETRY)) == 10
     assert len(alice.events(DeliveryError)) == 1
 
@@ -177,7 +176,7 @@ def test_it_can_be_opened_again_and_again(delivered):
 
 def test_of_a_file_only_what_somebody_lacks_is_repeated(delivered):
     request_id, alice, _, carol = delivered(FILE, SMALL)
-    want(alice, request_id, required_from=["carol"])
+    want(alice, request_id, FILE, required_from=["carol"])
     alice.check_rows()
     reply(carol, alice, b"and I?")
     alice.pass_time(30_000)
@@ -198,7 +197,7 @@ def test_of_a_file_only_what_somebody_lacks_is_repeated(delivered):
 
 def test_what_is_open_again_goes_on_after_a_restart(delivered):
     request_id, alice, _, carol = delivered(FILE, SMALL)
-    want(alice, request_id, required_from=["carol"])
+    want(alice, request_id, FILE, required_from=["carol"])
     alice = alice.restart()
     alice.check_rows()
     reply(carol, alice, b"and I?")
@@ -218,47 +217,52 @@ def test_a_send_that_ended_costs_nothing_until_more_is_asked_of_it(delivered):
     assert alice.stack.next_deadline() is None
 
 
-@pytest.mark.parametrize("rule", [IdRule.UNIQUE, IdRule.PAYLOAD])
-def test_two_sends_of_one_payload_are_asked_each_by_itself_unless_they_are_one(peer, rule):
-    options = ReliableChannelOptions(sync_min_interval_ms=0, sds=SdsConfig(id_rule=rule))
-    alice, bob = peer("alice", options), peer("bob", options)
+def test_two_sends_of_one_payload_are_asked_each_by_itself(peer):
+    alice, bob = peer("alice", QUIET), peer("bob", QUIET)
     first = alice.send(b"ok").request_id
     bob.receive(*alice.content())
     reply(bob, alice)
-    second = alice.send(b"ok", required_from=["carol"]).request_id
-    if rule is IdRule.PAYLOAD:
-        with pytest.raises(ConfigurationError, match=f"being sent again as request '{second}'"):
-            want(alice, first, required_count=2)
-    else:
-        want(alice, first, required_count=2)
-    assert alice.stack.statistics().open_requests == (1 if rule is IdRule.PAYLOAD else 2)
+    alice.send(b"ok", required_from=["carol"])
+    want(alice, first, b"ok", required_count=2)
+    assert alice.stack.statistics().open_requests == 2
     alice.check_rows()
 
 
-# What cannot be had any more
+def test_where_equal_payloads_are_one_message_a_new_send_replaces_one_that_was_delivered(peer):
+    options = ReliableChannelOptions(sync_min_interval_ms=0, sds=SdsConfig(id_rule=IdRule.PAYLOAD))
+    alice, bob = peer("alice", options), peer("bob", options)
+    alice.send(b"ok", request_id="one")
+    bob.receive(*alice.content())
+    reply(bob, alice)
+    assert alice.send(b"ok", request_id="two", required_from=["carol"]).request_id == "two"
+    assert alice.stack.statistics().open_requests == 1
+    alice.check_rows()
+    alice = alice.restart()
+    alice.check_rows()
+    assert alice.send(b"ok", request_id="one", required_from=["dave"]).request_id == "two"
 
 
-def test_of_an_unknown_send_nothing_can_be_asked(peer):
-    with pytest.raises(ConfigurationError, match=r"request 'nobody' is not known .* send the message again"):
-        want(peer(), "nobody")
-
-
-def test_after_a_restart_nothing_can_be_asked_of_what_had_ended_before(delivered):
-    request_id, alice, _, _ = delivered()
-    with pytest.raises(ConfigurationError, match="send the message again"):
-        want(alice.restart(), request_id, required_count=2)
+def test_more_can_be_asked_after_a_restart_of_a_send_that_was_delivered_before(delivered):
+    request_id, alice, bob, carol = delivered()
+    alice = alice.restart()
+    want(alice, request_id, required_from=["carol"])
+    alice.check_rows()
+    alice.pass_time(30_000)
+    for other in (bob, carol):
+        other.receive(*alice.published(Purpose.RETRY))
+    assert (bob.payloads(), carol.payloads()) == ([b"hello"], [b"hello"])
+    reply(carol, alice)
+    assert [event.delivered_to for event in alice.events(MessageDelivered)] == [("bob", "carol")]
 
 
 @pytest.mark.parametrize("repair", [RepairConfig(enabled=False), RepairConfig(retained_messages=1)])
-def test_content_that_is_not_retained_any_more_must_be_sent_again(delivered, repair):
+def test_a_delivered_message_that_is_not_retained_any_more_is_sent_as_a_new_one(delivered, repair):
     options = ReliableChannelOptions(sync_min_interval_ms=0, sds=SdsConfig(repair=repair))
     request_id, alice, _, _ = delivered(options=options)
-    before = alice.stack.snapshot()
-    with pytest.raises(ConfigurationError, match=r"not retained any more .* send the message again"):
-        want(alice, request_id, required_from=["carol"])
-    assert alice.stack.snapshot() == before
-    want(alice, request_id, required_from=["bob"])
-    assert len(alice.events(MessageDelivered)) == 1
+    want(alice, request_id, required_from=["carol"])
+    assert [publication.purpose for publication in alice.published()] == [Purpose.CONTENT]
+    assert alice.stack.statistics().open_requests == 1
+    alice.check_rows()
 
 
 @pytest.mark.parametrize(
@@ -275,20 +279,12 @@ def test_a_wish_that_can_never_be_met_is_refused(delivered, wanted, text):
         want(alice, request_id, **wanted)
 
 
-def test_only_the_newest_sends_that_ended_are_remembered():
-    ended = EndedRequests()
-    for number in range(MAX_ENDED + 10):
-        name = str(number)
-        if number % 2:
-            ended.failed(name)
-            continue
-        request = SendRequest(
-            request_id=name, message_id="m", data_count=1, required_count=1, required_from=frozenset(), segment_count=1
-        )
-        ended.delivered(EndedRequest(request, (), {}))
-    assert len(ended) == MAX_ENDED
-    assert ended.get("8") is None
-    assert ended.get("10") is not None
-    assert not ended.has_failed("9")
-    assert ended.has_failed("11")
-    assert ended.get("11") is None
+def test_only_the_newest_delivered_sends_are_remembered(delivered, monkeypatch):
+    monkeypatch.setattr(requests, "MAX_DELIVERED", 2)
+    request_id, alice, bob, _ = delivered()
+    for number in range(2):
+        alice.send(b"%d" % number)
+        bob.receive(*alice.content())
+        reply(bob, alice, b"thanks %d" % number)
+    alice.check_rows()
+    assert request_id not in {change.key for change in alice.stack.snapshot() if change.table == requests.REQUESTS}

@@ -44,6 +44,8 @@ def test_a_reply_acknowledges_what_it_cites_and_says_who(peer):
         chunks_acknowledged=(0,),
         total_chunks=1,
         acknowledged_by=("bob",),
+        delivered_to=("bob",),
+        at_ms=alice.now_ms,
     )
     [delivered] = alice.events(MessageDelivered)
     assert (delivered.request_id, delivered.delivered_to, delivered.at_ms) == (

@@ -58,14 +58,13 @@ def test_another_payload_under_the_same_id_is_refused_and_nothing_is_lost(peer):
     assert alice.stack.statistics().open_requests == 1
 
 
-def test_the_id_of_a_send_that_ended_begins_a_new_one(peer):
+def test_the_id_of_a_send_that_failed_stands_for_its_payload_still(peer):
     alice = peer(options=ReliableChannelOptions(sync_min_interval_ms=0, max_retry_attempts=0))
     alice.send(b"hello", request_id="order 7")
     alice.pass_time(30_000)
     assert len(alice.events(DeliveryError)) == 1
-    alice.send(b"something else", request_id="order 7")
-    assert len(alice.content()) == 2
-    assert alice.stack.want_more("order 7", alice.now_ms, required_count=2)
+    with pytest.raises(ConfigurationError, match="'order 7' stands for another payload"):
+        alice.send(b"something else", request_id="order 7")
 
 
 @pytest.mark.parametrize(

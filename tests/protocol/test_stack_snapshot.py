@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections import Counter
 from dataclasses import replace
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from examples import examples
-from fairway.errors import ConfigurationError, SnapshotError
+from fairway.errors import SnapshotError
 from fairway.events import MessageReceived
 from fairway.options import (
     IdRule,
@@ -79,18 +78,17 @@ class LossyChannel(RuleBasedStateMachine):
         payload = bytes([fill if size == 1 else number % 256]) * size
         self.sent[name].append(payload)
         accepted = self.peers[name].send(payload, required_from=set(who) - {name})
-        self.requests[name].append(accepted.request_id)
+        self.requests[name].append((accepted.request_id, payload))
         self.collect(name)
         self.order.note(self.peers[name].stack, accepted.request_id, self.received[name])
         self.spread(name)
 
     @rule(back=st.integers(1, 3))
-    def ask_more_of_sends(self, back):
-        """All others, of sends that may be open, delivered or ended in an earlier life."""
+    def repeat_sends(self, back):
+        """Ask all others of sends that may be open, failed or delivered, also in an earlier run."""
         for name, peer in self.peers.items():
-            for request_id in self.requests[name][-back:]:
-                with contextlib.suppress(ConfigurationError):
-                    peer.do(peer.stack.want_more(request_id, peer.now_ms, required_from=set(NAMES) - {name}))
+            for request_id, payload in self.requests[name][-back:]:
+                peer.send(payload, request_id=request_id, required_from=set(NAMES) - {name})
 
     @rule(name=st.sampled_from(NAMES), goes_through=st.booleans())
     def reach_a_store(self, name, goes_through):

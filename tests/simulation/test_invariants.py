@@ -12,6 +12,7 @@ from fairway.errors import EncryptionError
 from fairway.events import (
     ChannelStatus,
     DeliveryError,
+    FailureReason,
     IrretrievableMessage,
     LossReason,
     MessageAcknowledged,
@@ -617,7 +618,12 @@ def test_the_loss_of_a_segment_is_found_unless_nobody_can_give_it(story, is_rece
 def test_a_second_terminal_event_is_found(story, kind):
     first = story.told("alice", MessageDelivered)
     ids = {"request_id": first.request_id, "message_id": first.message_id}
-    story.tell("alice", first if kind is MessageDelivered else DeliveryError(**ids, detail="given up"))
+    story.tell(
+        "alice",
+        first
+        if kind is MessageDelivered
+        else DeliveryError(reason=FailureReason.NOT_ACKNOWLEDGED, **ids, detail="given up"),
+    )
     assert set(story.found()) == {(Invariant.ENDED, "alice")}
 
 
@@ -725,7 +731,15 @@ def test_a_send_that_never_ends_is_found(story):
 def test_a_send_that_fails_though_everybody_has_long_had_it_is_found(story):
     def give_up():
         sent = story.ledger.sent[0]
-        story.tell("alice", DeliveryError(request_id=sent.request_id, message_id=sent.payload_id, detail="given up"))
+        story.tell(
+            "alice",
+            DeliveryError(
+                reason=FailureReason.NOT_ACKNOWLEDGED,
+                request_id=sent.request_id,
+                message_id=sent.payload_id,
+                detail="given up",
+            ),
+        )
         found = list(Checks(story.ledger, story.world, story.start_ms).everything())
         return [violation.sentence for violation in found if "counts as undelivered" in violation.sentence]
 
@@ -740,7 +754,15 @@ def test_a_send_that_fails_because_somebody_was_away_or_left_is_right(story, gon
     story.world.run(story.ledger.heard_of_ms)
     getattr(story.ledger, gone)(story.world.now_ms, "carol")
     sent = story.ledger.sent[0]
-    story.tell("alice", DeliveryError(request_id=sent.request_id, message_id=sent.payload_id, detail="given up"))
+    story.tell(
+        "alice",
+        DeliveryError(
+            reason=FailureReason.NOT_ACKNOWLEDGED,
+            request_id=sent.request_id,
+            message_id=sent.payload_id,
+            detail="given up",
+        ),
+    )
     assert sent.in_vain == ()
 
 
@@ -750,7 +772,15 @@ def test_a_send_that_fails_after_somebody_ended_amid_handing_over_is_right_whene
     story.send("carol", b"this ends it")
     story.world.run(1_000)
     sent = story.ledger.sent[0]
-    story.tell("alice", DeliveryError(request_id=sent.request_id, message_id=sent.payload_id, detail="given up"))
+    story.tell(
+        "alice",
+        DeliveryError(
+            reason=FailureReason.NOT_ACKNOWLEDGED,
+            request_id=sent.request_id,
+            message_id=sent.payload_id,
+            detail="given up",
+        ),
+    )
     assert sent.in_vain == ()
 
 
@@ -767,7 +797,12 @@ def test_a_send_may_fail_only_if_who_is_asked_for_late_has_forgotten_it(tell_a_s
     if asked_late:
         story.ledger.asked(story.world.now_ms, "alice", request_id, frozenset({"bob"}))
     story.world.run(story.ledger.heard_of_ms + 1_000)
-    story.tell("alice", DeliveryError(request_id=request_id, message_id=sent.payload_id, detail="given up"))
+    story.tell(
+        "alice",
+        DeliveryError(
+            reason=FailureReason.NOT_ACKNOWLEDGED, request_id=request_id, message_id=sent.payload_id, detail="given up"
+        ),
+    )
     assert ("bob" in sent.in_vain) is is_found
 
 

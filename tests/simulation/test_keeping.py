@@ -128,7 +128,7 @@ def test_a_number_that_was_given_before_is_told(life):
 
 
 def test_a_send_of_which_something_else_is_known_and_a_message_set_aside_that_is_gone_are_told(life):
-    ended = StoredRequest(request_id=f"r{life.first}", message_id="m", size_bytes=1, accepted_at_ms=0, detail="ended")
+    ended = StoredRequest(request_id=f"r{life.first}", message_id="m", size_bytes=1, accepted_at_ms=0, is_settled=True)
     life.give(Write(requests=(ended,)), is_kept=False)
     life.open()
     assert "the send" in life.faults[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from enum import Enum
+from types import NoneType, UnionType
 from typing import get_args, get_type_hints
 
 import msgspec
@@ -46,7 +47,12 @@ def strategy_of(kind):
     """Return a strategy for the values of a type that fields of events have."""
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(kind)
-    return OF_TYPE[kind] if kind in OF_TYPE else built(kind)
+    if kind in OF_TYPE:
+        return OF_TYPE[kind]
+    if isinstance(kind, UnionType):
+        # The only unions of fields are those with None.
+        return st.none() | built(next(each for each in get_args(kind) if each is not NoneType))
+    return built(kind)
 
 
 def built(kind):

@@ -205,9 +205,9 @@ class Engine:
         outward: list[Outward] = []
         delivered: list[tuple[int, MessageReceived]] = []
         # How a send that ends at once ended is written in place of its beginning.
-        requests = {} if accepted is None else {accepted.request_id: accepted}
+        requests: dict[str, StoredRequest] = {}
         if accepted is not None and accepted.outcome is SendOutcome.OPEN:
-            self._requests[accepted.request_id] = accepted
+            self._requests[accepted.request_id] = requests[accepted.request_id] = accepted
         trace: list[TracePoint] = []
         now_ms = self._clock()
         # Only events may wait until more is written.
@@ -486,12 +486,14 @@ class Engine:
             return {}
         if isinstance(event, MessageDelivered):
             names = tuple(sorted({*known.delivered_to, *event.delivered_to}))
-            ended = replace(known, outcome=SendOutcome.DELIVERED, ended_at_ms=event.at_ms, delivered_to=names)
+            ended = replace(
+                known, outcome=SendOutcome.DELIVERED, ended_at_ms=event.at_ms, delivered_to=names, failure=None
+            )
         elif known.outcome is SendOutcome.DELIVERED:
             # A repeated send asked for more and failed; the first one stays delivered.
             return {}
         else:
-            ended = replace(known, outcome=SendOutcome.FAILED, ended_at_ms=self._clock(), detail=event.detail)
+            ended = replace(known, outcome=SendOutcome.FAILED, ended_at_ms=self._clock(), failure=event)
         return {ended.request_id: ended}
 
     def _take_number(self) -> int:

@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from fairway.errors import ConfigurationError, DeliveryFailedError, copy_of
+from fairway.errors import ConfigurationError, DeliveryFailedError, SendExpiredError, copy_of
 from fairway.events import (
     DeliveryError,
     EphemeralMessageDropped,
     Event,
+    FailureReason,
     MessageAcknowledged,
     MessageDelivered,
     MessagePossiblyAcknowledged,
@@ -51,6 +52,8 @@ class Progress:
     """Indices of the acknowledged data segments, ascending."""
     acknowledged_by: tuple[str, ...]
     """Sender ids of the participants that acknowledged any segment."""
+    delivered_to: tuple[str, ...]
+    """Sender ids of the participants that acknowledged the whole message."""
     possible_ack_count: int
     """Largest number of participants whose bloom filters contain the same segment."""
 
@@ -64,7 +67,7 @@ class Acknowledgement:
     chunks_acknowledged: tuple[int, ...]
     """Indices of the acknowledged data segments, ascending."""
     at_ms: int
-    """When the send was first delivered as asked, in Unix milliseconds."""
+    """When the last acknowledgement that was waited for arrived, in Unix milliseconds."""
 
 
 class EphemeralReceipt:
@@ -102,7 +105,7 @@ class EphemeralReceipt:
                 self._failure = DeliveryFailedError(
                     f"the ephemeral message was dropped ({reason.value}, {utilization} % of the rate limit used)"
                 )
-            case MessageSendError(reason=why, detail=detail):
+            case MessageSendError(reason=why, detail=detail) if self._failure is None:
                 self._failure = DeliveryFailedError(f"the message cannot be sent: {why.value} {detail}".rstrip())
         self._wake()
 
@@ -136,29 +139,42 @@ class Receipt(EphemeralReceipt):
         self._by: set[str] = set()
         self._possible = 0
         self._holders: frozenset[str] = frozenset()
-        self._delivered_at_ms: int | None = None
+        self._acknowledged_at_ms = 0
+        """When the latest acknowledgement arrived."""
+        self._is_delivered = False
         self._is_open = True
         self._count = 1
         self._wanted: frozenset[str] = frozenset()
+        self._late_failure: DeliveryFailedError | None = None
+        """How the send failed if its acknowledgement may still come."""
+        self._failures = 0
+        """How often it failed in this way."""
+        self._failures_raised = 0
 
     @classmethod
     def of_stored(cls, stored: StoredRequest, so_far: Progress | None) -> Receipt:
-        """Return the receipt of a request that the store holds, and how far it is if it is open."""
+        """Return the receipt of a request that the store holds, and how far it is if it may still be acknowledged."""
         receipt = cls(stored.request_id, stored.message_id)
         if so_far is not None:
             receipt._total_chunks, receipt._acknowledged = so_far.total_chunks, so_far.chunks_acknowledged
             receipt._sent_chunks = {index for index in so_far.chunks_sent if index < so_far.total_chunks}
             receipt._sent_parity = {i - so_far.total_chunks for i in so_far.chunks_sent if i >= so_far.total_chunks}
             receipt._by.update(so_far.acknowledged_by)
+            receipt._holders = frozenset(so_far.delivered_to)
             # Which parity segments there are is not stored. Without them the message can be read all the same.
             known = receipt._sent_chunks.union(so_far.chunks_acknowledged)
             receipt._was_sent = 0 < so_far.total_chunks == len(known)
         if stored.outcome is SendOutcome.DELIVERED:
-            receipt._was_sent = True
-            receipt._holders = frozenset(stored.delivered_to)
-            receipt._delivered_at_ms = stored.ended_at_ms
-        elif stored.outcome is SendOutcome.FAILED:
-            receipt._failure = DeliveryFailedError(stored.detail)
+            receipt._was_sent = receipt._is_delivered = True
+            receipt._holders |= frozenset(stored.delivered_to)
+            receipt._acknowledged_at_ms = stored.ended_at_ms or 0
+        elif stored.failure is not None:
+            error = _error_of(stored.failure)
+            if so_far is None or not _may_come_late(stored.failure):
+                receipt._failure = error
+            else:
+                # An earlier run has announced it.
+                receipt._late_failure = error
         receipt._is_open = stored.outcome is SendOutcome.OPEN
         return receipt
 
@@ -173,6 +189,7 @@ class Receipt(EphemeralReceipt):
             ),
             chunks_acknowledged=self._acknowledged,
             acknowledged_by=tuple(sorted(self._by)),
+            delivered_to=tuple(sorted(self._holders)),
             possible_ack_count=self._possible,
         )
 
@@ -181,46 +198,69 @@ class Receipt(EphemeralReceipt):
         """Whether the request was delivered as asked, or failed."""
         return not self._is_open
 
+    @property
+    def failure(self) -> DeliveryFailedError | None:
+        """How the request failed; None if it did not fail, or was delivered late."""
+        failure = self._failure or self._late_failure
+        return failure if isinstance(failure, DeliveryFailedError) else None
+
     async def delivered(self, *, by: Iterable[str] = (), count: int = 1) -> Acknowledgement:
         """Wait until at least ``count`` participants, and all in ``by``, have acknowledged the whole message.
 
-        This only waits; the arguments of `send` decide how long the channel sends the message again. Raises
-        `DeliveryFailedError` if the send ends with fewer acknowledgements, `ChannelClosedError` if the channel closes
-        first (its next start continues the send), and `ConfigurationError` for a ``count`` below 1.
+        Without arguments: until as many have as the send asked for. This only waits; the arguments of `send` decide how
+        long the channel sends the message again. Raises `DeliveryFailedError` if the send fails (`SendExpiredError` if
+        its deadline passes) or ends with fewer acknowledgements, `ChannelClosedError` if the channel closes first (its
+        next start continues the send), and `ConfigurationError` for a ``count`` below 1.
+
+        A failed send may be acknowledged later. Call this again after the error to wait for that; the channel keeps
+        trying unless the deadline has passed.
         """
         names = _names(by)
         if count < 1:
             raise ConfigurationError(f"count must be at least 1, not {count}")
+        raised = self._failures_raised
+        asks_more = count != 1 or bool(names)
 
         def reached() -> bool:
-            if self._delivered_at_ms is None:
-                return False
-            if not self._lacks(count, names):
+            if self._is_delivered if not asks_more else not self._lacks(count, names):
                 return True
-            if self._is_open:
+            if self._failures > raised:
+                self._failures_raised = self._failures
+                assert self._late_failure is not None, "a failure was counted"
+                raise copy_of(self._late_failure)
+            if self._is_open or not self._is_delivered:
                 return False
             known = ", ".join(sorted(self._holders)) or "several together"
             raise DeliveryFailedError(
                 f"the send ended as it was asked to, delivered to {known}; say at send who else shall have it, "
-                "with by= and count="
+                "with by= and count=",
+                acknowledged_by=tuple(sorted(self._by)),
+                delivered_to=tuple(sorted(self._holders)),
+                missing=tuple(sorted(names - self._holders)),
+                missing_count=max(len(names - self._holders), count - len(self._holders)),
+                total_chunks=self._total_chunks,
             )
 
         await self._until(reached)
         return Acknowledgement(
             delivered_to=tuple(sorted(self._holders)),
             chunks_acknowledged=self._acknowledged,
-            at_ms=self._delivered_at_ms or 0,
+            at_ms=self._acknowledged_at_ms,
         )
 
     def lacks(self, count: int, by: Iterable[str]) -> bool:
-        """Return whether ``count`` and ``by`` ask for more than was acknowledged; False if the request failed."""
-        return self._failure is None and self._lacks(count, _names(by))
+        """Return whether the send failed, or ``count`` and ``by`` ask for more than was acknowledged."""
+        return self.failure is not None or self._lacks(count, _names(by))
 
     def reopen(self, count: int, by: Iterable[str]) -> None:
-        """Note that a repeated send asked for more; what was said before that, and comes late, does not end it."""
+        """Note that the send was repeated; what was said before that, and comes late, does not end it."""
+        if self._failure is not None or self._late_failure is not None:
+            self._count, self._wanted = count, _names(by)
+        else:
+            self._count, self._wanted = max(self._count, count), self._wanted | _names(by)
+        self._failure = self._late_failure = None
+        self._failures_raised = self._failures
         self._is_open = True
-        self._count = max(self._count, count)
-        self._wanted |= _names(by)
 
     def _lacks(self, count: int, names: frozenset[str]) -> bool:
         return (count != 1 or bool(names)) and not (len(self._holders) >= count and names <= self._holders)
@@ -251,17 +291,23 @@ class Receipt(EphemeralReceipt):
             case MessageAcknowledged(chunks_acknowledged=chunks, total_chunks=total, acknowledged_by=names):
                 self._total_chunks, self._acknowledged = total, chunks
                 self._by.update(names)
+                self._holders |= frozenset(event.delivered_to)
+                self._acknowledged_at_ms = event.at_ms
             case MessageDelivered(delivered_to=names, at_ms=at_ms):
-                self._was_sent = True
+                self._was_sent = self._is_delivered = True
                 self._holders |= frozenset(names)
-                self._is_open = self._lacks(self._count, self._wanted)
                 self._by.update(names)
-                self._delivered_at_ms = self._delivered_at_ms or at_ms
-            case DeliveryError(detail=detail, acknowledged_by=names):
+                self._is_open = self._lacks(self._count, self._wanted)
+                self._acknowledged_at_ms = self._acknowledged_at_ms or at_ms
+                self._failure = self._late_failure = None
+            case DeliveryError(acknowledged_by=names):
                 self._by.update(names)
                 self._is_open = False
-                heard = f"; acknowledged in part or whole by {', '.join(names)}" if names else ""
-                self._failure = self._failure or DeliveryFailedError(f"delivery is not known: {detail}{heard}")
+                if _may_come_late(event):
+                    self._late_failure = _error_of(event)
+                    self._failures += 1
+                else:
+                    self._failure = _error_of(event)
         super().observe(event)
 
     def _is_whole(self) -> bool:
@@ -272,3 +318,35 @@ def _names(by: Iterable[str]) -> frozenset[str]:
     if isinstance(by, str):
         raise ConfigurationError(f"by takes a collection of names, such as {{{by!r}}}")
     return frozenset(by)
+
+
+def _may_come_late(failure: DeliveryError) -> bool:
+    return failure.reason is FailureReason.NOT_ACKNOWLEDGED
+
+
+def _error_of(failure: DeliveryError) -> DeliveryFailedError:
+    """Return the error that tells of a failure."""
+    kind = SendExpiredError if failure.reason is FailureReason.EXPIRED else DeliveryFailedError
+    by, to = failure.acknowledged_by, failure.delivered_to
+    cannot_leave = failure.reason is FailureReason.CANNOT_BE_SENT
+    parts = [f"{'the message cannot be sent' if cannot_leave else 'delivery is not known'}: {failure.detail}"]
+    if to:
+        parts.append(f"acknowledged by {', '.join(to)}")
+    if partly := [name for name in by if name not in to]:
+        parts.append(f"acknowledged in part by {', '.join(partly)}")
+    if failure.missing:
+        parts.append(f"not acknowledged by {', '.join(failure.missing)}")
+    if failure.total_chunks > 1 and failure.chunks_missing:
+        parts.append(f"{len(failure.chunks_missing)} of {failure.total_chunks} segments are missing")
+    if failure.refusal:
+        parts.append(f"the node said: {failure.refusal}")
+    return kind(
+        "; ".join(parts),
+        acknowledged_by=by,
+        delivered_to=to,
+        missing=failure.missing,
+        missing_count=failure.missing_count,
+        chunks_missing=failure.chunks_missing,
+        total_chunks=failure.total_chunks,
+        refusal=failure.refusal,
+    )

@@ -69,7 +69,7 @@ class ReceiptBook:
             raise ConfigurationError(f"request {request_id!r} is unknown here; give an id that send returned")
         if stored.outcome is not SendOutcome.OPEN and self._is_unsaid(stored.outcome, request_id):
             # How it ended is not durable yet, and the event will tell it.
-            stored = replace(stored, outcome=SendOutcome.OPEN)
+            stored = replace(stored, outcome=SendOutcome.OPEN, failure=None)
         receipt = Receipt.of_stored(stored, self._so_far(request_id))
         self._receipts[request_id] = receipt
         return receipt

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -67,6 +68,8 @@ _REFUSALS = {
     MessageTooLargeError: SendErrorReason.MESSAGE_TOO_LARGE,
 }
 _LOG: Final = logging.getLogger("fairway.channel")
+_LONGEST_DEADLINE_S: Final = 3_155_760_000
+"""A hundred years: whatever is longer is no deadline."""
 _ENDS: Final = (SendOutcome.DELIVERED, SendOutcome.FAILED)
 
 _MEMBERSHIPS: Final[WeakKeyDictionary[WakuNode, Membership]] = WeakKeyDictionary()
@@ -198,48 +201,71 @@ class ReliableChannel:
         return self._started().stack.status
 
     async def send(
-        self, payload: bytes, *, count: int = 1, by: Iterable[str] = (), request_id: str | None = None
+        self,
+        payload: bytes,
+        *,
+        count: int = 1,
+        by: Iterable[str] = (),
+        request_id: str | None = None,
+        deadline: float | timedelta | None = None,
     ) -> Receipt:
         """Send a message to all participants of the channel (RELIABLE-CHANNEL-API, "Send messages").
 
         ``payload`` has at least 1 byte and at most ``segmentation.max_message_size_bytes``. When this returns, the
         store holds the message. The channel sends it again until at least ``count`` participants, among them all sender
-        ids in ``by``, have acknowledged it, or until the retries are exhausted.
+        ids in ``by``, have acknowledged it. When the retries are used up the send fails (`DeliveryError`), and the
+        channel goes on at a falling rate: a participant may come back after days.
+
+        ``deadline`` is how long the message is of use, in seconds or as a `timedelta`, counted from this call. After it
+        the channel neither sends it nor sends it again, and the send fails with `SendExpiredError`.
 
         With a ``request_id`` of your own a send can be repeated safely after a crash: the same id and payload are the
-        same send. A repeated send can ask for more: further names in ``by`` or a greater ``count`` apply even after
-        delivery, as long as the channel retains the content.
+        same send. If it failed, it begins anew, and participants that have the message do not get it again. If not, it
+        can ask for more: further names in ``by`` or a greater ``count`` apply even after delivery. Both hold as long as
+        the channel retains the content; after that the message is sent as a new one.
 
         Raises `ChannelClosedError` if the channel is not started, `EmptyPayloadError`, `MessageTooLargeError`,
         `ConfigurationError` if ``count`` or ``by`` can never be reached, and a `StorageError` if the store failed. In
         the last case the message was not sent, but the store may hold it and the next start may send it; the error
         names the request id for a safe repetition.
         """
-        payload = _bytes_of(payload)
-        known = await self._sent_before(payload, request_id, count, by)
-        if known is not None:
-            return known
-        async with self._turn:
-            await self._started().room()
-        # While this one waited for room the same send may have been made, and may even have ended.
-        known = await self._sent_before(payload, request_id, count, by)
-        if known is not None:
+        payload, deadline_ms = _bytes_of(payload), _milliseconds_of(deadline)
+        known = await self._sent_before(payload, request_id)
+        if known is None:
+            async with self._turn:
+                await self._started().room()
+            # While this one waited for room the same send may have been made, and may even have ended.
+            known = await self._sent_before(payload, request_id)
+        if known is not None and not known.lacks(count, by):
+            # The store may be writing the first send.
+            await self._started().durable()
             return known
         engine = self._started()
         now_ms = self._clock()
         try:
-            accepted = engine.stack.send(payload, now_ms, required_count=count, required_from=by, request_id=request_id)
+            accepted = engine.stack.send(
+                payload,
+                now_ms,
+                required_count=count,
+                required_from=by,
+                request_id=request_id,
+                deadline_ms=deadline_ms,
+            )
         except LocalError as error:
             self._refuse(payload, error, request_id)
             raise
         receipt = self._receipts.new(accepted.request_id, accepted.message_id)
-        stored = StoredRequest(
-            request_id=accepted.request_id,
-            message_id=accepted.message_id,
-            size_bytes=len(payload),
-            accepted_at_ms=now_ms,
-            file_header=file_header(payload),
-        )
+        if known is not None:
+            receipt.reopen(count, by)
+        stored = self._store.request(accepted.request_id)
+        if stored is None or stored.outcome is SendOutcome.FAILED:
+            stored = StoredRequest(
+                request_id=accepted.request_id,
+                message_id=accepted.message_id,
+                size_bytes=len(payload),
+                accepted_at_ms=now_ms,
+                file_header=file_header(payload),
+            )
         durable = engine.carry_out(accepted.effects, accepted=stored, wait=True)
         if durable is not None:
             # A caller that stops waiting does not cancel the write.
@@ -478,48 +504,30 @@ class ReliableChannel:
         self._inbox.fail(error)
         self._listeners.fail(error)
 
-    async def _sent_before(
-        self, payload: bytes, request_id: str | None, count: int, by: Iterable[str]
-    ) -> Receipt | None:
-        """Return the receipt of an earlier send with an id, once that is durable and asks for as much; None if none."""
+    async def _sent_before(self, payload: bytes, request_id: str | None) -> Receipt | None:
+        """Return the receipt of an earlier send with an id, which knows how that ended if it did; None if none."""
         engine = self._started()
         known = None if request_id is None else self._receipts.known(request_id, logical_message_id(payload))
-        if known is None:
-            return None
-        if known.lacks(count, by):
-            await self._ask_more(known, count, by)
-        else:
-            # The store may be writing the first send.
-            await engine.durable()
-        return known
-
-    async def _ask_more(self, receipt: Receipt, count: int, by: Iterable[str]) -> None:
-        engine = self._started()
         # The protocol may know how the send ended before the receipt does, which the store keeps waiting.
-        while any(engine.is_unsaid(outcome, receipt.request_id) for outcome in _ENDS):
+        while known is not None and any(engine.is_unsaid(outcome, known.request_id) for outcome in _ENDS):
             await engine.durable()
             engine = self._started()
-        if not receipt.lacks(count, by):
-            return
-        effects = engine.stack.want_more(receipt.request_id, self._clock(), required_count=count, required_from=by)
-        receipt.reopen(count, by)
-        durable = engine.carry_out(effects, wait=True)
-        if durable is not None:
-            await durable
+        return known
 
     def _so_far(self, request_id: str) -> Progress | None:
-        """Return how far an open request is; None if it has ended."""
+        """Return how far a request is; None if nothing more can come of it."""
         requests = self._started().stack.requests
-        request = requests.open.get(request_id)
+        request = requests.get(request_id)
         if request is None:
             return None
-        segments = [requests.segments[sds_id] for sds_id in request.segments]
+        segments = requests.segments_of(request)
         known = [segment for segment in segments if segment.acknowledged_by]
         return Progress(
             total_chunks=request.data_count,
             chunks_sent=tuple(sorted(segment.order for segment in segments if segment.accepted)),
             chunks_acknowledged=tuple(sorted(segment.order for segment in known if not segment.is_parity)),
             acknowledged_by=tuple(sorted({name for segment in known for name in segment.acknowledged_by})),
+            delivered_to=tuple(sorted(request.holders(segments))),
             possible_ack_count=0,
         )
 
@@ -566,3 +574,16 @@ def _bytes_of(payload: bytes) -> bytes:
     if not isinstance(payload, bytes | bytearray | memoryview):
         raise ConfigurationError(f"a payload is bytes, not {type(payload).__name__}; encode text with .encode()")
     return bytes(payload)
+
+
+def _milliseconds_of(deadline: float | timedelta | None) -> int | None:
+    """Return a deadline in milliseconds, at least 1; raise `ConfigurationError` if it cannot be one."""
+    if deadline is None:
+        return None
+    seconds = deadline.total_seconds() if isinstance(deadline, timedelta) else deadline
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST_DEADLINE_S:
+        raise ConfigurationError(
+            f"a deadline is a number of seconds above 0 and up to {_LONGEST_DEADLINE_S:,}, or such a timedelta, not "
+            f"{deadline!r}"
+        )
+    return max(1, int(seconds * 1_000))

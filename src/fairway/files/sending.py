@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from fairway.channel.receipt import Acknowledgement, Progress, Receipt, Wait
 from fairway.channel.reliable_channel import ReliableChannel
-from fairway.errors import ConfigurationError, DeliveryFailedError
+from fairway.errors import ConfigurationError, DeliveryFailedError, copy_of
 from fairway.files.outgoing_file import OutgoingFile
 from fairway.foreign_code import ForeignCode
 from fairway.protocol.segmentation.segmenter import Segmenter
@@ -151,10 +151,10 @@ class _FileSending:
         self._resumed = len(self._delivered)
         self._show()
         await self._send_all(wait)
-        await self._channel.settle(await self._first_request())
+        await self._channel.settle(self._request_id(0))
         holders = [set(one.delivered_to) for one in self._delivered.values()]
         return FileDelivery(
-            request_id=self._request_id(0, 0),
+            request_id=self._request_id(0),
             message_id=self._message_id,
             name=self._file.name,
             size_bytes=self._file.size_bytes,
@@ -174,41 +174,27 @@ class _FileSending:
             self._message_id = self._channel.get_message_id(await asyncio.to_thread(self._file.payload, 0))
             self._delivered = {}
             for number in range(file.messages):
-                _, known = await self._latest(number)
-                if isinstance(known, Acknowledgement):
-                    self._note_delivered(number, known)
-                elif known is not None:
+                known = self._known(number)
+                if known is None:
+                    continue
+                if known.has_ended and not known.lacks(self._count, self._by):
+                    self._note_delivered(number, await known.delivered(by=self._by, count=self._count))
+                else:
                     self._note(number, known.progress)
-            if len(self._delivered) < file.messages or not self._channel.is_settled(await self._first_request()):
+            if len(self._delivered) < file.messages or not self._channel.is_settled(self._request_id(0)):
                 return
             repetition += 1
             self._sent, self._acknowledged = [0] * file.messages, [0] * file.messages
 
-    async def _first_request(self) -> str:
-        """Return the id of the latest attempt to send the first message, which is settled when the file is."""
-        attempt, _ = await self._latest(0)
-        return self._request_id(0, attempt)
+    def _known(self, number: int) -> Receipt | None:
+        """Return the receipt of a message that was sent before; None if it was not."""
+        try:
+            return self._channel.receipt(self._request_id(number))
+        except ConfigurationError:
+            return None
 
-    async def _latest(self, number: int) -> tuple[int, Receipt | Acknowledgement | None]:
-        """Return the number of a message's last attempt, and how far it is: open, acknowledged as asked, not made.
-
-        An attempt that ended without what is asked for now is followed by another.
-        """
-        attempt = 0
-        while True:
-            try:
-                receipt = self._channel.receipt(self._request_id(number, attempt))
-            except ConfigurationError:
-                return attempt, None
-            if not receipt.has_ended:
-                return attempt, receipt
-            try:
-                return attempt, await receipt.delivered(by=self._by, count=self._count)
-            except DeliveryFailedError:
-                attempt += 1
-
-    def _request_id(self, number: int, attempt: int) -> str:
-        return f"{_OF_FILES}{self._message_id}/{number}/{attempt}"
+    def _request_id(self, number: int) -> str:
+        return f"{_OF_FILES}{self._message_id}/{number}"
 
     async def _send_all(self, wait: Wait) -> None:
         slots = asyncio.Semaphore(PARTS_UNDER_WAY)
@@ -225,12 +211,9 @@ class _FileSending:
             raise failures.exceptions[0] from None
 
     async def _accept(self, number: int) -> Receipt:
-        """Give a message to the channel, unless the channel has it."""
-        attempt, _ = await self._latest(number)
+        """Give a message to the channel, which knows it again if it was sent before."""
         payload = await asyncio.to_thread(self._file.payload, number)
-        return await self._channel.send(
-            payload, count=self._count, by=self._by, request_id=self._request_id(number, attempt)
-        )
+        return await self._channel.send(payload, count=self._count, by=self._by, request_id=self._request_id(number))
 
     async def _follow(self, number: int, receipt: Receipt, wait: Wait) -> None:
         """Wait until a message is as far as asked, and show its progress meanwhile."""
@@ -241,10 +224,10 @@ class _FileSending:
                 await self._show_updates(number, receipt)
                 self._note_delivered(number, await receipt.delivered(by=self._by, count=self._count))
         except DeliveryFailedError as error:
-            raise DeliveryFailedError(
-                f"message {number + 1} of {self._file.messages} of {self._file.name}: {error}; send the file again to "
-                "go on with what is missing"
-            ) from error
+            failed = copy_of(error)
+            which = f"message {number + 1} of {self._file.messages} of {self._file.name}"
+            failed.args = (f"{which}: {error}; send the file again to go on with what is missing",)
+            raise failed from error
         self._show()
 
     async def _shown_until(self, end: Coroutine[Any, Any, None], number: int, receipt: Receipt) -> None:
@@ -274,7 +257,7 @@ class _FileSending:
 
     def _show(self) -> None:
         progress = FileProgress(
-            request_id=self._request_id(0, 0),
+            request_id=self._request_id(0),
             message_id=self._message_id,
             name=self._file.name,
             size_bytes=self._file.size_bytes,

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from fairway.errors import EmptyPayloadError, RlnError, RlnErrorKind
+from fairway.errors import ConfigurationError, EmptyPayloadError, RlnError, RlnErrorKind
 from fairway.events import ChannelStatus, Event, StatusChanged
 from fairway.options import BloomPolicy, ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, NodeAnswer, Persist, QueryStore, emit
@@ -37,7 +37,7 @@ from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.notices import Notices
 from fairway.protocol.outgoing.ephemeral import LeavingEphemeral
-from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_names
+from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id, wanted_names
 from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.sending import Leaving, Sending
 from fairway.protocol.outgoing.sync_timer import ECHOES, SyncTimer
@@ -167,48 +167,45 @@ class Stack:
         required_count: int = 1,
         required_from: Iterable[str] = (),
         request_id: str | None = None,
+        deadline_ms: int | None = None,
     ) -> Accepted:
         """Send a message to everybody in the channel (LIP-173, "Outgoing message processing").
 
         It counts as delivered, and is no longer sent again, when ``required_count`` participants and all of
-        ``required_from`` acknowledged it. ``request_id`` names the send, up to 256 bytes of UTF-8; with the id and
-        payload of one that has not ended, nothing is sent anew and that one is answered. Raises `EmptyPayloadError`,
-        `MessageTooLargeError`, and `ConfigurationError` if the wanted acknowledgements can never come or the id stands
-        for another payload; then nothing was sent.
+        ``required_from`` acknowledged it. After ``deadline_ms`` it is neither sent nor sent again.
+
+        ``request_id`` names the send, up to 256 bytes of UTF-8. The id and payload of an earlier send repeat that one
+        (docs/protocol.md, "How a send ends"). Raises `EmptyPayloadError`, `MessageTooLargeError`, and
+        `ConfigurationError` if the wanted acknowledgements can never come, the deadline is not positive, or the id
+        stands for another payload; then nothing was sent.
         """
         if not payload:
             raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
         names = wanted_names(required_count, required_from, self.sds.sender_id)
+        if deadline_ms is not None and deadline_ms <= 0:
+            raise ConfigurationError(f"a deadline must be positive, not {deadline_ms} ms")
         segments = self._segmenter.split(payload).segments
         message_id = logical_message_id(payload)
-        request = self._sending.under_way(message_id, request_id)
-        if request is not None:
-            self._sending.requests.want_more(request, required_count, names)
-            return Accepted(request.request_id, message_id, self._finish([], now_ms))
+        known = self._sending.known(message_id, request_id)
+        if known is not None:
+            repeated = self._sending.send_again(known, required_count, names, deadline_ms, now_ms)
+            if repeated is not None:
+                return Accepted(known.request_id, message_id, self._finish(repeated + self._leave(now_ms), now_ms))
         request = SendRequest(
-            request_id=self._jitter.identifier() if request_id is None else request_id,
+            request_id=self._jitter.identifier() if request_id is None else wanted_id(request_id),
             message_id=message_id,
+            size_bytes=len(payload),
             data_count=segments[0].data_count,
+            segment_count=len(segments),
             required_count=required_count,
             required_from=names,
-            segment_count=len(segments),
+            accepted_ms=now_ms,
+            deadline_ms=deadline_ms,
         )
-        self._sending.begin(request, segments)
+        self._sending.begin(request, segments, now_ms)
         effects = self._leave(now_ms) + self._sending.tell_what_waits(request, now_ms)
         self.sync_timer.content_sent(now_ms)
         return Accepted(request.request_id, message_id, self._finish(effects, now_ms))
-
-    def want_more(
-        self, request_id: str, now_ms: int, *, required_count: int = 1, required_from: Iterable[str] = ()
-    ) -> tuple[Effect, ...]:
-        """Ask more of a send: it ends only when this is met, too.
-
-        Of one that was delivered (among the last 1,000 of this life) `MessageDelivered` is told again if that is known
-        already; otherwise it is opened again and ends anew, as any send does. Raises `ConfigurationError` for a send
-        that is unknown or ended undelivered, or whose content is not retained any more: send it again.
-        """
-        names = wanted_names(required_count, required_from, self.sds.sender_id)
-        return self._finish(self._sending.want_more(request_id, required_count, names, now_ms), now_ms)
 
     def send_ephemeral(self, payload: bytes, now_ms: int) -> Accepted:
         """Send a message that may be lost (RELIABLE-CHANNEL-API, "Ephemeral messages").
@@ -291,7 +288,7 @@ class Stack:
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
         """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
         self._say_what_can_come(now_ms)
-        effects = emit(*self._receiving.delivering.expire(now_ms))
+        effects = emit(*self._receiving.delivering.expire(now_ms)) + self._sending.expire(now_ms)
         if self._sending.outbound.connected:
             sweep_at = self._sweep_at()
             if sweep_at is not None and sweep_at <= now_ms:
@@ -376,7 +373,11 @@ class Stack:
 
         A time that has passed means at once; after `tick` it is later than the time that `tick` was given.
         """
-        times = [self._receiving.delivering.next_deadline(), self._notices.next_deadline()]
+        times = [
+            self._receiving.delivering.next_deadline(),
+            self._notices.next_deadline(),
+            self._sending.requests.next_deadline(),
+        ]
         if self._sending.outbound.connected:
             times += [
                 self._sweep_at(),
@@ -439,6 +440,7 @@ class Stack:
             awaiting=len(undelivered.awaiting),
             awaiting_bytes=undelivered.awaiting_bytes,
             open_requests=len(self._sending.requests.open),
+            failed_requests=len(self._sending.requests.failed),
             queued=self._sending.queued(),
             reassembly=self._receiving.reassembler.statistics(),
         )
@@ -529,19 +531,27 @@ class Stack:
 
     def _send_again(self, now_ms: int) -> list[Effect]:
         """Send again what is not acknowledged (RELIABLE-CHANNEL-API, "Message retries"), what was held first."""
-        due = self._sending.take_due(now_ms)
-        if not (due or self._sending.goes_on_with_held):
+        due, overdue = self._sending.take_due(now_ms), self._sending.take_overdue(now_ms)
+        if not (due or overdue or self._sending.goes_on_with_held):
             return []
-        effects: list[Effect] = []
-        while self._sending.goes_on_with_held:
-            effects += self._repeat(self._sending.first_held(), now_ms)
+        effects = self._repeat_held(now_ms)
         for segment in due:
-            effects += self._repeat(segment, now_ms)
+            effects += self._repeat(segment, self._sending.repeat(segment, now_ms), now_ms)
+        # A send that failed makes room for others.
+        effects += self._repeat_held(now_ms)
+        for segment in overdue:
+            effects += self._repeat(segment, self._sending.repeat_overdue(segment), now_ms)
         return effects + self._sending.note_held()
 
-    def _repeat(self, segment: SentSegment, now_ms: int) -> list[Effect]:
+    def _repeat_held(self, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._sending.goes_on_with_held:
+            segment = self._sending.first_held()
+            effects += self._repeat(segment, self._sending.repeat(segment, now_ms), now_ms)
+        return effects
+
+    def _repeat(self, segment: SentSegment, leaving: Leaving | list[Effect], now_ms: int) -> list[Effect]:
         """Send a segment again, and look in a store for acknowledgements if it was sent in vain often enough."""
-        leaving = self._sending.repeat(segment, now_ms)
         queries = self._sending.seek_acknowledgements(segment, now_ms) if isinstance(leaving, Leaving) else []
         return [*queries, *self._pass_down(leaving, now_ms)]
 

@@ -87,7 +87,9 @@ class StackStatistics:
     missing: int
     """Messages that are cited and not here."""
     open_requests: int
-    """Sends that have not ended."""
+    """Sends that have neither failed nor been delivered."""
+    failed_requests: int
+    """Sends that failed and may still be acknowledged (`DeliveryError`)."""
     queued: int
     """Transmissions that the rate limit holds."""
 
@@ -117,6 +119,7 @@ class Tally:
         awaiting: int,
         awaiting_bytes: int,
         open_requests: int,
+        failed_requests: int,
         queued: int,
         reassembly: ReassemblyStatistics,
     ) -> StackStatistics:
@@ -152,5 +155,6 @@ class Tally:
             awaiting_bytes=awaiting_bytes,
             missing=sds.missing,
             open_requests=open_requests,
+            failed_requests=failed_requests,
             queued=queued,
         )

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Final
 
 from fairway.errors import ConfigurationError, StorageError
-from fairway.events import Event, MessageReceived, MessageSetAside
+from fairway.events import DeliveryError, Event, MessageReceived, MessageSetAside
 from fairway.protocol.effects import Change
 
 KEPT_REQUESTS: Final = 100_000
@@ -38,7 +38,7 @@ def check_bounds(**bounds: int) -> None:
 
 
 class SendOutcome(Enum):
-    """How a request ended, or that it is open."""
+    """How a request ended, or that it is open. A request that failed may be delivered later."""
 
     OPEN = "open"
     DELIVERED = "delivered"
@@ -57,8 +57,8 @@ class StoredRequest:
     outcome: SendOutcome = SendOutcome.OPEN
     ended_at_ms: int | None = None
     delivered_to: tuple[str, ...] = ()
-    detail: str = ""
-    """The reason of a failure."""
+    failure: DeliveryError | None = None
+    """How it failed, if it did; ``delivered_to`` has no one then."""
     is_settled: bool = False
     """Whether the application has taken note of how it went (`ReliableChannel.settle`)."""
     file_header: bytes = b""

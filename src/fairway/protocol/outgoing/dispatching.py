@@ -282,6 +282,16 @@ class Outbound:
             self._is_back(in_flight.transmission)
         return in_flight
 
+    @property
+    def done(self) -> int:
+        """How many transmissions the node took, or said that it never will."""
+        return self._done
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being proven or in flight."""
+        return bool(self._in_flight or self._being_proven)
+
     def answered_for_good(self, in_flight: InFlight, now_ms: int) -> None:
         """Note that the node took a transmission, or never will."""
         self._done += 1

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from fairway.errors import ConfigurationError
-from fairway.events import ChunkInfo, MessageDelivered
+from fairway.events import ChunkInfo, DeliveryError, FailureReason, MessageDelivered
 from fairway.protocol.names import checked_name
+from fairway.protocol.outgoing.request_life import FAILED, RequestState
 from fairway.protocol.outgoing.segment_life import LIFE, UNDER_WAY, SegmentState, SegmentStep
 
 
@@ -25,37 +26,72 @@ class SentSegment:
     order: int
     """Its segment order: data segments from 0, then parity segments."""
     is_parity: bool
+    sequence: int
+    """Number of its SDS message among the own messages of the channel."""
+    made_ms: int
+    """When its SDS message was made, in Unix milliseconds."""
     attempts: int = 0
     """Attempts that count: those that the node took, and those at which the encryption hook failed."""
     retry_at: int | None = None
-    """When it is sent again unless acknowledged; None if that is not planned: it waits to leave, or is parity."""
+    """When it is sent again unless acknowledged; None if no time is set: it waits to leave, is parity, or its send
+    failed."""
     accepted: bool = False
     """Whether the network took it at least once."""
     acknowledged_by: set[str] = field(default_factory=set)
+    entered_at_count: int = 0
+    """How many transmissions the node had answered for good when its SDS message entered the history, in this run."""
     possibly: bool = False
     """Whether somebody's bloom filter holds it."""
     state: SegmentState = LIFE[SegmentState.OUTBOX][SegmentStep.TAKEN_OUT]
     """Where it is on its way out; it begins where the outbox is left, and `Requests.move` takes each step."""
 
     @property
+    def has_left(self) -> bool:
+        """Whether it left before, or was to; otherwise no participant can know of it."""
+        return self.accepted or self.attempts > 0
+
+    @property
     def is_repeated(self) -> bool:
         """Whether it is on its way again."""
-        return self.attempts > 0 and self.state in UNDER_WAY
+        return self.has_left and self.state in UNDER_WAY
 
 
 @dataclass(slots=True, kw_only=True)
 class SendRequest:
-    """One call of ``send`` that has not ended."""
+    """One call of ``send``."""
 
     request_id: str
     message_id: str
+    size_bytes: int
+    """Size of the payload."""
     data_count: int
+    segment_count: int
     required_count: int
     required_from: frozenset[str]
+    accepted_ms: int
+    """When it was sent, or last sent again with its request id."""
+    deadline_ms: int | None
+    """For how long after that the message is of use; None: without end."""
+    state: RequestState = RequestState.OPEN
+    ended_ms: int = 0
+    """When it last failed or was delivered."""
+    tried_ms: int = 0
+    """When it was last sent again after it failed, in this run."""
     segments: list[str] = field(default_factory=list)
     """SDS ids in the order of the segments; shorter than complete while segments still wait for their turn."""
-    segment_count: int
     was_sent: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has neither failed nor been delivered."""
+        return self.state is RequestState.OPEN
+
+    @property
+    def expires_ms(self) -> int | None:
+        """When its deadline passes; None if it has none, or that happened."""
+        if self.deadline_ms is None or self.state not in (RequestState.OPEN, RequestState.OVERDUE):
+            return None
+        return self.accepted_ms + self.deadline_ms
 
     def chunk_info(self, index: int, *, is_parity: bool) -> ChunkInfo:
         """Return how events name a segment; ``index`` counts data segments first and goes on with parity."""
@@ -70,17 +106,23 @@ class SendRequest:
         """Whether the acknowledgement of any one participant is enough."""
         return self.required_count == 1 and not self.required_from
 
-    def want_more(self, required_count: int, names: frozenset[str]) -> None:
-        """Let it end only when this is met, too."""
-        self.required_count = max(self.required_count, required_count)
-        self.required_from |= names
+    def awaits(self, name: str, holders: set[str]) -> bool:
+        """Return whether the acknowledgement of a participant matters, if these have the whole message."""
+        if name in holders:
+            return False
+        # A participant that is named counts as well, once it has the message.
+        return name in self.required_from or len(holders | self.required_from) < self.required_count
 
     def is_delivered(self, segments: Collection[SentSegment]) -> bool:
         """Return whether its segments are acknowledged as its sender asked for."""
+        return self.reaches(self.required_count, self.required_from, segments)
+
+    def reaches(self, required_count: int, names: frozenset[str], segments: Collection[SentSegment]) -> bool:
+        """Return whether its segments are acknowledged by so many participants and all of these."""
         if len(segments) < self.data_count:
             return False
         found = self.holders(segments)
-        return len(found) >= self.required_count and self.required_from <= found
+        return len(found) >= required_count and names <= found
 
     def holders(self, segments: Iterable[SentSegment]) -> set[str]:
         """Return the participants that acknowledged enough segments to have the whole message."""
@@ -97,6 +139,33 @@ class SendRequest:
             message_id=self.message_id,
             delivered_to=tuple(sorted(self.holders(segments))),
             at_ms=now_ms,
+            late=self.state in FAILED,
+        )
+
+    def failed_event(
+        self, segments: Collection[SentSegment], reason: FailureReason, detail: str, refusal: str
+    ) -> DeliveryError:
+        """Return the event that tells of its failure."""
+        holders = self.holders(segments)
+        missing = self.required_from - holders
+        by_order = {segment.order: segment.acknowledged_by for segment in segments}
+        # Of participants that are not named, those that acknowledged a part are the ones to get the rest.
+        partial = set().union(*by_order.values()) - holders if len(holders) < self.required_count else set()
+        awaited = missing | partial
+        return DeliveryError(
+            request_id=self.request_id,
+            message_id=self.message_id,
+            reason=reason,
+            detail=detail,
+            acknowledged_by=tuple(sorted(set().union(*by_order.values()))),
+            delivered_to=tuple(sorted(holders)),
+            missing=tuple(sorted(missing)),
+            missing_count=max(len(missing), self.required_count - len(holders)),
+            chunks_missing=tuple(
+                order for order in range(self.data_count) if not awaited or not awaited <= by_order.get(order, set())
+            ),
+            total_chunks=self.data_count,
+            refusal=refusal,
         )
 
 

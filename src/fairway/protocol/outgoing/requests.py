@@ -1,20 +1,23 @@
-"""What became of every send: one request, its segments, and who acknowledged which.
+"""What became of every send: one request, its segments, and which participants acknowledged which.
 
-A request is one call of ``send``; it ends in exactly one terminal event, `MessageDelivered` or `DeliveryError`, and may
-be opened again when more is wanted of it (`fairway.protocol.outgoing.want_more`). What makes it delivered stands in
+A request is one call of ``send``. Its states are those of `fairway.protocol.outgoing.request_life`, and the states of
+its segments those of `fairway.protocol.outgoing.segment_life`. What makes it delivered stands in
 `fairway.protocol.outgoing.request`.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from fairway.events import (
     ChunkInfo,
     DeliveryError,
     Event,
+    FailureReason,
     MessageAcknowledged,
     MessagePossiblyAcknowledged,
     MessageSendError,
@@ -24,50 +27,117 @@ from fairway.events import (
 )
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.outgoing.request import SendRequest, SentSegment
+from fairway.protocol.outgoing.request_life import FAILED, RequestState, RequestStep
+from fairway.protocol.outgoing.request_life import LIFE as REQUEST_LIFE
 from fairway.protocol.outgoing.segment_life import LIFE, SegmentState, SegmentStep
 from fairway.protocol.sds.acknowledgements import Review
 
 REQUESTS: Final = "requests"
 SEGMENTS: Final = "segments"
 
+MAX_DELIVERED: Final = 1_000
+"""Delivered sends that are remembered, because more may be asked of them."""
+OVERHEAD_BYTES: Final = 4_096
+"""Memory that a segment of a failed send takes beside its content."""
+
 
 class Requests:
-    """All sends that have not ended yet."""
+    """All sends of which anything is known."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, max_failed_bytes: int) -> None:
         self.open: dict[str, SendRequest] = {}
+        self.failed: OrderedDict[str, SendRequest] = OrderedDict()
+        """Sends that failed and may still be acknowledged, the earliest failure first."""
+        self.delivered: OrderedDict[str, SendRequest] = OrderedDict()
+        """The newest sends that were delivered."""
         self.segments: dict[str, SentSegment] = {}
+        """Segments of all of these, by SDS id."""
         self.held: dict[str, SentSegment] = {}
         """Segments that are `SegmentState.HELD`, by SDS id, the one that waits longest first."""
         self.repeated = 0
         """How many segments are on their way again (`SentSegment.is_repeated`)."""
+        self.failed_bytes = 0
+        """What the failed sends take (``max_overdue_bytes``)."""
+        self._max_failed_bytes = max_failed_bytes
         self._put_off: dict[str, dict[str, SentSegment]] = {}
-        """Segments that are sent again once somebody is heard who may lack them, by request id."""
+        """Segments that are sent again once a participant is heard that may lack them, by request id."""
+        self._overdue_count = 0
         self._journal = journal
-        self._retries: list[tuple[int, str]] = []
+        self._retries: list[tuple[int, int, str]] = []
+        """When segments are sent again; those of one time in the order in which they were made."""
+        self._deadlines: list[tuple[int, str]] = []
+
+    def get(self, request_id: str) -> SendRequest | None:
+        """Return a send in whatever state."""
+        return self.open.get(request_id) or self.failed.get(request_id) or self.delivered.get(request_id)
+
+    def of(self, segment: SentSegment) -> SendRequest:
+        """Return the send of a segment."""
+        request = self.get(segment.request_id)
+        assert request is not None, "a segment is forgotten together with its send"
+        return request
+
+    def of_payload(self, message_id: str) -> Iterator[SendRequest]:
+        """Yield the sends of a logical message, open ones first."""
+        for sends in (self.open, self.failed, self.delivered):
+            yield from [request for request in sends.values() if request.message_id == message_id]
+
+    def segments_of(self, request: SendRequest) -> list[SentSegment]:
+        """Return the segments of a send that became SDS messages, in their order."""
+        return [self.segments[sds_id] for sds_id in request.segments]
 
     def add(self, request: SendRequest) -> None:
-        """Begin a request."""
+        """Begin a send."""
         self.open[request.request_id] = request
+        self._watch_deadline(request)
         self._journal.created(REQUESTS, request.request_id)
 
-    def of_payload(self, message_id: str) -> SendRequest | None:
-        """Return a request for this logical message that has not ended."""
-        return next((request for request in self.open.values() if request.message_id == message_id), None)
+    def ask(self, request: SendRequest, required_count: int, names: frozenset[str]) -> None:
+        """Set what a send is to reach."""
+        request.required_count, request.required_from = required_count, names
+        self.touch(request)
 
-    def want_more(self, request: SendRequest, required_count: int, names: frozenset[str]) -> None:
-        """Let a request end only when this is met, too."""
-        request.want_more(required_count, names)
+    def touch(self, request: SendRequest) -> None:
+        """Note that a send changed."""
         self._journal.touch(REQUESTS, request.request_id)
 
-    def add_segment(self, request: SendRequest, sds_id: str, order: int, *, is_parity: bool) -> SentSegment:
-        """Add the next segment of a request."""
-        segment = SentSegment(sds_id=sds_id, request_id=request.request_id, order=order, is_parity=is_parity)
+    def add_segment(
+        self, request: SendRequest, sds_id: str, order: int, *, is_parity: bool, sequence: int, made_ms: int
+    ) -> SentSegment:
+        """Add the next segment of a send."""
+        segment = SentSegment(
+            sds_id=sds_id,
+            request_id=request.request_id,
+            order=order,
+            is_parity=is_parity,
+            sequence=sequence,
+            made_ms=made_ms,
+        )
         self.segments[sds_id] = segment
         request.segments.append(sds_id)
         self._touch(segment)
-        self._journal.touch(REQUESTS, request.request_id)
+        self.touch(request)
         return segment
+
+    def drop_segment(self, segment: SentSegment) -> None:
+        """Forget a segment that never left."""
+        request = self.of(segment)
+        self.move(segment, SegmentStep.REQUEST_ENDS)
+        request.segments.remove(segment.sds_id)
+        del self.segments[segment.sds_id]
+        self._journal.deleted(SEGMENTS, segment.sds_id)
+        self.touch(request)
+
+    def step(self, request: SendRequest, step: RequestStep, now_ms: int) -> None:
+        """Take a send's next step (`fairway.protocol.outgoing.request_life.LIFE`)."""
+        self._take_out(request)
+        request.state = REQUEST_LIFE[request.state][step]
+        request.ended_ms = now_ms
+        if request.state is RequestState.FORGOTTEN:
+            self._forget(request)
+            return
+        self._put_in(request)
+        self.touch(request)
 
     def move(self, segment: SentSegment, step: SegmentStep) -> None:
         """Take a segment's next step (`fairway.protocol.outgoing.segment_life.LIFE`)."""
@@ -80,7 +150,7 @@ class Requests:
 
     def chunk_info(self, segment: SentSegment) -> ChunkInfo:
         """Return how events name a segment."""
-        return self.open[segment.request_id].chunk_info(segment.order, is_parity=segment.is_parity)
+        return self.of(segment).chunk_info(segment.order, is_parity=segment.is_parity)
 
     def count_attempt(self, segment: SentSegment, retry_at: int | None) -> None:
         """Count an attempt, and plan the next."""
@@ -88,23 +158,33 @@ class Requests:
         self.plan_retry(segment, retry_at)
 
     def plan_retry(self, segment: SentSegment, retry_at: int | None) -> None:
-        """Set when a segment is sent again."""
+        """Set when a segment is sent again.
+
+        A segment of a failed send has no such time once it left: `next_overdue` chooses it.
+        """
+        if segment.has_left and not self.of(segment).is_open:
+            retry_at = None
         segment.retry_at = retry_at
         if retry_at is not None:
-            heapq.heappush(self._retries, (retry_at, segment.sds_id))
+            heapq.heappush(self._retries, (retry_at, segment.sequence, segment.sds_id))
         self._touch(segment)
 
-    def bring_forward(self, latest_ms: int) -> None:
-        """Plan no retry later than this: what stands later was planned by a clock that was ahead."""
+    def clock_went_back(self, latest_ms: int, now_ms: int) -> None:
+        """Plan no retry later than this, and let no send begin later than now: the clock was ahead then."""
         for segment in self.segments.values():
             if segment.retry_at is not None and segment.retry_at > latest_ms:
                 self.plan_retry(segment, latest_ms)
+        for request in [*self.open.values(), *self.failed.values()]:
+            if request.accepted_ms > now_ms:
+                request.accepted_ms = now_ms
+                self._watch_deadline(request)
+                self.touch(request)
 
     def take_due(self, now_ms: int) -> list[SentSegment]:
         """Return the segments whose retry is due; each needs a new plan."""
         due: list[SentSegment] = []
         while self._retries and self._retries[0][0] <= now_ms:
-            at_ms, sds_id = heapq.heappop(self._retries)
+            at_ms, _, sds_id = heapq.heappop(self._retries)
             segment = self.segments.get(sds_id)
             if segment is not None and segment.retry_at == at_ms:
                 segment.retry_at = None
@@ -115,16 +195,35 @@ class Requests:
     def next_retry_at(self) -> int | None:
         """Return when the next retry is due."""
         while self._retries:
-            at_ms, sds_id = self._retries[0]
+            at_ms, _, sds_id = self._retries[0]
             segment = self.segments.get(sds_id)
             if segment is not None and segment.retry_at == at_ms:
                 return at_ms
             heapq.heappop(self._retries)
         return None
 
+    def take_expired(self, now_ms: int) -> list[SendRequest]:
+        """Return the sends whose deadline has passed; each needs its step."""
+        expired: dict[str, SendRequest] = {}
+        while (at_ms := self.next_deadline()) is not None and at_ms <= now_ms:
+            request = self.get(heapq.heappop(self._deadlines)[1])
+            if request is not None:
+                expired[request.request_id] = request
+        return list(expired.values())
+
+    def next_deadline(self) -> int | None:
+        """Return when the next deadline of a send passes."""
+        while self._deadlines:
+            at_ms, request_id = self._deadlines[0]
+            request = self.get(request_id)
+            if request is not None and request.expires_ms == at_ms:
+                return at_ms
+            heapq.heappop(self._deadlines)
+        return None
+
     def accepted(self, segment: SentSegment, message_hash: bytes) -> tuple[Event, ...]:
         """Note that the network took a segment, and return what to tell of it."""
-        request = self.open[segment.request_id]
+        request = self.of(segment)
         segment.accepted = True
         self._touch(segment)
         sent = MessageSent(
@@ -137,15 +236,18 @@ class Requests:
         if request.was_sent or not complete or not all(self.segments[s].accepted for s in request.segments):
             return (sent,)
         request.was_sent = True
-        self._journal.touch(REQUESTS, request.request_id)
+        self.touch(request)
         return (sent, RequestSent(request_id=request.request_id, message_id=request.message_id))
 
     def review(self, review: Review, now_ms: int) -> tuple[Event, ...]:
-        """Apply evidence that SDS found about a segment, and return what to tell of it."""
+        """Apply evidence that SDS found about a segment, and return what to tell of it.
+
+        The last event is `MessageDelivered` if the send is delivered now; it needs its step.
+        """
         segment = self.segments.get(review.message_id)
         if segment is None:
             return ()
-        request = self.open[segment.request_id]
+        request = self.of(segment)
         self._touch(segment)
         if review.evidence is None:
             segment.possibly = True
@@ -158,10 +260,13 @@ class Requests:
                     participant=review.participant,
                 ),
             )
+        segments = self.segments_of(request)
+        before = request.holders(segments)
         segment.acknowledged_by.update(review.acknowledged_by)
+        holders = request.holders(segments)
         events: list[Event] = []
-        if not segment.is_parity:
-            orders = sorted(s.order for s in self._segments_of(request) if s.acknowledged_by and not s.is_parity)
+        if not segment.is_parity or holders != before:
+            orders = sorted(each.order for each in segments if each.acknowledged_by and not each.is_parity)
             events.append(
                 MessageAcknowledged(
                     request_id=request.request_id,
@@ -169,9 +274,10 @@ class Requests:
                     chunks_acknowledged=tuple(orders),
                     total_chunks=request.data_count,
                     acknowledged_by=tuple(sorted(segment.acknowledged_by)),
+                    delivered_to=tuple(sorted(holders)),
+                    at_ms=now_ms,
                 )
             )
-        segments = list(self._segments_of(request))
         if request.is_delivered(segments):
             events.append(request.delivered_event(segments, now_ms))
         return tuple(events)
@@ -182,17 +288,16 @@ class Requests:
         SDS, "Periodic Outgoing Buffer Sweep": SHOULD use a different duration for possibly acknowledged messages.
         What one participant possibly has says nothing of others that were asked for.
         """
-        request = self.open[segment.request_id]
-        return segment.possibly and not segment.acknowledged_by and request.anybody_will_do
+        return segment.possibly and not segment.acknowledged_by and self.of(segment).anybody_will_do
 
     def needs_retry(self, segment: SentSegment) -> bool:
         """Return whether anybody whose acknowledgement is wanted may still lack a segment."""
-        request = self.open[segment.request_id]
+        request = self.of(segment)
         known = segment.acknowledged_by
         if len(known) < request.required_count or not request.required_from <= known:
             return True
         # Everybody has this segment, but no one participant enough of them: repeat what somebody lacks.
-        everybody = set().union(*(s.acknowledged_by for s in self._segments_of(request)))
+        everybody = set().union(*(s.acknowledged_by for s in self.segments_of(request)))
         return known != everybody
 
     def is_for(self, segment: SentSegment, names: Iterable[str]) -> bool:
@@ -200,12 +305,12 @@ class Requests:
 
         The last data segment that somebody may lack is, whoever is there.
         """
-        request = self.open[segment.request_id]
+        request = self.of(segment)
         later = (self.segments[sds_id] for sds_id in request.segments[segment.order + 1 : request.data_count])
         if not any(map(self.needs_retry, later)):
             return True
-        is_awaited = self._is_awaited(request)
-        return any(name not in segment.acknowledged_by and is_awaited(name) for name in names)
+        awaits = self._awaits(request)
+        return any(name not in segment.acknowledged_by and awaits(name) for name in names)
 
     def put_off(self, segment: SentSegment) -> None:
         """Note that a segment is not sent again because nobody was heard who may lack it."""
@@ -213,12 +318,58 @@ class Requests:
 
     def take_put_off(self, name: str) -> list[SentSegment]:
         """Return what was put off until this participant is heard."""
-        found = [request_id for request_id in self._put_off if self._is_awaited(self.open[request_id])(name)]
+        found = [request_id for request_id in self._put_off if self._awaits(self.open[request_id])(name)]
         return [segment for request_id in found for segment in self._put_off.pop(request_id).values()]
 
-    def send_error(self, segment: SentSegment, reason: SendErrorReason, detail: str) -> tuple[Event, ...]:
-        """Return what to tell when a segment can never be sent, which ends its request."""
-        request = self.open[segment.request_id]
+    @property
+    def has_overdue(self) -> bool:
+        """Whether a send is overdue."""
+        return bool(self._overdue_count)
+
+    def least_tried(self, names: Collection[str], now_ms: int) -> list[SentSegment]:
+        """Return one segment of the overdue send that was not tried for longest; of those never tried the newest.
+
+        ``names`` are the participants that were heard lately.
+        """
+        overdue = [request for request in reversed(self.failed.values()) if request.state is RequestState.OVERDUE]
+        return self._segments_to_try(min(overdue, key=lambda request: request.tried_ms), names, 1, now_ms)
+
+    def awaiting(self, names: Collection[str], count: int, tried_before_ms: int, now_ms: int) -> list[SentSegment]:
+        """Return at most ``count`` segments of overdue sends that await one of these participants, the oldest first.
+
+        A send that was tried since ``tried_before_ms`` is passed over.
+        """
+        chosen: list[SentSegment] = []
+        for request in self.failed.values():
+            if len(chosen) >= count:
+                break
+            is_due = request.state is RequestState.OVERDUE and request.tried_ms < tried_before_ms
+            if is_due and any(map(self._awaits(request), names)):
+                chosen += self._segments_to_try(request, names, count - len(chosen), now_ms)
+        return chosen
+
+    def _segments_to_try(
+        self, request: SendRequest, names: Collection[str], count: int, now_ms: int
+    ) -> list[SentSegment]:
+        """Return at most ``count`` segments of an overdue send that one of these participants may lack."""
+        due = [
+            segment
+            for segment in self.segments_of(request)
+            if not segment.is_parity
+            and segment.state in (SegmentState.SENT, SegmentState.POSTPONED)
+            and segment.has_left
+            and self.needs_retry(segment)
+            and self.is_for(segment, names)
+        ]
+        # Those tried least often first, so that a long message does not begin anew each time.
+        due.sort(key=lambda segment: (segment.attempts, -segment.order))
+        if len(due) <= count:
+            request.tried_ms = now_ms
+        return due[:count]
+
+    def send_error(self, segment: SentSegment, reason: SendErrorReason, detail: str, refusal: str) -> tuple[Event, ...]:
+        """Return what to tell when a segment can never be sent, which ends its send."""
+        request = self.of(segment)
         error = MessageSendError(
             request_id=request.request_id,
             message_id=request.message_id,
@@ -226,110 +377,136 @@ class Requests:
             reason=reason,
             detail=detail,
         )
-        return (error, self.delivery_error(request, f"segment {segment.order}: {reason.value}"))
+        text = f"segment {segment.order}: {reason.value}" + (f", {detail}" if detail else "")
+        return (error, self.failure(request, FailureReason.CANNOT_BE_SENT, text, refusal))
 
-    def delivery_error(self, request: SendRequest, detail: str) -> DeliveryError:
-        """Return the terminal event of a request whose delivery is not known to have happened."""
-        known: set[str] = set().union(*(s.acknowledged_by for s in self._segments_of(request)))
-        return DeliveryError(
-            request_id=request.request_id,
-            message_id=request.message_id,
-            detail=detail,
-            acknowledged_by=tuple(sorted(known)),
-        )
+    def failure(self, request: SendRequest, reason: FailureReason, detail: str, refusal: str) -> DeliveryError:
+        """Return the event of a send that fails."""
+        return request.failed_event(self.segments_of(request), reason, detail, refusal)
 
-    def close(self, request_id: str) -> list[SentSegment]:
-        """End a request, and return its segments, whose acknowledgement is no longer waited for."""
-        request = self.open.pop(request_id)
-        self._journal.deleted(REQUESTS, request_id)
-        self._put_off.pop(request_id, None)
-        segments = [self.segments.pop(sds_id) for sds_id in request.segments]
-        for segment in segments:
-            self._journal.deleted(SEGMENTS, segment.sds_id)
-            self.move(segment, SegmentStep.REQUEST_ENDS)
-        return segments
+    def surplus(self) -> list[SendRequest]:
+        """Return the oldest of the sends that failed or were delivered for which there is no room; each needs its step.
 
-    def reopen(self, request: SendRequest, segments: Iterable[SentSegment]) -> None:
-        """Begin a request again that ended; each of its segments needs a new plan."""
-        self.add(request)
-        for segment in segments:
-            self.segments[segment.sds_id] = segment
-            self.move(segment, SegmentStep.REOPENED)
-            segment.retry_at = None
-            self._touch(segment)
+        One failed send always has room.
+        """
+        surplus = list(islice(self.delivered.values(), max(0, len(self.delivered) - MAX_DELIVERED)))
+        left_bytes = self.failed_bytes
+        for request in islice(self.failed.values(), max(0, len(self.failed) - 1)):
+            if left_bytes <= self._max_failed_bytes:
+                break
+            left_bytes -= _bytes_of(request)
+            surplus.append(request)
+        return surplus
 
     def row(self, table: str, key: str) -> Row | None:
         """Return the present row of a request or a segment."""
         if table == REQUESTS:
-            request = self.open.get(key)
+            request = self.get(key)
             return None if request is None else _request_row(request)
         segment = self.segments.get(key)
         return None if segment is None else _segment_row(segment)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield all requests, then all segments."""
-        for request_id, request in self.open.items():
-            yield REQUESTS, request_id, _request_row(request)
+        for sends in (self.open, self.failed, self.delivered):
+            for request_id, request in sends.items():
+                yield REQUESTS, request_id, _request_row(request)
         for sds_id, segment in self.segments.items():
             yield SEGMENTS, sds_id, _segment_row(segment)
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill an empty table with rows of `rows`, in any order."""
         found = list(rows)
-        for table, key, row in found:
-            if table == REQUESTS:
-                message_id, data_count, required_count, names, segments, segment_count, was_sent = row
-                self.open[key] = SendRequest(
-                    request_id=key,
-                    message_id=message_id,
-                    data_count=data_count,
-                    required_count=required_count,
-                    required_from=frozenset(names),
-                    segments=list(segments),
-                    segment_count=segment_count,
-                    was_sent=was_sent,
-                )
+        requests = [_request_of(key, row) for table, key, row in found if table == REQUESTS]
+        for request in sorted(requests, key=lambda each: (each.ended_ms, each.accepted_ms)):
+            self._put_in(request)
         for table, key, row in found:
             if table == SEGMENTS:
-                request_id, order, is_parity, attempts, retry_at, accepted, names, possibly = row
-                segment = SentSegment(
-                    sds_id=key,
-                    request_id=request_id,
-                    order=order,
-                    is_parity=is_parity,
-                    attempts=attempts,
-                    accepted=accepted,
-                    acknowledged_by=set(names),
-                    possibly=possibly,
-                    state=SegmentState.SENT if attempts else SegmentState.ENCRYPTING,
-                )
+                segment = _segment_of(key, row)
+                state = self.of(segment).state
+                if state is RequestState.DELIVERED:
+                    segment.state = SegmentState.ENDED
+                else:
+                    segment.state = SegmentState.SENT if segment.has_left else SegmentState.ENCRYPTING
                 self.segments[key] = segment
-                self.plan_retry(segment, retry_at)
+                self.plan_retry(segment, segment.retry_at)
 
-    def _is_awaited(self, request: SendRequest) -> Callable[[str], bool]:
-        """Return what says whether it matters to a request that a participant gets the message."""
-        holders = request.holders(self._segments_of(request))
-        # Who is named counts as well, once he has it.
-        if len(holders | request.required_from) < request.required_count:
-            return lambda name: name not in holders
-        return (request.required_from - holders).__contains__
+    def _put_in(self, request: SendRequest) -> None:
+        if request.is_open:
+            self.open[request.request_id] = request
+        elif request.state is RequestState.DELIVERED:
+            self.delivered[request.request_id] = request
+        else:
+            self.failed[request.request_id] = request
+            self.failed_bytes += _bytes_of(request)
+        self._overdue_count += request.state is RequestState.OVERDUE
+        self._watch_deadline(request)
+
+    def _take_out(self, request: SendRequest) -> None:
+        self._put_off.pop(request.request_id, None)
+        self._overdue_count -= request.state is RequestState.OVERDUE
+        self.open.pop(request.request_id, None)
+        self.delivered.pop(request.request_id, None)
+        if request.state in FAILED:
+            del self.failed[request.request_id]
+            self.failed_bytes -= _bytes_of(request)
+
+    def _forget(self, request: SendRequest) -> None:
+        self._journal.deleted(REQUESTS, request.request_id)
+        for segment in self.segments_of(request):
+            del self.segments[segment.sds_id]
+            self._journal.deleted(SEGMENTS, segment.sds_id)
+
+    def _watch_deadline(self, request: SendRequest) -> None:
+        if request.expires_ms is not None:
+            heapq.heappush(self._deadlines, (request.expires_ms, request.request_id))
+
+    def _awaits(self, request: SendRequest) -> Callable[[str], bool]:
+        """Return what says whether it matters to a send that a participant gets the message."""
+        holders = request.holders(self.segments_of(request))
+        return lambda name: request.awaits(name, holders)
 
     def _touch(self, segment: SentSegment) -> None:
         self._journal.touch(SEGMENTS, segment.sds_id)
 
-    def _segments_of(self, request: SendRequest) -> Iterator[SentSegment]:
-        return (self.segments[sds_id] for sds_id in request.segments)
+
+def _bytes_of(request: SendRequest) -> int:
+    return request.size_bytes + request.data_count * OVERHEAD_BYTES
 
 
 def _request_row(request: SendRequest) -> Row:
     return (
         request.message_id,
+        request.size_bytes,
         request.data_count,
+        request.segment_count,
         request.required_count,
         tuple(sorted(request.required_from)),
+        request.accepted_ms,
+        request.deadline_ms,
+        request.state.value,
+        request.ended_ms,
         tuple(request.segments),
-        request.segment_count,
         request.was_sent,
+    )
+
+
+def _request_of(key: str, row: Row) -> SendRequest:
+    message_id, size, data_count, segment_count, count, names, accepted, deadline, state, ended, segments, sent = row
+    return SendRequest(
+        request_id=key,
+        message_id=message_id,
+        size_bytes=size,
+        data_count=data_count,
+        segment_count=segment_count,
+        required_count=count,
+        required_from=frozenset(names),
+        accepted_ms=accepted,
+        deadline_ms=deadline,
+        state=RequestState(state),
+        ended_ms=ended,
+        segments=list(segments),
+        was_sent=sent,
     )
 
 
@@ -338,9 +515,28 @@ def _segment_row(segment: SentSegment) -> Row:
         segment.request_id,
         segment.order,
         segment.is_parity,
+        segment.sequence,
+        segment.made_ms,
         segment.attempts,
         segment.retry_at,
         segment.accepted,
         tuple(sorted(segment.acknowledged_by)),
         segment.possibly,
+    )
+
+
+def _segment_of(key: str, row: Row) -> SentSegment:
+    request_id, order, is_parity, sequence, made_ms, attempts, retry_at, accepted, names, possibly = row
+    return SentSegment(
+        sds_id=key,
+        request_id=request_id,
+        order=order,
+        is_parity=is_parity,
+        sequence=sequence,
+        made_ms=made_ms,
+        attempts=attempts,
+        retry_at=retry_at,
+        accepted=accepted,
+        acknowledged_by=set(names),
+        possibly=possibly,
     )

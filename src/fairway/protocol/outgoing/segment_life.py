@@ -38,7 +38,7 @@ class SegmentState(Enum):
     HELD = "held"
     """It is to be sent again, once fewer others are (``max_active_retries``)."""
     ENDED = "ended"
-    """Its request has ended."""
+    """Its send was delivered or forgotten."""
 
 
 class SegmentStep(Enum):
@@ -52,10 +52,10 @@ class SegmentStep(Enum):
     PUT_BACK = "the node refuses it"
     NOT_TAKEN = "the node refuses it too often"
     DISPLACED = "the queue is full"
-    UNNEEDED = "acknowledged meanwhile"
+    UNNEEDED = "not needed any more"
     DUE = "sent again"
     HOLD = "too many others are due"
-    REQUEST_ENDS = "the request ends"
+    REQUEST_ENDS = "the send ends"
     REOPENED = "more is wanted of it"
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.errors import ConfigurationError, EncryptionError, FairwayError, RlnError
-from fairway.events import Limit, MessageDelivered, MessageQueued, MessageSending, SendErrorReason
+from fairway.events import Event, FailureReason, Limit, MessageDelivered, MessageQueued, MessageSending, SendErrorReason
 from fairway.options import BloomPolicy, IdRule, ReliableChannelOptions
 from fairway.protocol.effects import Effect, Emit, NodeAnswer, Prove, Publish, Purpose, QueryStore, emit
 from fairway.protocol.encryption.ciphering import Ciphering
@@ -31,10 +31,11 @@ from fairway.protocol.outgoing.ephemeral import EphemeralSending
 from fairway.protocol.outgoing.last_heard import LastHeard
 from fairway.protocol.outgoing.lost_acknowledgements import LostAcknowledgements
 from fairway.protocol.outgoing.outbox import Outbox, PendingSegment
+from fairway.protocol.outgoing.overdue import SILENCE_MS, OverdueRetries
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id
+from fairway.protocol.outgoing.request_life import FAILED, RequestState, RequestStep
 from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.segment_life import UNDER_WAY, SegmentState, SegmentStep
-from fairway.protocol.outgoing.want_more import EndedRequest, EndedRequests, WantMore
 from fairway.protocol.ratelimit import Membership, Priority, Upstream
 from fairway.protocol.sds.acknowledged_by import marks_of
 from fairway.protocol.sds.acknowledgements import Acknowledged, Review
@@ -88,9 +89,10 @@ class Sending:
         self._max_retries = options.max_retry_attempts if options.retry_interval_ms else 0
         self._interval_ms = options.retry_interval_ms or _ACKNOWLEDGED_WITHIN_MS
         self._last_heard = LastHeard()
+        self._overdue = OverdueRetries(self._interval_ms) if self._max_retries else None
         self._sds = sds
         self._ciphering = ciphering
-        self.requests = Requests(journal)
+        self.requests = Requests(journal, options.max_overdue_bytes)
         self.outbox = Outbox(journal)
         self.outbound = Outbound(
             content_topic,
@@ -102,41 +104,92 @@ class Sending:
             proves=proves,
         )
         self.ephemeral = EphemeralSending(options, segmenter, sds, self.outbound, ciphering, tally)
-        self._ended = EndedRequests()
-        self._want_more = WantMore(sds, self.requests, self._ended)
         self._tally = tally
         self._lost_acknowledgements = LostAcknowledgements(options)
         self._limits = limits
         self._unsent_sync: SdsMessage | None = None
         """The newest sync message, until the network took it."""
+        self._unsent: dict[str, None] = {}
+        """Segments of expired sends that are in the history and never left, by SDS id."""
+        self._refusal = ""
+        """What the node said when it refused the latest transmission; empty if it took it."""
 
-    def under_way(self, message_id: str, request_id: str | None) -> SendRequest | None:
-        """Return the send that has not ended and that a new one would repeat."""
+    def known(self, message_id: str, request_id: str | None) -> SendRequest | None:
+        """Return the send that a new one would repeat; raise `ConfigurationError` if it was of another payload."""
         if request_id is not None:
-            request = self.requests.open.get(wanted_id(request_id))
+            request = self.requests.get(wanted_id(request_id))
             if request is not None and request.message_id != message_id:
                 raise ConfigurationError(
-                    f"request_id {request_id!r} stands for another payload that is being sent; choose an id per message"
+                    f"request_id {request_id!r} stands for another payload; choose one id for each message"
                 )
             if request is not None:
                 return request
-        # With that rule equal payloads are one message.
-        return self.requests.of_payload(message_id) if self._options.sds.id_rule is IdRule.PAYLOAD else None
+        if self._options.sds.id_rule is not IdRule.PAYLOAD:
+            return None
+        # With that rule equal payloads are one message, as long as it is not delivered.
+        same = self.requests.of_payload(message_id)
+        return next((request for request in same if request.state is not RequestState.DELIVERED), None)
 
-    def begin(self, request: SendRequest, segments: Iterable[OutgoingSegment]) -> None:
+    def begin(self, request: SendRequest, segments: Iterable[OutgoingSegment], now_ms: int) -> None:
         """Begin a send; its segments wait in the outbox for their turn."""
-        self._ended.forget(request.request_id)
+        if self._options.sds.id_rule is IdRule.PAYLOAD:
+            # Its segments have the ids of an earlier send.
+            for earlier in list(self.requests.of_payload(request.message_id)):
+                self._close(earlier, RequestStep.EVICTED, now_ms)
         self.requests.add(request)
         self.outbox.extend(request.request_id, segments)
 
-    def want_more(self, request_id: str, required_count: int, names: frozenset[str], now_ms: int) -> list[Effect]:
-        """Ask more of a send (`fairway.protocol.outgoing.want_more`)."""
-        answer = self._want_more.want(request_id, required_count, names, now_ms)
-        if isinstance(answer, MessageDelivered):
-            return emit(answer)
-        for segment in answer:
-            self._begin_anew(segment, now_ms)
+    def send_again(
+        self, request: SendRequest, required_count: int, names: frozenset[str], deadline_ms: int | None, now_ms: int
+    ) -> list[Effect] | None:
+        """Repeat a send, and let it end only when this is met.
+
+        What an open or delivered send was asked for before holds, too: it may be asked for more, but not for less. An
+        open send keeps its deadline. Returns None if its segments are not kept; then the send is forgotten, and the
+        message has to begin anew.
+        """
+        requests, before = self.requests, request.state
+        segments = requests.segments_of(request)
+        if before not in FAILED:
+            required_count, names = max(required_count, request.required_count), names | request.required_from
+        if not request.is_open and request.reaches(required_count, names, segments):
+            delivered = request.delivered_event(segments, now_ms)
+            if before in FAILED:
+                self._close(request, RequestStep.ACKNOWLEDGED, now_ms)
+            return emit(delivered)
+        requests.ask(request, required_count, names)
+        if request.is_open:
+            return []
+        if not self._keeps(request):
+            self._close(request, RequestStep.EVICTED, now_ms)
+            return None
+        request.accepted_ms, request.deadline_ms = now_ms, deadline_ms
+        requests.step(request, RequestStep.SENT_AGAIN, now_ms)
+        for segment in segments:
+            if segment.state is SegmentState.ENDED:
+                requests.move(segment, SegmentStep.REOPENED)
+            # The copy of a failed send that leaves now is like a first transmission.
+            segment.attempts = 0 if before in FAILED else min(1, segment.attempts)
+            if segment.state in UNDER_WAY or segment.is_parity:
+                continue
+            # Participants that have a delivered message may acknowledge it without a copy.
+            at_ms = now_ms if before in FAILED else self._retry_at(segment, now_ms)
+            requests.plan_retry(segment, at_ms)
+        if before is RequestState.DELIVERED:
+            self._sds.watch_again(
+                {each.sds_id: Acknowledged(each.sequence, each.acknowledged_by, each.made_ms) for each in segments}
+            )
         return []
+
+    def _keeps(self, request: SendRequest) -> bool:
+        """Return whether the data segments of a send that ended can be sent again."""
+        segments = self.requests.segments_of(request)[: request.data_count]
+        if [segment.order for segment in segments] != list(range(request.data_count)):
+            return False
+        return all(
+            self._sds.unacknowledged(segment.sds_id) is not None or segment.sds_id in self._sds.retained
+            for segment in segments
+        )
 
     def next_segment(self, now_ms: int) -> PendingSegment | None:
         """Take the next segment from the outbox if it can leave at once, and the one before it is encrypted."""
@@ -179,15 +232,25 @@ class Sending:
 
     def apply_sds(self, pending: PendingSegment, now_ms: int) -> Leaving | list[Effect]:
         """Return the SDS message of a segment, which SDS tracks until the request ends, or what to do without one."""
-        request = self.requests.open[pending.request_id]
+        request = self.requests.get(pending.request_id)
+        assert request is not None, "what waits in the outbox leaves it when its send ends"
         beside = self._cited_by_first(request, pending.order)
         message = self._sds.send(pending.content, now_ms, beside=beside)
-        segment = self.requests.add_segment(request, message.message_id, pending.order, is_parity=pending.is_parity)
+        made = self._sds.unacknowledged(message.message_id)
+        assert made is not None, "SDS tracks what it was given to send"
+        segment = self.requests.add_segment(
+            request,
+            message.message_id,
+            pending.order,
+            is_parity=pending.is_parity,
+            sequence=made.sequence,
+            made_ms=made.made_ms,
+        )
         return self._first_time(segment, message, now_ms)
 
     def first_time(self, message: SdsMessage, now_ms: int) -> Leaving | list[Effect]:
         """Return the message of a segment that was made and never left; nothing if its request has ended."""
-        segment = self.requests.segments.get(message.message_id)
+        segment = self._live(message.message_id)
         return [] if segment is None else self._first_time(segment, message, now_ms)
 
     def _first_time(self, segment: SentSegment, message: SdsMessage, now_ms: int) -> Leaving | list[Effect]:
@@ -225,7 +288,7 @@ class Sending:
     def not_encrypted(self, leaving: Leaving, error: Exception, now_ms: int) -> list[Effect]:
         """Act on a failure of the encryption hook; it ends the request of a segment that was never encrypted before."""
         if leaving.new is not None:
-            segment = self.requests.segments.get(leaving.sds_id)
+            segment = self._live(leaving.sds_id)
             if segment is None:
                 return []
             return self._fail(segment, SendErrorReason.ENCRYPTION_FAILED, str(error), now_ms)
@@ -247,19 +310,22 @@ class Sending:
         A segment that leaves for the first time enters the history here, if it fits and its request has not ended.
         """
         if leaving.new is not None:
-            segment = self.requests.segments.get(leaving.sds_id)
+            segment = self._live(leaving.sds_id)
             if segment is None:
+                return []
+            if self.requests.of(segment).state is RequestState.EXPIRED and self._withdraw(segment, now_ms):
                 return []
             if self.outbound.is_too_large(encrypted):
                 detail = f"{len(encrypted)} bytes encrypted do not fit the network"
                 return self._fail(segment, SendErrorReason.MESSAGE_TOO_LARGE, detail, now_ms)
             self._sds.broadcast(leaving.new, None)
+            segment.entered_at_count = self.outbound.done
         self._enqueue(leaving, encrypted, now_ms)
         return []
 
     def dispatch(self, now_ms: int) -> list[Effect]:
         """Hand out everything that may leave now."""
-        effects: list[Effect] = []
+        effects = self.expire(now_ms)
         for outcome in self.outbound.dispatch(now_ms):
             effects += [outcome] if isinstance(outcome, Prove) else self._handed_out(outcome, now_ms)
         return effects
@@ -298,6 +364,7 @@ class Sending:
         in_flight = self.outbound.answered(token)
         if in_flight is None:
             return []
+        self._refusal = "" if answer.accepted else answer.detail
         if answer.accepted or answer.permanent:
             self.outbound.answered_for_good(in_flight, now_ms)
         else:
@@ -308,7 +375,7 @@ class Sending:
 
     def _not_taken(self, in_flight: InFlight, answer: NodeAnswer, now_ms: int) -> list[Effect]:
         purpose, sds_id = in_flight.purpose, in_flight.sds_id
-        segment = self.requests.segments.get(sds_id)
+        segment = self._live(sds_id)
         self._tally.add("not_taken")
         self._sds.withdraw_hint(sds_id, in_flight.message_hash)
         carried = self._carried(in_flight.transmission, SegmentState.IN_FLIGHT)
@@ -319,6 +386,7 @@ class Sending:
         ):
             if carried is not None:
                 self.requests.move(carried, SegmentStep.PUT_BACK)
+            self._withdraw_unsent(now_ms)
             return []
         if purpose is Purpose.SYNC:
             self._sync_lost(now_ms)
@@ -332,17 +400,20 @@ class Sending:
 
     def reviewed(self, review: Review, now_ms: int) -> list[Effect]:
         """Pass on evidence about a segment, and stop repeating what its request no longer needs."""
-        segment = self.requests.segments.get(review.message_id)
+        segment = self._live(review.message_id)
         if segment is None:
             return []
         first_sign = review.evidence is None and not (segment.possibly or segment.acknowledged_by)
+        request = self.requests.of(segment)
         events = self.requests.review(review, now_ms)
+        if request.state is RequestState.OVERDUE and review.evidence is not None and self._overdue is not None:
+            self._overdue.progressed(now_ms)
         if any(isinstance(event, MessageDelivered) for event in events):
-            self._close(segment.request_id, now_ms, delivered=True)
-            return emit(*events)
+            self._close(request, RequestStep.ACKNOWLEDGED, now_ms)
+            return [*emit(*events), *self._evict(now_ms)]
         if first_sign and segment.retry_at is not None and self.requests.waits_longer(segment):
             self.requests.plan_retry(segment, segment.retry_at + self._options.retry_interval_ms)
-        is_queued_again = segment.attempts and segment.state is SegmentState.QUEUED
+        is_queued_again = segment.has_left and segment.state is SegmentState.QUEUED
         if is_queued_again and not self.requests.needs_retry(segment):
             self.outbound.discard(segment.sds_id)
             self.requests.move(segment, SegmentStep.UNNEEDED)
@@ -354,16 +425,13 @@ class Sending:
 
         Not at once, since what it says next may acknowledge it.
         """
-        self._last_heard.heard(name, now_ms)
+        before_ms = self._last_heard.heard(name, now_ms)
+        if self._overdue is not None and not (before_ms is not None and 0 <= now_ms - before_ms < SILENCE_MS):
+            self._overdue.returned(now_ms)
         for segment in self.requests.take_put_off(name):
             if segment.retry_at is not None:
                 soon_ms = now_ms + int(self._interval_ms * _SOON_SHARE)
                 self.requests.plan_retry(segment, min(segment.retry_at, soon_ms))
-
-    def _begin_anew(self, segment: SentSegment, now_ms: int) -> None:
-        """Plan to repeat a segment of a request that was opened again, as often as if it had left just now."""
-        segment.attempts = min(1, segment.attempts)
-        self.requests.plan_retry(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
 
     def take_due(self, now_ms: int) -> list[SentSegment]:
         """Return the segments that are to be sent again now (RELIABLE-CHANNEL-API, "Message retries").
@@ -372,6 +440,24 @@ class Sending:
         ones SHOULD wait longer: here twice as long.
         """
         return self.requests.take_due(now_ms)
+
+    def take_overdue(self, now_ms: int) -> list[SentSegment]:
+        """Return the few segments of overdue sends that are to be sent again now."""
+        if self._overdue is None or self._overdue.at_ms is None:
+            return []
+        if not self.requests.has_overdue:
+            self._overdue.end()
+            return []
+        due = self._overdue.take_due(now_ms)
+        if due is None or self.requests.repeated >= self._options.max_active_retries:
+            return []
+        heard = list(self._last_heard.since(now_ms - self._interval_ms))
+        if not due.is_answer:
+            return self.requests.least_tried(heard, now_ms)
+        chosen = self.requests.awaiting(heard, due.size, now_ms - 2 * self._interval_ms, now_ms)
+        if chosen:
+            self._overdue.answered(now_ms)
+        return chosen
 
     @property
     def goes_on_with_held(self) -> bool:
@@ -390,46 +476,153 @@ class Sending:
 
     def next_retry_at(self, now_ms: int) -> int | None:
         """Return when a segment is next due to be sent again."""
-        return now_ms if self.goes_on_with_held else self.requests.next_retry_at()
+        if self.goes_on_with_held:
+            return now_ms
+        overdue_ms = None if self._overdue is None else self._overdue.at_ms
+        return min((at for at in (self.requests.next_retry_at(), overdue_ms) if at is not None), default=None)
 
     def repeat(self, segment: SentSegment, now_ms: int) -> Leaving | list[Effect]:
         """Return a segment whose time has come, to be sent again; nothing if it need not be now, or is not any more.
 
-        It is held while many others are being sent again. When it was sent as often as allowed, its request ends with a
-        delivery error.
+        It is held while many others are being sent again. When it was sent as often as allowed, its send fails.
         """
-        request = self.requests.open.get(segment.request_id)
-        if request is None:
+        request = self.requests.of(segment)
+        if segment.state is SegmentState.ENDED or (segment.has_left and not request.is_open):
+            # Its send ended while this one was due.
             return []
         waiting = self._sds.unacknowledged(segment.sds_id)
-        # A copy that is retained for repair requests is encoded.
-        message = self._sds.retained.encoded(segment.sds_id) if waiting is None else waiting.message
         is_under_way = segment.state in UNDER_WAY or self.outbound.waits(segment.sds_id)
-        if message is None or is_under_way or not self.requests.needs_retry(segment):
+        needs_retry = waiting is not None and self.requests.needs_retry(segment)
+        if needs_retry and segment.is_repeated and request.was_sent and self.outbound.limiter.limiting:
+            # The rate limit held it back for an interval. If that did not count, a send would never fail under a limit.
+            segment.attempts += 1
+        if needs_retry and segment.attempts > self._max_retries:
+            return self._exhausted(request, now_ms)
+        if waiting is None or is_under_way or not needs_retry:
             if segment.state is SegmentState.HELD:
                 self.requests.move(segment, SegmentStep.UNNEEDED)
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
-        elif segment.attempts > self._max_retries:
-            why = f"not acknowledged after {self._max_retries} retransmissions"
-            error = self.requests.delivery_error(request, why)
-            self._close(request.request_id, now_ms)
-            return emit(error)
-        elif segment.attempts and not self.requests.is_for(segment, self._last_heard.since(now_ms - self._interval_ms)):
+        elif segment.has_left and not self.requests.is_for(segment, self._last_heard.since(now_ms - self._interval_ms)):
             if segment.state is SegmentState.HELD:
                 self.requests.move(segment, SegmentStep.UNNEEDED)
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
             self.requests.put_off(segment)
-        elif segment.attempts and self.requests.repeated >= self._options.max_active_retries:
+        elif segment.has_left and self.requests.repeated >= self._options.max_active_retries:
             self.requests.move(segment, SegmentStep.HOLD)
         else:
-            self.requests.move(segment, SegmentStep.DUE)
-            # What never left goes before what is repeated.
-            purpose = Purpose.RETRY if segment.attempts else Purpose.CONTENT
-            is_first = segment.order == 0
-            encoded = message if isinstance(message, bytes) else self._sds.profile.codec.encode(message)
-            encoded = self._marked(encoded, segment)
-            return Leaving(purpose=purpose, sds_id=segment.sds_id, encoded=encoded, first_segment=is_first)
+            # If it waits for the rate limit until then, that counts as an attempt.
+            self.requests.plan_retry(segment, self._retry_at(segment, now_ms) if segment.has_left else None)
+            return self._copy(segment, waiting.message)
         return []
+
+    def repeat_overdue(self, segment: SentSegment) -> Leaving | list[Effect]:
+        """Return a copy of a segment whose send is overdue, unless it is on its way already."""
+        waiting = self._sds.unacknowledged(segment.sds_id)
+        return [] if waiting is None or self.outbound.waits(segment.sds_id) else self._copy(segment, waiting.message)
+
+    def _copy(self, segment: SentSegment, message: SdsMessage) -> Leaving:
+        self.requests.move(segment, SegmentStep.DUE)
+        return Leaving(
+            # What never left goes before what is repeated.
+            purpose=Purpose.RETRY if segment.has_left else Purpose.CONTENT,
+            sds_id=segment.sds_id,
+            encoded=self._marked(self._sds.profile.codec.encode(message), segment),
+            first_segment=segment.order == 0,
+        )
+
+    def _exhausted(self, request: SendRequest, now_ms: int) -> list[Effect]:
+        """Let a send fail whose retries are used up; from now on it is sent again at the falling rate."""
+        times = self._max_retries
+        detail = f"not acknowledged after {times} retransmission{'' if times == 1 else 's'}"
+        error = self.requests.failure(request, FailureReason.NOT_ACKNOWLEDGED, detail, self._refusal)
+        self.requests.step(request, RequestStep.EXHAUSTED, now_ms)
+        self._stop_retries(request)
+        if self._overdue is not None:
+            self._overdue.begin(now_ms)
+        return [*emit(error), *self._evict(now_ms)]
+
+    def _stop_retries(self, request: SendRequest) -> None:
+        for segment in self.requests.segments_of(request):
+            if segment.has_left:
+                if segment.state is SegmentState.QUEUED:
+                    self.outbound.discard(segment.sds_id)
+                if segment.state in (SegmentState.QUEUED, SegmentState.HELD):
+                    self.requests.move(segment, SegmentStep.UNNEEDED)
+                self.requests.plan_retry(segment, None)
+
+    def _evict(self, now_ms: int) -> list[Effect]:
+        """Forget sends that failed or were delivered if there are too many of them."""
+        events: list[Event] = []
+        for request in self.requests.surplus():
+            if request.state in FAILED:
+                bound = self._options.max_overdue_bytes
+                events += self._limits.note(Limit.OVERDUE_SENDS, bound, bites=True)
+            if request.state is RequestState.OVERDUE:
+                detail = "not acknowledged, and newer sends that are not acknowledged take the room"
+                events.append(self.requests.failure(request, FailureReason.GIVEN_UP, detail, self._refusal))
+            self._close(request, RequestStep.EVICTED, now_ms)
+        if self.requests.failed_bytes <= self._options.max_overdue_bytes // 2:
+            self._limits.relieved([Limit.OVERDUE_SENDS])
+        return emit(*events)
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Let the sends fail whose deadline has passed."""
+        effects: list[Effect] = []
+        for request in self.requests.take_expired(now_ms):
+            detail = f"the deadline of {(request.deadline_ms or 0) / 1_000:g} s has passed"
+            effects += emit(self.requests.failure(request, FailureReason.EXPIRED, detail, self._refusal))
+            self.outbox.drop(request.request_id)
+            if not request.segments:
+                self._close(request, RequestStep.UNSENDABLE, now_ms)
+                continue
+            if len(request.segments) >= request.data_count:
+                # Parity that did not leave yet is not needed.
+                request.segment_count = len(request.segments)
+            self.requests.step(request, RequestStep.DEADLINE, now_ms)
+            self._stop_retries(request)
+            unsent = [each for each in self.requests.segments_of(request) if not each.has_left]
+            self._unsent |= dict.fromkeys(each.sds_id for each in unsent if each.state is not SegmentState.ENCRYPTING)
+        if effects:
+            self._withdraw_unsent(now_ms)
+            effects += self._evict(now_ms)
+        return effects
+
+    def _withdraw_unsent(self, now_ms: int) -> None:
+        """Keep what an expired send made and the node never took from leaving, if that is still possible."""
+        for sds_id in list(self._unsent):
+            segment = self._live(sds_id)
+            if segment is None or segment.has_left or self.requests.of(segment).state is not RequestState.EXPIRED:
+                del self._unsent[sds_id]
+            elif segment.state in (SegmentState.QUEUED, SegmentState.POSTPONED):
+                self._withdraw(segment, now_ms)
+
+    def _withdraw(self, segment: SentSegment, now_ms: int) -> bool:
+        """Withdraw a segment that never left, and return whether that was possible.
+
+        It is not once a message that may cite it has left: participants would wait for it.
+        """
+        sds_id, request = segment.sds_id, self.requests.of(segment)
+        citing = [self.requests.segments[each] for each in self._sds.citing(sds_id)]
+        is_in_history = self._sds.record(sds_id) is not None
+        has_left = self.outbound.is_busy or self.outbound.done > segment.entered_at_count
+        on_the_way = (SegmentState.ENCRYPTING, SegmentState.IN_FLIGHT)
+        if any(each.has_left or each.state in on_the_way for each in citing) or (is_in_history and has_left):
+            return False
+        self._sds.withdraw(sds_id, now_ms)
+        self.outbound.discard(sds_id)
+        if self.sync_waits:
+            self.outbound.limiter.discard(lambda _: True, Priority.SYNC)
+            self._sync_lost(now_ms)
+        for each in citing:
+            if each.state is SegmentState.QUEUED:
+                # It is encoded and encrypted anew.
+                self.outbound.discard(each.sds_id)
+                self.requests.move(each, SegmentStep.DISPLACED)
+                self.requests.plan_retry(each, now_ms)
+        self.requests.drop_segment(segment)
+        if not request.segments:
+            self._close(request, RequestStep.EVICTED, now_ms)
+        return True
 
     def _marked(self, encoded: bytes, segment: SentSegment) -> bytes:
         """Return a copy that says whose acknowledgement of it is known, if there is room for that."""
@@ -441,7 +634,7 @@ class Sending:
 
     def seek_acknowledgements(self, segment: SentSegment, now_ms: int) -> list[QueryStore]:
         """Return the query for acknowledgements that got lost, if a segment that is sent again was in vain so far."""
-        return self._lost_acknowledgements.query(segment.attempts, now_ms)
+        return self._lost_acknowledgements.query(segment.attempts, segment.made_ms, now_ms)
 
     def repair(self, message_id: str, encoded: bytes) -> Leaving | list[Effect]:
         """Return a message that somebody asked for and that it is our turn to send (SDS-R), unless it waits already."""
@@ -459,7 +652,7 @@ class Sending:
         unsent = [
             made
             for segment in self.requests.segments.values()
-            if not segment.attempts and (made := self._sds.unacknowledged(segment.sds_id))
+            if not segment.has_left and (made := self._sds.unacknowledged(segment.sds_id))
         ]
         # Rows come in any order, so that theirs says nothing of when they were made.
         return [made.message for made in sorted(unsent, key=lambda made: made.sequence)]
@@ -467,15 +660,20 @@ class Sending:
     def resume(self, now_ms: int) -> None:
         """After a restart, plan the retries."""
         for segment in self.requests.segments.values():
-            if segment.attempts and segment.retry_at is None and not segment.is_parity:
+            is_due = segment.state is not SegmentState.ENDED and segment.has_left and not segment.is_parity
+            if is_due and segment.retry_at is None:
                 self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
+        if self._overdue is not None and self.requests.has_overdue:
+            self._overdue.begin(now_ms)
         self.clock_went_back(now_ms)
 
     def clock_went_back(self, now_ms: int) -> None:
-        """Bring forward the retries that were planned by a clock that was ahead, in this life or an earlier one."""
-        self.requests.bring_forward(now_ms + 2 * self._interval_ms)
+        """Bring forward what was planned by a clock that was ahead, in this run or an earlier one."""
+        self.requests.clock_went_back(now_ms + 2 * self._interval_ms, now_ms)
         self._lost_acknowledgements.clock_went_back(now_ms)
         self.outbound.clock_went_back(now_ms)
+        if self._overdue is not None:
+            self._overdue.clock_went_back(now_ms)
 
     def _waits_above(self) -> Upstream:
         """Return what the rate limit needs to know of the outbox.
@@ -506,6 +704,11 @@ class Sending:
         """
         segment = self.requests.segments.get(sent.sds_id) if sent.purpose in _FOR_REQUESTS else None
         return segment if segment is not None and segment.state is state else None
+
+    def _live(self, sds_id: str) -> SentSegment | None:
+        """Return a segment whose send may still be acknowledged."""
+        segment = self.requests.segments.get(sds_id)
+        return None if segment is None or segment.state is SegmentState.ENDED else segment
 
     def _postpone(self, segment: SentSegment, step: SegmentStep, now_ms: int) -> None:
         """Let a segment that did not leave this time go again soon; that does not count as an attempt."""
@@ -538,7 +741,7 @@ class Sending:
         if segment is None:
             return [publish]
         self.requests.move(segment, SegmentStep.HANDED_OUT)
-        request = self.requests.open[segment.request_id]
+        request = self.requests.of(segment)
         self._sds.add_hint(publish.sds_id, publish.message_hash)
         sending = MessageSending(
             request_id=request.request_id,
@@ -584,28 +787,26 @@ class Sending:
             self._sds.withdraw_hint(sds_id, record.retrieval_hint)
 
     def _fail(self, segment: SentSegment, reason: SendErrorReason, detail: str, now_ms: int) -> list[Effect]:
-        if segment.sds_id not in self.requests.segments:
-            return []
-        events = self.requests.send_error(segment, reason, detail)
-        self._close(segment.request_id, now_ms)
+        request = self.requests.of(segment)
+        # An expired send has ended for the application.
+        is_expired = request.state is RequestState.EXPIRED
+        events = () if is_expired else self.requests.send_error(segment, reason, detail, self._refusal)
+        self._close(request, RequestStep.UNSENDABLE, now_ms)
         return emit(*events)
 
-    def _close(self, request_id: str, now_ms: int, *, delivered: bool = False) -> None:
-        request = self.requests.open[request_id]
+    def _close(self, request: SendRequest, step: RequestStep, now_ms: int) -> None:
+        """Let a send end by a step after which SDS need not watch its segments any more."""
         if len(request.segments) < request.segment_count:
-            self.outbox.drop(request_id)
-        segments = self.requests.close(request_id)
-        acknowledged: dict[str, Acknowledged] = {}
-        for segment in segments:
+            self.outbox.drop(request.request_id)
+        for segment in self.requests.segments_of(request):
+            if segment.state is SegmentState.ENDED:
+                continue
+            self.requests.move(segment, SegmentStep.REQUEST_ENDS)
+            self.requests.plan_retry(segment, None)
             waiting = self._sds.forget_outgoing(segment.sds_id)
-            if waiting is not None:
-                acknowledged[segment.sds_id] = Acknowledged(waiting.sequence, waiting.acknowledged_by, waiting.made_ms)
-                if self._sds.record(segment.sds_id) is None:
-                    self._sds.take_back(waiting.message, now_ms)
+            if waiting is not None and self._sds.record(segment.sds_id) is None:
+                self._sds.take_back(waiting.message, now_ms)
             # What never left is in the history, where later messages cite it: all would have to ask for it.
-            if segment.attempts:
+            if segment.has_left:
                 self.outbound.discard(segment.sds_id)
-        if delivered:
-            self._ended.delivered(EndedRequest(request, tuple(segments), acknowledged))
-        else:
-            self._ended.failed(request_id)
+        self.requests.step(request, step, now_ms)

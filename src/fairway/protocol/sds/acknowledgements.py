@@ -87,8 +87,8 @@ class Acknowledged(NamedTuple):
 
     sequence: int
     """Its number among own messages."""
-    by: dict[str, Evidence]
-    made_ms: int = 0
+    by: Collection[str]
+    made_ms: int
     """When it was made."""
 
 

@@ -12,7 +12,7 @@ longer history, and all that the network can make larger is bounded.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from sys import intern
 from typing import Final, NamedTuple
@@ -27,6 +27,7 @@ from fairway.protocol.sds.acknowledgements import (
     ACKNOWLEDGEMENTS,
     OUTGOING,
     Acknowledged,
+    Evidence,
     OutgoingBuffer,
     OutgoingMessage,
 )
@@ -56,7 +57,7 @@ from fairway.protocol.sds.owed import OwedCitations, fitting_beside
 from fairway.protocol.sds.repair import Repair
 from fairway.protocol.sds.retained import RetainedMessages
 from fairway.protocol.sds.rolling_bloom import RollingBloom
-from fairway.protocol.sds.vouching import Vouching
+from fairway.protocol.sds.vouching import BELIEVED_MS, Vouching
 from fairway.wire.bloom import BloomParameters
 from fairway.wire.sds import HistoryEntry, Kind, SdsMessage
 from fairway.wire.segment import SegmentFormat
@@ -360,6 +361,42 @@ class MessageChannel:
         for entry in message.causal_history[: -self.config.causal_history_size or None]:
             self.owed.came_again(entry.message_id)
 
+    def citing(self, message_id: str) -> list[str]:
+        """Return the own messages that wait for acknowledgement and cite a message."""
+        return [
+            waiting.message.message_id
+            for waiting in self.outgoing
+            if any(entry.message_id == message_id for entry in waiting.message.causal_history)
+        ]
+
+    def withdraw(self, message_id: str, now_ms: int) -> None:
+        """Remove an own message that never left, as if it had not been made.
+
+        The own messages that cite it must not have left either. They cite what it cited instead.
+        """
+        withdrawn = self.outgoing.messages[message_id].message
+        for citing_id in self.citing(message_id):
+            waiting = self.outgoing.messages[citing_id]
+            kept = [entry for entry in waiting.message.causal_history if entry.message_id != message_id]
+            known = {entry.message_id for entry in kept}
+            inherited = [entry for entry in withdrawn.causal_history if entry.message_id not in known]
+            waiting.message = replace(waiting.message, causal_history=(*inherited, *kept))
+            self.journal.touch(OUTGOING, citing_id)
+            if citing_id in self.retained:
+                self.retained.forget(citing_id)
+                self.retained.keep(waiting.message)
+        self.outgoing.remove(message_id)
+        self.retained.forget(message_id)
+        self.owed.withdrawn(message_id)
+        if message_id in self.history:
+            self.history.remove(message_id)
+            self.journal.touch(HISTORY, message_id)
+        self.repair.ask_again(withdrawn.repair_request, now_ms)
+        for entry in withdrawn.causal_history:
+            if entry.sender_id != self.sender_id:
+                # It would have acknowledged these.
+                self.owed.came_again(entry.message_id)
+
     def handed_over(self, message_ids: Sequence[str]) -> None:
         """Note that the application has received the message of these segments: what it sends is to stand after them.
 
@@ -449,6 +486,9 @@ class MessageChannel:
             self._enter_history(message, hint, encoded)
             outcomes.append(MessageReady(message=message, dependencies_met=not self.dependencies.has_lost(cited)))
             outcomes += self.dependencies.release_waiters(message_id, now_ms)
+        if kind is Kind.CONTENT and not from_store and self._is_old(message, now_ms):
+            # It was sent again, although it is the first copy that came.
+            self._owe_citation(message_id)
         return outcomes
 
     def refused(self, message: SdsMessage, now_ms: int) -> None:
@@ -609,7 +649,7 @@ class MessageChannel:
                 message=self.profile.codec.decode(encoded),
                 sequence=sequence,
                 is_broadcast=True,
-                acknowledged_by=dict(acknowledged_by),
+                acknowledged_by=dict.fromkeys(acknowledged_by, Evidence.CITED),
                 made_ms=made_ms,
             )
             self.journal.touch(OUTGOING, message_id)
@@ -697,10 +737,19 @@ class MessageChannel:
         if is_marked(message.acknowledged_by, self.sender_id, message_id):
             return MessageIgnored(message_id=message_id, why=Ignored.ACKNOWLEDGED)
         if not from_store:
-            self.owed.came_again(message_id)
-            if message_id in self.dependencies.incoming:
-                self.vouching.is_asked()
+            self._owe_citation(message_id)
         return MessageIgnored(message_id=message_id, why=Ignored.DUPLICATE)
+
+    def _owe_citation(self, message_id: str) -> None:
+        """Note that the author of a message waits for an acknowledgement of its own."""
+        self.owed.came_again(message_id)
+        if message_id in self.dependencies.incoming:
+            self.vouching.is_asked()
+
+    def _is_old(self, message: SdsMessage, now_ms: int) -> bool:
+        """Return whether the author of a message does not believe any more that a descendant acknowledges it."""
+        made_ms = (message.lamport_timestamp or 0) * self.profile.lamport_unit_ms
+        return now_ms - made_ms > BELIEVED_MS
 
     def _judge(self, message: SdsMessage) -> Novelty:
         """Return whether a content message of another participant is new, to this participant and under its id.
@@ -863,11 +912,18 @@ class MessageChannel:
 
         After a partition all participants may wait for each other's messages, and none may have delivered any.
         """
-        return message_id in self.retained or message_id in self.dependencies.incoming
+        return (
+            message_id in self.retained
+            or message_id in self.dependencies.incoming
+            or (message_id in self.outgoing and message_id in self.history)
+        )
 
     def _original(self, message_id: str) -> bytes | None:
         parked = self.dependencies.incoming.parked.get(message_id)
-        return self.retained.encoded(message_id) if parked is None else parked.encoded
+        if parked is not None:
+            return parked.encoded
+        encoded, own = self.retained.encoded(message_id), self.unacknowledged(message_id)
+        return encoded if encoded is not None or own is None else self.profile.codec.encode(own.message)
 
     def _wait_for(
         self, message: SdsMessage, hint: bytes | None, absent: list[HistoryEntry], now_ms: int, encoded: bytes | None

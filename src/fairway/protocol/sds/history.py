@@ -131,14 +131,19 @@ class LocalHistory:
 
     def replace(self, record: HistoryRecord) -> None:
         """Replace the message that has the same id."""
-        old = self._records.pop(record.message_id)
+        self.remove(record.message_id)
+        self.add(record)
+
+    def remove(self, message_id: str) -> None:
+        """Remove a message; it does not count as known then."""
+        old = self._records.pop(message_id)
         index = self._block_of(old)
         block = self._blocks[index]
         del block[bisect_left(block, old)]
         if not block and len(self._blocks) > 1:
             del self._blocks[index]
+        self._complete = ()
         self._tail = None
-        self.add(record)
 
     def set_hint(self, message_id: str, hint: bytes) -> bool:
         """Give a message the retrieval hint that it lacks; return whether anything changed."""

@@ -135,6 +135,12 @@ class OwedCitations:
         self._changed(message_id)
         self._keep_within_bounds()
 
+    def withdrawn(self, message_id: str) -> None:
+        """Note that a message of the history is not there any more."""
+        for ids in (self._came_again, self._one_by_one, self._uncited, self._cited_amid, self.read):
+            ids.pop(message_id, None)
+        self._changed(message_id)
+
     def cited(self, entries: tuple[HistoryEntry, ...], sender_id: str, content: bytes) -> None:
         """Note what a content message of the history cites."""
         heads = [entry[0] for entry in entries if entry[0] in self._uncited or entry[0] in self.read]

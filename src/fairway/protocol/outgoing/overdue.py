@@ -1,0 +1,112 @@
+"""When sends that failed are sent again, and how many segments at a time: one falling rate for the whole channel.
+
+A participant may be away for days. A copy that it cannot receive is wasted, and a copy for each failed send would cost
+the more the longer it is away. So the channel sends one segment at a time, whatever the number of failed sends, after a
+pause that doubles from two retry intervals to an hour. It begins with the newest send: each message descends from the
+earlier ones, so a participant that receives it asks for those.
+
+If an awaited participant is heard again after a silence, the pause ends: the channel sends one segment soon. If that is
+acknowledged, twice as many follow, up to `_LARGEST_ROUND`, the oldest first, until every such send is acknowledged.
+A participant that never acknowledges anything thus gets one copy for each of its returns.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+_LONGEST_PAUSE_MS: Final = 3_600_000
+_FIRST_PAUSE: Final = 2
+"""In retry intervals."""
+_SOON_SHARE: Final = 0.25
+"""Of the retry interval: time for a participant that was heard to acknowledge without a copy."""
+SILENCE_MS: Final = 300_000
+"""Silence after which a participant counts as one that returns."""
+_LARGEST_ROUND: Final = 20
+"""Segments of one round: as many as one sync message acknowledges (`fairway.protocol.sds.owed`)."""
+
+
+class Round(NamedTuple):
+    """What is sent again now."""
+
+    size: int
+    """Segments at most."""
+    is_answer: bool
+    """Whether it is for participants that were heard lately."""
+
+
+class OverdueRetries:
+    """The time and the size of the next round."""
+
+    def __init__(self, interval_ms: int) -> None:
+        """``interval_ms`` is the retry interval."""
+        self._interval_ms = interval_ms
+        self._pause_ms = 0
+        self._next_ms: int | None = None
+        """When the next round begins at the falling rate; None while no send is overdue."""
+        self._answer_ms: int | None = None
+        """When a round begins because a participant returned, or acknowledged something."""
+        self._size = 1
+        self._has_progress = False
+
+    @property
+    def at_ms(self) -> int | None:
+        """When the next round begins; None while no send is overdue."""
+        if self._next_ms is None or self._answer_ms is None:
+            return self._next_ms
+        return min(self._next_ms, self._answer_ms)
+
+    def begin(self, now_ms: int) -> None:
+        """Note that a send is overdue."""
+        if self._next_ms is None:
+            self._pause_ms = self._first_pause_ms
+            self._next_ms = now_ms + self._pause_ms
+
+    def end(self) -> None:
+        """Note that no send is overdue any more."""
+        self._next_ms = self._answer_ms = None
+        self._size, self._has_progress = 1, False
+
+    def returned(self, now_ms: int) -> None:
+        """Note that a participant was heard again after `SILENCE_MS`."""
+        if self._next_ms is not None:
+            self._answer_soon(now_ms)
+
+    def progressed(self, now_ms: int) -> None:
+        """Note that a segment of an overdue send was acknowledged."""
+        if self._next_ms is not None:
+            self._has_progress = True
+            self._answer_soon(now_ms)
+
+    def take_due(self, now_ms: int) -> Round | None:
+        """Return the round that begins now, if one does."""
+        if self._answer_ms is not None and self._answer_ms <= now_ms:
+            self._answer_ms = None
+            self._size = min(2 * self._size, _LARGEST_ROUND) if self._has_progress else 1
+            self._has_progress = False
+            return Round(self._size, is_answer=True)
+        if self._next_ms is not None and self._next_ms <= now_ms:
+            self._size = 1
+            self._pause_ms = min(2 * self._pause_ms, _LONGEST_PAUSE_MS)
+            self._next_ms = now_ms + self._pause_ms
+            return Round(1, is_answer=False)
+        return None
+
+    def answered(self, now_ms: int) -> None:
+        """Note that a round for participants that were heard sent something: the pauses begin anew."""
+        self._pause_ms = self._first_pause_ms
+        self._next_ms = now_ms + self._pause_ms
+
+    def clock_went_back(self, now_ms: int) -> None:
+        """Wait no longer than from now on."""
+        if self._next_ms is not None:
+            self._next_ms = min(self._next_ms, now_ms + self._pause_ms)
+        if self._answer_ms is not None:
+            self._answer_soon(now_ms)
+
+    @property
+    def _first_pause_ms(self) -> int:
+        return min(_FIRST_PAUSE * self._interval_ms, _LONGEST_PAUSE_MS)
+
+    def _answer_soon(self, now_ms: int) -> None:
+        soon_ms = now_ms + int(self._interval_ms * _SOON_SHARE)
+        self._answer_ms = soon_ms if self._answer_ms is None else min(self._answer_ms, soon_ms)

@@ -1,0 +1,305 @@
+"""Participants that are away for longer than the retries last, and messages that are of use for a while only."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from fairway.channel.creation import create_reliable_channel
+from fairway.errors import ConfigurationError, DeliveryFailedError, SendExpiredError
+from fairway.events import DeliveryError, FailureReason, MessageDelivered, MessageReceived, MessageSent
+from fairway.files.sending import send_file
+from fairway.options import ReliableChannelOptions, SegmentationConfig
+from fairway.storage.memory_store import MemoryStore
+from fairway.testing import DiskFault, Machine, Process, SimulatedDisk, virtual_time
+from fairway.waku.local import LocalNetwork, NetworkFaults
+
+TOPIC = "/fairway/1/harbour/proto"
+HOUR_S = 3_600
+DAY_S = 24 * HOUR_S
+
+
+def join(network, name, **more):
+    """Make a participant, which may have been there before, with a node of its own."""
+    return create_reliable_channel(network.node(), "harbour", name, TOPIC, **more)
+
+
+def heard_by(channel):
+    """Return a list that gets the payload of each message that a channel delivers."""
+    payloads = []
+    channel.on(MessageReceived, lambda message: payloads.append(message.payload))
+    return payloads
+
+
+@virtual_time()
+async def test_a_failed_send_may_be_awaited_again_and_is_delivered_late():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "bob"):
+            ends = []
+            alice.on(DeliveryError, ends.append)
+            alice.on(MessageDelivered, ends.append)
+            receipt = await alice.send(b"hello", by=["bob", "carol"])
+            with pytest.raises(DeliveryFailedError) as failed:
+                await receipt.delivered(by=["bob", "carol"])
+            error = failed.value
+            assert (error.acknowledged_by, error.delivered_to) == (("bob",), ("bob",))
+            assert (error.missing, error.missing_count) == (("carol",), 1)
+            assert (error.chunks_missing, error.total_chunks, error.refusal) == ((0,), 1, "")
+            assert receipt.has_ended
+            assert str(receipt.failure) == str(error)
+            again = asyncio.create_task(receipt.delivered(by=["carol"]))
+            await asyncio.sleep(3 * DAY_S)
+            assert not again.done()
+            async with join(network, "carol") as carol:
+                payloads = heard_by(carol)
+                assert (await again).delivered_to == ("bob", "carol")
+                await asyncio.sleep(HOUR_S)
+                assert payloads == [b"hello"]
+            assert receipt.failure is None
+            assert receipt.progress.delivered_to == ("bob", "carol")
+            assert [type(event) for event in ends] == [DeliveryError, MessageDelivered]
+            assert ends[1].late
+
+
+@virtual_time()
+async def test_one_participant_may_be_awaited_while_another_one_is_away():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "bob"):
+            receipt = await alice.send(b"hello", by=["bob", "carol"])
+            assert (await receipt.delivered(by=["bob"])).delivered_to == ("bob",)
+            assert (await receipt.delivered(count=1, by=["bob"])).at_ms < alice.protocol.sds.born_at + 60_000
+            assert not receipt.has_ended
+            with pytest.raises(DeliveryFailedError):
+                await receipt.delivered()
+            # Now that the send has failed, too.
+            assert (await receipt.delivered(by=["bob"])).delivered_to == ("bob",)
+
+
+@virtual_time()
+async def test_each_wait_that_was_under_way_raises_the_failure_and_the_next_ones_wait():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice:
+            receipt = await alice.send(b"hello", by=["bob"])
+            results = await asyncio.gather(*(receipt.delivered() for _ in range(3)), return_exceptions=True)
+            assert [type(result) for result in results] == [DeliveryFailedError] * 3
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(receipt.delivered(), HOUR_S)
+
+
+@virtual_time()
+async def test_a_failure_that_nobody_waited_for_is_raised_once():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice:
+            receipt = await alice.send(b"hello", by=["bob"])
+            await asyncio.sleep(HOUR_S)
+            with pytest.raises(DeliveryFailedError):
+                await receipt.delivered()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(receipt.delivered(), HOUR_S)
+
+
+@pytest.mark.parametrize("restart_s", [60, HOUR_S], ids=["before it failed", "after it failed"])
+@virtual_time()
+async def test_a_send_is_delivered_late_after_a_restart(restart_s):
+    store = MemoryStore()
+    with LocalNetwork() as network:
+        async with join(network, "alice", store=store) as alice:
+            await alice.send(b"hello", by=["bob"], request_id="greeting")
+            await asyncio.sleep(restart_s)
+        async with join(network, "alice", store=store) as alice:
+            await asyncio.sleep(HOUR_S)
+            receipt = alice.receipt("greeting")
+            assert receipt.has_ended
+            assert receipt.failure.missing == ("bob",)
+            assert receipt.failure.total_chunks == 1
+            async with join(network, "bob") as bob:
+                payloads = heard_by(bob)
+                assert (await asyncio.wait_for(receipt.delivered(by=["bob"]), HOUR_S)).delivered_to == ("bob",)
+                assert payloads == [b"hello"]
+        async with join(network, "alice", store=store) as alice:
+            assert (await alice.receipt("greeting").delivered()).delivered_to == ("bob",)
+
+
+@pytest.mark.parametrize("fault", [DiskFault.CRASH_BEFORE, DiskFault.CRASH_AFTER])
+@virtual_time()
+async def test_a_crash_while_the_store_writes_the_failure_loses_neither_it_nor_the_late_delivery(fault):
+    loop = asyncio.get_running_loop()
+    told = []
+    with LocalNetwork() as network, SimulatedDisk() as disk:
+        machine = Machine(loop)
+
+        async def life(first):
+            async with create_reliable_channel(
+                network.node(), "harbour", "alice", TOPIC, store=disk.store("alice")
+            ) as alice:
+                for kind in (DeliveryError, MessageDelivered):
+                    alice.on(kind, lambda event: told.append(type(event)))
+                if first:
+                    await alice.send(b"hello", by=["bob"], request_id="greeting")
+                    await asyncio.sleep(329)
+                    disk.strike("alice", fault)
+                await asyncio.Event().wait()
+
+        process = Process("alice", machine)
+        disk.on_crash = lambda name: process.kill()
+        process.spawn(life(first=True))
+        await asyncio.sleep(400)
+        second = Process("alice", machine)
+        second.spawn(life(first=False))
+        await asyncio.sleep(HOUR_S)
+        async with join(network, "bob") as bob:
+            payloads = heard_by(bob)
+            await asyncio.sleep(HOUR_S)
+            assert payloads == [b"hello"]
+        assert told[-1] is MessageDelivered
+        assert told.count(MessageDelivered) == 1
+        assert disk.store("alice") is not None
+        second.kill()
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+@virtual_time()
+async def test_the_same_request_id_after_a_failure_sends_again_and_participants_receive_the_message_once(is_restarted):
+    store = MemoryStore()
+    options = ReliableChannelOptions(sync_min_interval_ms=0, retrieve_frequency_ms=0)
+    with LocalNetwork() as network:
+        alice = await join(network, "alice", store=store, options=options)
+        bob = await join(network, "bob")
+        bobs = heard_by(bob)
+        receipt = await alice.send(b"hello", by=["bob", "carol"], request_id="greeting")
+        with pytest.raises(DeliveryFailedError):
+            await receipt.delivered()
+        if is_restarted:
+            await alice.close()
+            alice = await join(network, "alice", store=store, options=options)
+        async with alice, bob, join(network, "carol") as carol:
+            carols, before = heard_by(carol), sum(alice.statistics().protocol.transmissions.values())
+            receipt = await alice.send(b"hello", by=["bob", "carol"], request_id="greeting")
+            await asyncio.sleep(1)
+            assert sum(alice.statistics().protocol.transmissions.values()) == before + 1
+            assert (await receipt.delivered()).delivered_to == ("bob", "carol")
+            await asyncio.sleep(HOUR_S)
+            assert (bobs, carols) == ([b"hello"], [b"hello"])
+            assert alice.receipt("greeting").failure is None
+
+
+@virtual_time()
+async def test_a_repeated_send_raises_its_own_failure():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice:
+            for _ in range(2):
+                receipt = await alice.send(b"hello", by=["bob"], request_id="greeting")
+                with pytest.raises(DeliveryFailedError):
+                    await asyncio.wait_for(receipt.delivered(), HOUR_S)
+
+
+@virtual_time()
+async def test_a_long_message_reaches_a_participant_that_was_away_and_has_no_store():
+    options = ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=1_024))
+    payload = bytes(range(256)) * 40
+    with LocalNetwork(NetworkFaults(store_loss=1.0)) as network:
+        async with join(network, "alice", options=options) as alice:
+            receipt = await alice.send(payload, by=["bob"])
+            with pytest.raises(DeliveryFailedError):
+                await receipt.delivered()
+            await asyncio.sleep(2 * HOUR_S)
+            async with join(network, "bob", options=options) as bob:
+                payloads = heard_by(bob)
+                assert (await asyncio.wait_for(receipt.delivered(), 4 * HOUR_S)).delivered_to == ("bob",)
+                assert payloads == [payload]
+
+
+@virtual_time()
+async def test_hundreds_of_messages_reach_a_participant_that_was_away_once_each_and_are_delivered_late():
+    with LocalNetwork(NetworkFaults(loss=0.2)) as network:
+        async with join(network, "alice") as alice:
+            late = []
+            alice.on(MessageDelivered, lambda event: late.append(event.late))
+            sent = [b"reading %d" % number for number in range(300)]
+            for payload in sent:
+                await alice.send(payload, by=["bob"])
+                await asyncio.sleep(300)
+            async with join(network, "bob") as bob:
+                payloads = heard_by(bob)
+                while alice.statistics().protocol.failed_requests:  # noqa: ASYNC110 - time is virtual
+                    await asyncio.sleep(60)
+                await asyncio.sleep(HOUR_S)
+                assert payloads == sent
+                assert late.count(True) >= 298
+
+
+@virtual_time()
+async def test_a_file_whose_receiver_was_away_goes_on_with_what_is_missing(tmp_path):
+    (tmp_path / "chart.bin").write_bytes(bytes(3_000))
+    options = ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=1_024))
+    with LocalNetwork() as network:
+        async with join(network, "alice", options=options) as alice:
+            with pytest.raises(DeliveryFailedError, match="send the file again") as failed:
+                await send_file(alice, tmp_path / "chart.bin", by={"bob"})
+            assert failed.value.missing == ("bob",)
+            async with join(network, "bob", options=options) as bob:
+                payloads = heard_by(bob)
+                delivery = await send_file(alice, tmp_path / "chart.bin", by={"bob"})
+                assert delivery.delivered_to == ("bob",)
+                await asyncio.sleep(HOUR_S)
+                assert len(payloads) == 1
+
+
+# Deadlines
+
+
+@pytest.mark.parametrize("deadline", [100, 100.0, timedelta(seconds=100)])
+@virtual_time()
+async def test_a_send_whose_deadline_passes_raises_an_error_of_its_own(deadline):
+    loop = asyncio.get_running_loop()
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice:
+            sent, failures, began = [], [], loop.time()
+            alice.on(MessageSent, sent.append)
+            alice.on(DeliveryError, failures.append)
+            receipt = await alice.send(b"hello", by=["bob"], deadline=deadline)
+            for _ in range(2):
+                with pytest.raises(SendExpiredError, match="the deadline of 100 s has passed"):
+                    await receipt.delivered()
+            assert 99 < loop.time() - began < 101
+            assert [event.reason for event in failures] == [FailureReason.EXPIRED]
+            count = len(sent)
+            async with join(network, "bob"):
+                await asyncio.sleep(DAY_S)
+            assert len(sent) == count
+
+
+@virtual_time()
+async def test_a_message_that_waits_for_its_node_until_its_deadline_is_never_sent():
+    store = MemoryStore()
+    with LocalNetwork() as network:
+        node = network.node()
+        async with (
+            create_reliable_channel(node, "harbour", "alice", TOPIC, store=store) as alice,
+            join(network, "bob") as bob,
+        ):
+            payloads = heard_by(bob)
+            node.go_offline()
+            await alice.send(b"late", deadline=60, request_id="late")
+            kept = await alice.send(b"in time", deadline=DAY_S)
+            await asyncio.sleep(HOUR_S)
+            node.go_online()
+            await kept.delivered()
+            assert payloads == [b"in time"]
+        async with join(network, "alice", store=store) as alice:
+            with pytest.raises(SendExpiredError):
+                await alice.receipt("late").delivered()
+
+
+@pytest.mark.parametrize(
+    "deadline", [0, -1, True, "60", float("nan"), float("inf"), timedelta(0), 10**12, [60]], ids=repr
+)
+@virtual_time()
+async def test_what_cannot_be_a_deadline_is_refused_before_anything_is_sent(deadline):
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice:
+            with pytest.raises(ConfigurationError, match="a deadline is a number of seconds"):
+                await alice.send(b"hello", deadline=deadline)
+            assert not alice.protocol.requests.open
