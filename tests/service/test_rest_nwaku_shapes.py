@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import until
+
 VECTORS = Path(__file__).parents[1] / "vectors" / "nwaku_rest"
 CONVERSATIONS = ["filter", "interop_suite", "lightpush", "messaging", "node", "relay", "store"]
 
@@ -98,7 +100,9 @@ def test_peers_are_listed_as_nwaku_lists_them_and_can_be_connected_to(rest):
             assert peer["multiaddr"] == address
             assert "/vac/waku/lightpush/3.0.0" in peer["protocols"]
             assert (peer["shards"], peer["connected"], peer["agent"]) == ([0], "Connected", "fairway")
+            # The peer that connected is at the address that it announces, at which it can be reached.
+            await until(lambda: other.host.info_of(node.peer_id))
             (seen,) = (await rest.call(second, "GET", "/admin/v1/peers")).json
-            assert seen["multiaddr"].endswith(f"/p2p/{node.peer_id}")
+            assert seen["multiaddr"] == str(node.addresses[0])
 
     rest.run(work())

@@ -55,6 +55,24 @@ def test_a_message_says_what_a_peer_serves_and_what_runs_there():
     assert (info.protocols, info.agent) == ({"/a/1", "/b/2"}, "tester/1")
 
 
+@pytest.mark.parametrize(
+    ("announced", "dialable"),
+    [
+        (["/ip4/192.0.2.1/tcp/60000"], "/ip4/192.0.2.1/tcp/60000"),
+        (["/ip4/0.0.0.0/tcp/60000", "/ip6/::/tcp/1", "/ip4/192.0.2.1/tcp/8000/ws"], "/ip4/192.0.2.1/tcp/8000/ws"),
+        (["/ip4/192.0.2.1/udp/9000", "/dns4/node.example/tcp/443/tls/ws"], "/dns4/node.example/tcp/443/tls/ws"),
+        (["/ip4/0.0.0.0/tcp/60000"], None),
+        ([], None),
+    ],
+)
+def test_the_first_address_that_can_be_dialled_is_kept(announced, dialable):
+    key = IdentityKey.generate()
+    wire = message(key, addresses=[Multiaddr.parse(address) for address in announced])
+    assert decode_identify(wire, PeerId.from_public_key(key.public_key)).address == (
+        None if dialable is None else Multiaddr.parse(dialable)
+    )
+
+
 def test_the_observed_address_is_told_without_a_peer_id():
     key = IdentityKey.generate()
     told = message(key, observed=THERE.with_peer_id(PeerId.from_public_key(key.public_key)))

@@ -176,8 +176,9 @@ class AdminEndpoints:
     def _peer(self, connection: Connection, shards: list[int]) -> Shape:
         info = self._context.node.host.info_of(connection.peer_id)
         address = connection.remote_address
-        if address.peer_id is None:
-            address = address.with_peer_id(connection.peer_id)
+        if info is not None and info.address is not None and not connection.dialled:
+            address = info.address  # the port from which the peer came accepts no connections
+        address = address.without_peer_id().with_peer_id(connection.peer_id)
         return {
             "multiaddr": str(address),
             "protocols": sorted(name[:_MAX_NAME] for name in info.protocols)[:_MAX_PROTOCOLS] if info else [],

@@ -2,8 +2,8 @@
 
 Each side opens ``/ipfs/id/1.0.0`` and reads one message: the peer's key, addresses, protocols and agent, and the
 address from which it sees this node. With ``/ipfs/id/push/1.0.0`` a peer sends the message again when something has
-changed, perhaps only some of its fields. The addresses in a peer's message are ignored, because a host dials configured
-addresses only. Invariant: a message with the key of another peer is refused whole.
+changed, perhaps only some of its fields. A host dials configured addresses only; the address in a peer's message is for
+people. Invariant: a message with the key of another peer is refused whole.
 
 go-libp2p and js-libp2p divide a long message into several frames, which the reader merges. nim-libp2p and rust-libp2p
 read one frame. So this node writes one frame, which every implementation reads, and reads several.
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
 
-from fairway.waku.libp2p.errors import IdentityError
+from fairway.waku.libp2p.errors import AddressError, IdentityError
 from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
@@ -37,6 +37,8 @@ MAX_SENT_BYTES: Final = 4_096
 """Longest message that is sent. rust-libp2p reads no longer one, go-libp2p and js-libp2p no longer one than 8,192."""
 _MAX_PROTOCOLS: Final = 512
 _MAX_TEXT: Final = 256
+_MAX_ADDRESSES: Final = 16
+"""Addresses of a peer that are read until one can be dialled."""
 _LONGER_LENGTHS_BYTES: Final = 4
 """Bytes by which the lengths around a signed record grow with its addresses."""
 
@@ -49,6 +51,8 @@ class PeerInfo:
     """The protocols that it serves."""
     agent: str = ""
     """Name and version of its program."""
+    address: Multiaddr | None = None
+    """The first of its addresses that can be dialled; None if it names none."""
 
 
 def encode_identify(
@@ -114,4 +118,17 @@ def decode_identify(data: bytes, peer_id: PeerId, known: PeerInfo | None = None)
         info = replace(info, protocols=frozenset(message.protocols[:_MAX_PROTOCOLS]))
     if message.HasField("agent_version"):
         info = replace(info, agent=message.agent_version[:_MAX_TEXT])
+    if message.listen_addrs:
+        info = replace(info, address=_dialable(message.listen_addrs[:_MAX_ADDRESSES]))
     return info
+
+
+def _dialable(addresses: Sequence[bytes]) -> Multiaddr | None:
+    for encoded in addresses:
+        try:
+            address = Multiaddr.from_bytes(encoded)
+        except AddressError:
+            continue
+        if address.transport is not None and not address.is_unspecified:
+            return address
+    return None
