@@ -61,4 +61,5 @@ def _cancel_others(loop: VirtualLoop) -> None:
     for task in others:
         task.cancel()
     if others:
-        loop.run_until_complete(asyncio.wait(others))
+        # Not `asyncio.wait`: while all tasks are cancelled no other task may run, as with `asyncio.run`.
+        loop.run_until_complete(asyncio.gather(*others, return_exceptions=True))
