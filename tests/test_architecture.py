@@ -27,6 +27,7 @@ RANKS = {
     "units": 0,
     "extras": 1,
     "foreign_code": 1,
+    "loop_binding": 1,
     "visible": 0,
     "opening": 0,
     "events": 1,

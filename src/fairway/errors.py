@@ -9,6 +9,7 @@
     |   +-- EmptyPayloadError
     |   +-- MessageTooLargeError
     |   +-- ChannelClosedError
+    |   +-- EventLoopError          an object is used on another event loop than its own, or that has ended
     |   +-- FileChangedError        a file that is sent in parts changed meanwhile
     |   +-- EncryptionError         the encryption hook failed; the message is not sent
     +-- DeliveryFailedError         a send failed: the acknowledgements that it asked for did not come
@@ -107,6 +108,10 @@ class ChannelClosedError(LocalError):
     """The channel is closed or was never started."""
 
 
+class EventLoopError(LocalError):
+    """A channel, a receipt or a node is used on another event loop than its own, or its event loop has ended."""
+
+
 class FileChangedError(LocalError):
     """A file that is being sent is no longer what its first message announced; the parts that are left are not sent."""
 
@@ -178,7 +183,10 @@ class StorageError(FairwayError):
 
 
 class StoreLockedError(StorageError):
-    """Another process uses the store; only one process may."""
+    """The store is in use; only one channel of one process may use it."""
+
+    channel: object = None
+    """The `ReliableChannel` of this process that holds the store, if one does."""
 
 
 class StoreMismatchError(StorageError):

@@ -29,6 +29,7 @@ from weakref import WeakSet
 
 from fairway.errors import copy_of
 from fairway.events import MessageReceived
+from fairway.loop_binding import LoopBinding
 
 
 class Reader(Enum):
@@ -285,6 +286,7 @@ class MessageStream:
     def __init__(self, inbox: Inbox) -> None:
         self.in_hand: Delivered | None = None
         """The message that was returned last, if it is not finished."""
+        self._binding = LoopBinding("the loop over messages")
         self._inbox = inbox
 
     def __aiter__(self) -> Self:
@@ -292,6 +294,7 @@ class MessageStream:
 
     async def __anext__(self) -> MessageReceived:
         """Finish the previous message, and wait for the next one."""
+        self._binding.check()
         self.finish()
         delivered = await self._inbox.next()
         if delivered is None:

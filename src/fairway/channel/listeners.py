@@ -25,6 +25,7 @@ from fairway.channel.inbox import HandOver, Reader
 from fairway.errors import ConfigurationError, copy_of
 from fairway.events import EVENT_NAMES, Event, HandlerFailed, MessageReceived
 from fairway.foreign_code import ForeignCode
+from fairway.loop_binding import LoopBinding
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.subscription import Subscription
 
@@ -62,6 +63,7 @@ class EventStream:
 
     def __init__(self, told: Subscription[Told]) -> None:
         self._told = told
+        self._binding = LoopBinding("the loop over events")
         self._in_hand: HandOver | None = None
         self._failure: BaseException | None = None
 
@@ -84,6 +86,7 @@ class EventStream:
 
     async def __anext__(self) -> Event:
         """Finish the previous event, and wait for the next one."""
+        self._binding.check()
         if self._in_hand is not None:
             self._in_hand.finish(Reader.EVENTS)
             self._in_hand = None
@@ -118,11 +121,12 @@ class _Registration:
 class Listeners:
     """All handlers and streams of a channel."""
 
-    def __init__(self, unclaimed: Callable[[], Iterable[Told]]) -> None:
+    def __init__(self, unclaimed: Callable[[], Iterable[Told]], binding: LoopBinding) -> None:
         """``unclaimed`` returns the messages that arrived while nothing listened to messages."""
         self.failures = 0
         """Handlers that raised."""
         self._unclaimed = unclaimed
+        self._binding = binding
         self._early: deque[Event] | None = deque(maxlen=_MAX_EARLY)
         """Events before the first listener; None once there is a listener."""
         self._turn: asyncio.Handle | None = None
@@ -200,7 +204,7 @@ class Listeners:
 
     def _begin_soon(self) -> None:
         if self._turn is None and (self._early is not None or self._reads_messages()):
-            self._turn = asyncio.get_running_loop().call_soon(self._begin)
+            self._turn = self._binding.check().call_soon(self._begin)
 
     def _begin(self) -> None:
         """Pass on earlier events and messages, if there are new listeners."""

@@ -26,6 +26,7 @@ from fairway.events import (
     MessageSent,
     RequestSent,
 )
+from fairway.loop_binding import LoopBinding
 from fairway.storage.channel_store import SendOutcome, StoredRequest
 
 
@@ -83,6 +84,7 @@ class EphemeralReceipt:
         self._was_sent = False
         self._failure: BaseException | None = None
         self._changed = asyncio.Event()
+        self._binding = LoopBinding("the receipt")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} request {self.request_id[:8]} message {self.message_id[:8]}>"
@@ -126,6 +128,7 @@ class EphemeralReceipt:
         while not reached():
             if self._failure is not None:
                 raise copy_of(self._failure)
+            self._binding.check()
             await self._changed.wait()
 
 
@@ -276,6 +279,7 @@ class Receipt(EphemeralReceipt):
                 continue
             if self.has_ended or self._failure is not None:
                 return
+            self._binding.check()
             await changed.wait()
 
     def observe(self, event: Event) -> None:

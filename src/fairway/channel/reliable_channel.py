@@ -22,6 +22,7 @@ from fairway.channel.clock import Clock, steady_clock
 from fairway.channel.engine import Engine
 from fairway.channel.inbox import Delivered, HandOver, Inbox, MessageStream
 from fairway.channel.listeners import EventStream, Handler, Listeners
+from fairway.channel.open_stores import close_store, open_store
 from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt
 from fairway.channel.receipt_book import ReceiptBook
 from fairway.channel.statistics import ChannelStatistics
@@ -45,6 +46,7 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.foreign_code import call_in_thread
+from fairway.loop_binding import LoopBinding
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.incoming.delivering import logical_message_id
@@ -102,7 +104,8 @@ class ReliableChannel:
         self._encryption = encryption
         self._rln = node.rln if rln is None else rln
         self._clock = clock or steady_clock()
-        self._listeners = Listeners(self._unclaimed)
+        self._binding = LoopBinding(f"channel {channel_id!r}")
+        self._listeners = Listeners(self._unclaimed, self._binding)
         self._receipts = ReceiptBook(store, self._so_far, lambda *end: self._started().is_unsaid(*end))
         self._engine: Engine | None = None
         self._inbox = Inbox(self._finished)
@@ -135,14 +138,14 @@ class ReliableChannel:
         Does nothing if the channel is started. Raises `ChannelClosedError` after `close`, a `StorageError` if the store
         cannot be used, and `NodeUnavailableError` if the node is closed.
         """
+        self._open()
         async with self._lifecycle:
-            if self._is_closed:
-                raise ChannelClosedError("the channel is closed; create a new one with the same store to go on")
+            self._open()
             if self._engine is not None and self._failure is None:
                 return
             await self._end_engine()
             self._failure = None
-            stored = self._store.open(self.channel_id, self.sender_id, self.content_topic)
+            stored = open_store(self, self._store, self._binding)
             try:
                 self._inbox.restart()
                 engine = Engine(
@@ -166,7 +169,7 @@ class ReliableChannel:
                 await engine.start(stored.changes, stored.first_number)
             except BaseException:
                 await self._end_engine()
-                self._store.close()
+                close_store(self)
                 raise
 
     async def stop(self) -> None:
@@ -175,11 +178,20 @@ class ReliableChannel:
         Receipts and message loops keep waiting, and continue after the next `start`. When this returns, all that
         happened before was told. Does nothing if the channel is not started.
         """
+        self._binding.check()
         async with self._lifecycle:
             await self._end_engine()
 
     async def close(self) -> None:
-        """Stop for good: iterations end, receipts that wait raise `ChannelClosedError`. Can be called twice."""
+        """Stop for good: iterations end, receipts that wait raise `ChannelClosedError`. Can be called twice.
+
+        If the event loop of the channel has ended, this closes the store, from any event loop.
+        """
+        if self._binding.has_ended:
+            self._is_closed = True
+            await call_in_thread(None, "the store's close", close_store, self)
+            return
+        self._binding.check()
         async with self._lifecycle:
             if not self._is_closed:
                 self._is_closed = True
@@ -193,7 +205,7 @@ class ReliableChannel:
 
     def is_started(self) -> bool:
         """Return whether the channel is running (RELIABLE-CHANNEL-API, "Channel lifecycle": isStarted)."""
-        return self._engine is not None and self._failure is None
+        return self._engine is not None and self._failure is None and not self._binding.has_ended
 
     @property
     def status(self) -> ChannelStatus:
@@ -337,6 +349,7 @@ class ReliableChannel:
 
         Raises `ConfigurationError` if the message is not one that waits to be finished.
         """
+        self._binding.check()
         if isinstance(message, MessageSetAside):
             if message.number not in self._attempts.set_aside:
                 raise ConfigurationError(f"message {message.message_id} is not set aside; see set_aside()")
@@ -478,6 +491,7 @@ class ReliableChannel:
     def _open(self) -> None:
         if self._is_closed:
             raise ChannelClosedError("the channel is closed; create a new one with the same store to go on")
+        self._binding.check()
 
     def _started(self) -> Engine:
         self._open()
@@ -490,9 +504,11 @@ class ReliableChannel:
     async def _end_engine(self) -> None:
         engine, self._engine = self._engine, None
         if engine is not None:
-            await engine.stop()
-            self._attempts.stop()
-            await call_in_thread(None, "the store's close", self._store.close)
+            try:
+                await engine.stop()
+            finally:
+                self._attempts.stop()
+                await call_in_thread(None, "the store's close", close_store, self)
             # What the store wrote last is told before a new start can tell of another state.
             await engine.commits.passed()
 

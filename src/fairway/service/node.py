@@ -236,6 +236,7 @@ class ServiceNode(WatchedNode):
 
     async def send(self, message: RoutedMessage) -> SendResult:
         """Publish a message of this program, with a proof if the node has a membership."""
+        self._binding.check()
         if self._closed:
             return SendResult(accepted=False, detail="the node is closed")
         proven = await with_proof(self._rln, message)
@@ -259,6 +260,7 @@ class ServiceNode(WatchedNode):
 
         Raises `NodeUnavailableError` if the node is closed, `ConfigurationError` without a content topic.
         """
+        self._binding.check()
         if self._closed:
             raise NodeUnavailableError("the node is closed; start another one")
         criteria = criteria_of(pubsub_topic, content_topics)
@@ -268,6 +270,7 @@ class ServiceNode(WatchedNode):
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of the answer to a query; raise `StoreQueryError` if the node has no archive."""
+        self._binding.check()
         if self.archive is None or self._closed:
             raise StoreQueryError("this node keeps no archive; start it with one")
         return await self.archive.page(query, cursor)
@@ -317,6 +320,7 @@ class ServiceNode(WatchedNode):
 
     async def close(self) -> None:
         """Leave the network, and write the archive. Can be called twice."""
+        self._binding.check()
         if self._closed:
             return
         self._closed = True

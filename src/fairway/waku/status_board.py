@@ -10,6 +10,7 @@ from itertools import count
 from typing import Final
 from weakref import WeakValueDictionary
 
+from fairway.loop_binding import LoopBinding
 from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, WakuNode
 from fairway.waku.subscription import Subscription
 
@@ -57,10 +58,11 @@ class StatusBoard:
 
 
 class WatchedNode(WakuNode):
-    """A node with a status board, which its `close` must close, and without a rate limit."""
+    """A node with a status board, which its `close` must close, that works on one event loop and has no rate limit."""
 
     def __init__(self) -> None:
         self._board: Final = StatusBoard()
+        self._binding: Final = LoopBinding("the node")
 
     @property
     def status(self) -> NodeStatus:
@@ -69,6 +71,7 @@ class WatchedNode(WakuNode):
 
     def status_changes(self) -> Subscription[NodeStatus]:
         """Yield the present status, then every change; ends when the node is closed."""
+        self._binding.check()
         return self._board.watch()
 
     @property

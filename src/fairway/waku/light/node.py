@@ -213,6 +213,7 @@ class LightNode(WatchedNode):
 
         An accepted message is looked for in stores, and sent again if none has it.
         """
+        self._binding.check()
         if self._closed:
             return SendResult(accepted=False, detail="the node is closed")
         if self._network is not None and len(message.encoded) > self._network.max_message_bytes:
@@ -231,6 +232,7 @@ class LightNode(WatchedNode):
 
         Raises `NodeUnavailableError` if the node is closed, `ConfigurationError` without a content topic.
         """
+        self._binding.check()
         if self._closed:
             raise NodeUnavailableError("the node is closed; connect again")
         criteria = criteria_of(pubsub_topic, content_topics)
@@ -247,6 +249,7 @@ class LightNode(WatchedNode):
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of the messages that the store nodes have; raises `StoreQueryError` if none answers."""
+        self._binding.check()
         return await self._store.query(query, cursor)
 
     def statistics(self) -> LightStatistics:
@@ -257,8 +260,10 @@ class LightNode(WatchedNode):
 
     async def close(self) -> None:
         """Leave the network; subscriptions end. Can be called twice."""
-        if self._closed:
+        if self._closed or self._binding.has_ended:
+            self._closed = True
             return
+        self._binding.check()
         self._closed = True
         self._board.close()
         self._listeners.close()

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from fairway.environment import time_ns
-from fairway.errors import ConfigurationError, StorageError, StoreQueryError
+from fairway.errors import ConfigurationError, EventLoopError, StorageError, StoreQueryError
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.units import MS_PER_S, NS_PER_MS
 from fairway.waku.archive_store import ArchiveStore
@@ -153,10 +153,12 @@ class LocalNetwork:
     def node(self, name: str | None = None) -> LocalNode:
         """Add a node and return it. ``name`` must be unused; the default is a new name.
 
-        Raises `ConfigurationError` if the name is in use or the network is closed.
+        Raises `ConfigurationError` if the name is in use or the network is closed, `EventLoopError` if a node of the
+        network works in another thread.
         """
         if self._closed:
             raise ConfigurationError("the network is closed; make another LocalNetwork")
+        self.check_loops()
         self._forget_ended()
         if name is None:
             name = next(free for number in count(self._joined + 1) if (free := f"node-{number}") not in self._nodes)
@@ -300,6 +302,15 @@ class LocalNetwork:
         else:
             # Only the event loop holds the handle, so it ends with the loop.
             asyncio.get_running_loop().call_later(delay_ms / MS_PER_S, action, context=self._context)
+
+    def check_loops(self) -> None:
+        """Raise `EventLoopError` if the event loop of a node runs in another thread."""
+        for node in self._nodes.values():
+            if node.runs_elsewhere:
+                raise EventLoopError(
+                    f"the network has node {node.name!r} in another thread, and works in one thread only: do all in "
+                    "one event loop, or give each thread a network of its own, such as connect('local:NAME')"
+                )
 
     def forget(self, node: LocalNode) -> None:
         """Remove a node that left."""

@@ -64,6 +64,9 @@ class Medium(Protocol):
     def forget(self, node: LocalNode, /) -> None:
         """Remove a node that left."""
 
+    def check_loops(self) -> None:
+        """Raise `EventLoopError` if the event loop of a node runs in another thread."""
+
 
 class LocalNode(WatchedNode):
     """A node of a `LocalNetwork`; made by `LocalNetwork.node`."""
@@ -97,7 +100,6 @@ class LocalNode(WatchedNode):
         """Number of changes of the service node; timers of earlier changes are ignored."""
         self._uplink_free_s = 0.0
         self._listeners: Final = NodeSubscriptions()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._show_status()
 
     def __repr__(self) -> str:
@@ -135,9 +137,14 @@ class LocalNode(WatchedNode):
         return self.online and not self._deaf
 
     @property
+    def runs_elsewhere(self) -> bool:
+        """Whether the event loop of the node runs in another thread."""
+        return self._binding.runs_elsewhere
+
+    @property
     def closed(self) -> bool:
         """Whether the node was closed, or its event loop has ended."""
-        return self._closed or (self._loop is not None and self._loop.is_closed())
+        return self._closed or self._binding.has_ended
 
     @property
     def store_available(self) -> bool:
@@ -208,9 +215,9 @@ class LocalNode(WatchedNode):
 
         Raises `ConnectionResetError` where `NetworkFaults.answer_errors` says so.
         """
-        self._loop = asyncio.get_running_loop()
+        loop = self._binding.check()
         self._network.handed_over(self, message)
-        wait_s = self._wait_for_uplink(self._loop.time())
+        wait_s = self._wait_for_uplink(loop.time())
         if wait_s > REQUEST_TIMEOUT_S:
             await asyncio.sleep(REQUEST_TIMEOUT_S)
             return SendResult(accepted=False, detail=f"{self.service_node}: {NO_ANSWER}")
@@ -233,16 +240,17 @@ class LocalNode(WatchedNode):
 
         Raises `NodeUnavailableError` if the node is closed, `ConfigurationError` without a content topic.
         """
+        self._binding.check()
         if self._closed:
             raise NodeUnavailableError(f"node {self.name!r} is closed; make another one with LocalNetwork.node()")
-        self._loop = asyncio.get_running_loop()
+        self._network.check_loops()
         self._newest = self._listeners.add(criteria_of(pubsub_topic, content_topics))
         self.heard = self.belied = 0
         return self._newest
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of the network's store; raises `StoreQueryError` if it does not answer."""
-        self._loop = asyncio.get_running_loop()
+        self._binding.check()
         # Even without a delay, let other tasks run: reading a large store must not block them.
         await asyncio.sleep(self._network.hop_ms() / 1000)
         if self._network.is_silent():

@@ -113,6 +113,7 @@ class RestNode(WatchedNode):
 
     async def send(self, message: RoutedMessage) -> SendResult:
         """Send a message by light push, or by relay, with a proof if the node has a membership."""
+        self._binding.check()
         if self._closed:
             return SendResult(accepted=False, detail="the node is closed")
         proven = await with_proof(self._rln, message)
@@ -127,6 +128,7 @@ class RestNode(WatchedNode):
         that does not answer now, for which nothing is waited. Raises
         `NodeUnavailableError` if this client is closed, `ConfigurationError` without a content topic.
         """
+        self._binding.check()
         if self._closed:
             raise NodeUnavailableError("the node is closed; connect again")
         criteria = criteria_of(pubsub_topic, content_topics)
@@ -155,14 +157,17 @@ class RestNode(WatchedNode):
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of the node's store, or of the store that it queries; raises `StoreQueryError`."""
+        self._binding.check()
         if self._closed:
             raise StoreQueryError("the node is closed; connect again")
         return await self._store.page(query, cursor)
 
     async def close(self) -> None:
         """Disconnect from the node; subscriptions end. Can be called twice."""
-        if self._closed:
+        if self._closed or self._binding.has_ended:
+            self._closed = True
             return
+        self._binding.check()
         self._closed = True
         self._board.close()
         self._listeners.close()
