@@ -27,6 +27,7 @@ from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import Write
 from fairway.storage.sqlite_store import SqliteStore
+from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
 
 START_MS = 1_760_000_000_000
@@ -345,3 +346,15 @@ def test_a_batch_goes_on_where_an_archive_ends():
     ahead = Tables(sds_ordered=[{**ordered[0], "lamport": START_MS * 9}], sds_messages=cited)
     limit_ms = START_MS + WAKU.sds.lamport_tolerance_ms
     assert states_of_run(ahead, {"team"}, WAKU, START_MS)["team"].lamport == limit_ms
+
+
+def test_a_network_and_a_shard_may_be_chosen(tmp_path):
+    (tmp_path / "ours.toml").write_text(
+        'source = "here"\ncluster = 16\nshards = 4\npeers = ["/ip4/192.0.2.1/tcp/1/p2p/'
+        '16Uiu2HAmPLe7Mzm8TsYUubgCAW1aJoeFScxrLj8ppHFivPo97bUZ"]\n'
+    )
+    options = channel_options(Profile.WAKU, None, network=str(tmp_path / "ours.toml"))
+    (message,) = Composer("team", "alice", options, start_ms=START_MS).compose(Payload(seq=1, data=b"one"))
+    assert message.pubsub_topic == autoshard("/fairway/1/team/proto", 16, 4)
+    (message,) = Composer("team", "alice", options, start_ms=START_MS, shard=3).compose(Payload(seq=1, data=b"one"))
+    assert message.pubsub_topic == "/waku/2/rs/16/3"

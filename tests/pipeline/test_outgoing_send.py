@@ -27,9 +27,11 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing import Counting, SendOptions, SendSummary, send
 from fairway.pipeline.outgoing.tables import OUTGOING_TABLES
 from fairway.pipeline.run.folder import RunFolder
+from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.encryption import AesGcm
 from fairway.waku.node import RoutedMessage
 from fairway.wire.topics import autoshard
+from nodes_in_threads import NodeInThread
 
 pytestmark = pytest.mark.spark
 
@@ -168,6 +170,37 @@ def test_every_table_is_there_with_its_columns_and_the_command_and_the_job_agree
 
 
 @pytest.mark.full
+def test_a_node_of_another_network_refuses_at_once_and_the_right_network_may_follow_in_the_same_folder(spark, tmp_path):
+    path, out = tmp_path / "batch.jsonl", tmp_path / "out"
+    path.write_text("".join(f'{{"payload": "{number}"}}\n' for number in range(3)))
+    with NodeInThread(cluster_id=16, shards=(0,), shard_count=1) as served:
+        words = [
+            "pipeline",
+            "send",
+            "--payloads",
+            str(path),
+            "--channel",
+            "team",
+            "--sender",
+            "alice",
+            "--out",
+            str(out),
+        ]
+        words += ["--node", str(served.node.addresses[0])]
+        wrong = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert wrong.exit_code == 1
+        assert "3 messages not taken: " in wrong.output
+        assert "421 this node does not serve '/waku/2/rs/1/3'; it serves /waku/2/rs/16/0" in wrong.output
+        assert "--cluster with --shards or --shard, gives the network of the node" in wrong.output
+        receipts = RunTables(out).pandas("receipts")
+        assert set(receipts["status"]) == {"refused"}
+        assert set(receipts["attempts"]) == {1}
+        right = CliRunner().invoke(app, [*words, "--cluster", "16", "--shard", "0"], catch_exceptions=False)
+        assert right.exit_code == 0, right.output
+    assert set(RunTables(out).pandas("receipts")["status"]) == {"sent"}
+
+
+@pytest.mark.full
 def test_a_batch_of_which_nothing_can_be_sent_is_done_and_says_so(spark, tmp_path):
     (tmp_path / "batch.jsonl").write_text('{"payload": ""}')
     summary = send(tmp_path / "batch.jsonl", tmp_path / "out", node="local:nothing", options=OPTIONS, spark=spark)
@@ -196,6 +229,8 @@ def test_folders_and_stores_that_are_of_something_else_are_refused(spark, tmp_pa
     [
         (("--node", "local:x", "--counting", "bytes"), "segments or messages"),
         ((), "--node is missing"),
+        (("--network", "twn", "--shards", "2"), "says what --cluster and --shards are"),
+        (("--node", "local:x", "--cluster", "16", "--shard", "2000"), "shard"),
     ],
 )
 def test_words_that_cannot_be_are_told(tmp_path, words, why):

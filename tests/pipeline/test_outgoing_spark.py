@@ -15,8 +15,8 @@ from fairway.options import ReliableChannelOptions, SegmentationConfig
 from fairway.pipeline import stages
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing import Counting, composed, outgoing_messages, refused, scheduled
-from fairway.pipeline.outgoing.outgoing_messages import OUTGOING_MESSAGES, PAYLOADS, REASONS
-from fairway.pipeline.outgoing.scheduled import SCHEDULED
+from fairway.pipeline.outgoing.outgoing_messages import REASONS
+from fairway.pipeline.outgoing.tables import OUTGOING_MESSAGES, PAYLOADS, SCHEDULED
 from fairway.wire.waku_message import WakuMessage, message_hash
 
 pytestmark = pytest.mark.spark

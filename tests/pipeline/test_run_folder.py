@@ -207,12 +207,17 @@ def test_the_tables_of_one_command_are_not_replaced_by_those_of_another(tmp_path
     opened(tmp_path / "there", options=options[held]).close()
 
 
-def test_the_tables_of_a_batch_are_not_read_as_those_of_a_run(tmp_path):
+def test_the_tables_of_a_batch_are_read_by_their_names_also_while_it_is_not_sent_whole(tmp_path):
     folder = opened(tmp_path / "batch", options=OPTIONS | {"kind": "send"})
-    folder.finish({"sent": {}})
+    write(folder, "receipts", 3)
+    tables = RunTables(tmp_path / "batch")
+    assert tables.rows("receipts") == 3
+    with pytest.raises(ConfigurationError, match="no table scheduled yet"):
+        tables.files("scheduled")
+    for of_a_run in (lambda: tables.rows("sds_messages"), lambda: tables.balance):
+        with pytest.raises(ConfigurationError, match="give the folder of a run"):
+            of_a_run()
     folder.close()
-    with pytest.raises(ConfigurationError, match="give the folder of a run"):
-        RunTables(tmp_path / "batch")
 
 
 def test_only_a_finished_run_of_this_version_is_read(tmp_path):

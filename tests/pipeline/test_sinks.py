@@ -158,11 +158,13 @@ def test_what_failed_is_tried_by_the_next_run(tmp_path):
     assert (receipts(tmp_path / "r.db")[0].status, node.sent) == (ReceiptStatus.SENT, [2, 1])
 
 
-def test_what_is_refused_for_good_is_not_tried_again(tmp_path):
-    node = FakeNode(SendResult(accepted=False, permanent=True, detail="too large"))
+@pytest.mark.parametrize("why", ["permanent", "unserved"])
+def test_what_is_refused_for_good_is_not_tried_again(tmp_path, why):
+    node = FakeNode(SendResult(accepted=False, detail="too large", **{why: True}))
     assert dispatch(tmp_path / "r.db", node, [row(1)]) == DispatchCounts(refused=1)
     assert dispatch(tmp_path / "r.db", node, [row(1)], run="again") == DispatchCounts(found=1)
-    assert receipts(tmp_path / "r.db")[0].detail == "too large"
+    (receipt,) = receipts(tmp_path / "r.db")
+    assert (receipt.status, receipt.detail, receipt.attempts) == (ReceiptStatus.REFUSED, "too large", 1)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from fairway.cli._pipeline_terminal import StepsShown, console, progress_bar
 from fairway.errors import ConfigurationError
 from fairway.extras import needing
 from fairway.options import BloomPolicy, Profile
+from fairway.units import counted
+from fairway.visible import visible
 
 if TYPE_CHECKING:
     from fairway.pipeline.outgoing.dispatching import DispatchProgress
@@ -32,7 +34,36 @@ def command(
     out: Annotated[str, typer.Option(metavar="DIR", help="Folder for the tables and receipts; created if missing.")],
     node: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", envvar="FAIRWAY_NODE", help="The node, such as /ip4/127.0.0.1/tcp/60000."),
+        typer.Option(
+            metavar="ADDRESS",
+            envvar="FAIRWAY_NODE",
+            help="The node, such as /ip4/127.0.0.1/tcp/60000.",
+            show_default="with --network nodes that are found",
+        ),
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="The network: twn, waku.test, logos.test, or a TOML file. Instead of --cluster and --shards.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="NUMBER", help="Cluster of the network.", show_default="1, The Waku Network"),
+    ] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="NUMBER", help="Number of network shards in the cluster.", show_default="8"),
+    ] = None,
+    shard: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="NUMBER",
+            help="Network shard of all messages.",
+            show_default="that of each content topic, by autosharding",
+        ),
     ] = None,
     channel: Annotated[
         str | None, typer.Option(metavar="ID", help="The channel of payloads that do not name one.")
@@ -91,6 +122,8 @@ def command(
     Example: [bold]fairway pipeline send --payloads reports --channel team --sender alice
     --node /ip4/127.0.0.1/tcp/60000 --out batch[/bold]
     """
+    if node is None and network is not None:
+        node = f"waku:{network}"
     if node is None and not dry_run:
         raise ConfigurationError("--node is missing: give the node to send through, or --dry-run to see the schedule")
     with needing("spark", "the pipeline"):
@@ -108,7 +141,8 @@ def command(
         channel_id=channel,
         sender_id=sender,
         content_topic=topic,
-        channel=channel_options(profile, parity_rate, bloom_policy),
+        channel=channel_options(profile, parity_rate, bloom_policy, network=network, cluster=cluster, shards=shards),
+        shard=shard,
         rate_limit=rate_limit,
         epoch_ms=epoch_ms,
         counting=Counting(counting),
@@ -151,9 +185,9 @@ class _SendingShown(StepsShown):
 def _schedule(summary: SendSummary) -> str:
     if summary.starts_ms is None or summary.ends_ms is None:
         return "nothing to send"
-    epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs:,} epochs"
+    planned = f"{counted(summary.transmissions, 'transmission')} in {counted(summary.epochs, 'epoch')}, planned"
     times = f"from {_clock(summary.starts_ms)} to {_clock(summary.ends_ms)} UTC"
-    return f"{summary.transmissions:,} transmissions in {epochs}, planned {times}; {summary.left:,} not sent yet"
+    return f"{planned} {times}; {summary.left:,} not sent yet"
 
 
 def _print(summary: SendSummary, *, dry_run: bool) -> None:
@@ -169,12 +203,16 @@ def _print(summary: SendSummary, *, dry_run: bool) -> None:
         table.add_row(f"  {status}", f"{count:,}")
     table.caption = f"{_schedule(summary)}; in {summary.folder}"
     out.print(table)
+    for reason, count in summary.reasons.items():
+        out.print(f"{counted(count, 'message')} not taken: {visible(reason)}", markup=False, soft_wrap=True)
+    if any("421 " in reason for reason in summary.reasons):
+        out.print("--network, or --cluster with --shards or --shard, gives the network of the node", soft_wrap=True)
     if dry_run:
         out.print("nothing was sent; to send it, leave --dry-run out and give --node")
     elif summary.left:
         out.print("not everything was sent; the same command goes on from here")
     if dropped := summary.statuses.get("dropped", 0):
-        out.print(f"{dropped:,} ephemeral messages did not leave in time and never will: the table receipts says why")
+        out.print(f"{counted(dropped, 'ephemeral message')} not sent in time, and dropped: the table receipts says why")
 
 
 def _clock(time_ms: int) -> str:

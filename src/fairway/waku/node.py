@@ -73,17 +73,20 @@ class SendResult:
     """Whether it is larger than the network relays; ``permanent`` as well, and ``detail`` names the limit."""
     too_many: bool = False
     """Whether a node refused the message because of its rate (429); a later retry can succeed."""
+    unserved: bool = False
+    """Whether each node that was asked said that it does not serve the message's pubsub topic (421)."""
     detail: str = ""
     """Why it was not accepted, as text for people."""
 
     @classmethod
-    def refused(cls, action: ClientAction, detail: str) -> Self:
+    def refused(cls, action: ClientAction, detail: str, *, unserved: bool = False) -> Self:
         """Return the result for a message that was not accepted (`fairway.wire.lightpush.client_action`)."""
         return cls(
             accepted=False,
             permanent=action.is_final,
             too_large=action is ClientAction.TOO_LARGE,
             too_many=action is ClientAction.RETRY_LATER,
+            unserved=unserved,
             detail=detail,
         )
 

@@ -102,6 +102,7 @@ def test_other_refusals_are_for_good_or_not_as_seed_004_has_it(rest, status, per
         async with rest.scripted(script) as server, await rest.client(server.url) as client:
             result = await client.send(rest.message(1))
             assert (result.accepted, result.permanent, result.detail) == (False, permanent, f"{status} because")
+            assert result.unserved is (status == 421)
 
     rest.run(work())
 

@@ -36,8 +36,14 @@ def _send(given: argparse.Namespace) -> int:
         sender_id=given.sender,
         content_topic=given.topic,
         channel=channel_options(
-            Profile(given.profile), given.parity_rate, given.bloom_policy and BloomPolicy(given.bloom_policy)
+            Profile(given.profile),
+            given.parity_rate,
+            given.bloom_policy and BloomPolicy(given.bloom_policy),
+            network=given.network,
+            cluster=given.cluster,
+            shards=given.shards,
         ),
+        shard=given.shard,
         rate_limit=given.rate_limit,
         epoch_ms=given.epoch_ms,
         counting=Counting(given.counting),
@@ -63,6 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--node", metavar="ADDRESS", help="the node to send through")
     where.add_argument("--dry-run", action="store_true", help="make the tables and send nothing")
+    parser.add_argument("--network", metavar="NAME|FILE", help="the network, instead of --cluster and --shards")
+    parser.add_argument("--cluster", type=int, help="cluster of the network; 1 if none")
+    parser.add_argument("--shards", type=positive, help="number of network shards in the cluster; 8 if none")
+    parser.add_argument("--shard", type=int, help="network shard of all messages; by autosharding if none")
     parser.add_argument("--channel", metavar="ID", help="the channel of payloads that do not name one")
     parser.add_argument("--sender", metavar="NAME", help="the sender of payloads that do not name one")
     parser.add_argument("--topic", metavar="TOPIC", help="content topic; /fairway/1/CHANNEL/proto if none")

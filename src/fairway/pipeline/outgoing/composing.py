@@ -21,7 +21,7 @@ from fairway.pipeline.outgoing.encrypting import Encrypter
 from fairway.protocol.incoming.delivering import logical_message_id
 from fairway.protocol.segmentation.segmenter import OutgoingSegment, Segmenter
 from fairway.wire.sds import HistoryEntry, SdsMessage
-from fairway.wire.topics import ContentTopic, autoshard, default_topic
+from fairway.wire.topics import ContentTopic, autoshard, default_topic, pubsub_topic
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
 
 KEPT_RECORDS: Final = 10_000
@@ -85,14 +85,18 @@ class Composer:
         start_ms: int,
         keys: ChannelKeys | None = None,
         state: ChannelState | None = None,
+        shard: int | None = None,
     ) -> None:
         """Begin at ``start_ms`` with a ``state`` (none: a channel without a past).
+
+        ``shard`` is the network shard of all messages; None leaves it to autosharding.
 
         Raises `ConfigurationError` for names or options with which nothing can be sent.
         """
         check_options(options)
         self._options = options
         self._keys = keys
+        self._shard = shard
         self._sds = open_channel(channel_id, sender_id, options, state, start_ms)
         self._segmenter = Segmenter(options.segmentation, self._sds.profile.segments)
         self._meta = options.profile.marker
@@ -196,9 +200,12 @@ class Composer:
         place = self._places.get(content_topic)
         if place is None:
             ContentTopic.parse(content_topic)
+            cluster_id, shard_count = self._options.cluster_id, self._options.shard_count
             place = self._places[content_topic] = _Place(
                 content_topic=content_topic,
-                pubsub_topic=autoshard(content_topic, self._options.cluster_id, self._options.shard_count),
+                pubsub_topic=autoshard(content_topic, cluster_id, shard_count)
+                if self._shard is None
+                else pubsub_topic(cluster_id, self._shard),
                 encrypter=Encrypter(self._keys, self._sds.channel_id, content_topic),
             )
         return place

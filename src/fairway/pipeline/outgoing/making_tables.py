@@ -19,11 +19,11 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.location import local_path
 from fairway.pipeline.outgoing.channel_state import ChannelState, state_of_store, states_of_run
 from fairway.pipeline.outgoing.options import SendOptions
-from fairway.pipeline.outgoing.outgoing_messages import COMPOSED, PAYLOADS, composed, outgoing_messages, refused
+from fairway.pipeline.outgoing.outgoing_messages import COMPOSED, composed, outgoing_messages, refused
 from fairway.pipeline.outgoing.reading import PayloadSource, write_payloads
 from fairway.pipeline.outgoing.scheduled import scheduled
 from fairway.pipeline.outgoing.summary import status_without_receipt
-from fairway.pipeline.outgoing.tables import OUTGOING_RECEIPTS, OUTGOING_TABLES
+from fairway.pipeline.outgoing.tables import OUTGOING_RECEIPTS, OUTGOING_TABLES, PAYLOADS
 from fairway.pipeline.run.failures import named_failures
 from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.run.progress import Progress, Steps
@@ -96,6 +96,7 @@ class TableMaker:
             start_ms=self.start_ms,
             keys=self.keys,
             states=self._states(),
+            shard=self.options.shard,
         )
 
     def _scheduled(self, spark: SparkSession) -> DataFrame:

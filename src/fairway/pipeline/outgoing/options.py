@@ -7,9 +7,12 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
+from fairway.errors import ConfigurationError
 from fairway.options import BloomPolicy, Profile, RateLimitConfig, ReliableChannelOptions
 from fairway.pipeline.outgoing.composing import check_options
 from fairway.pipeline.outgoing.scheduled import Counting, check_limit
+from fairway.waku.discovery.network import network_of
+from fairway.wire.topics import pubsub_topic
 
 KIND: Final = "send"
 """In a manifest: whose tables a folder holds."""
@@ -26,7 +29,9 @@ class SendOptions:
     content_topic: str | None = None
     """The topic of payloads that do not name one; None is ``/fairway/1/CHANNEL/proto``."""
     channel: ReliableChannelOptions = field(default_factory=ReliableChannelOptions)
-    """The options of all channels: profile, segmentation, SDS, sizes."""
+    """The options of all channels: cluster, shards, profile, segmentation, SDS, sizes."""
+    shard: int | None = None
+    """The network shard of all messages; None: for each content topic the one that autosharding gives."""
     rate_limit: int | None = None
     """Transmissions allowed in an epoch, by the node's membership; None: no limit."""
     epoch_ms: int = RateLimitConfig().epoch_ms
@@ -41,6 +46,8 @@ class SendOptions:
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for invalid values."""
         check_options(self.channel)
+        if self.shard is not None:
+            pubsub_topic(self.channel.cluster_id, self.shard)
         check_limit(self.rate_limit, self.epoch_ms)
 
     def as_json(self, start_ms: int) -> dict[str, Any]:
@@ -50,10 +57,31 @@ class SendOptions:
 
 
 def channel_options(
-    profile: Profile, parity_rate: float | None, bloom_policy: BloomPolicy | None = None
+    profile: Profile,
+    parity_rate: float | None,
+    bloom_policy: BloomPolicy | None = None,
+    *,
+    network: str | None = None,
+    cluster: int | None = None,
+    shards: int | None = None,
 ) -> ReliableChannelOptions:
-    """Return a profile's options, with another parity rate and bloom policy if they are given."""
+    """Return a profile's options, with those that are given in their place.
+
+    ``network`` is the name or the file of a network (`network_of`), and gives cluster, number of shards and the longest
+    message. Raises `ConfigurationError` if a cluster or a number of shards is given beside it.
+    """
     options = profile.options()
+    if network is not None:
+        if cluster is not None or shards is not None:
+            raise ConfigurationError(f"--network {network} says what --cluster and --shards are; leave these out")
+        known = network_of(network)
+        cluster, shards = known.cluster, known.shards
+        longest = min(options.max_wire_message_bytes, known.max_message_bytes)
+        options = replace(options, max_wire_message_bytes=longest)
+    if cluster is not None:
+        options = replace(options, cluster_id=cluster)
+    if shards is not None:
+        options = replace(options, shard_count=shards)
     if parity_rate is not None:
         options = replace(options, segmentation=replace(options.segmentation, parity_rate=parity_rate))
     if bloom_policy is not None:

@@ -22,28 +22,10 @@ from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState
 from fairway.pipeline.outgoing.composing import Composed, Composer, Payload, check_options
+from fairway.pipeline.outgoing.tables import OUTGOING_MESSAGES, PAYLOADS, REFUSED
 from fairway.pipeline.schema import columns_of, exact_ddl, exact_schema, types_of
 
-PAYLOADS: Final = (
-    "channel_id string, sender_id string, seq bigint, payload binary, content_topic string, ephemeral boolean,"
-    " not_before timestamp, not_before_ms bigint, origin string, fault string"
-)
-"""The table of what is to be sent. ``origin`` tells where a row comes from, ``fault`` why it could not be read."""
 _NEEDED: Final = ("channel_id", "sender_id", "seq", "payload")
-
-OUTGOING_MESSAGES: Final = (
-    "channel_id string, sender_id string, seq bigint, message_id string, payload_id string, lamport bigint,"
-    " payload_number bigint, chunk_index int, chunks int, is_parity boolean, content_topic string, pubsub_topic string,"
-    " payload binary, version int, meta binary, ephemeral boolean, release timestamp, release_ms bigint"
-)
-"""The table of encrypted SDS messages: ``payload`` is what travels, ``payload_id`` the SHA-256 of what the user gave,
-``payload_number`` counts his payloads in the channel from 0, ``release_ms`` is when the message may leave at the
-earliest."""
-
-REFUSED: Final = (
-    "channel_id string, sender_id string, seq bigint, origin string, size_bytes bigint, reason string, detail string"
-)
-"""The table of payloads that give no message. ``reason`` is one of `REASONS`."""
 
 REASONS: Final = ("unreadable", "no-id", "no-seq", "seq-twice", "empty", "too-large", "not-sealed", "not-usable")
 
@@ -67,13 +49,16 @@ def composed(
     start_ms: int,
     keys: ChannelKeys | None = None,
     states: Mapping[str, ChannelState] | None = None,
+    shard: int | None = None,
 ) -> DataFrame:
     """Return the messages of ``payloads`` (`PAYLOADS`; all but the first four columns may be left out).
 
     ``start_ms`` is the time of the batch; the same time gives the same messages. ``states`` has the states of channels;
-    a channel without one is new. The columns are those of `OUTGOING_MESSAGES` and, for refused payloads, ``reason``,
-    ``detail``, ``origin`` and ``size_bytes``. `outgoing_messages` and `refused` split the result. Raises
-    `ConfigurationError` for invalid options or columns.
+    a channel without one is new. ``shard`` is the network shard of all messages; None leaves it to autosharding.
+
+    The columns are those of `OUTGOING_MESSAGES` and, for refused payloads, ``reason``, ``detail``, ``origin`` and
+    ``size_bytes``. `outgoing_messages` and `refused` split the result. Raises `ConfigurationError` for invalid options
+    or columns.
     """
     options = options or ReliableChannelOptions()
     check_options(options)
@@ -87,7 +72,7 @@ def composed(
     )
     same = Window.partitionBy("channel_id", "sender_id", "seq", F.col("fault").isNull())
     digest = F.sha2(F.coalesce("payload", F.lit(b"")), 256)
-    compose = composing_mapper(options, start_ms=start_ms, keys=keys, states=states)
+    compose = composing_mapper(options, start_ms=start_ms, keys=keys, states=states, shard=shard)
     # One shuffle: what is together by channel and sender is so by seq as well.
     return (
         full.repartition("channel_id", "sender_id")
@@ -114,6 +99,7 @@ def composing_mapper(
     start_ms: int,
     keys: ChannelKeys | None = None,
     states: Mapping[str, ChannelState] | None = None,
+    shard: int | None = None,
 ) -> BatchMapper:
     """Return the function that turns sorted batches of payloads into batches of messages and refusals.
 
@@ -122,7 +108,7 @@ def composing_mapper(
     """
 
     def compose(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _batched(_Composing(options, start_ms, keys, states or {}).rows(batches))
+        return _batched(_Composing(options, start_ms, keys, states or {}, shard).rows(batches))
 
     return compose
 
@@ -136,8 +122,10 @@ class _Composing:
         start_ms: int,
         keys: ChannelKeys | None,
         states: Mapping[str, ChannelState],
+        shard: int | None,
     ) -> None:
         self._options = options
+        self._shard = shard
         self._start_ms = start_ms
         self._keys = keys
         self._states = states
@@ -186,6 +174,7 @@ class _Composing:
                 start_ms=self._start_ms,
                 keys=self._keys,
                 state=self._states.get(channel_id),
+                shard=self._shard,
             )
             self._who, self._number = (channel_id, sender_id), 0
         return self._composer

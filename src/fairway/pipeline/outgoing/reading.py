@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.instants import with_instants
-from fairway.pipeline.outgoing.outgoing_messages import PAYLOADS
+from fairway.pipeline.outgoing.tables import PAYLOADS
 from fairway.pipeline.schema import arrow_schema, exact_schema
 
 _ARROW_SCHEMA: Final = exact_schema(PAYLOADS)

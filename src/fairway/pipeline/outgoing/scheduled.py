@@ -30,18 +30,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from fairway.errors import ConfigurationError
 from fairway.options import RateLimitConfig
 from fairway.pipeline.instants import frame_with_instants
+from fairway.pipeline.outgoing.tables import SCHEDULED
 from fairway.units import NS_PER_MS
-
-SCHEDULED: Final = (
-    "sender_id string, place bigint, epoch bigint, epoch_start timestamp, epoch_start_ms bigint, not_before timestamp,"
-    " not_before_ms bigint, channel_id string, seq bigint, message_id string, chunk_index int, counted boolean,"
-    " message_hash binary, timestamp timestamp, timestamp_ns bigint, content_topic string, pubsub_topic string,"
-    " payload binary, version int, meta binary, ephemeral boolean, not_after timestamp, not_after_ms bigint,"
-    " dropped string"
-)
-"""The table of the schedule: ``place`` is the order of a sender's messages, from 0; ``counted`` whether it is charged
-to the rate limit; ``not_after_ms`` and ``dropped`` are null unless the message is ephemeral. The sink ``waku`` takes
-it."""
 
 NO_ROOM: Final = "the rate limit has no room for it in its epoch"
 """The reason why an ephemeral message is not sent."""

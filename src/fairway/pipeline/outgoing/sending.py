@@ -148,13 +148,15 @@ def _refuse_another_batch(
     begun = _manifest(folder)
     if begun is None or not (folder / RECEIPTS_FILE).is_file():
         return
-    with ReceiptLedger(folder / RECEIPTS_FILE) as ledger:
-        if not ledger.last_number():
-            return
     changed = [name for name in sorted(told) if begun["options"].get(name) != told[name]]
     changed += ["payloads"] if begun["sources"] != json.loads(json.dumps(described)) else []
     changed += ["keys"] if begun["keys"] != digest_of(keys, begun["salt"]) else []
-    if changed:
+    if not changed:
+        return
+    with ReceiptLedger(folder / RECEIPTS_FILE) as ledger:
+        if not ledger.may_have_sent():
+            ledger.clear()
+            return
         raise ConfigurationError(
             f"messages of another batch were sent from {folder} ({', '.join(changed)} differ): what that one carried "
             "would be sent twice. Repeat it with what it was begun with, or give a new batch a folder of its own"

@@ -14,6 +14,7 @@ from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.sinks.dispatch import DispatchCounts
 from fairway.pipeline.sinks.ledger import ReceiptLedger, ReceiptStatus
 
+_REASONS: Final = 5
 WAITING: Final = "waiting"
 """The status of a message that has not been tried, and that is not to be dropped."""
 
@@ -40,6 +41,8 @@ class SendSummary:
     """Number of messages by status: a `ReceiptStatus`, or ``waiting``."""
     outcome: DispatchCounts
     """The result of this attempt."""
+    reasons: dict[str, int]
+    """Number of messages that were refused or failed, by what the node said; the most frequent first."""
 
     @property
     def left(self) -> int:
@@ -74,11 +77,14 @@ def summary_of(run: RunFolder, ledger: ReceiptLedger, files: Sequence[Path], out
     epochs: set[int] = set()
     first: int | None = None
     last: int | None = None
+    reasons: Counter[str] = Counter()
     columns = ["sender_id", "channel_id", "epoch", "not_before_ms", "message_hash", "dropped"]
     for batch in ds.dataset([str(file) for file in files], format="parquet").to_batches(columns=columns):
         for row in batch.to_pylist():
             receipt = ledger.find(row["message_hash"])
             statuses[status_without_receipt(row) if receipt is None else receipt.status.value] += 1
+            if receipt is not None and receipt.status in {ReceiptStatus.REFUSED, ReceiptStatus.FAILED}:
+                reasons[receipt.detail] += 1
             senders.add(row["sender_id"])
             channels.add(row["channel_id"])
             epochs.add(row["epoch"])
@@ -97,4 +103,5 @@ def summary_of(run: RunFolder, ledger: ReceiptLedger, files: Sequence[Path], out
         ends_ms=last,
         statuses=dict(statuses),
         outcome=outcome,
+        reasons=dict(reasons.most_common(_REASONS)),
     )

@@ -4,9 +4,38 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairway.pipeline.outgoing.outgoing_messages import OUTGOING_MESSAGES, PAYLOADS, REFUSED
-from fairway.pipeline.outgoing.scheduled import SCHEDULED
 from fairway.pipeline.tables import Table
+
+PAYLOADS: Final = (
+    "channel_id string, sender_id string, seq bigint, payload binary, content_topic string, ephemeral boolean,"
+    " not_before timestamp, not_before_ms bigint, origin string, fault string"
+)
+"""The table of what is to be sent. ``origin`` tells where a row comes from, ``fault`` why it could not be read."""
+
+OUTGOING_MESSAGES: Final = (
+    "channel_id string, sender_id string, seq bigint, message_id string, payload_id string, lamport bigint,"
+    " payload_number bigint, chunk_index int, chunks int, is_parity boolean, content_topic string, pubsub_topic string,"
+    " payload binary, version int, meta binary, ephemeral boolean, release timestamp, release_ms bigint"
+)
+"""The table of encrypted SDS messages: ``payload`` is what travels, ``payload_id`` the SHA-256 of what the user gave,
+``payload_number`` counts his payloads in the channel from 0, ``release_ms`` is when the message may leave at the
+earliest."""
+
+REFUSED: Final = (
+    "channel_id string, sender_id string, seq bigint, origin string, size_bytes bigint, reason string, detail string"
+)
+"""The table of payloads that give no message. ``reason`` is one of `REASONS`."""
+
+SCHEDULED: Final = (
+    "sender_id string, place bigint, epoch bigint, epoch_start timestamp, epoch_start_ms bigint, not_before timestamp,"
+    " not_before_ms bigint, channel_id string, seq bigint, message_id string, chunk_index int, counted boolean,"
+    " message_hash binary, timestamp timestamp, timestamp_ns bigint, content_topic string, pubsub_topic string,"
+    " payload binary, version int, meta binary, ephemeral boolean, not_after timestamp, not_after_ms bigint,"
+    " dropped string"
+)
+"""The table of the schedule: ``place`` is the order of a sender's messages, from 0; ``counted`` whether it is charged
+to the rate limit; ``not_after_ms`` and ``dropped`` are null unless the message is ephemeral. The sink ``waku`` takes
+it."""
 
 OUTGOING_RECEIPTS: Final = (
     "sender_id string, place bigint, channel_id string, seq bigint, message_id string, chunk_index int,"

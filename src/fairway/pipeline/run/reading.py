@@ -20,12 +20,14 @@ from fairway.pipeline.run.removed_rows import RemovedRows
 from fairway.pipeline.run.summary import Balance, balance_from
 from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.schema import arrow_schema
-from fairway.pipeline.tables import table_named
+from fairway.pipeline.tables import Table, table_named
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
 
+_BATCH = "send"
+"""The kind of a folder with a batch (`fairway.pipeline.outgoing`)."""
 _BATCH_ROWS = 16_384
 _PAYLOAD_BATCH_ROWS = 256
 
@@ -45,24 +47,22 @@ Columns = Sequence[str] | Mapping[str, ds.Expression]
 
 
 class RunTables:
-    """A run folder, for reading, on any storage (`Location`).
+    """The folder of a run, or of a batch that was sent, for reading, on any storage (`Location`).
 
     `pandas` and `batches` need no Spark; `dataframe` gives a table of any size to one. All raise `ConfigurationError`
-    for a table that a run has not.
+    for a table that the folder does not have.
     """
 
     def __init__(self, path: str | PathLike[str] | Location) -> None:
         """Open a folder, as it was given to a run or as `RunSummary` names it.
 
-        Raises `ConfigurationError` if it holds no finished run, or tables that need Spark.
+        Raises `ConfigurationError` if it holds a run that did not finish, or tables that need Spark. Of a batch that is
+        not sent whole, each table that is written can be read.
         """
         self.place = path if isinstance(path, Location) else Location.of(path, "the run folder")
         self.manifest = read_manifest(self.place)
-        if (kind := kind_of(self.manifest)) != "run":
-            raise ConfigurationError(
-                f"{self.place} holds the tables of 'fairway pipeline {kind}': give the folder of a run"
-            )
-        if self.manifest.get("state") != "complete":
+        self._is_batch = kind_of(self.manifest) == _BATCH
+        if not self._is_batch and self.manifest.get("state") != "complete":
             raise ConfigurationError(
                 f"the run in {self.place} did not end: start it again, it goes on where it stopped"
             )
@@ -74,18 +74,39 @@ class RunTables:
                 "pipeline once more with --format parquet and another --out"
             )
 
+    def _table(self, name: str) -> Table:
+        """Return a table of the folder; raise `ConfigurationError` for another one."""
+        if not self._is_batch:
+            return table_named(name)
+        # The package of batches imports this module.
+        from fairway.pipeline.outgoing.tables import OUTGOING_TABLES  # noqa: PLC0415
+
+        known = {table.name: table for table in OUTGOING_TABLES}
+        if name not in known:
+            raise self._of_no_run()
+        if name not in self.manifest["tables"]:
+            raise ConfigurationError(f"the batch in {self.place} has no table {name} yet: give its command again")
+        return known[name]
+
+    def _of_no_run(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self.place} holds the tables of 'fairway pipeline {_BATCH}': give the folder of a run"
+        )
+
     @property
     def balance(self) -> Balance:
-        """Return the balance of the rows of the input."""
+        """Return the balance of the rows of the input; raise `ConfigurationError` for a batch, which has none."""
+        if self._is_batch:
+            raise self._of_no_run()
         return balance_from(self.manifest["balance"])
 
     def rows(self, name: str) -> int:
         """Return how many rows a table has."""
-        return int(self.manifest["tables"][table_named(name).name]["rows"])
+        return int(self.manifest["tables"][self._table(name).name]["rows"])
 
     def files(self, name: str) -> list[Location]:
         """Return the files of a table, in the order of its rows: those that the manifest names."""
-        place = self.place / "tables" / table_named(name).name
+        place = self.place / "tables" / self._table(name).name
         names = self.manifest["tables"].get(name, {}).get("names") or [
             found.base_name
             for found in place.files()
@@ -97,7 +118,7 @@ class RunTables:
         self, name: str, columns: Columns | None = None, where: ds.Expression | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield a table in batches, in the order of its rows."""
-        wanted = columns or table_named(name).columns
+        wanted = columns or self._table(name).columns
         wanted = dict(wanted) if isinstance(wanted, Mapping) else {column: ds.field(column) for column in wanted}
         files, removed = self.files(name), self.removed(name)
         runs = self.manifest["tables"].get(name, {}).get("runs", ())
@@ -142,13 +163,14 @@ class RunTables:
         if batches:
             table = pa.Table.from_batches(batches)
         else:
-            table = arrow_schema(table_named(name).schema).empty_table().select(columns or table_named(name).columns)
+            known = self._table(name)
+            table = arrow_schema(known.schema).empty_table().select(columns or known.columns)
         frame: pd.DataFrame = table.to_pandas(types_mapper=nullable.get)
         return frame
 
     def dataframe(self, spark: SparkSession, name: str) -> DataFrame:
         """Return a table as a DataFrame of Spark, for tables of any size; executors read it from the same place."""
-        schema, files = table_named(name).schema, self.files(name)
+        schema, files = self._table(name).schema, self.files(name)
         if not files:
             return spark.createDataFrame([], schema)
         removed = self.removed(name)

@@ -80,7 +80,8 @@ class Dispatcher:
     shards: Shards = field(default_factory=Shards)
     """Determines the pubsub topic of a row without one."""
     attempts: int = 3
-    """Attempts at a message, unless the node refuses it permanently; those beyond the node's rate do not count."""
+    """Attempts at a message, unless the node refuses it permanently or does not serve its shard; those beyond the
+    node's rate do not count."""
     longest_wait_s: float = 3_600.0
     """Longest wait for the ``not_before_ms`` of a row, or for the rate limit of the node."""
     restamp_after_ms: int | None = None
@@ -173,7 +174,7 @@ class Dispatcher:
                 message = self._restamped(key, message)
             made += 1
             result = await self.node.send(message)
-            if result.accepted or result.permanent:
+            if result.accepted or result.permanent or result.unserved:
                 return ReceiptStatus.SENT if result.accepted else ReceiptStatus.REFUSED, result.detail, made
             if is_ephemeral:
                 return ReceiptStatus.DROPPED, result.detail, made

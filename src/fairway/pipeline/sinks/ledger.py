@@ -56,6 +56,7 @@ _ATTEMPTS: Final = """
 SELECT count(*) FROM receipt
 WHERE max(first_at_ms, coalesce(settled_at_ms, 0)) >= ? AND NOT (status = 'dropped' AND attempts = 0)
 """
+_MAY_HAVE_SENT: Final = "SELECT 1 FROM receipt WHERE status <> 'refused' LIMIT 1"
 _COLUMNS: Final = (
     "message_hash, pubsub_topic, content_topic, timestamp, status, detail, attempts, first_at_ms, settled_at_ms,"
     " sent_timestamp, sent_hash"
@@ -72,7 +73,7 @@ class ReceiptStatus(Enum):
     SENT = "sent"
     """The node accepted it."""
     REFUSED = "refused"
-    """The message itself is invalid; it is not tried again."""
+    """The message itself is invalid, or on a shard that the node does not serve; it is not tried again."""
     FAILED = "failed"
     """All attempts failed; another run tries again."""
     DROPPED = "dropped"
@@ -201,6 +202,15 @@ class ReceiptLedger:
         """Return the number of messages that were claimed or settled since a time; at most so many were sent."""
         (count,) = self._database.execute(_ATTEMPTS, (since_ms,)).fetchone()
         return int(count)
+
+    def may_have_sent(self) -> bool:
+        """Return whether a message was sent, or may have been: a node that fails may have relayed it."""
+        return self._database.execute(_MAY_HAVE_SENT).fetchone() is not None
+
+    def clear(self) -> None:
+        """Remove all receipts."""
+        with transaction(self._database):
+            self._database.execute("DELETE FROM receipt")
 
     def last_number(self) -> int:
         """Return the number of the newest receipt, 0 if there is none."""

@@ -256,5 +256,6 @@ def _result(answers: Sequence[_Answer]) -> SendResult:
         permanent=all(answer.action.is_final for answer in answers),
         too_large=all(answer.action is ClientAction.TOO_LARGE for answer in answers),
         too_many=any(answer.action is ClientAction.RETRY_LATER for answer in answers),
+        unserved=all(answer.status_code == StatusCode.UNSUPPORTED_PUBSUB_TOPIC for answer in answers),
         detail=detail,
     )

@@ -107,4 +107,5 @@ class Sender:
         is_known = action is ClientAction.NOT_RELAYED and message.message_hash in self._handed
         if is_known or action in {ClientAction.DONE, ClientAction.KNOWN}:
             return SendResult(accepted=True)
-        return SendResult.refused(action, f"{reply.status} {said}".strip())
+        unserved = status_code == StatusCode.UNSUPPORTED_PUBSUB_TOPIC
+        return SendResult.refused(action, f"{reply.status} {said}".strip(), unserved=unserved)
