@@ -34,7 +34,7 @@ from fairway.events import (
 from fairway.files.receiving import FileReceiver
 from fairway.files.sending import FileProgress, is_file_request, send_file
 from fairway.protocol.statistics import Gap
-from fairway.units import MS_PER_S, NS_PER_S
+from fairway.units import MS_PER_S, NS_PER_S, counted
 from fairway.visible import visible
 
 _LAST_WORDS_S = 10.0
@@ -141,7 +141,7 @@ class Conversation:
         def show(progress: FileProgress) -> None:
             nonlocal shown
             if not shown:
-                shown = f"{progress.name} ({progress.size_bytes:,} bytes)"
+                shown = f"{progress.name} ({counted(progress.size_bytes, 'byte')})"
                 self._screen.show(_line(time.time(), self._channel.sender_id, shown, "green"))
 
         try:
@@ -160,7 +160,7 @@ class Conversation:
         progress = receipt.progress
         names = ", ".join(progress.acknowledged_by)
         if names:
-            parts = f", {len(progress.chunks_acknowledged)} of {progress.total_chunks} segments so far"
+            parts = f", {len(progress.chunks_acknowledged)} of {counted(progress.total_chunks, 'segment')} so far"
             self._note(f"{_quoted(shown)} was acknowledged by {names}{parts if not receipt.has_ended else ''}")
         elif progress.possible_ack_count:
             self._note(f"{_quoted(shown)} was probably received by {progress.possible_ack_count}")
@@ -194,7 +194,7 @@ class Conversation:
                 return
             text = words
         elif text is None:
-            text = f"a file of {len(message.payload):,} bytes, SHA-256 {message.message_id[:16]}"
+            text = f"a file of {counted(len(message.payload), 'byte')}, SHA-256 {message.message_id[:16]}"
             if self._save is not None:
                 path = await asyncio.to_thread(save_payload, self._save, message.message_id, message.payload)
                 text += f", saved as {path}"

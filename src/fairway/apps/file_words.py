@@ -37,7 +37,7 @@ def _called(name: str, media_type: str) -> str:
 
 
 def _announced(name: str, media_type: str, size_bytes: int) -> str:
-    return f"{_called(name, media_type)} of {size_bytes:,} bytes"
+    return f"{_called(name, media_type)} of {counted(size_bytes, 'byte')}"
 
 
 def _arriving(file: FileArriving) -> str | None:

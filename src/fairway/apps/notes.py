@@ -12,6 +12,7 @@ from fairway.events import (
     NodeStatusChanged,
     SenderIdInUse,
 )
+from fairway.units import counted
 from fairway.visible import visible
 
 
@@ -40,7 +41,7 @@ class Notes:
                 why = f" ({detail})" if detail else ""
                 return Note(visible(f"the node is not there{why}; what you send goes out when it is back"), "red")
             case MessagesUndecryptable(count=count, opened=opened):
-                what = "a message" if count == 1 else f"{count} messages"
+                what = "a message" if count == 1 else counted(count, "message")
                 others = "is your key the right one?" if not opened else "of another channel, or under another key"
                 return Note(f"{what} could not be opened: {others}", "yellow")
             case SenderIdInUse():

@@ -20,6 +20,7 @@ from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
 from fairway.options import BloomPolicy, Profile, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption, SymmetricPayload
+from fairway.units import counted
 from fairway.waku.connect import connect
 from fairway.waku.node import WakuNode
 from fairway.wire.topics import default_topic
@@ -105,7 +106,7 @@ def shared_key(text: str) -> Encryption:
         ) from None
     if len(key) != 32:
         raise ConfigurationError(
-            f"the key has {len(key)} bytes, 32 are needed; give 64 hexadecimal digits, "
+            f"the key has {counted(len(key), 'byte')}, 32 are needed; give 64 hexadecimal digits, "
             "such as 'openssl rand -hex 32' prints"
         )
     return SymmetricPayload(key)

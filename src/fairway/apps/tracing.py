@@ -30,6 +30,7 @@ from fairway.events import (
 )
 from fairway.storage.channel_store import SendOutcome, StoredRequest, TracePoint
 from fairway.storage.store_reader import Owner, StoreReader
+from fairway.units import counted
 from fairway.visible import visible
 from fairway.wire.file_message import FileManifest, FileMessage, FilePart, WholeFile, read_file_header
 
@@ -188,7 +189,7 @@ def _described(event: Event) -> str:
         case MessagePossiblyAcknowledged(participant=name, possible_ack_count=count):
             return f"probably received by {name} ({count} so far)"
         case MessageAcknowledged(acknowledged_by=names, chunks_acknowledged=chunks, total_chunks=total):
-            return f"acknowledged by {', '.join(names)}, {len(chunks)} of {total} segments so far"
+            return f"acknowledged by {', '.join(names)}, {len(chunks)} of {counted(total, 'segment')} so far"
         case MessageDelivered(delivered_to=names):
             return f"delivered to {', '.join(names) or 'several together'}"
         case MessageSendError(reason=reason, detail=detail):
@@ -198,7 +199,7 @@ def _described(event: Event) -> str:
         case EphemeralMessageDropped(reason=reason):
             return f"dropped: {reason.value}"
         case MessageSetAside(attempts=attempts, error=error):
-            return f"set aside: handlers raised {attempts} times, {error}"
+            return f"set aside: handlers raised {counted(attempts, 'time')}, {error}"
         case MessageReceived():
             return ", ".join(["received", *_remarks(event)])
         case _:

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from fairway.errors import ConfigurationError
+from fairway.units import counted
 
 PASSWORD_VARIABLE: Final = "FAIRWAY_RLN_PASSWORD"  # noqa: S105 - the name of a variable
 _MAX_BYTES: Final = 4_096
@@ -53,7 +54,9 @@ def _first_line(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the password file {file} cannot be read: {error}") from None
     if len(data) > _MAX_BYTES:
-        raise ConfigurationError(f"the first line of {file} has more than {_MAX_BYTES} bytes: it is no password")
+        raise ConfigurationError(
+            f"the first line of {file} has more than {counted(_MAX_BYTES, 'byte')}: it is no password"
+        )
     return text.rstrip("\r\n")
 
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from fairway.cli._pipeline_terminal import DEFAULT_EPOCH_MS, broken_off, console, progress_bar
 from fairway.extras import needing
+from fairway.units import counted
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -104,8 +105,8 @@ class _Shown:
 def _print(summary: BackfillSummary) -> None:
     out = console()
     out.print(
-        f"{escape(summary.target)} had {summary.there:,} of the {_unique(summary):,} messages of "
-        f"{escape(summary.source)}, and lacked {summary.lacking:,} ({summary.lacking_bytes:,} bytes)"
+        f"{escape(summary.target)} had {summary.there:,} of {counted(_unique(summary), 'message')} of "
+        f"{escape(summary.source)}, and lacked {summary.lacking:,} ({counted(summary.lacking_bytes, 'byte')})"
     )
     if not summary.read:
         out.print("nothing was read: the source is empty, or --since, --until, --channel and --topic select nothing")
@@ -118,7 +119,9 @@ def _print(summary: BackfillSummary) -> None:
     for reason, count in summary.refused.most_common():
         out.print(f"{count:,} not taken: {escape(reason)}")
     if summary.invalid:
-        out.print(f"{summary.invalid:,} rows of the source are no messages, or do not have the hash of theirs")
+        out.print(
+            f"{counted(summary.invalid, 'row')} of the source left out: no message, or not with the hash of its message"
+        )
     if summary.reached_max_bytes:
         out.print("--max-bytes is reached; the same command goes on from here")
 

@@ -12,6 +12,7 @@ from fairway.cli._pipeline_terminal import DEFAULT_EPOCH_MS, DEFAULT_PARITY_RATE
 from fairway.cli._selection_options import Channels, ChannelTopicPairs, Since, Topics, Until
 from fairway.extras import needing
 from fairway.options import Profile
+from fairway.units import counted
 
 if TYPE_CHECKING:
     from fairway.pipeline.streaming import StreamProgress, StreamSummary
@@ -120,7 +121,7 @@ class _Lines:
 
     def end(self, summary: StreamSummary) -> None:
         typer.echo(
-            f"{summary.folder}: {summary.delivered:,} messages delivered"
+            f"{summary.folder}: {counted(summary.delivered, 'message')} delivered"
             + (f" ({summary.settled:,} only now, from the tables)" if summary.settled else "")
             + f", {summary.missing:,} missing\n{summary.balance}"
         )

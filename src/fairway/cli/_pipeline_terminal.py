@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from fairway.cli._console import PlainConsole
+from fairway.units import counted
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -238,7 +239,7 @@ def _tasks(tracker: StatusTracker | None) -> str | None:
     if not running:
         return None
     done, tasks = sum(stage.numCompletedTasks for stage in running), sum(stage.numTasks for stage in running)
-    return f"{done:,} of {tasks:,} tasks"
+    return f"{done:,} of {counted(tasks, 'task')}"
 
 
 def _left(seconds: float) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fairway.storage.backup import back_up
+from fairway.units import counted
 
 
 def command(
@@ -22,4 +23,4 @@ def command(
     Example: [bold]fairway backup alice.db backups/alice-monday.db[/bold]
     """
     back_up(source, target)
-    typer.echo(f"{target}: {target.stat().st_size:,} bytes")
+    typer.echo(f"{target}: {counted(target.stat().st_size, 'byte')}")

@@ -28,6 +28,7 @@ from rich.table import Table
 from fairway.cli._console import PlainConsole
 from fairway.errors import ConfigurationError, FairwayError, MissingExtraError
 from fairway.options import Profile
+from fairway.units import counted
 
 _NAMES: Final = ("alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi")
 _DEFAULT_FILE_BYTES: Final = 1_000_000
@@ -232,7 +233,7 @@ class Demo:
             await asyncio.sleep(_STEP_S)
         self._ready[victim].clear()
         await self._processes[victim].kill()
-        self._say(f"{victim} was killed (SIGKILL), holding {self._held} segments of {self._file.title}")
+        self._say(f"{victim} was killed (SIGKILL), holding {counted(self._held, 'segment')} of {self._file.title}")
         await asyncio.sleep(_AWAY_S)
         await self._up(victim)
         self._say(f"{victim} is back, on the same store")
@@ -331,7 +332,7 @@ class Demo:
         table.caption = (
             f"[{colour}]{told['lost']} lost, {len(self.faults)} twice or out of order, "
             f"{told['unacknowledged']} unacknowledged[/] in {told['elapsed_ms'] / 1000:.1f} s; "
-            f"{told['same_copies']} of {told['copies']} saved copies of the file are the same"
+            f"{told['same_copies']} of {counted(told['copies'], 'saved copy', 'saved copies')} of the file the same"
         ) + "".join(f"\n[red]{escape(fault)}[/]" for fault in self.faults)
         return table
 

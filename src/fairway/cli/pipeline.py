@@ -25,7 +25,7 @@ from fairway.cli._pipeline_terminal import (
 from fairway.cli._selection_options import Channels, ChannelTopicPairs, Since, Topics, Until
 from fairway.extras import needing
 from fairway.options import Profile, SdsConfig
-from fairway.units import HOUR_MS
+from fairway.units import HOUR_MS, counted
 from fairway.visible import visible
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def export_messages(
     if machine:
         typer.echo(json.dumps({"messages": done.messages, "bytes": done.bytes, "to": str(done.to)}))
         return
-    typer.echo(f"{done.messages:,} messages, {done.bytes:,} bytes in {done.to}")
+    typer.echo(f"{counted(done.messages, 'message')}, {counted(done.bytes, 'byte')} in {done.to}")
 
 
 @app.command()
@@ -240,9 +240,10 @@ def violations(
             continue
         who = f"member {one.place}" if one.place is not None else "not in the group" if known else "membership"
         names = ", ".join(f"{visible(sender)} in {visible(channel)}" for channel, sender in one.senders)
-        typer.echo(f"epoch {one.epoch}: {one.signals} messages of {names} under one id: {who} {one.commitment.hex()}")
+        signals = counted(one.signals, "message")
+        typer.echo(f"epoch {one.epoch}: {signals} of {names} under one id: {who} {one.commitment.hex()}")
     if not machine:
-        typer.echo(f"{len(found):,} violations")
+        typer.echo(counted(len(found), "violation"))
 
 
 @app.command()
@@ -298,23 +299,21 @@ def restore(
         typer.echo(json.dumps({"store": store, **asdict(done)}))
         return
     typer.echo(
-        f"{store}: {done.delivered:,} messages of others{' as read' if as_read else ' to read'}, "
-        f"{done.history:,} in the log; made of {done.messages:,} Waku messages"
+        f"{store}: {counted(done.delivered, 'message')} of others{' as read' if as_read else ' to read'}, "
+        f"{done.history:,} in the log; made of {counted(done.messages, 'Waku message')}"
     )
     if done.refused:
-        typer.echo(f"{done.refused:,} of these were refused: the channel's keys do not open them")
+        typer.echo(f"{done.refused:,} of these refused: the channel's keys do not open them")
     if done.no_room:
-        typer.echo(
-            f"{done.no_room:,} were not taken in, because too many others wait: with --around-gaps none has to wait"
-        )
+        typer.echo(f"{done.no_room:,} not taken in, because too many others wait: with --around-gaps none has to wait")
     if around_gaps:
         _print_left_out(done)
     elif done.parked or done.missing:
         hours = SdsConfig().lost_timeout_ms / HOUR_MS
         typer.echo(
-            f"{done.parked:,} messages wait for {done.missing:,} that the archive lacks: the channel asks store nodes "
-            f"and participants for these when it is started, and delivers what waits when they come, or when it has "
-            f"given them up after {hours:g} h online"
+            f"waiting: {counted(done.parked, 'message')}, for {done.missing:,} that the archive lacks. The channel "
+            f"asks store nodes and participants for these when it is started, and delivers what waits when they come, "
+            f"or when it has given them up after {hours:g} h online"
         )
 
 
@@ -324,8 +323,8 @@ def _print_left_out(done: Restored) -> None:
         typer.echo("nothing is left out: the archive has all messages that others cite")
         return
     typer.echo(
-        f"{done.around_gaps:,} messages were delivered without a message that they cite, and are marked "
-        f"(dependencies_met is false); {len(done.left_out):,} are left out, for which the channel asks store nodes and "
+        f"{counted(done.around_gaps, 'message')} delivered without a message that is cited, and marked "
+        f"(dependencies_met is false); {len(done.left_out):,} left out, for which the channel asks store nodes and "
         "participants when it is started:"
     )
     for each in done.left_out[:_SHOWN_LEFT_OUT]:

@@ -19,6 +19,7 @@ from fairway.rln.keystore import Keystore, KeystoreMembership
 from fairway.rln.membership import ids_beside
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
+from fairway.units import counted
 from fairway.visible import visible
 
 _SHOWN_MEMBERS: Final = 20
@@ -134,7 +135,9 @@ def register(
     if machine:
         typer.echo(json.dumps(told))
         return
-    typer.echo(f"{registered.hex()} is member {index} of {visible(str(group))}, {limit} messages in an epoch")
+    typer.echo(
+        f"{registered.hex()} is member {index} of {visible(str(group))}, {counted(limit, 'message')} in an epoch"
+    )
     typer.echo(f"root {members.root.hex()}")
 
 
@@ -285,7 +288,7 @@ def _line_of(told: dict[str, Any]) -> str:
     if told["index"] is not None:
         line += f" at place {told['index']}"
     if told["limit"] is not None:
-        line += f", {told['limit']:,} messages in an epoch"
+        line += f", {counted(told['limit'], 'message')} in an epoch"
     return line
 
 

@@ -105,7 +105,7 @@ def _told_of_interruption(settings: ChannelSettings) -> Iterator[Callable[[str, 
     """Yield a callback for what is accepted; after Ctrl-C say what becomes of that."""
     accepted: list[str] = []
     try:
-        yield lambda message_id, size_bytes: accepted.append(f"{message_id[:12]} ({size_bytes:,} bytes)")
+        yield lambda message_id, size_bytes: accepted.append(f"{message_id[:12]} ({counted(size_bytes, 'byte')})")
     except KeyboardInterrupt:
         if accepted:
             typer.echo(f"interrupted: {accepted[0]} was accepted; {_what_becomes_of_it(settings)}", err=True)
@@ -183,12 +183,12 @@ def _drawn_file(progress: FileProgress) -> Group:
 
 
 def _print_report(console: Console, report: SendReport, settings: ChannelSettings, wait: Wait) -> None:
-    what = f"{report.message_id[:12]} ({report.size_bytes:,} bytes)"
+    what = f"{report.message_id[:12]} ({counted(report.size_bytes, 'byte')})"
     if report.file is not None:
         parts = f" in {counted(report.file.total_messages, 'message')}" if report.file.total_messages > 1 else ""
         if report.file.resumed_messages:
             parts += f", {report.file.resumed_messages:,} of them earlier" if parts else ", earlier"
-        what = f"{visible(report.file.name)} ({report.size_bytes:,} bytes{parts}, {report.message_id[:12]})"
+        what = f"{visible(report.file.name)} ({counted(report.size_bytes, 'byte')}{parts}, {report.message_id[:12]})"
     if report.reached and report.delivered_to:
         line = Text.assemble(("delivered ", "green"), f"{what} to {visible(', '.join(report.delivered_to))}")
     elif report.reached:

@@ -28,7 +28,7 @@ from fairway.simulation.render_campaign import print_end, print_figures, print_h
 from fairway.simulation.runner import Run
 from fairway.simulation.tour import KINDS, tour_plan
 from fairway.simulation.workers import WorldOutcome
-from fairway.units import HOUR_MS, MS_PER_S
+from fairway.units import HOUR_MS, MS_PER_S, counted
 
 _MANY: Final = "Many worlds"
 _INTERRUPTED: Final = 130
@@ -204,7 +204,9 @@ def _one(plan: SimulationPlan, archive: Path | None, *, machine: bool) -> None:
     else:
         print_report(report)
         if archive is not None:
-            console.print(f"{archived:,} messages in {archive}, the truth in {truth_path(archive)}", markup=False)
+            console.print(
+                f"{counted(archived, 'message')} in {archive}, the truth in {truth_path(archive)}", markup=False
+            )
         real_s, simulated_ms = time.perf_counter() - began_s, run.world.now_ms - run.start_ms
         faster = simulated_ms / MS_PER_S / real_s
         told = f"{duration(simulated_ms)} with its scenes simulated in {real_s:.1f} s, {faster:,.0f} times as fast"

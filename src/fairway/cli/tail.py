@@ -21,7 +21,7 @@ from fairway.cli._channel_options import with_settings
 from fairway.cli._console import PlainConsole
 from fairway.events import EVENT_NAMES, Event, MessageReceived
 from fairway.files.outcomes import FileArriving, FileLimits, FileRefused
-from fairway.units import NS_PER_S
+from fairway.units import NS_PER_S, counted
 from fairway.visible import visible
 from fairway.wire.file_message import FilePart
 
@@ -142,7 +142,7 @@ def message_text(message: MessageReceived, brought: Brought | None) -> Text:
     return Text.assemble(
         (time.strftime("%H:%M:%S ", time.localtime(at_s)), "dim"),
         (f"{visible(message.sender_id)} ", "bold cyan"),
-        (f"{size_bytes:,} bytes  ", "dim"),
+        (f"{counted(size_bytes, 'byte')}  ", "dim"),
         indented(text) if text is not None else (f"SHA-256 {message.message_id}", "magenta"),
         (f"  [{', '.join(marks)}]" if marks else "", "dim"),
     )

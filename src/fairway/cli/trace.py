@@ -103,7 +103,7 @@ def _print(console: Console, trace: MessageTrace, limit: int | None) -> None:
         table.add_row(*_row(step, start_ms))
     if rest:
         assert limit is not None, "without a limit everything was shown"
-        table.add_row("...", "", "", "", f"{len(rest) - limit // 2} more steps, see --all or --json")
+        table.add_row("...", "", "", "", f"{counted(len(rest) - limit // 2, 'more step')}, see --all or --json")
         for step in rest[-(limit // 2) :]:
             table.add_row(*_row(step, start_ms))
     console.print(table)
@@ -114,7 +114,11 @@ def _print(console: Console, trace: MessageTrace, limit: int | None) -> None:
 
 def _print_file(console: Console, message_id: str, file: TracedFile) -> None:
     name = f"{_plain(file.name)} ({_plain(file.media_type)})" if file.name else "a file whose manifest no store has"
-    size = "" if file.size_bytes is None else f", {file.size_bytes:,} bytes in {counted(file.total_parts, 'part')}"
+    size = (
+        ""
+        if file.size_bytes is None
+        else f", {counted(file.size_bytes, 'byte')} in {counted(file.total_parts, 'part')}"
+    )
     part = next((each.part for each in file.messages if each.message_id == message_id), None)
     this = f"part {part + 1}" if part is not None else "its manifest" if file.total_parts else "all of it"
     console.print(f"file [bold]{name}[/bold]{size}; this message is {this}", soft_wrap=True)
@@ -137,7 +141,7 @@ def _print_file(console: Console, message_id: str, file: TracedFile) -> None:
 
 def _print_sending(console: Console, sending: TracedSending) -> None:
     request = sending.request
-    size = f", {request.size_bytes:,} bytes" if request is not None else ""
+    size = f", {counted(request.size_bytes, 'byte')}" if request is not None else ""
     console.print(
         f"sent by {_plain(sending.who)}{size}, request {_plain(sending.request_id)}: {_plain(_outcome(sending))}",
         soft_wrap=True,

@@ -27,6 +27,7 @@ from fairway.files.outcomes import (
     FileRefused,
 )
 from fairway.options import Delivery
+from fairway.units import counted
 from fairway.wire.file_message import FileManifest, FilePart, WholeFile, decode_file_message, is_file_message
 
 _KEPT_REFUSALS: Final = 1_000
@@ -213,32 +214,33 @@ class FileReceiver:
         if size_bytes > limits.max_file_bytes:
             return self._refuse_size(message, name, size_bytes)
         if len(manifest.part_hashes) > limits.max_parts:
-            why = (
-                f"{name} has {len(manifest.part_hashes):,} parts, at most {limits.max_parts:,} are accepted (max_parts)"
-            )
+            parts = counted(len(manifest.part_hashes), "part")
+            why = f"{name} has {parts}, at most {limits.max_parts:,} are accepted (max_parts)"
             return self._refuse(message, message.message_id, FileRefusalReason.TOO_MANY_PARTS, why)
         self._folder.drop_older_than(limits.max_age_ms)
         incomplete = self._folder.incomplete.values()
         announced_bytes = sum(file.manifest.size_bytes for file in incomplete)
         if len(incomplete) >= limits.max_incomplete_files or announced_bytes + size_bytes > limits.max_incomplete_bytes:
             why = (
-                f"{name} of {size_bytes:,} bytes would come beside {len(incomplete)} incomplete files of "
-                f"{announced_bytes:,} bytes (max_incomplete_files, max_incomplete_bytes)"
+                f"{name} of {counted(size_bytes, 'byte')} would come beside "
+                f"{counted(len(incomplete), 'incomplete file')} of {counted(announced_bytes, 'byte')} "
+                "(max_incomplete_files, max_incomplete_bytes)"
             )
             return self._refuse(message, message.message_id, FileRefusalReason.TOO_MANY_FILES, why)
         missing_bytes = sum(_missing_bytes(file) for file in incomplete)
         free_bytes = self._folder.free_bytes()
         if missing_bytes + size_bytes > free_bytes:
             why = (
-                f"{name} has {size_bytes:,} bytes, incomplete files lack {missing_bytes:,}, and the disk has room for "
-                f"{free_bytes:,}; make room, and let it be sent again"
+                f"{name} has {counted(size_bytes, 'byte')}, incomplete files lack {missing_bytes:,}, and the disk has "
+                f"room for {free_bytes:,}; make room, and let it be sent again"
             )
             return self._refuse(message, message.message_id, FileRefusalReason.NO_ROOM, why)
         return None
 
     def _refuse_size(self, message: MessageReceived, name: str, size_bytes: int) -> FileRefused:
         limit = self._limits.max_file_bytes
-        why = f"{name} has {size_bytes:,} bytes, at most {limit:,} are accepted (max_file_bytes, --max-file-bytes)"
+        size = counted(size_bytes, "byte")
+        why = f"{name} has {size}, at most {limit:,} are accepted (max_file_bytes, --max-file-bytes)"
         return self._refuse(message, message.message_id, FileRefusalReason.TOO_LARGE, why)
 
     def _refuse(self, message: MessageReceived, file_id: str, reason: FileRefusalReason, detail: str) -> FileRefused:
