@@ -66,6 +66,7 @@ from fairway.events import (
     EphemeralMessageDropped,
     Event,
     FailureReason,
+    ForeignMessages,
     HandlerFailed,
     IrretrievableMessage,
     Limit,
@@ -88,6 +89,7 @@ from fairway.events import (
     SegmentsDisputed,
     SenderIdInUse,
     SendErrorReason,
+    SendingBlocked,
     StatusChanged,
 )
 
@@ -232,6 +234,7 @@ __all__ = [
     "FileRefusalReason",
     "FileRefused",
     "ForeignCodeError",
+    "ForeignMessages",
     "Gap",
     "HandlerFailed",
     "IdRule",
@@ -287,6 +290,7 @@ __all__ = [
     "SendErrorReason",
     "SendExpiredError",
     "SenderIdInUse",
+    "SendingBlocked",
     "ServiceNode",
     "ServiceOptions",
     "SnapshotError",

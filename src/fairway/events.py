@@ -78,9 +78,10 @@ class ChannelStatus(Enum):
     """Whether messages may be missing (the status of ReliableChannel in drafts of LIP-173)."""
 
     SYNCING = "syncing"
-    """Messages are missing, the node is offline, or the store query for the time offline is not answered yet."""
+    """Messages are missing, the node is offline, the store query for the time offline is not answered yet, or nothing
+    can be sent (`SendingBlocked`)."""
     SYNCED = "synced"
-    """No message is known to be missing."""
+    """No message is known to be missing, and the node takes messages."""
 
 
 class NodeHealth(Enum):
@@ -351,7 +352,7 @@ class MessagesUndecryptable:
     count: int
     """Messages since the last such event."""
     opened: int
-    """Messages that were decrypted since the channel was started."""
+    """Messages of other participants that were decrypted since the channel was started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +365,37 @@ class SenderIdInUse:
 
     count: int
     """Messages since the last such event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignMessages:
+    """Messages of another channel arrived on the content topic, which this channel ignores.
+
+    They cost bandwidth, and channels that share a topic share its shard. Comes at the first message, then at most once
+    a minute.
+    """
+
+    count: int
+    """Messages since the last such event."""
+    channel_id: str
+    """Channel id of the latest one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendingBlocked:
+    """Nothing could be sent for a minute, although the node is connected.
+
+    The node refuses every transmission or does not answer, no RLN proof can be made, or the rate limit is 0. The
+    channel keeps trying. Comes after a minute, then once an hour while it lasts. `ChannelStatus` is ``SYNCING``
+    meanwhile, and `StatusChanged` tells when the node takes something again.
+    """
+
+    since_ms: int
+    """When the first transmission was refused, in Unix milliseconds."""
+    refusals: int
+    """Transmissions that were refused since then."""
+    detail: str
+    """What the node, or the provider of proofs, said last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,6 +456,8 @@ Event = (
     | NodeStatusChanged
     | MessagesUndecryptable
     | SenderIdInUse
+    | ForeignMessages
+    | SendingBlocked
     | LimitReached
     | HandlerFailed
     | MessageSetAside
@@ -449,6 +483,8 @@ EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
     NodeStatusChanged: ("node-status",),
     MessagesUndecryptable: ("messages-undecryptable",),
     SenderIdInUse: ("sender-id-in-use",),
+    ForeignMessages: ("foreign-messages",),
+    SendingBlocked: ("sending-blocked",),
     LimitReached: ("limit-reached",),
     HandlerFailed: ("handler-failed",),
     MessageSetAside: ("message-set-aside",),

@@ -26,11 +26,13 @@ from fairway.channel.receipt import Wait
 from fairway.errors import NodeUnavailableError
 from fairway.events import (
     Event,
+    ForeignMessages,
     MessageReceived,
     MessagesUndecryptable,
     NodeHealth,
     NodeStatusChanged,
     SenderIdInUse,
+    SendingBlocked,
 )
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
@@ -218,6 +220,8 @@ def test_notes_are_made_of_comings_and_goings_and_not_of_every_change() -> None:
             MessagesUndecryptable(count=1, opened=0),
             MessagesUndecryptable(count=7, opened=3),
             SenderIdInUse(count=1),
+            ForeignMessages(count=2, channel_id="pier\x1b[2J"),
+            SendingBlocked(since_ms=0, refusals=9, detail="420\x1b[2J"),
         )
     ]
     assert [note and note.text for note in told] == [
@@ -228,4 +232,6 @@ def test_notes_are_made_of_comings_and_goings_and_not_of_every_change() -> None:
         "a message could not be opened: is your key the right one?",
         "7 messages could not be opened: of another channel, or under another key",
         "somebody else speaks as alice\\x1b[2J: end the other program or take another name",
+        "messages of another channel, pier\\x1b[2J, come on this content topic",
+        "nothing can be sent: 420\\x1b[2J",
     ]

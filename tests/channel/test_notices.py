@@ -1,4 +1,4 @@
-"""What an application hears of its node, of a wrong key, and of others under its own name."""
+"""What the events and the log say of a node, a wrong key, a sender id or a topic in use twice, and failed sends."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import asyncio
 import logging
 from dataclasses import replace
 
+from fairway.channel.creation import create_reliable_channel
+from fairway.channel.trouble_log import TroubleLog
 from fairway.events import (
     ChannelStatus,
+    DeliveryError,
+    FailureReason,
+    ForeignMessages,
     MessageReceived,
     MessagesUndecryptable,
     NodeHealth,
     NodeStatusChanged,
     SenderIdInUse,
+    SendingBlocked,
     StatusChanged,
 )
 from fairway.protocol.encryption import AesGcm
+from fairway.testing import virtual_time
+from fairway.waku.local import LocalNetwork, NetworkFaults
+
+TOPIC = "/fairway/1/harbour/proto"
 
 
 def test_a_node_that_goes_and_comes_back_is_told_and_logged(in_group, caplog):
@@ -129,3 +139,91 @@ def test_two_programs_under_one_name_hear_of_each_other(in_group):
         assert told == [SenderIdInUse(count=1)]
 
     in_group(scenario)
+
+
+def lines(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "fairway.channel.trouble"]
+
+
+@virtual_time()
+async def test_a_node_that_refuses_everything_is_logged_and_the_channel_is_not_synced_until_it_takes_something(caplog):
+    with LocalNetwork(NetworkFaults(invalid_message=1.0)) as network:
+        async with create_reliable_channel(network.node(), "harbour", "alice", TOPIC) as alice:
+            told = []
+            alice.on(SendingBlocked, told.append)
+            alice.on(StatusChanged, told.append)
+            receipt = await alice.send(b"hello")
+            await asyncio.sleep(600)
+            assert alice.status is ChannelStatus.SYNCING
+            assert len([event for event in told if isinstance(event, SendingBlocked)]) == 1
+            [line] = lines(caplog)
+            assert "channel harbour: nothing could be sent for 1 min" in line
+            assert "INVALID_MESSAGE" in line
+            network.faults = NetworkFaults()
+            await receipt.sent()
+            assert alice.status is ChannelStatus.SYNCED
+
+
+@virtual_time()
+async def test_a_wrong_key_is_logged_on_both_sides(caplog):
+    with LocalNetwork() as network:
+        right, wrong = AesGcm(b"k" * 32), AesGcm(b"w" * 32)
+        async with (
+            create_reliable_channel(network.node(), "harbour", "alice", TOPIC, encryption=right) as alice,
+            create_reliable_channel(network.node(), "harbour", "bob", TOPIC, encryption=right) as bob,
+            create_reliable_channel(network.node(), "harbour", "wrong", TOPIC, encryption=wrong) as other,
+        ):
+            opened = []
+            other.on(MessagesUndecryptable, lambda event: opened.append(event.opened))
+            await other.send(b"anybody?")
+            for number in range(120):
+                await alice.send(b"%d" % number)
+                await bob.send(b"%d" % number)
+                await asyncio.sleep(10)
+            assert set(opened) == {0}
+        said = [line for line in lines(caplog) if "the key is probably wrong" in line]
+        assert 3 <= len(said) <= 6, "at a falling rate"
+
+
+@virtual_time()
+async def test_a_sender_id_and_a_topic_that_are_in_use_twice_are_logged(caplog):
+    with LocalNetwork() as network:
+        async with (
+            create_reliable_channel(network.node(), "harbour", "alice", TOPIC),
+            create_reliable_channel(network.node(), "harbour", "alice", TOPIC) as second,
+            create_reliable_channel(network.node(), "pier", "carol\x1b[2J", TOPIC) as other,
+        ):
+            await second.send(b"it is me")
+            await other.send(b"and me")
+            await asyncio.sleep(5)
+        assert any("another program that uses the sender id alice" in line for line in lines(caplog))
+        assert any("channel harbour: 1 messages of another channel, pier," in line for line in lines(caplog))
+
+
+@virtual_time()
+async def test_a_send_that_fails_is_logged(caplog):
+    with LocalNetwork() as network:
+        async with create_reliable_channel(network.node(), "harbour", "alice", TOPIC) as alice:
+            receipt = await alice.send(b"hello", by=["bob\x1b[2J"])
+            await asyncio.sleep(400)
+            [line] = lines(caplog)
+            assert f"the send of message {receipt.message_id[:8]} has failed, and is still tried" in line
+            assert "not acknowledged by bob\\x1b[2J" in line
+
+
+def test_a_trouble_that_lasts_has_lines_at_a_falling_rate_which_say_how_many_events_they_leave_out(caplog):
+    log = TroubleLog("harbour", "alice")
+    failed = DeliveryError(
+        request_id="r", message_id="m" * 64, reason=FailureReason.NOT_ACKNOWLEDGED, detail="not acknowledged"
+    )
+    minutes = []
+    for minute in range(7 * 24 * 60):
+        before = len(lines(caplog))
+        log.note(failed, 60_000 * minute)
+        log.note(ForeignMessages(count=1, channel_id="pier"), 60_000 * minute)
+        minutes += [minute] * (len(lines(caplog)) > before)
+    assert minutes[:8] == [0, 1, 3, 7, 15, 31, 63, 123]
+    assert len(minutes) < 7 * 24 + 10
+    assert lines(caplog)[-1].endswith("(59 more since the last line)")
+    log.note(failed, 60_000 * 9 * 24 * 60)
+    assert not lines(caplog)[-1].endswith("since the last line)")

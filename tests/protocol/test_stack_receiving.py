@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.events import (
+    Event,
+    ForeignMessages,
     MessageAcknowledged,
     MessageDelivered,
     MessageReceived,
@@ -118,6 +120,7 @@ def test_what_is_not_for_this_channel_is_counted_and_nothing_else(peer, topic):
     bob = peer("bob")
     encrypted = WakuMessage(payload=b"x", content_topic=topic, version=1)
     foreign = SdsMessage(message_id="m", sender_id="a", channel_id="elsewhere", lamport_timestamp=1, content=b"x")
+    other = wrap(bob, foreign)
     for message in (
         WakuMessage(payload=b"x", content_topic="/fairway/1/elsewhere/proto"),
         WakuMessage(payload=bytes(1_048_577), content_topic=topic),
@@ -125,9 +128,10 @@ def test_what_is_not_for_this_channel_is_counted_and_nothing_else(peer, topic):
         WakuMessage(payload=b"\xff\xff", content_topic=topic),
         WakuMessage(payload=b"", content_topic=topic),
         WakuMessage(payload=b"x", content_topic=topic, timestamp_ns=1 << 64),
-        wrap(bob, foreign),
+        other,
     ):
-        told = [MessagesUndecryptable(count=1, opened=0)] if message is encrypted else []
+        told: list[Event] = [MessagesUndecryptable(count=1, opened=0)] if message is encrypted else []
+        told += [ForeignMessages(count=1, channel_id="elsewhere")] if message is other else []
         assert [effect.event for effect in bob.receive(message)] == told
     assert counts(bob) == {
         "received": 4,

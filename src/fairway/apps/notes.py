@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 from fairway.events import (
     Event,
+    ForeignMessages,
     IrretrievableMessage,
     LimitReached,
     MessagesUndecryptable,
     NodeStatusChanged,
     SenderIdInUse,
+    SendingBlocked,
 )
 from fairway.units import counted
 from fairway.visible import visible
@@ -49,6 +51,10 @@ class Notes:
                     visible(f"somebody else speaks as {self._sender_id}: end the other program or take another name"),
                     "red",
                 )
+            case ForeignMessages(channel_id=other):
+                return Note(visible(f"messages of another channel, {other}, come on this content topic"), "yellow")
+            case SendingBlocked(detail=detail):
+                return Note(visible(f"nothing can be sent: {detail or 'the node gives no reason'}"), "red")
             case IrretrievableMessage(sender_id=sender, reason=reason):
                 return Note(visible(f"a message of {sender or 'somebody'} is lost ({reason.value})"), "red")
             case LimitReached(limit=limit, bound=bound):

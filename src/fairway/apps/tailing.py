@@ -18,7 +18,7 @@ from fairway.apps.settings import ChannelSettings
 from fairway.channel.listeners import EventStream
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import DecodeError
-from fairway.events import ChannelStatus, Event, MessageReceived
+from fairway.events import Event, MessageReceived
 from fairway.files.outcomes import FileArriving, FileLimits, FileOutcome, FileRefused
 from fairway.files.receiving import FileReceiver
 from fairway.visible import visible
@@ -79,7 +79,7 @@ async def tail(
                 async with _within(until.quiet_s):
                     event = await _next_message(stream, show)
             except TimeoutError:
-                if until.even_if_syncing or channel.status is ChannelStatus.SYNCED:
+                if until.even_if_syncing or not channel.protocol.may_miss_messages:
                     break
                 continue
             if event is None:

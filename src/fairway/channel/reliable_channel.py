@@ -26,6 +26,7 @@ from fairway.channel.open_stores import close_store, open_store
 from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt
 from fairway.channel.receipt_book import ReceiptBook
 from fairway.channel.statistics import ChannelStatistics
+from fairway.channel.trouble_log import TroubleLog
 from fairway.environment import environment
 from fairway.errors import (
     ChannelClosedError,
@@ -106,6 +107,7 @@ class ReliableChannel:
         self._clock = clock or steady_clock()
         self._binding = LoopBinding(f"channel {channel_id!r}")
         self._listeners = Listeners(self._unclaimed, self._binding)
+        self._troubles = TroubleLog(channel_id, sender_id)
         self._receipts = ReceiptBook(store, self._so_far, lambda *end: self._started().is_unsaid(*end))
         self._engine: Engine | None = None
         self._inbox = Inbox(self._finished)
@@ -209,7 +211,10 @@ class ReliableChannel:
 
     @property
     def status(self) -> ChannelStatus:
-        """Whether messages are known to be missing (`ChannelStatus`); raises `ChannelClosedError` if not started."""
+        """Whether messages may be missing, or nothing can be sent (`ChannelStatus`).
+
+        Raises `ChannelClosedError` if the channel is not started.
+        """
         return self._started().stack.status
 
     async def send(
@@ -568,6 +573,7 @@ class ReliableChannel:
 
     def _tell(self, event: Event, delivered: Delivered | None) -> None:
         self._receipts.observe(event)
+        self._troubles.note(event, self._clock())
         self._listeners.tell(event, None if delivered is None else self._handing(delivered))
 
     def _unclaimed(self) -> Iterator[tuple[MessageReceived, HandOver]]:

@@ -87,9 +87,10 @@ def _command_in(words: list[str]) -> list[str]:
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
-    # Commands tell of the node themselves, where it does not mix with what is typed.
-    logging.getLogger("fairway.channel.node").propagate = False
-    logging.getLogger("fairway.channel.node").addHandler(logging.NullHandler())
+    # Commands show the node and the troubles of a channel themselves, where they do not mix with what is typed.
+    for shown in ("fairway.channel.node", "fairway.channel.trouble"):
+        logging.getLogger(shown).propagate = False
+        logging.getLogger(shown).addHandler(logging.NullHandler())
     try:
         app()
     except FairwayError as error:

@@ -1,8 +1,10 @@
-"""What an application should hear of although it concerns no message that it will ever get: at most once a minute.
+"""Troubles that concern no single message: a wrong key, a sender id or a topic in use twice, a node that takes nothing.
 
 Messages that cannot be opened are everyday traffic where channels share a content topic, and the only sign of a wrong
-key where they do not. A message under one's own name that one did not send means that two programs share an identity,
-or that somebody pretends to be us. Both are announced with a count, the first at once and further ones together.
+key where they do not. A message under the own sender id that this program did not send means that two programs share an
+identity, or that one is forged. Each such count is announced at once, then at most once a minute.
+
+A node that refuses everything is announced after a minute, then once an hour (`Blockage`).
 """
 
 from __future__ import annotations
@@ -10,16 +12,67 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from fairway.events import MessagesUndecryptable, SenderIdInUse
+from fairway.events import ForeignMessages, MessagesUndecryptable, SenderIdInUse, SendingBlocked
 from fairway.protocol.statistics import Tally
 
 NOTICE_PAUSE_MS: Final = 60_000
 """Least time between two notices of a kind."""
+BLOCKED_AFTER_MS: Final = 60_000
+"""How long nothing can be sent before that is announced."""
+_BLOCKED_AGAIN_MS: Final = 3_600_000
+"""How long until it is announced again."""
 
-Notice = MessagesUndecryptable | SenderIdInUse
+Notice = MessagesUndecryptable | SenderIdInUse | ForeignMessages | SendingBlocked
 
-_COUNTED: Final = ("undecryptable", "undecodable", "sender_id_in_use")
-"""Counters that notices are about; hardly ever does any of them move."""
+_COUNTED: Final = ("undecryptable", "undecodable", "sender_id_in_use", "foreign-channel")
+"""Counters that notices are about; most of the time none of them moves."""
+
+
+class Blockage:
+    """Whether nothing can be sent although the node is connected: for how long, and why."""
+
+    def __init__(self) -> None:
+        """Nothing has been refused yet."""
+        self._count = 0
+        self._since_ms: int | None = None
+        self._latest_ms = 0
+        self._detail = ""
+        self._announced_ms: int | None = None
+        self._is_closed = False
+
+    def refused(self, detail: str, now_ms: int) -> None:
+        """Note that a transmission was refused, was not answered, or got no proof."""
+        if self._since_ms is None or now_ms < self._latest_ms:
+            self._since_ms = now_ms
+        self._count += 1
+        self._latest_ms, self._detail = now_ms, detail
+
+    def closed(self, now_ms: int, *, is_closed: bool) -> None:
+        """Note whether no coming epoch has room for what waits: there is no membership, or the limit is 0."""
+        if is_closed and not self._is_closed:
+            self.ended()
+            self._since_ms = self._latest_ms = now_ms
+            self._detail = "the rate limit allows no messages; is there an RLN membership?"
+        elif self._is_closed and not is_closed:
+            self.ended()
+        self._is_closed = is_closed
+
+    def ended(self) -> None:
+        """Note that a transmission was taken, or that the node is away."""
+        self._count, self._since_ms, self._announced_ms = 0, None, None
+
+    @property
+    def is_long(self) -> bool:
+        """Whether nothing could be sent for so long that it is a trouble."""
+        return self._since_ms is not None and (self._is_closed or self._latest_ms - self._since_ms >= BLOCKED_AFTER_MS)
+
+    def take(self, now_ms: int) -> list[Notice]:
+        """Return the notice that is due, if one is."""
+        told_ms = self._announced_ms
+        if not self.is_long or (told_ms is not None and 0 <= now_ms - told_ms < _BLOCKED_AGAIN_MS):
+            return []
+        self._announced_ms = now_ms
+        return [SendingBlocked(since_ms=self._since_ms or now_ms, refusals=self._count, detail=self._detail)]
 
 
 class _Counted:
@@ -62,6 +115,10 @@ class Notices:
                 lambda new: MessagesUndecryptable(count=new, opened=counts["opened"]),
             ),
             _Counted(lambda: counts["sender_id_in_use"], lambda new: SenderIdInUse(count=new)),
+            _Counted(
+                lambda: counts["foreign-channel"],
+                lambda new: ForeignMessages(count=new, channel_id=tally.foreign_channel_id),
+            ),
         )
 
     def take(self, now_ms: int) -> list[Notice]:

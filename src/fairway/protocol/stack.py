@@ -326,6 +326,8 @@ class Stack:
             # Others may not know yet what was said here, or we what they said.
             self.sync_timer.returned(now_ms)
         self._sending.outbound.connected = connected
+        if not connected:
+            self._sending.blockage.ended()
         self._say_what_can_come(now_ms)
         return self._finish(self._leave(now_ms), now_ms)
 
@@ -393,8 +395,13 @@ class Stack:
 
     @property
     def status(self) -> ChannelStatus:
-        """Whether messages may be missing (LIP-173): some are known to be, or the time away is not looked at yet."""
+        """Whether messages may be missing (LIP-173), or nothing can be sent."""
         return self._status
+
+    @property
+    def may_miss_messages(self) -> bool:
+        """Whether messages are known to be missing, or the time away was not looked at yet."""
+        return bool(self.sds.missing) or not self._sending.outbound.connected or self._query_on_connect.pending
 
     @property
     def has_gaps(self) -> bool:
@@ -606,7 +613,8 @@ class Stack:
         for limit, bound, bites in self.sds.limits():
             events += self._limits.note(limit, bound, bites=bites)
         events += self._notices.take(now_ms)
-        is_behind = missing or not self._sending.outbound.connected or self._query_on_connect.pending
+        events += self._sending.blockage.take(now_ms)
+        is_behind = self.may_miss_messages or self._sending.blockage.is_long
         status = ChannelStatus.SYNCING if is_behind else ChannelStatus.SYNCED
         if status is not self._status:
             self._status = status

@@ -102,6 +102,8 @@ class Tally:
         """What was counted, by name."""
         self._transmissions: Counter[Purpose] = Counter()
         self._bytes: Counter[Purpose] = Counter()
+        self.foreign_channel_id = ""
+        """Channel id of the latest message of another channel."""
 
     def add(self, name: str) -> None:
         """Count one."""

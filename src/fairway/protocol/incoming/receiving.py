@@ -204,7 +204,11 @@ class Receiving:
         except DecodeError:
             self._tally.add("undecodable")
             return None
-        self._tally.add("opened")
+        if message.sender_id != self._sds.sender_id:
+            # A node pushes own messages, too, which a wrong key opens.
+            self._tally.add("opened")
+        if message.channel_id != self._sds.channel_id:
+            self._tally.foreign_channel_id = message.channel_id
         if transmission.is_ephemeral and _has_no_place(message):
             message = replace(message, lamport_timestamp=None)
         if message.repair_request and transmission.from_store:

@@ -13,13 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from fairway.errors import ConfigurationError, EncryptionError, FairwayError, RlnError
+from fairway.errors import ConfigurationError, EncryptionError, FairwayError, RlnError, RlnErrorKind
 from fairway.events import Event, FailureReason, Limit, MessageDelivered, MessageQueued, MessageSending, SendErrorReason
 from fairway.options import BloomPolicy, IdRule, ReliableChannelOptions
 from fairway.protocol.effects import Effect, Emit, NodeAnswer, Prove, Publish, Purpose, QueryStore, emit
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
+from fairway.protocol.notices import Blockage
 from fairway.protocol.outgoing.dispatching import (
     RETRY_AFTER_REFUSAL_MS,
     InFlight,
@@ -113,6 +114,7 @@ class Sending:
         """Segments of expired sends that are in the history and never left, by SDS id."""
         self._refusal = ""
         """What the node said when it refused the latest transmission; empty if it took it."""
+        self.blockage = Blockage()
 
     def known(self, message_id: str, request_id: str | None) -> SendRequest | None:
         """Return the send that a new one would repeat; raise `ConfigurationError` if it was of another payload."""
@@ -209,6 +211,7 @@ class Sending:
     def claim(self, now_ms: int) -> list[Effect]:
         """Tell the other channels of the node what waits here, and the application if the node's pace holds it back."""
         self.outbound.claim(now_ms)
+        self.blockage.closed(now_ms, is_closed=self.outbound.limiter.is_closed(now_ms))
         pace = self.outbound.per_second
         bites = pace is not None and len(self.outbox) > 0
         return emit(*self._limits.note(Limit.NODE_PACE, max(1, int(pace or 0)), bites=bites))
@@ -339,6 +342,8 @@ class Sending:
         if not isinstance(proof, RlnError):
             outcome = self.outbound.hand_out(token, stamped, proof, now_ms)
             return self.ephemeral.handed_out(outcome) if is_ephemeral else self._handed_out(outcome, now_ms)
+        if proof.kind is not RlnErrorKind.BUDGET_EXHAUSTED:
+            self.blockage.refused(str(proof), now_ms)
         unsendable = self.outbound.not_proven(stamped, proof, now_ms)
         if is_ephemeral:
             return self.ephemeral.not_proven(stamped.transmission, proof.kind, now_ms)
@@ -365,6 +370,10 @@ class Sending:
         if in_flight is None:
             return []
         self._refusal = "" if answer.accepted else answer.detail
+        if answer.accepted:
+            self.blockage.ended()
+        else:
+            self.blockage.refused(answer.detail, now_ms)
         if answer.accepted or answer.permanent:
             self.outbound.answered_for_good(in_flight, now_ms)
         else:

@@ -316,6 +316,11 @@ class RateLimitManager(Generic[T]):
         opens = min((at for at in times if at is not None), default=None)
         return None if opens is None else max(opens, self._shared_from(now_ms))
 
+    def is_closed(self, now_ms: int) -> bool:
+        """Return whether something waits that no coming epoch has room for: no membership, or a limit of 0."""
+        waits = bool(self._upstream().waiting or len(self._queue))
+        return waits and self.limiting and self.next_send_at(now_ms) is None
+
     def expected_at(self, priority: Priority, now_ms: int, *, behind: int = 0) -> int | None:
         """Return about when the last item of a class goes, if nothing else comes; None = not foreseeable.
 

@@ -1,0 +1,83 @@
+"""One line of the log for each kind of trouble of a channel, at a falling rate.
+
+The log is for an operator who reads no events. A trouble that lasts repeats its event: a line for each would hide all
+others. So each kind has its first line at once, then one after a minute, after twice that, up to one an hour. A line
+says how many events it leaves out. An hour without an event ends the trouble.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple, get_args
+
+from fairway.events import (
+    DeliveryError,
+    Event,
+    FailureReason,
+    ForeignMessages,
+    MessagesUndecryptable,
+    SenderIdInUse,
+    SendingBlocked,
+)
+from fairway.visible import visible
+
+_LOG: Final = logging.getLogger("fairway.channel.trouble")
+Trouble = SendingBlocked | MessagesUndecryptable | SenderIdInUse | ForeignMessages | DeliveryError
+_TROUBLES: Final = get_args(Trouble)
+_FIRST_PAUSE_MS: Final = 60_000
+_LONGEST_PAUSE_MS: Final = 3_600_000
+
+
+class _Told(NamedTuple):
+    latest_ms: int
+    """When the latest event came."""
+    line_ms: int
+    """When the latest line was written."""
+    pause_ms: int
+    left_out: int
+
+
+class TroubleLog:
+    """Writes the troubles of one channel into the log."""
+
+    def __init__(self, channel_id: str, sender_id: str) -> None:
+        self._channel_id = channel_id
+        self._sender_id = sender_id
+        self._told: dict[object, _Told] = {}
+
+    def note(self, event: Event, now_ms: int) -> None:
+        """Write a line if an event is a trouble, and its line is due."""
+        if not isinstance(event, _TROUBLES):
+            return
+        kind, text = self._said(event, now_ms)
+        told = self._told.get(kind)
+        if told is None or not 0 <= now_ms - told.latest_ms < _LONGEST_PAUSE_MS:
+            told = _Told(now_ms, now_ms, _FIRST_PAUSE_MS, 0)
+        elif now_ms - told.line_ms < told.pause_ms:
+            self._told[kind] = told._replace(latest_ms=now_ms, left_out=told.left_out + 1)
+            return
+        else:
+            told = _Told(now_ms, now_ms, min(2 * told.pause_ms, _LONGEST_PAUSE_MS), told.left_out)
+        left_out = f" ({told.left_out} more since the last line)" if told.left_out else ""
+        _LOG.warning("channel %s: %s%s", visible(self._channel_id), visible(text), left_out)
+        self._told[kind] = told._replace(left_out=0)
+
+    def _said(self, event: Trouble, now_ms: int) -> tuple[object, str]:
+        """Return of which kind a trouble is, and what to say."""
+        match event:
+            case SendingBlocked(since_ms=since_ms, detail=detail, refusals=count):
+                minutes = max(0, now_ms - since_ms) // 60_000
+                text = f"nothing could be sent for {minutes} min ({count} refusals): {detail or 'no reason was given'}"
+            case MessagesUndecryptable(count=count, opened=0):
+                text = f"{count} messages could not be decrypted, and none could so far: the key is probably wrong"
+            case MessagesUndecryptable(count=count):
+                text = f"{count} messages could not be decrypted: a participant or another channel uses another key"
+            case SenderIdInUse(count=count):
+                text = f"{count} messages came from another program that uses the sender id {self._sender_id}"
+            case ForeignMessages(count=count, channel_id=channel_id):
+                text = f"{count} messages of another channel, {channel_id}, came on the same content topic"
+            case DeliveryError(reason=reason, message_id=message_id, detail=detail, missing=missing):
+                names = f"; not acknowledged by {', '.join(missing)}" if missing else ""
+                goes_on = ", and is still tried" if reason is FailureReason.NOT_ACKNOWLEDGED else ""
+                return reason, f"the send of message {message_id[:8]} has failed{goes_on}: {detail}{names}"
+        return type(event), text
