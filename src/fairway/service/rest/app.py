@@ -162,6 +162,7 @@ def handlers_of(context: RestContext) -> Mapping[str, Handler]:
 
 def _route(path: str, verb: str, operation_id: str, handler: Handler) -> Route:
     pattern = path.replace("{pubsubTopic}/{", "{pubsubTopic:shard}/{").replace("Topic}", "Topic:path}")
+    pattern = pattern.replace("{requestId}", "{requestId:path}")  # which may be empty
     route = Route(pattern, handler, methods=[verb])
     if route.methods is not None and operation_id in _CONSUMING:
         route.methods.discard("HEAD")
