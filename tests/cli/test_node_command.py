@@ -56,3 +56,23 @@ def test_a_shard_that_the_waku_network_does_not_have_is_refused(options_of):
 def test_a_shard_beyond_those_that_the_cluster_is_said_to_have_is_refused(options_of):
     with pytest.raises(ConfigurationError, match=r"0\.\.1 in this cluster"):
         options_of(shard=[2], shards=[2])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--tls-cert", "x"], "give --tls-cert and --tls-key"),
+        (["--rest-tls-key", "x"], "give --rest-tls-cert and --rest-tls-key"),
+    ],
+)
+def test_half_of_a_certificate_is_an_error_in_the_words_of_the_options(words, told):
+    result = CliRunner().invoke(app, ["node", *words])
+    assert isinstance(result.exception, ConfigurationError)
+    assert told in str(result.exception)
+
+
+@pytest.mark.parametrize("words", [["--cluster", "65536"], ["--shards", "1025"], ["--loss", "1.5"]])
+def test_a_number_out_of_its_range_is_refused_with_the_name_of_the_option(words):
+    result = CliRunner().invoke(app, ["node", *words])
+    assert result.exit_code == 2
+    assert words[0] in result.output

@@ -17,6 +17,7 @@ from fairway.cli._password import PASSWORD_VARIABLE, password_of
 from fairway.errors import ConfigurationError
 from fairway.options import BloomPolicy, Profile
 from fairway.protocol.encryption import Encryption
+from fairway.wire.topics import CLUSTER_COUNT, SHARDS_PER_CLUSTER
 
 _taking_part = partial(typer.Option, rich_help_panel="Taking part")
 _tuning = partial(typer.Option, rich_help_panel="Tuning")
@@ -70,6 +71,7 @@ _OPTIONS: Final[dict[str, Any]] = {
             "--cluster",
             metavar="NUMBER",
             min=0,
+            max=CLUSTER_COUNT - 1,
             envvar="FAIRWAY_CLUSTER",
             help="Cluster of the network, by default 1, The Waku Network. A network with a name has its own.",
         ),
@@ -80,6 +82,7 @@ _OPTIONS: Final[dict[str, Any]] = {
             "--shards",
             metavar="NUMBER",
             min=1,
+            max=SHARDS_PER_CLUSTER,
             envvar="FAIRWAY_SHARDS",
             help="Number of network shards in the cluster, by default 8.",
         ),
@@ -143,6 +146,7 @@ _OPTIONS: Final[dict[str, Any]] = {
         _tuning(
             "--retry-interval-ms",
             metavar="MS",
+            min=0,
             help="Unacknowledged messages are sent again after this: 30000, or 5000 on a local network.",
         ),
     ],
@@ -151,12 +155,13 @@ _OPTIONS: Final[dict[str, Any]] = {
         _tuning(
             "--sync-interval-ms",
             metavar="MS",
+            min=0,
             help="Sync messages are sent at a random time within this: 30000, or 5000 on a local network.",
         ),
     ],
     "max_message_bytes": Annotated[
         int | None,
-        _tuning("--max-message-bytes", metavar="BYTES", help="Larger messages are refused."),
+        _tuning("--max-message-bytes", metavar="BYTES", min=1, help="Larger messages are refused."),
     ],
     "gap_timeout_ms": Annotated[
         int | None,

@@ -15,6 +15,7 @@ from fairway.extras import needing
 from fairway.options import BloomPolicy, Profile
 from fairway.units import counted
 from fairway.visible import visible
+from fairway.wire.topics import CLUSTER_COUNT, SHARDS_PER_CLUSTER
 
 if TYPE_CHECKING:
     from fairway.pipeline.outgoing.dispatching import DispatchProgress
@@ -50,16 +51,29 @@ def command(
     ] = None,
     cluster: Annotated[
         int | None,
-        typer.Option(min=0, metavar="NUMBER", help="Cluster of the network.", show_default="1, The Waku Network"),
+        typer.Option(
+            min=0,
+            max=CLUSTER_COUNT - 1,
+            metavar="NUMBER",
+            help="Cluster of the network.",
+            show_default="1, The Waku Network",
+        ),
     ] = None,
     shards: Annotated[
         int | None,
-        typer.Option(min=1, metavar="NUMBER", help="Number of network shards in the cluster.", show_default="8"),
+        typer.Option(
+            min=1,
+            max=SHARDS_PER_CLUSTER,
+            metavar="NUMBER",
+            help="Number of network shards in the cluster.",
+            show_default="8",
+        ),
     ] = None,
     shard: Annotated[
         int | None,
         typer.Option(
             min=0,
+            max=SHARDS_PER_CLUSTER - 1,
             metavar="NUMBER",
             help="Network shard of all messages.",
             show_default="that of each content topic, by autosharding",

@@ -30,6 +30,7 @@ from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.protocols.rules import MAX_RELAYED_BYTES
 from fairway.waku.rest.options import NWAKU_CACHE_MESSAGES
 from fairway.waku.rest.token import token_in
+from fairway.wire.topics import CLUSTER_COUNT, SHARDS_PER_CLUSTER
 
 _NO_ARCHIVE = "none:"
 _listening = partial(typer.Option, rich_help_panel="Where it is reached")
@@ -178,13 +179,20 @@ def command(
     ] = None,
     cluster: Annotated[
         int | None,
-        _network(metavar="NUMBER", min=0, help="1 is The Waku Network.", show_default=f"{DEFAULT_CLUSTER}"),
+        _network(
+            metavar="NUMBER",
+            min=0,
+            max=CLUSTER_COUNT - 1,
+            help="1 is The Waku Network.",
+            show_default=f"{DEFAULT_CLUSTER}",
+        ),
     ] = None,
     shards: Annotated[
         int | None,
         _network(
             metavar="NUMBER",
             min=0,
+            max=SHARDS_PER_CLUSTER,
             help="Number of network shards in the cluster; 0: without autosharding.",
             show_default=f"{DEFAULT_SHARD_COUNT}; outside cluster {DEFAULT_CLUSTER} as many as --shard needs",
         ),
@@ -264,7 +272,7 @@ def command(
     ] = NWAKU_CACHE_MESSAGES,
     loss: Annotated[
         float,
-        _limits(metavar="SHARE", help="For tests: share of messages that the node loses, 0 to 1."),
+        _limits(metavar="SHARE", min=0, max=1, help="For tests: share of messages that the node loses, 0 to 1."),
     ] = 0.0,
     seed: Annotated[
         int | None, _limits(metavar="NUMBER", help="For tests: the same seed loses the same messages.")
@@ -295,6 +303,9 @@ def command(
     if print_config:
         typer.echo(config_text(context))
         return
+    for certificate, its_key, prefix in ((tls_cert, tls_key, "--tls"), (rest_tls_cert, rest_tls_key, "--rest-tls")):
+        if (certificate is None) != (its_key is None):
+            raise ConfigurationError(f"a certificate and its key go together: give {prefix}-cert and {prefix}-key")
     joined = None if network is None else network_of(network)
     if joined is not None and (cluster is not None or shards is not None):
         raise ConfigurationError(f"--network {network} says what --cluster and --shards are; leave these out")
