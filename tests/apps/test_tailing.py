@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from fairway.apps.tailing import Until, as_text, tail
 from fairway.channel.receipt import Wait
 from fairway.errors import ConfigurationError
 from fairway.events import Event, MessageReceived
+from fairway.files.outcomes import FileRefused
 from fairway.waku.local.network import process_network
 from patience import PATIENCE_S, run, until
 
@@ -48,6 +50,35 @@ def test_what_the_network_stored_is_shown_and_saved_and_then_it_is_quiet(make_se
         assert path.read_bytes() == b"stored"
 
     run(work())
+
+
+def test_a_payload_for_which_there_is_no_room_is_saved_later_and_others_meanwhile(
+    make_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("fairway.files.receiving.AGAIN_AFTER_MS", 100)
+    large, small = b"\xff" * 9_000, b"\xff\x00"
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    shown = Shown()
+
+    def show(event: Event, path: Path | None) -> None:
+        shown(event, path)
+        if small in shown.messages:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+    async def work() -> None:
+        for payload in (large, small):
+            await send_message(make_settings("alice"), payload, SENT, Watching())
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, hard))  # as a disk that gets full
+        try:
+            await tail(make_settings("bob"), Until(count=2, quiet_s=PATIENCE_S), show, save=tmp_path / "in")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+    run(work())
+    assert isinstance(shown.saved[0], FileRefused)
+    assert shown.messages[-1] == large
+    saved = [path for path in shown.saved if isinstance(path, Path)]
+    assert [path.read_bytes() for path in saved] == [small, large]
 
 
 def test_it_stops_after_as_many_as_wanted_and_the_next_run_goes_on(make_settings: MakeSettings, tmp_path: Path):

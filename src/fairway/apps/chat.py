@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.text import Text
 
 from fairway.apps.file_words import words_for
-from fairway.apps.files import make_folder, save_payload
+from fairway.apps.files import make_folder, save_message
 from fairway.apps.notes import Notes
 from fairway.apps.screen import Screen
 from fairway.apps.settings import ChannelSettings
@@ -195,9 +195,9 @@ class Conversation:
             text = words
         elif text is None:
             text = f"a file of {counted(len(message.payload), 'byte')}, SHA-256 {message.message_id[:16]}"
-            if self._save is not None:
-                path = await asyncio.to_thread(save_payload, self._save, message.message_id, message.payload)
-                text += f", saved as {path}"
+            if self._save is not None and self._receiver is not None:
+                saved = await save_message(self._receiver, self._save, message)
+                text += f", saved as {saved}" if isinstance(saved, Path) else f": {saved.detail}"
         at_s = message.timestamp_ns / NS_PER_S or time.time()
         if not message.dependencies_met:
             text += "  [something before it is missing]"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from fairway.errors import ConfigurationError, MessageTooLargeError, StorageError
+from fairway.events import MessageReceived
+from fairway.files.outcomes import FileRefused
+from fairway.files.receiving import FileReceiver
 from fairway.storage.whole_file import make_durable
 
 _HINT: Final = "raise --max-message-bytes, or use 'fairway send --file' without --raw, which sends in parts"
@@ -64,6 +68,17 @@ def save_payload(folder: Path, message_id: str, payload: bytes) -> Path:
             f"{path} cannot be written ({error.strerror}); make room and start again, the message is kept until then"
         ) from error
     return path
+
+
+async def save_message(receiver: FileReceiver, folder: Path, message: MessageReceived) -> Path | FileRefused:
+    """Save the payload of a message that is no file, as `save_payload` does; have it come again if the disk refuses it.
+
+    Raises `StorageError` if the disk refuses any other file, too.
+    """
+    try:
+        return await asyncio.to_thread(save_payload, folder, message.message_id, message.payload)
+    except StorageError as error:
+        return await receiver.postpone(message, error)
 
 
 def read_stream(stream: BinaryIO, limit_bytes: int) -> bytes:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from fairway.apps.commands import Command, CommandError, parse_command
 from fairway.apps.event_json import as_json, as_line, brought_as_json, event_as_json, payload_as_json
-from fairway.apps.files import make_folder, read_payload, save_payload
+from fairway.apps.files import make_folder, read_payload, save_message
 from fairway.apps.lines import LineReader, LineWriter, TooLong
 from fairway.apps.settings import ChannelSettings
 from fairway.channel.listeners import EventStream
@@ -144,9 +144,7 @@ class _Participant:
         if self._reporting.save is not None and self._files is not None:
             brought: Path | FileOutcome | None = await self._files.take(message)
             if brought is None:
-                brought = await asyncio.to_thread(
-                    save_payload, self._reporting.save, message.message_id, message.payload
-                )
+                brought = await save_message(self._files, self._reporting.save, message)
             told |= brought_as_json(brought)
         await self._out.written(self._out.put(as_line(told)))
         if not message.ephemeral:

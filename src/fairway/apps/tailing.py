@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairway.apps.files import make_folder, save_payload
+from fairway.apps.files import make_folder, save_message
 from fairway.apps.settings import ChannelSettings
 from fairway.channel.listeners import EventStream
 from fairway.channel.reliable_channel import ReliableChannel
@@ -86,8 +86,8 @@ async def tail(
                 break
             brought: Brought | None
             brought = file_in(event.payload) if receiver is None else await receiver.take(event)
-            if save is not None and brought is None and not is_shown(event.payload):
-                brought = await asyncio.to_thread(save_payload, save, event.message_id, event.payload)
+            if receiver is not None and save is not None and brought is None and not is_shown(event.payload):
+                brought = await save_message(receiver, save, event)
             show(event, brought)
             seen += not isinstance(brought, FileArriving | FileRefused | FilePart)
             if not event.ephemeral:

@@ -86,10 +86,13 @@ class FileReceiver:
             try:
                 return await asyncio.to_thread(self._take, message)
             except StorageError as error:
-                return await self._postpone(message, error)
+                return await self.postpone(message, error)
 
-    async def _postpone(self, message: MessageReceived, error: StorageError) -> FileRefused:
-        """Have a message handed over again later if the error is one of its file; raise the error otherwise."""
+    async def postpone(self, message: MessageReceived, error: StorageError) -> FileRefused:
+        """Have a message handed over again later that the disk did not take, if it takes others; else raise the error.
+
+        For a program that saves raw payloads beside files.
+        """
         if not await asyncio.to_thread(self._folder.can_be_written):
             raise error
         content = decode_file_message(message.payload)
