@@ -91,6 +91,7 @@ from fairway.events import (
     SendErrorReason,
     SendingBlocked,
     StatusChanged,
+    StoreRefused,
 )
 
 if TYPE_CHECKING:
@@ -301,6 +302,7 @@ __all__ = [
     "StoreLockedError",
     "StoreMismatchError",
     "StoreQueryError",
+    "StoreRefused",
     "StoreRefusedError",
     "StoreVersionError",
     "SymmetricPayload",

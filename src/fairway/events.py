@@ -408,6 +408,23 @@ class LimitReached:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRefused:
+    """A store refuses queries for a time, or has an answer for it that cannot be read.
+
+    Messages of that time are missing if no other message cites them and no participant sends them again.
+    """
+
+    start_ms: int
+    """Beginning of the time."""
+    end_ms: int
+    """Its end, exclusive."""
+    is_left_out: bool
+    """Whether the channel reads on behind it. Else it asks again, at growing intervals up to a minute."""
+    detail: str
+    """What the store says, as text for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerFailed:
     """A handler of the application raised. The channel continues; a received message is kept and handed over again."""
 
@@ -459,6 +476,7 @@ Event = (
     | ForeignMessages
     | SendingBlocked
     | LimitReached
+    | StoreRefused
     | HandlerFailed
     | MessageSetAside
 )
@@ -486,6 +504,7 @@ EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
     ForeignMessages: ("foreign-messages",),
     SendingBlocked: ("sending-blocked",),
     LimitReached: ("limit-reached",),
+    StoreRefused: ("store-refused",),
     HandlerFailed: ("handler-failed",),
     MessageSetAside: ("message-set-aside",),
 }

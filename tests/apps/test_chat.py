@@ -137,6 +137,7 @@ async def say_as(settings: ChannelSettings, sender: str, message_id: str, text: 
 def test_it_shows_what_waits_for_what_and_that_it_is_delivered_when_that_comes(make_settings: MakeSettings):
     async def work() -> None:
         async with Conversation(make_settings) as talk:
+            await talk.alice.see("synced")
             talk.alice.type("/waiting")
             await talk.alice.see("nothing waits: all that others cite is here")
             settings = make_settings("carol")

@@ -13,6 +13,7 @@ from fairway.events import (
     NodeStatusChanged,
     SenderIdInUse,
     SendingBlocked,
+    StoreRefused,
 )
 from fairway.units import counted
 from fairway.visible import visible
@@ -57,6 +58,9 @@ class Notes:
                 return Note(visible(f"nothing can be sent: {detail or 'the node gives no reason'}"), "red")
             case IrretrievableMessage(sender_id=sender, reason=reason):
                 return Note(visible(f"a message of {sender or 'somebody'} is lost ({reason.value})"), "red")
+            case StoreRefused(is_left_out=is_left_out, detail=detail):
+                what = "a second that is left out" if is_left_out else "all that was sent before"
+                return Note(visible(f"the store refuses {what}; messages may be missing ({detail})"), "yellow")
             case LimitReached(limit=limit, bound=bound):
                 return Note(f"the limit of {limit.value} is reached ({bound})", "yellow")
         return None

@@ -103,7 +103,7 @@ class Engine:
             answered=lambda query: self.carry_out(stack.store_answered(query, clock())),
             progressed=lambda up_to_ns: self.carry_out(stack.catch_up_progressed(up_to_ns, clock())),
             caught_up=lambda query: self.carry_out(stack.caught_up(query.end_ns or 0, clock())),
-            limited=self._tell_now,
+            emit=self._tell_now,
         )
         self.subscription: Subscription[RoutedMessage] | None = None
         self._node = node

@@ -7,7 +7,7 @@ answers may make room. A message that is asked for by hash waits once for its tu
 A query by time for missing messages reads newest first. It stops after a page that brought a message with causal
 history and left no cited message missing. Otherwise it continues to the end of its window. A page that did not come is
 asked for again, and after some failures other queries by time come first. Queries by hash do not wait for it, because a
-participant can cite messages that do not exist.
+participant can cite messages that do not exist. A time that a store refuses for good is an event (`StoreRefused`).
 
 Invariant: messages that were not asked for, or whose message hash is wrong, are ignored: stores are not trusted.
 """
@@ -18,15 +18,16 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Final, Protocol
 
 from fairway.channel.clock import Clock
-from fairway.errors import NetworkError, StoreQueryError
-from fairway.events import Limit, LimitReached
+from fairway.errors import NetworkError, StoreQueryError, StoreRefusedError
+from fairway.events import Limit, LimitReached, StoreRefused
 from fairway.foreign_code import ForeignCode
 from fairway.protocol.effects import QueryStore
-from fairway.protocol.incoming.catching_up import Backwards, PageRead, Step, TimeAway
+from fairway.protocol.incoming.catching_up import Backwards, PagedReading, PageRead, Step, TimeAway
 from fairway.protocol.incoming.retrieval import QueryBudget
 from fairway.units import NS_PER_MS
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery, WakuNode
@@ -82,13 +83,13 @@ class Retriever:
         answered: Callable[[QueryStore], object],
         progressed: Callable[[int], object],
         caught_up: Callable[[QueryStore], object],
-        limited: Callable[[LimitReached], None],
+        emit: Callable[[LimitReached | StoreRefused], None],
     ) -> None:
         """``found`` takes the messages of a page, ``settled`` waits until all of them are processed.
 
         ``answered`` takes a query by hash that the store answered, with or without messages. ``progressed`` takes the
         Unix nanoseconds up to which the time offline is read, ``caught_up`` the query when all of it is read.
-        ``limited`` takes the event of a full budget. A query by hash asks for at most ``max_hashes`` messages.
+        ``emit`` takes events. A query by hash asks for at most ``max_hashes`` messages.
         """
         self.queries = 0
         """Pages asked for."""
@@ -109,7 +110,7 @@ class Retriever:
         self._answered = answered
         self._progressed = progressed
         self._caught_up = caught_up
-        self._limited = limited
+        self._emit = emit
         self._is_limited = False
         self._max_hashes = max_hashes
         self._hashes: dict[bytes, int] = {}
@@ -223,13 +224,20 @@ class Retriever:
         question = StoreQuery(
             pubsub_topic=self._pubsub_topic,
             content_topics=(self._content_topic,),
-            start_ns=reading.query.start_ns,
+            start_ns=reading.start_ns,
             end_ns=reading.end_ns,
             newest_first=True,
         )
         heard = self._reading.history_heard
         try:
             page, _ = await self._page(question, reading.cursor)
+        except StoreRefusedError as error:
+            step = self._refused(reading, error)
+            if step is Step.AGAIN:
+                self._begin_pause(_Turn.BACKWARDS, reading.pause_s)
+            elif step is Step.DONE:
+                self._backwards = None
+            return
         except StoreQueryError:
             reading.failed()
             if reading.gives_way:
@@ -257,11 +265,15 @@ class Retriever:
             pubsub_topic=self._pubsub_topic,
             content_topics=(self._content_topic,),
             start_ns=reading.from_ns,
-            end_ns=reading.end_ns,
+            end_ns=reading.until_ns,
         )
+        if reading.is_seeking:
+            question = replace(question, page_size=1)
         before_ns = reading.start_ns
         try:
             page, is_doubtful = await self._page(question, reading.cursor)
+        except StoreRefusedError as error:
+            step = self._refused(reading, error)
         except StoreQueryError:
             reading.failed()
             step = Step.AGAIN
@@ -284,10 +296,25 @@ class Retriever:
         elif step is Step.AGAIN:
             self._begin_pause(_Turn.TIME_AWAY, reading.pause_s)
 
+    def _refused(self, reading: PagedReading, error: StoreRefusedError) -> Step:
+        """Note that the store refused what is asked for, and return what to do next."""
+        step, refused = reading.refused()
+        if refused is not None:
+            self._emit(
+                StoreRefused(
+                    start_ms=refused.start_ns // NS_PER_MS,
+                    end_ms=-(-refused.end_ns // NS_PER_MS),
+                    is_left_out=refused.is_left_out,
+                    detail=str(error),
+                )
+            )
+        return step
+
     async def _page(self, question: StoreQuery, cursor: bytes | None) -> tuple[StorePage, bool]:
         """Query a page, for which there is permission, and process its messages.
 
-        Return the page without wrong messages, and whether there were any. Raises `StoreQueryError` if none came.
+        Return the page without wrong messages, and whether there were any. Raises `StoreQueryError` if none came,
+        `StoreRefusedError` if the store would refuse it again.
         """
         self.queries += 1
         try:
@@ -298,7 +325,8 @@ class Retriever:
             self.failures += 1
             if not isinstance(error, NetworkError | TimeoutError):
                 _LOG.warning("the node's query raised, and is repeated", exc_info=error)
-            raise StoreQueryError(f"no page came: {error!r}") from error
+            kind = StoreRefusedError if isinstance(error, StoreRefusedError) else StoreQueryError
+            raise kind(f"no page came: {error!r}") from error
         messages = tuple(message for message in page.messages if _belongs(message, question))
         mismatches = len(page.messages) - len(messages)
         self.mismatches += mismatches
@@ -317,7 +345,7 @@ class Retriever:
         if at_ms > now_ms:
             if not self._is_limited:
                 self._is_limited = True
-                self._limited(LimitReached(limit=Limit.STORE_QUERIES, bound=self._budget.per_minute))
+                self._emit(LimitReached(limit=Limit.STORE_QUERIES, bound=self._budget.per_minute))
             await asyncio.sleep((at_ms - now_ms) / 1_000)
         else:
             self._is_limited = False

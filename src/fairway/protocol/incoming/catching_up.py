@@ -36,6 +36,16 @@ little of the next one, and of a time of thousands of pages no page may cost a m
 A reading of the time in which messages are missing (`Backwards`) asks for a page again in the same way. If it began
 anew it would have ever more to read, and where answers get lost it would not reach what was sent long ago.
 
+The time is read in windows of at most 24 hours (`fairway.protocol.query_windows`), the oldest first. To read
+the newest first would deliver nothing sooner, because its messages wait for those that they cite. Only an application
+that gets messages as they arrive (`Delivery.ARRIVAL`) gets the last 24 hours at once, by a second reading from the end.
+A time away of 30 days may be empty for 29. So before the first of several windows, and after an empty one, the store is
+asked for one message from there on, without an end. The next window begins at that message.
+
+A store may refuse a time for good, whatever the length of the window, such as one with a message that is too long to
+read. The reading then leaves out that second, and says so. It leaves out another one only after a page came in between:
+a store that refuses everything is asked again.
+
 A page that finds no room is asked for again. What would make room may stand behind it: where a store missed a message,
 it has only what its sender transmitted later. So each time that the page finds no room the reading looks further ahead,
 twice as many pages as the time before, and comes back. What is read ahead does not count as read.
@@ -43,15 +53,17 @@ twice as many pages as the time before, and comes back. What is read ahead does 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
-from fairway.options import ReliableChannelOptions
+from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.effects import QueryStore
 from fairway.protocol.journal import Journal, Row
+from fairway.protocol.query_windows import MAX_WINDOW_NS, SHORTEST_FOR_FAILURES_NS, SHORTEST_NS, WindowLength
 from fairway.units import NS_PER_MS
 
 CAUGHT_UP: Final = "caught_up"
@@ -78,6 +90,8 @@ _CONTRADICTED: Final = 5
 """How often in a row an end is not believed behind which the store has shown something."""
 _TRIES_BY_CURSOR: Final = 6
 """How often a page that does not come is asked for by the cursor that led to it."""
+_TRIES_BY_LENGTH: Final = 3
+"""How often a time is asked for, whose page does not come or is refused, before a shorter one is, or it is left out."""
 
 
 class QueryOnConnect:
@@ -89,6 +103,7 @@ class QueryOnConnect:
         self.pending = False
         """Whether there was a time away that a store has not answered for; only where a store was ever asked."""
         self._enabled = options.query_on_connect
+        self._delivers_on_arrival = options.delivery is Delivery.ARRIVAL
         self._interval_ms = options.query_on_connect_interval_ms
         self._max_window_ms = options.query_on_connect_max_window_ms
         self._journal = journal
@@ -122,7 +137,8 @@ class QueryOnConnect:
             return []
         self._hoped_since_ms = now_ms
         time_away = self._time_away(now_ms)
-        return [time_away] if self._looks_are_done else [time_away, *self._look_again()]
+        looks = [] if self._looks_are_done else self._look_again()
+        return [time_away, *looks, *self._newest_window(time_away)]
 
     def _time_away(self, now_ms: int) -> QueryStore:
         self._asked_at_ms = now_ms
@@ -232,6 +248,14 @@ class QueryOnConnect:
         for _, _, (last_success_ms,) in rows:
             self._last_success_ms = last_success_ms
 
+    def _newest_window(self, time_away: QueryStore) -> list[QueryStore]:
+        """Return the query for the end of a long time away, if the application gets messages as they arrive."""
+        end_ns = time_away.end_ns or 0
+        start_ns = end_ns - MAX_WINDOW_NS
+        if not self._delivers_on_arrival or start_ns <= (time_away.start_ns or 0):
+            return []
+        return [QueryStore(start_ns=start_ns, end_ns=end_ns)]
+
     def _look_again(self) -> list[QueryStore]:
         if self._last_success_ms is None:
             return []
@@ -267,7 +291,16 @@ class Step(Enum):
     DONE = "the time away was read"
 
 
-class PagedReading:
+class RefusedTime(NamedTuple):
+    """A time for which a store refuses queries of any length."""
+
+    start_ns: int
+    end_ns: int
+    is_left_out: bool
+    """Whether the reading goes on behind it; else the store is asked again."""
+
+
+class PagedReading(ABC):
     """A query by time of which pages are left: where it is, and how a page that did not come is asked for again."""
 
     def __init__(self, query: QueryStore) -> None:
@@ -276,8 +309,16 @@ class PagedReading:
         self.cursor: bytes | None = None
         """What to ask the next page with; None to ask anew."""
         self._failures = 0
-        """Answers in a row that did not come."""
+        """Answers in a row that did not come, or refused a time of the shortest length."""
+        self._refusals = 0
+        """How often the store refused the time that is asked for now, which is of the shortest length."""
+        self._refused_cursor: bytes | None = None
+        """The cursor with which the store refused a page last."""
         self._followed: OrderedDict[bytes, None] = OrderedDict()
+        self._window = WindowLength()
+        self._may_leave_out = True
+        """Whether a page came since a time was left out."""
+        self._is_refusal_told = False
 
     @property
     def pause_s(self) -> float:
@@ -289,6 +330,54 @@ class PagedReading:
         self._failures += 1
         if self._failures >= _TRIES_BY_CURSOR:
             self._ask_anew()
+        if self._failures % _TRIES_BY_LENGTH == 0:
+            self._shorten(SHORTEST_FOR_FAILURES_NS)
+
+    def refused(self) -> tuple[Step, RefusedTime | None]:
+        """Note that the store refused the query; return what to do next.
+
+        The second value is a time that the store refuses for good, when this shows one.
+        """
+        # The first time, perhaps it has only forgotten where the cursor leads.
+        is_new_cursor = self.cursor not in {None, self._refused_cursor}
+        self._refused_cursor = self.cursor
+        self._ask_anew()
+        if is_new_cursor or self._shorten(SHORTEST_NS):
+            return Step.ON, None
+        self._failures += 1
+        self._refusals += 1
+        if self._refusals % _TRIES_BY_LENGTH:
+            return Step.AGAIN, None
+        start_ns, end_ns = self._range
+        if self._may_leave_out:
+            self._may_leave_out, self._failures = False, 0
+            return self._leave_out(), RefusedTime(start_ns, end_ns, is_left_out=True)
+        if self._is_refusal_told:
+            return Step.AGAIN, None
+        self._is_refusal_told = True
+        return Step.AGAIN, RefusedTime(*self._unread, is_left_out=False)
+
+    @property
+    @abstractmethod
+    def _range(self) -> tuple[int, int]:
+        """The time that is asked for now."""
+
+    @property
+    @abstractmethod
+    def _unread(self) -> tuple[int, int]:
+        """The time that is not read yet."""
+
+    @abstractmethod
+    def _shorten(self, shortest_ns: int) -> bool:
+        """Ask for a shorter time; return False if the present one is the shortest."""
+
+    @abstractmethod
+    def _leave_out(self) -> Step:
+        """Pass over the time that is asked for now."""
+
+    def _came(self) -> None:
+        """Note that a page came."""
+        self._failures, self._may_leave_out, self._is_refusal_told = 0, True, False
 
     def _follow(self, cursor: bytes) -> bool:
         """Go on to the next page; return whether this leads on, and not in a circle."""
@@ -310,11 +399,14 @@ class Backwards(PagedReading):
 
     def __init__(self, query: QueryStore) -> None:
         super().__init__(query)
+        self.start_ns = 0
+        """Where the window begins that is read now."""
         self._unread_to_ns = query.end_ns
         """Everything from there on was read."""
         self._pages = 0
         self._last: frozenset[bytes] | None = None
         """What was on the page that led no further; None before there was one."""
+        self._begin_window()
 
     @property
     def has_begun(self) -> bool:
@@ -328,7 +420,7 @@ class Backwards(PagedReading):
 
     def take(self, found: Sequence[tuple[int, bytes]], cursor: bytes | None) -> bool:
         """Note a page, its messages as in `PageRead`, and what leads to the next one; return whether to read on."""
-        self._failures = 0
+        self._came()
         self._pages += 1
         timestamps_ns = [timestamp_ns for timestamp_ns, _ in found if timestamp_ns]
         if timestamps_ns and self.end_ns is not None:
@@ -341,7 +433,10 @@ class Backwards(PagedReading):
         # The store says that this is the end, or leads in a circle.
         last, self._last = self._last, frozenset(message_hash for _, message_hash in found)
         self._ask_anew()
-        return last is None or not self._last <= last
+        if last is None or not self._last <= last:
+            return True
+        self._window.was_read()
+        return self._go_further_back()
 
     def joined_with(self, other: Backwards) -> Backwards:
         """Return a reading of the time of both, of which nothing is read."""
@@ -352,11 +447,47 @@ class Backwards(PagedReading):
             )
         )
         joined._failures = max(self._failures, other._failures)
+        joined._window = self._window
+        joined._begin_window()
         return joined
 
     def _ask_anew(self) -> None:
         super()._ask_anew()
         self.end_ns = self._unread_to_ns
+
+    @property
+    def _first_ns(self) -> int:
+        return self.query.start_ns or 0
+
+    def _begin_window(self) -> None:
+        self.start_ns = max(self._first_ns, (self.end_ns or 0) - self._window.ns)
+
+    def _go_further_back(self) -> bool:
+        """Begin with the window before this one; return False if there is none."""
+        if self.start_ns <= self._first_ns:
+            return False
+        self.end_ns = self._unread_to_ns = self.start_ns
+        self._last, self._refusals = None, 0
+        self._begin_window()
+        return True
+
+    @property
+    def _range(self) -> tuple[int, int]:
+        return self.start_ns, self.end_ns or 0
+
+    @property
+    def _unread(self) -> tuple[int, int]:
+        return self._first_ns, self.end_ns or 0
+
+    def _shorten(self, shortest_ns: int) -> bool:
+        start_ns, end_ns = self._range
+        is_shorter = self._window.refused(end_ns - start_ns, shortest_ns)
+        if is_shorter:
+            self._begin_window()
+        return is_shorter
+
+    def _leave_out(self) -> Step:
+        return Step.ON if self._go_further_back() else Step.DONE
 
 
 class TimeAway(PagedReading):
@@ -368,6 +499,14 @@ class TimeAway(PagedReading):
         """Everything before was read, and taken in."""
         self.from_ns = self.start_ns
         """Where to ask from; later than `start_ns` while looking ahead."""
+        self.until_ns: int | None = None
+        """Where the window ends that is read now; None to ask without an end."""
+        self.is_seeking = False
+        """Whether one message is asked for, the next one from `from_ns` on: there the next window begins."""
+        self._can_seek = True
+        self._sought_ns: int | None = None
+        """Where a message was asked for last."""
+        self._is_window_empty = True
         self._in_vain = 0
         """How often there was no room, and looking ahead made none; one less for each page that was taken in since."""
         self._ahead: int | None = None
@@ -383,6 +522,7 @@ class TimeAway(PagedReading):
         self._contradicted = 0
         """How often in a row the store called something the end behind which it has shown more."""
         self._doubted = False
+        self._begin_window(may_seek=True)
 
     @property
     def pause_s(self) -> float:
@@ -394,9 +534,11 @@ class TimeAway(PagedReading):
     def go_on_from(self, older: TimeAway) -> None:
         """Look ahead where an older reading, which this one replaces, had got to, and know what that was shown."""
         self._in_vain = older._in_vain
+        self._window = older._window
         self.shown([older._shown_ns])
         if older._ahead is not None:
             self._ahead, self.from_ns = older._ahead, max(self.start_ns, older.from_ns)
+        self._begin_window(may_seek=self._ahead is None)
 
     def shown(self, timestamps_ns: Iterable[int]) -> None:
         """Note when messages were sent that the store has, which an answer to any query has shown."""
@@ -405,14 +547,24 @@ class TimeAway(PagedReading):
 
     def take(self, page: PageRead, now_ns: int) -> Step:
         """Note what a page brought, and return what to do next."""
-        before_ns, self._failures = self.from_ns, 0
-        self._latest_ns = max(self._latest_ns, *(timestamp_ns for timestamp_ns, _ in page.found), 0)
+        before_ns = self.from_ns
+        self._came()
+        if not self.is_seeking:
+            self._latest_ns = max(self._latest_ns, *(timestamp_ns for timestamp_ns, _ in page.found), 0)
         step = self._take(page, now_ns)
         if self.from_ns > before_ns:
             self._stood_still = 0
         elif step is Step.AGAIN:
             self._stood_still = min(max(self._stood_still + 1, self._in_vain), _MAX_DOUBLINGS)
         return step
+
+    def refused(self) -> tuple[Step, RefusedTime | None]:
+        """Note that the store refused the query; return what to do next, and the time that it refuses for good."""
+        if self.is_seeking:
+            self._can_seek = False
+            self._begin_window(may_seek=False)
+            return Step.ON, None
+        return super().refused()
 
     def _take(self, page: PageRead, now_ns: int) -> Step:
         """Note a page, and return what to do next.
@@ -427,10 +579,12 @@ class TimeAway(PagedReading):
             self._doubted = True
             return Step.AGAIN
         self._doubted = False
+        if self.is_seeking:
+            return self._sought(page, now_ns)
         if page.found:
-            begins_ns = min(timestamp_ns for timestamp_ns, _ in page.found)
+            self._is_window_empty = False
             before_ns = self.from_ns
-            self.from_ns = max(self.from_ns, begins_ns if self.end_ns is None else min(begins_ns, self.end_ns))
+            self._advance_to(min(timestamp_ns for timestamp_ns, _ in page.found))
             if self.from_ns > before_ns:
                 # What seemed to be the end was none, and says nothing of the next one.
                 self._last, self._contradicted = None, 0
@@ -450,33 +604,107 @@ class TimeAway(PagedReading):
             return Step.AGAIN
         return Step.ON
 
+    def _sought(self, page: PageRead, now_ns: int) -> Step:
+        """Note the next message that the store has, where the next window begins."""
+        dated_ns = [timestamp_ns for timestamp_ns, _ in page.found if timestamp_ns]
+        if not page.found or (dated_ns and self.end_ns is not None and min(dated_ns) >= self.end_ns):
+            return self._ended(frozenset(), now_ns)
+        if dated_ns:
+            self._advance_to(min(dated_ns))
+            self.start_ns = self.from_ns
+        self._last, self._contradicted = None, 0
+        self._begin_window(may_seek=False)
+        return Step.ON
+
+    def _advance_to(self, timestamp_ns: int) -> None:
+        """Ask from the first message of a page on; what is before it was read."""
+        self.from_ns = max(self.from_ns, timestamp_ns if self.end_ns is None else min(timestamp_ns, self.end_ns))
+
     def _come_back(self) -> Step:
         """Begin again with the page that found no room."""
         self._in_vain = min(self._in_vain + 1, _MAX_DOUBLINGS)
         self._ahead, self.from_ns = None, self.start_ns
         self._latest_ns = self.start_ns
-        self._ask_anew()
+        self._begin_window(may_seek=False)
         return Step.AGAIN
 
     def _ended(self, found: frozenset[bytes], now_ns: int) -> Step:
+        """Note that the store has no further page of the window."""
+        is_last = self.is_seeking or self.until_ns == self.end_ns
         if self._ahead is not None:
-            return self._come_back()
+            if is_last:
+                return self._come_back()
+            self._next_window()
+            return Step.ON
+        if not is_last and self._is_window_empty and self._last is None and self._can_seek_here:
+            self._begin_window(may_seek=True)
+            return Step.ON
         if self._last is not None and found <= self._last:
-            if self._contradicted >= _CONTRADICTED or not self._has_shown_more():
+            if self._contradicted < _CONTRADICTED and self._has_shown_more():
+                self._contradicted += 1
+                self._ask_anew()
+                return Step.AGAIN
+            if is_last:
                 return Step.DONE
-            self._contradicted += 1
-            self._ask_anew()
-            return Step.AGAIN
-        if self._last is None and self.end_ns is not None:
+            self._window.was_read()
+            self._next_window()
+            return Step.ON
+        if is_last and self._last is None and self.end_ns is not None:
             # What is sent from now on is heard, and would keep the reading from ever coming to an end.
             self.end_ns = max(self.start_ns, min(self.end_ns, now_ns))
+            self.until_ns = None if self.is_seeking else self.end_ns
         self._last = found
         self._ask_anew()
         return Step.ON
 
     def _has_shown_more(self) -> bool:
-        """Return whether the store has something later than all that was read, up to the end of the time away."""
-        return self._latest_ns < self._shown_ns and (self.end_ns is None or self._shown_ns < self.end_ns)
+        """Return whether the store has something later than all that was read, up to the end of the window."""
+        until_ns = self.end_ns if self.is_seeking else self.until_ns
+        return self._latest_ns < self._shown_ns and (until_ns is None or self._shown_ns < until_ns)
+
+    @property
+    def _can_seek_here(self) -> bool:
+        return self._can_seek and self._sought_ns != self.from_ns
+
+    def _begin_window(self, *, may_seek: bool) -> None:
+        """Ask for what was sent in the next 24 hours, or for the message that comes next."""
+        is_long = self.end_ns is not None and self.end_ns - self.from_ns > self._window.ns
+        self.is_seeking = may_seek and is_long and self._can_seek_here
+        self._is_window_empty = True
+        if self.is_seeking:
+            self._sought_ns, self.until_ns = self.from_ns, None
+        else:
+            self.until_ns = self.from_ns + self._window.ns if is_long else self.end_ns
+        self._ask_anew()
+
+    def _next_window(self) -> None:
+        self.from_ns = self._range[1]
+        if self._ahead is None:
+            self.start_ns = self.from_ns
+        self._last, self._contradicted, self._refusals = None, 0, 0
+        self._begin_window(may_seek=False)
+
+    @property
+    def _range(self) -> tuple[int, int]:
+        return self.from_ns, self.from_ns if self.until_ns is None else self.until_ns
+
+    @property
+    def _unread(self) -> tuple[int, int]:
+        return self.start_ns, self.start_ns if self.end_ns is None else self.end_ns
+
+    def _shorten(self, shortest_ns: int) -> bool:
+        if self.is_seeking:
+            self._begin_window(may_seek=False)
+            return True
+        start_ns, until_ns = self._range
+        is_shorter = self._window.refused(until_ns - start_ns, shortest_ns)
+        if is_shorter:
+            self.until_ns = start_ns + self._window.ns
+        return is_shorter
+
+    def _leave_out(self) -> Step:
+        self._next_window()
+        return Step.ON
 
 
 def _is_recent(since_ms: int | None, now_ms: int) -> bool:

@@ -101,7 +101,7 @@ class StoreClient:
                         found.append(message)
                 if page.cursor is None or len(missing) == before:
                     break
-        if len(faults) == len(peers):
+        if len(faults) == len(peers) and not found:
             raise _united_fault(faults)
         return StorePage(messages=tuple(sorted(found, key=_place)))
 
