@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from fairway.channel.clock import steady_clock
 from fairway.channel.creation import create_reliable_channel
 from fairway.events import Limit, LimitReached
@@ -18,6 +20,16 @@ from fairway.wire.waku_message import WakuMessage
 
 TOPIC = "/fairway/1/harbour/proto"
 NO_RETRIES = {"retry_interval_ms": 0, "sync_min_interval_ms": 0}
+
+
+class SlowCipher:
+    """Takes 10 ms for each message."""
+
+    async def encrypt(self, plaintext):
+        await asyncio.sleep(0.01)
+        return plaintext[::-1]
+
+    decrypt = encrypt
 
 
 async def _miss(group, count):
@@ -243,8 +255,30 @@ def test_a_reader_that_does_not_keep_up_holds_the_network_back_and_loses_nothing
                 await (await alice.send(str(number).encode())).sent()
             await group.until(lambda: bool(told))
             assert told[0] == LimitReached(limit=Limit.UNREAD_MESSAGES, bound=5)
-            assert bob.statistics().unfinished <= 6
+            assert bob.statistics().unfinished == 5
             assert await group.take(bob.messages(), 40) == [str(number).encode() for number in range(40)]
+
+    in_group(scenario)
+
+
+@pytest.mark.parametrize("cipher", [None, SlowCipher()], ids=["no cipher", "awaited cipher"])
+def test_what_a_store_brings_waits_until_it_is_read_too(in_group, cipher):
+    async def scenario(group):
+        alice = await group.channel("alice", encryption=cipher)
+        for number in range(250):
+            await (await alice.send(str(number).encode())).sent()
+        options = replace(group.options, max_unread_messages=5)
+        bob = await group.channel("bob", encryption=cipher, options=options)
+        most = 0
+        for _ in range(100):
+            await asyncio.sleep(0.02)
+            most = max(most, bob.statistics().unfinished)
+        assert most == 5
+        stream = bob.messages()
+        for number in range(250):
+            assert (await anext(stream)).payload == str(number).encode()
+            most = max(most, bob.statistics().unfinished)
+        assert most == 5
 
     in_group(scenario)
 

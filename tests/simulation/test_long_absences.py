@@ -42,11 +42,12 @@ def world():
 
 
 def received(world, name="bob"):
-    return [
-        int(event.payload)
-        for _, event in world.participants[name].events
-        if isinstance(event, MessageReceived) and not event.redelivered
-    ]
+    """Return the numbers of the messages; of one that a crash made come again, only if it had not come before."""
+    numbers: list[int] = []
+    for _, event in world.participants[name].events:
+        if isinstance(event, MessageReceived) and not (event.redelivered and int(event.payload) in numbers):
+            numbers.append(int(event.payload))
+    return numbers
 
 
 def talk_on(world, first, for_ms):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -98,8 +98,8 @@ class Engine:
             clock,
             max_hashes=options.max_hashes_per_query,
             reading=stack,
-            found=self._take_in_page,
-            settled=self._taken_in,
+            found=self._take_in_stored,
+            settled=self._processed,
             answered=lambda query: self.carry_out(stack.store_answered(query, clock())),
             progressed=lambda up_to_ns: self.carry_out(stack.catch_up_progressed(up_to_ns, clock())),
             caught_up=lambda query: self.carry_out(stack.caught_up(query.end_ns or 0, clock())),
@@ -123,6 +123,7 @@ class Engine:
         self._is_running = False
         self._has_stopped = False
         self._had_store = False
+        self._plans_held_back = False
         self._node_status: NodeStatus | None = None
         self._quota: object = None
 
@@ -134,7 +135,9 @@ class Engine:
         if not self._node.status.connected:
             stack.set_connected(False, now_ms)
         if changes:
+            self._say_what_room_there_is()
             self.carry_out(stack.restore(changes, now_ms))
+            self._plan_held_back()
         else:
             self.commits.add(Write(changes=stack.snapshot()), [])
         with ForeignCode("the node's subscribe"):
@@ -246,6 +249,7 @@ class Engine:
         """Store what the application did with messages, then emit events; return False if the store is closed."""
         if self._has_stopped or self.commits.error is not None:
             return False
+        self._plan_held_back()
         trace = tuple(
             [TracePoint(at_ms=self._clock(), event=event) for event in events if isinstance(event, MessageSetAside)]
         )
@@ -335,14 +339,17 @@ class Engine:
         """Process one message. The caller calls `_arm` after the last message of a batch."""
         if self._is_running:
             with self._failing():
+                self._say_what_room_there_is()
                 effects = self.stack.receive(routed.message, self._clock(), message_hash=routed.message_hash)
                 if effects:
                     self._carry_out(effects)
+                self._plan_held_back()
 
-    def _take_in_page(self, page: Sequence[RoutedMessage]) -> None:
-        """Process the messages of a store."""
-        messages = [(routed.message, routed.message_hash) for routed in page]
-        self._enter(lambda now_ms: self.stack.receive_stored(messages, now_ms))
+    async def _take_in_stored(self, routed: RoutedMessage) -> None:
+        """Process a message of a store when the application has room for it."""
+        await self._room_in_inbox()
+        stored = (routed.message, routed.message_hash)
+        self._enter(lambda now_ms: self.stack.receive_stored([stored], now_ms))
 
     async def _take_in(self, subscription: Subscription[RoutedMessage]) -> None:
         """Process received messages, as fast as the disk and the application allow."""
@@ -355,8 +362,8 @@ class Engine:
                     raise NodeUnavailableError("the node is connected and has ended the subscription of the channel")
                 return
             for count, routed in enumerate(batch, 1):
-                self._receive(routed)
                 await self._room_in_inbox()
+                self._receive(routed)
                 if count % _TURN == 0:
                     self._arm()
                     await asyncio.sleep(0)
@@ -405,21 +412,42 @@ class Engine:
 
     def _ciphered(self, token: int, task: asyncio.Future[bytes]) -> None:
         self._ciphers.pop(task, None)
+        self._inbox.wake()
         # The protocol decides what follows from a failed or cancelled cipher.
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         result = task.result() if error is None else error
         self._enter(lambda now_ms: self.stack.cipher_done(token, result, now_ms))
 
-    async def _taken_in(self) -> None:
-        """Wait until all messages that were received until now are processed, and the inbox has room."""
-        await self._processed()
-        await self._room_in_inbox()
-
     async def _room_in_inbox(self) -> None:
-        options = self.stack.options
-        if self._inbox.is_full(options.max_unread_messages, options.max_unread_bytes):
-            self._tell_now(LimitReached(limit=Limit.UNREAD_MESSAGES, bound=options.max_unread_messages))
-            await self._inbox.room(options.max_unread_messages, options.max_unread_bytes)
+        """Wait until one more message may become unread. The caller processes it before it awaits anything else."""
+        bound, is_told = self.stack.options.max_unread_messages, False
+        while self.stack.holds_back or min(self._room()) <= 0:
+            if not is_told and min(self._room(decrypting=0)) <= 0:
+                is_told = True
+                self._tell_now(LimitReached(limit=Limit.UNREAD_MESSAGES, bound=bound))
+            await self._inbox.changed()
+
+    def _room(self, decrypting: int | None = None) -> tuple[int, int]:
+        """Return how many messages, and bytes, may become unread. Each that is being decrypted may become one."""
+        options, coming = self.stack.options, self.stack.decrypting if decrypting is None else decrypting
+        return (
+            options.max_unread_messages - self._inbox.count - coming,
+            options.max_unread_bytes - self._inbox.count_bytes,
+        )
+
+    def _say_what_room_there_is(self) -> None:
+        self.stack.set_room(*self._room())
+
+    def _plan_held_back(self) -> None:
+        """Deliver, in the next turn of the event loop, what the protocol holds back, if there is room."""
+        if self.stack.holds_back and not self._plans_held_back and min(self._room()) > 0:
+            self._plans_held_back = True
+            asyncio.get_running_loop().call_soon(self._deliver_held_back)
+
+    def _deliver_held_back(self) -> None:
+        self._plans_held_back = False
+        self._enter(self.stack.deliver_held_back)
+        self._inbox.wake()
 
     async def _processed(self) -> None:
         """Wait until all that is under way now is encrypted, decrypted and stored.
@@ -466,7 +494,9 @@ class Engine:
         """Call the protocol from a callback."""
         if self._is_running:
             with self._failing():
+                self._say_what_room_there_is()
                 self.carry_out(call(self._clock()))
+                self._plan_held_back()
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

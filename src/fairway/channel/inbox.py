@@ -162,7 +162,7 @@ class Inbox:
         # Only a message of an earlier start may be in hand already.
         if not (delivered.message.redelivered and self._is_in_hand(key)):
             self._unread[key] = delivered
-            self._wake()
+            self.wake()
 
     def _is_in_hand(self, key: int) -> bool:
         return any(stream.in_hand is not None and stream.in_hand.number == key for stream in self._streams)
@@ -192,7 +192,7 @@ class Inbox:
         if number is not None and self.held(number) is delivered:
             self._postponed.discard(number)
             self._unread[number] = self._unclaimed[number] = delivered
-            self._wake()
+            self.wake()
 
     def finish(self, number: int | None) -> None:
         """Drop a message that the application has finished, and store that."""
@@ -210,7 +210,7 @@ class Inbox:
         self._postponed.discard(number)
         self._unread.pop(number, None)
         self._unclaimed.pop(number, None)
-        self._wake()
+        self.wake()
         return True
 
     def finish_message(self, message: MessageReceived) -> bool:
@@ -239,18 +239,19 @@ class Inbox:
                 return self._unread.popitem(last=False)[1]
             await self._changed.wait()
 
-    async def room(self, max_messages: int, max_bytes: int) -> None:
-        """Wait until fewer messages and fewer bytes than these are held."""
-        while not self._ended and self.is_full(max_messages, max_bytes):
-            await self._changed.wait()
+    async def changed(self) -> None:
+        """Wait until a message comes or is finished, or the channel closes."""
+        await self._changed.wait()
 
-    def is_full(self, max_messages: int, max_bytes: int) -> bool:
-        """Return whether one of the two limits is reached, with what is still being written.
+    @property
+    def count(self) -> int:
+        """The number of messages that are held, or are being written: a slow disk must not let in more meanwhile."""
+        return len(self._held) + len(self._coming)
 
-        Otherwise a slow disk would let in as many more as come while it writes.
-        """
-        count, count_bytes = len(self._held) + len(self._coming), self.unread_bytes + self._coming_bytes
-        return count >= max_messages or count_bytes >= max_bytes
+    @property
+    def count_bytes(self) -> int:
+        """The payload bytes of these messages."""
+        return self.unread_bytes + self._coming_bytes
 
     def finish_in_hand(self) -> None:
         """Finish all messages that streams have taken, including streams that no longer exist."""
@@ -260,15 +261,15 @@ class Inbox:
     def fail(self, failure: BaseException) -> None:
         """Raise an error in all streams, until the channel is started again."""
         self._failure = failure
-        self._wake()
+        self.wake()
 
     def end(self) -> None:
         """End all streams."""
         self._ended = True
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
-        # Who waits now is woken, and who waits later is not.
+    def wake(self) -> None:
+        """End all waits that have begun: streams and `changed` look again."""
         self._changed.set()
         self._changed.clear()
 

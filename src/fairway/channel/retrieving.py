@@ -78,14 +78,14 @@ class Retriever:
         *,
         max_hashes: int,
         reading: RetrievalState,
-        found: Callable[[Sequence[RoutedMessage]], None],
+        found: Callable[[RoutedMessage], Awaitable[None]],
         settled: Callable[[], Awaitable[None]],
         answered: Callable[[QueryStore], object],
         progressed: Callable[[int], object],
         caught_up: Callable[[QueryStore], object],
         emit: Callable[[LimitReached | StoreRefused], None],
     ) -> None:
-        """``found`` takes the messages of a page, ``settled`` waits until all of them are processed.
+        """``found`` takes a message once there is room, ``settled`` waits until all messages are processed.
 
         ``answered`` takes a query by hash that the store answered, with or without messages. ``progressed`` takes the
         Unix nanoseconds up to which the time offline is read, ``caught_up`` the query when all of it is read.
@@ -330,11 +330,11 @@ class Retriever:
         messages = tuple(message for message in page.messages if _belongs(message, question))
         mismatches = len(page.messages) - len(messages)
         self.mismatches += mismatches
-        self.retrieved += len(messages)
         if self._time_away is not None:
             self._time_away.shown(_timestamps_ns(messages, self._pubsub_topic, self._content_topic))
-        if messages:
-            self._found(messages)
+        for message in messages:
+            await self._found(message)
+            self.retrieved += 1
         await self._settled()
         return StorePage(messages=messages, cursor=page.cursor), mismatches > 0
 

@@ -315,6 +315,25 @@ class Stack:
         """
         return self._finish(self._receiving.process(self.sds.deliver_around_gaps(now_ms, keep=keep), now_ms), now_ms)
 
+    def set_room(self, messages: int, size_bytes: int) -> None:
+        """Say for how many further messages, and bytes of content, the application has room until the next call.
+
+        Messages that wait for others are delivered only while there is room; the last one may exceed the bytes. Without
+        a call there is no bound. A message that need not wait is delivered in any case: pass in none without room.
+        """
+        self.sds.set_room(messages, size_bytes)
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether messages wait for nothing but room at the application: then call `deliver_held_back`."""
+        return self.sds.holds_back
+
+    def deliver_held_back(self, now_ms: int) -> tuple[Effect, ...]:
+        """Deliver messages that are held back, as far as there is room (`set_room`)."""
+        effects = self._receiving.process(self.sds.deliver_held_back(now_ms), now_ms)
+        self._say_what_can_come(now_ms)
+        return self._finish(effects, now_ms)
+
     def set_connected(self, connected: bool, now_ms: int) -> tuple[Effect, ...]:
         """Hold everything while the node is offline, and go on when it is back.
 
@@ -414,6 +433,11 @@ class Stack:
         return self._query_on_connect.history_heard
 
     @property
+    def decrypting(self) -> int:
+        """The number of received messages whose decryption is awaited."""
+        return self._ciphering.decrypting
+
+    @property
     def requests(self) -> Requests:
         """What was sent and has not ended, and how far it came."""
         return self._sending.requests
@@ -465,7 +489,7 @@ class Stack:
         self._receiving.delivering.resume()
         self.sds.repair.clock_went_back(now_ms)
         self.sync_timer.restart(now_ms)
-        effects: list[Effect] = []
+        effects = self._receiving.process(self.sds.deliver_held_back(now_ms), now_ms)
         for message in self._sending.never_left():
             effects += self._pass_down(self._sending.first_time(message, now_ms), now_ms)
         self._sending.resume(now_ms)
@@ -581,8 +605,12 @@ class Stack:
         return self.sync_timer.for_repair_at(due_at)
 
     def _say_what_can_come(self, now_ms: int) -> None:
-        """Let the waiting clock run only while missing messages could come: not offline, nor while a store is read."""
-        possible = self._sending.outbound.connected and not self._query_on_connect.may_bring_more(now_ms)
+        """Let the waiting clock run only while missing messages could come.
+
+        They cannot while the channel is offline, while a store is read, and while the application has no room.
+        """
+        is_reading = self._query_on_connect.may_bring_more(now_ms) or self.sds.holds_back
+        possible = self._sending.outbound.connected and not is_reading
         self.sds.can_come(possible, now_ms)
 
     def _send_sync(self, now_ms: int) -> list[Effect]:

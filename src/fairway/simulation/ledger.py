@@ -582,6 +582,10 @@ class Ledger(Observer):
         # A program that was killed when the disk had written it is told of it only by this list.
         self._set_aside |= {(name, message.message_id) for message in waiting}
 
+    def ever_set_aside(self, name: str) -> int:
+        """Return how many messages a participant has set aside."""
+        return sum(who == name for who, _ in self._set_aside)
+
     def taken_back(self, at_ms: int, name: str, message: MessageSetAside) -> None:
         """Write down that an application has a message that was set aside handed over again, or discards it."""
         self._aside.setdefault(name, {}).pop(message.number, None)

@@ -172,8 +172,6 @@ class Looks:
         """What waits for something missing at each participant, and when that was seen first."""
         self._full_ms: dict[str, int] = {}
         """When each participant was last seen to have no room for what it hears."""
-        self._heard_when_full: dict[str, int] = {}
-        """How many messages each had heard whose application was first seen to have too many unread ones."""
         self._looks = 0
         self._left_alone: set[str] = set()
         self._queued_ms: dict[str, int] = {}
@@ -343,12 +341,9 @@ class Looks:
         if not told.uncommitted and said not in {None, status}:
             found["status"] = f"{name} is {status.value}, and what it last said is that it is {said}"
         most = max(options.max_unread_messages, kept.unread_at_opening)
-        heard, is_untold = participant.node.heard, Limit.UNREAD_MESSAGES not in self._ledger.limits_told[name]
-        if told.unfinished <= most:
-            self._heard_when_full.pop(name, None)
-        # One message may release many that wait for it, with an awaited cipher at any time: it is told when more comes.
-        elif self._heard_when_full.setdefault(name, heard) < heard and is_untold and not told.uncommitted:
-            found["unread"] = f"{name} holds {told.unfinished} unread messages of {most} and was not told so"
+        # Of messages that were set aside the application may have any number handed over again.
+        if told.unfinished > most + self._ledger.ever_set_aside(name):
+            found["unread"] = f"{name} holds {told.unfinished} unread messages, more than {most}"
         for what in found.keys() - self._told[name]:
             self._told[name].add(what)
             yield self._kept_violation(name, found[what])

@@ -61,7 +61,7 @@ LOG_HEADER_BYTES: Final = 32
 _BLOCK_BYTES: Final = 128 * SECTOR_BYTES
 """Files are compared in blocks first: a commit leaves most of a log as it was."""
 _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder made in it is a private one
-_OWN: Final = "fairway-disks-"
+_OWN: Final = "fairway-simulated-"
 """How the names of temporary folders begin."""
 _LOCK: Final = ".lock"
 """What `StoreLock` adds to a name."""

@@ -6,7 +6,9 @@ A hook may answer at once or return an awaitable. The protocol never awaits: `Ci
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable
+from enum import Enum
 from typing import Final, NamedTuple
 
 from fairway.errors import DecryptionError, EncryptionError
@@ -15,6 +17,12 @@ from fairway.protocol.encryption import Encryption, decrypt, encrypt
 
 MAX_PENDING: Final = 10_000
 """Results that may be awaited at the same time; a message that comes beyond them is not decrypted, and comes again."""
+
+
+class _Work(Enum):
+    ENCRYPT_SEGMENT = "encrypt a segment"
+    ENCRYPT_OTHER = "encrypt an ephemeral, sync or repeated message"
+    DECRYPT = "decrypt"
 
 
 class Ciphered(NamedTuple):
@@ -30,15 +38,20 @@ class Ciphering:
 
     def __init__(self, encryption: Encryption | None) -> None:
         self._encryption = encryption
-        self._pending: dict[int, tuple[object, bool]] = {}
-        """For each token what the result is for, and whether it is a segment that is being encrypted."""
+        self._pending: dict[int, tuple[object, _Work]] = {}
+        """For each token what the result is for, and what is awaited."""
+        self._under_way: Counter[_Work] = Counter()
         self._token = 0
-        self._content = 0
+
+    @property
+    def decrypting(self) -> int:
+        """The number of messages that are being decrypted."""
+        return self._under_way[_Work.DECRYPT]
 
     @property
     def encrypting_content(self) -> bool:
         """Whether a segment is being encrypted; the next one waits, so that segments keep their order."""
-        return self._content > 0
+        return self._under_way[_Work.ENCRYPT_SEGMENT] > 0
 
     def encrypt(self, plaintext: bytes, carried: object, *, is_content: bool = False) -> bytes | AwaitCipher:
         """Return the encrypted bytes, or the effect that awaits them; then `done` returns them with ``carried``.
@@ -48,7 +61,8 @@ class Ciphering:
         if self._encryption is None:
             return plaintext
         encrypted = encrypt(self._encryption, plaintext)
-        return encrypted if isinstance(encrypted, bytes) else self._await(encrypted, carried, is_content=is_content)
+        work = _Work.ENCRYPT_SEGMENT if is_content else _Work.ENCRYPT_OTHER
+        return encrypted if isinstance(encrypted, bytes) else self._await(encrypted, carried, work)
 
     def decrypt(self, ciphertext: bytes, carried: object) -> bytes | AwaitCipher:
         """Return the plaintext, or the effect that awaits it; then `done` returns it with ``carried``.
@@ -60,21 +74,21 @@ class Ciphering:
         if len(self._pending) >= MAX_PENDING:
             raise DecryptionError("too many messages are being decrypted")
         opened = decrypt(self._encryption, ciphertext)
-        return opened if isinstance(opened, bytes) else self._await(opened, carried, is_content=False)
+        return opened if isinstance(opened, bytes) else self._await(opened, carried, _Work.DECRYPT)
 
     def done(self, token: int, result: bytes | BaseException) -> Ciphered | None:
         """Take the result of an awaitable, and return it with what it is for; None for an unknown token."""
         pending = self._pending.pop(token, None)
         if pending is None:
             return None
-        carried, is_content = pending
-        self._content -= is_content
+        carried, work = pending
+        self._under_way[work] -= 1
         if isinstance(result, BaseException) and not isinstance(result, Exception):
             result = EncryptionError(f"the encryption hook raised {type(result).__name__}")
         return Ciphered(carried, result)
 
-    def _await(self, awaitable: Awaitable[bytes], carried: object, *, is_content: bool) -> AwaitCipher:
+    def _await(self, awaitable: Awaitable[bytes], carried: object, work: _Work) -> AwaitCipher:
         self._token += 1
-        self._pending[self._token] = carried, is_content
-        self._content += is_content
+        self._pending[self._token] = carried, work
+        self._under_way[work] += 1
         return AwaitCipher(token=self._token, awaitable=awaitable)

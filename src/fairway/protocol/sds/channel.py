@@ -484,6 +484,7 @@ class MessageChannel:
             self._follow_clock(message.lamport_timestamp, now_ms)
             self.repair.earned(message)
             self._enter_history(message, hint, encoded)
+            self.dependencies.take_room(message)
             outcomes.append(MessageReady(message=message, dependencies_met=not self.dependencies.has_lost(cited)))
             outcomes += self.dependencies.release_waiters(message_id, now_ms)
         if kind is Kind.CONTENT and not from_store and self._is_old(message, now_ms):
@@ -564,6 +565,19 @@ class MessageChannel:
     def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> list[SdsOutcome]:
         """Deliver parked messages without what they wait for, the oldest first, until at most ``keep`` are parked."""
         return self.dependencies.deliver_around_gaps(now_ms, keep=keep)
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether messages that need not wait any more are held back for want of room at the application."""
+        return bool(self.dependencies.held_back)
+
+    def set_room(self, messages: float, size_bytes: float) -> None:
+        """Deliver at most so many parked messages, and content, until the next call (`Dependencies.set_room`)."""
+        self.dependencies.set_room(messages, size_bytes)
+
+    def deliver_held_back(self, now_ms: int) -> list[SdsOutcome]:
+        """Deliver messages that are held back while there is room."""
+        return self.dependencies.deliver_held_back(now_ms)
 
     def sweep_incoming(self, now_ms: int) -> list[SdsOutcome]:
         """Give up messages that are missing for too long, and report the other missing ones.

@@ -10,10 +10,14 @@ The incoming buffer and the missing messages are bounded. A message that comes a
 it is neither received nor acknowledged, and has to come again. It is asked for again once it would find room. It would
 if nothing of what it cites is missing, for then it need not be parked; so the messages that it cites are asked for
 first. `MissingDependency.lacks` names the one that a message waits for in this way.
+
+The application may have no room for messages that need not wait any more. They stay parked, held back, until there is
+(`Dependencies.set_room`).
 """
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import chain, islice, pairwise
@@ -87,6 +91,10 @@ class Dependencies:
         self.settled: OrderedDict[str, bool] = OrderedDict()
         """Ids that no message waits for although they never came: true if they were declared lost or messages that cite
         them were delivered around them, false if their content is known otherwise."""
+        self.held_back: dict[str, None] = {}
+        """Ids of parked messages that need not wait any more, but for which the application had no room."""
+        self._room_messages: float = math.inf
+        self._room_bytes: float = math.inf
         self._config = config
         self._max_missing = max_missing
         self._max_planned = _FEW_CITATIONS
@@ -373,7 +381,7 @@ class Dependencies:
         What is missing is still asked for, and is delivered if it comes before its lost timeout.
         """
         outcomes: list[SdsOutcome] = []
-        while len(self.incoming) > keep:
+        while len(self.incoming) > keep and not self.held_back:
             outcomes += self._deliver_around_gaps(next(iter(self.incoming.parked.values())), now_ms)
         return outcomes
 
@@ -381,9 +389,10 @@ class Dependencies:
         outcomes: list[SdsOutcome] = []
         for message_id in self.incoming.missing_behind(parked):
             outcomes += self._go_around(message_id, now_ms)
-        # Whatever it still waits for is parked and waits for it in turn.
-        for message_id in list(parked.waiting_for):
-            outcomes += self._go_around(message_id, now_ms)
+        if not self.held_back:
+            # Whatever it still waits for is parked and waits for it in turn.
+            for message_id in list(parked.waiting_for):
+                outcomes += self._go_around(message_id, now_ms)
         return outcomes
 
     def _go_around(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
@@ -394,6 +403,33 @@ class Dependencies:
     def release_waiters(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
         """Deliver, in the order of arrival, what waited for this id alone, and then what waited for those messages."""
         return self._release(message_id, now_ms)
+
+    def set_room(self, messages: float, size_bytes: float) -> None:
+        """Deliver at most so many messages, and content, until the next call; the last message may exceed the bytes.
+
+        A message that need not be parked is delivered in any case.
+        """
+        self._room_messages, self._room_bytes = messages, size_bytes
+
+    def take_room(self, message: SdsMessage) -> None:
+        """Note that a message is delivered."""
+        self._room_messages -= 1
+        self._room_bytes -= len(message.content or b"")
+
+    def deliver_held_back(self, now_ms: int) -> list[SdsOutcome]:
+        """Deliver messages that are held back while there is room, those first that were held back first."""
+        outcomes: list[SdsOutcome] = []
+        while self.held_back and not self._is_full:
+            message_id = next(iter(self.held_back))
+            del self.held_back[message_id]
+            parked = self.incoming.parked.get(message_id)
+            if parked is not None:
+                outcomes += self._deliver_free([parked], now_ms)
+        return outcomes
+
+    @property
+    def _is_full(self) -> bool:
+        return self._room_messages <= 0 or self._room_bytes <= 0
 
     def _release(self, message_id: str, now_ms: int, *, is_still_missing: bool = False) -> list[SdsOutcome]:
         freed = self.incoming.let_go(message_id) if is_still_missing else self._settled(message_id)
@@ -412,12 +448,16 @@ class Dependencies:
             for parked in freed:
                 if self._waits(parked):
                     continue
+                if self._is_full:
+                    self.held_back[parked.message.message_id] = None
+                    continue
                 if parked.waiting_for or len(self.cited(parked.message)) < len(parked.message.causal_history):
                     # It passes over what was set aside, or cites more than is read.
                     self.went_without(now_ms)
                 self.incoming.drop(parked)
                 message = parked.message
                 self._journal.touch(PARKED, message.message_id)
+                self.take_room(message)
                 self._deliver(parked, now_ms)
                 outcomes.append(MessageReady(message=message, dependencies_met=not self.has_lost(self.cited(message))))
                 met.append(message.message_id)
@@ -442,7 +482,7 @@ class Dependencies:
             outcomes += self.release_waiters(message_id, now_ms)
         outcomes += self._let_go_of_useless(now_ms)
         self._ask_again(now_ms)
-        while (around_at := self._next_around_at()) is not None and around_at <= waited_ms:
+        while (around_at := self._next_around_at()) is not None and around_at <= waited_ms and not self.held_back:
             outcomes += self._deliver_around_gaps(next(iter(self.incoming.parked.values())), now_ms)
         timeout = self._config.lost_timeout_ms
         if timeout:
@@ -659,8 +699,10 @@ class Dependencies:
     def _give_up_behind(self, parked: Parked, now_ms: int) -> list[SdsOutcome]:
         """Deliver a parked message after giving up all missing messages that it waits for, itself or through others."""
         outcomes = self._declare_lost(self.incoming.missing_behind(parked), now_ms)
-        # Whatever it still waits for is parked and waits for it in turn.
-        return outcomes + self._declare_lost(list(parked.waiting_for), now_ms)
+        if not self.held_back:
+            # Whatever it still waits for is parked and waits for it in turn.
+            outcomes += self._declare_lost(list(parked.waiting_for), now_ms)
+        return outcomes
 
     def _release_circles(self, now_ms: int, not_since_ms: int) -> list[SdsOutcome]:
         """Release parked messages that cite each other in a circle, which no message can release.
@@ -669,10 +711,11 @@ class Dependencies:
         """
         outcomes: list[SdsOutcome] = []
         oldest = next(iter(self.incoming.parked.values()), None)
-        if oldest is None or oldest.since_waited_ms >= not_since_ms:
+        if oldest is None or oldest.since_waited_ms >= not_since_ms or self.held_back:
             return outcomes
         for parked in self.incoming.waits_in_vain():
-            if parked.message.message_id in self.incoming and parked.since_waited_ms < not_since_ms:
+            is_due = parked.message.message_id in self.incoming and parked.since_waited_ms < not_since_ms
+            if is_due and not self.held_back:
                 outcomes += self._give_up_behind(parked, now_ms)
         return outcomes
 

@@ -173,6 +173,8 @@ class SdsState:
             noted = incoming.missing.keys() - channel.dependencies.settled.keys()
             waited_for = [entry for entry in cited if entry in absent or entry.message_id in noted]
             incoming.park(message, encoded, hint, waited_for, min(since_waited_ms, latest_ms), order)
+            if not waited_for:
+                channel.dependencies.held_back[message.message_id] = None
         for key, (lacks, turned_away, is_refused) in lacked.items():
             missing = incoming.missing[key]
             missing.turned_away, missing.is_refused = turned_away, bool(is_refused)
