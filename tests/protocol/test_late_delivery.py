@@ -141,6 +141,33 @@ def test_a_participant_that_returns_gets_copies_soon_and_twice_as_many_each_time
     assert max(rounds) <= 20
 
 
+def test_a_participant_that_has_hundreds_of_overdue_messages_acknowledges_them_all_with_one_filter(peer):
+    alice, bob = peer("alice", QUIET), peer("bob", QUIET)
+    payloads = [b"%d" % number for number in range(300)]
+    for payload in payloads:
+        alice.send(payload, required_from=["bob"])
+    stored = [(each.message, each.message_hash) for each in alice.content()]
+    alice.pass_time(DAY_MS)
+    assert alice.stack.statistics().failed_requests == 300
+    alice.effects.clear()
+    bob.now_ms = alice.now_ms
+    bob.do(bob.stack.receive_stored(stored, bob.now_ms))
+    bob.send(b"I am back")
+    alice.receive(*bob.content())
+    copies = 0
+    while alice.stack.statistics().failed_requests and copies < 100:
+        alice.effects.clear()
+        alice.pass_time(30_000)
+        bob.now_ms = alice.now_ms
+        bob.receive(*alice.published())
+        bob.send(b"got %d" % copies)
+        alice.receive(bob.content()[-1])
+        copies += len(alice.published())
+    assert bob.payloads() == payloads, "each once"
+    assert alice.stack.statistics().failed_requests == 0
+    assert copies < 40
+
+
 def test_a_participant_that_never_acknowledges_gets_one_copy_for_each_return(peer):
     alice, bob = peer("alice", QUIET), peer("bob", QUIET)
     fail(alice, *(b"%d" % number for number in range(10)), required_from=["bob"])

@@ -68,6 +68,8 @@ PARTICIPANTS: Final = "participants"
 
 FORGOTTEN: Final = "forgotten"
 
+_OLD_COPIES_FOR_A_FILTER: Final = 20
+"""Copies of old messages after which a bloom filter of 18,752 bytes costs less than further copies."""
 _MAX_PARTICIPANTS: Final = 10_000
 """Participants counted for response groups."""
 _LARGEST_CLOCK: Final = 1 << 62
@@ -180,6 +182,8 @@ class MessageChannel:
         self.vouches = vouches and config.bloom_policy is not BloomPolicy.ALWAYS
         """Whether its messages say so if it has all that their citations descend from."""
         self.ephemeral_count = 0
+        self._old_copies = 0
+        """Copies of old messages since the last filter that they brought about."""
         self._checked: tuple[SdsMessage | None, bool] = (None, False)
         """The message whose id was checked last, and whether it follows a rule."""
 
@@ -448,7 +452,7 @@ class MessageChannel:
         if kind is Kind.CONTENT:
             novelty = self._judge(message)
             if novelty is Novelty.KNOWN:
-                return [self._came_again(message, hint, from_store=from_store)]
+                return [self._came_again(message, hint, now_ms, from_store=from_store)]
             if novelty is Novelty.FORGED:
                 return [MessageIgnored(message_id=message_id, why=Ignored.FORGED)]
             if novelty is Novelty.FORGOTTEN:
@@ -489,7 +493,7 @@ class MessageChannel:
             outcomes += self.dependencies.release_waiters(message_id, now_ms)
         if kind is Kind.CONTENT and not from_store and self._is_old(message, now_ms):
             # It was sent again, although it is the first copy that came.
-            self._owe_citation(message_id)
+            self._owe_citation(message_id, is_old=True)
         return outcomes
 
     def refused(self, message: SdsMessage, now_ms: int) -> None:
@@ -741,7 +745,7 @@ class MessageChannel:
         """Return whether a message is in the history or parked (SDS, "Receive Message": MAY drop duplicates by id)."""
         return message_id in self.history or message_id in self.dependencies.incoming
 
-    def _came_again(self, message: SdsMessage, hint: bytes | None, *, from_store: bool) -> MessageIgnored:
+    def _came_again(self, message: SdsMessage, hint: bytes | None, now_ms: int, *, from_store: bool) -> MessageIgnored:
         """Note a copy of a message that is here."""
         message_id = message.message_id
         is_answer = self.repair.forget(message_id)
@@ -751,13 +755,18 @@ class MessageChannel:
         if is_marked(message.acknowledged_by, self.sender_id, message_id):
             return MessageIgnored(message_id=message_id, why=Ignored.ACKNOWLEDGED)
         if not from_store:
-            self._owe_citation(message_id)
+            self._owe_citation(message_id, is_old=self._is_old(message, now_ms))
         return MessageIgnored(message_id=message_id, why=Ignored.DUPLICATE)
 
-    def _owe_citation(self, message_id: str) -> None:
+    def _owe_citation(self, message_id: str, *, is_old: bool) -> None:
         """Note that the author of a message waits for an acknowledgement of its own."""
         self.owed.came_again(message_id)
+        self._old_copies += is_old
         if message_id in self.dependencies.incoming:
+            self.vouching.is_asked()
+        if self._old_copies >= _OLD_COPIES_FOR_A_FILTER:
+            # Its author may wait for thousands, which one filter acknowledges.
+            self._old_copies = 0
             self.vouching.is_asked()
 
     def _is_old(self, message: SdsMessage, now_ms: int) -> bool:
