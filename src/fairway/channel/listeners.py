@@ -186,11 +186,14 @@ class Listeners:
         for stream in list(self._streams):
             stream.close(error)
 
-    async def close(self) -> None:
-        """End the streams, and wait up to a second for handlers."""
+    def end(self) -> None:
+        """End the streams, after the events so far."""
         self._begin()
         for stream in list(self._streams):
             stream.close()
+
+    async def close(self) -> None:
+        """Wait up to a second for handlers, and cancel those that have not ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_GRACE_S):
                 await self._calls.wait()

@@ -55,10 +55,12 @@ def open_store(channel: StoreHolder, store: ChannelStore, binding: LoopBinding) 
     """
     try:
         stored = _open(channel, store)
-    except StoreLockedError as error:
-        if not _close_left():
+    except StoreLockedError:
+        _close_left()
+        try:
+            stored = _open(channel, store)
+        except StoreLockedError as error:
             _raise_with_holder(error, store)
-        stored = _open(channel, store)
     # A simulated program that is killed closes nothing, as a real one.
     is_real = environment().only_loop is None
     name = f"ReliableChannel {channel.channel_id!r} of {channel.sender_id!r}"
@@ -79,15 +81,13 @@ def _open(channel: StoreHolder, store: ChannelStore) -> Stored:
     return store.open(channel.channel_id, channel.sender_id, channel.content_topic)
 
 
-def _close_left() -> bool:
-    """Close the stores that nothing can use any more; return whether there were any."""
-    left = [held for held in _HELD if held.is_left and held.process == os.getpid()]
-    for held in left:
+def _close_left() -> None:
+    """Close the stores that nothing can use any more."""
+    for held in [held for held in _HELD if held.is_left and held.process == os.getpid()]:
         _HELD.remove(held)
         if held.warning is not None:
             held.warning()
         held.store.close()
-    return bool(left)
 
 
 def _raise_with_holder(error: StoreLockedError, store: ChannelStore) -> NoReturn:

@@ -203,7 +203,8 @@ class ReliableChannel:
                     closed = ChannelClosedError("the channel was closed; what was accepted is kept in its store")
                     self._receipts.end(closed)
                     self._inbox.end()
-                    await self._listeners.close()
+                    self._listeners.end()
+                await self._listeners.close()
 
     def is_started(self) -> bool:
         """Return whether the channel is running (RELIABLE-CHANNEL-API, "Channel lifecycle": isStarted)."""
@@ -511,9 +512,11 @@ class ReliableChannel:
         if engine is not None:
             try:
                 await engine.stop()
-            finally:
-                self._attempts.stop()
-                await call_in_thread(None, "the store's close", close_store, self)
+            except (Exception, asyncio.CancelledError):
+                close_store(self)
+                raise
+            self._attempts.stop()
+            await call_in_thread(None, "the store's close", close_store, self)
             # What the store wrote last is told before a new start can tell of another state.
             await engine.commits.passed()
 
