@@ -24,13 +24,13 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError
+from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError, StoreRefusedError
 from fairway.pipeline.sources.places import EXAMPLES, scan_of
 from fairway.pipeline.sources.store_node import StoreNodeArchive
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.storage.archive import LARGEST_HASH, ArchiveCursor, ArchivedMessage, ArchiveSlice, time_slice
 from fairway.storage.nwaku_archive import NwakuArchive
-from fairway.waku.rest.store_messages import StoreAnswer, StoreEntry
+from fairway.waku.rest.store_messages import StoreAnswer, StoreEntry, store_request
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
@@ -443,7 +443,7 @@ class FakeClient:
         entries = tuple(
             StoreEntry(message_hash=message_hash(SHARD, message), pubsub_topic=SHARD, message=message)
             for message in self.messages
-            if query.start_ns <= message.timestamp_ns < query.end_ns
+            if query.start_ns <= (message.timestamp_ns or 0) < query.end_ns
         )
         starts = range(0, len(entries), 4)
         for start in reversed(starts) if query.newest_first else starts:
@@ -469,6 +469,71 @@ def test_messages_of_one_timestamp_are_read_once_whatever_the_order_of_the_node(
     rest = ArchiveSlice(places[8], ArchiveCursor(1_000, LARGEST_HASH))
     found = [sorted(row.cursor for page in archive.pages(part) for row in page) for part in (first, rest)]
     assert found == [places[:9], places[9:]]
+
+
+class LimitedClient(FakeClient):
+    """A node that refuses ranges with two bounds that are longer than it allows."""
+
+    def __init__(self, messages: list[WakuMessage], longest_ns: int) -> None:
+        super().__init__(messages)
+        self.longest_ns = longest_ns
+        self.refused = 0
+
+    @property
+    def longest_asked_ns(self):
+        return max(query.end_ns - query.start_ns for query in self.queries if is_bounded(query))
+
+    def pages(self, query):
+        if is_bounded(query) and query.end_ns - query.start_ns > self.longest_ns:
+            self.refused += 1
+            raise StoreRefusedError("http://fake: the node answers 400: time range exceeds 24h")
+        yield from super().pages(query)
+
+
+def is_bounded(query):
+    """Return whether the REST API is given both bounds of a query."""
+    path = store_request(query)
+    return "startTime=" in path and "endTime=" in path
+
+
+DAY_NS = 86_400_000_000_000
+
+
+@pytest.mark.parametrize("longest_ns", [DAY_NS, DAY_NS // 5])
+@pytest.mark.parametrize("parts", [1, 7])
+def test_a_node_that_refuses_long_ranges_is_read_whole(longest_ns, parts):
+    messages = [waku(number, step=DAY_NS // 3) for number in range(90)] + [waku(20_000, step=DAY_NS)]
+    client = LimitedClient(messages, longest_ns)
+    archive = StoreNodeArchive("", client=client, now_ns=lambda: 40 * DAY_NS)
+    slices = archive.slices(parts, time_slice(1))
+    found = [row.timestamp_ns for part in slices for page in archive.pages(part) for row in page]
+    assert found == [message.timestamp_ns for message in messages]
+    assert len(slices) == parts
+    assert client.longest_asked_ns <= DAY_NS
+    assert len(client.queries) < 90 * DAY_NS / longest_ns
+    assert client.refused <= (0 if longest_ns == DAY_NS else len(client.queries) / 4)
+
+
+def test_years_without_messages_are_not_asked_for_day_by_day():
+    messages = [waku(1, step=DAY_NS), waku(8_000, step=DAY_NS), waku(20_000, step=DAY_NS)]
+    client = LimitedClient(messages, DAY_NS)
+    archive = StoreNodeArchive("", client=client)
+    assert [row.timestamp_ns for page in archive.pages() for row in page] == [each.timestamp_ns for each in messages]
+    assert archive.last(time_slice()).timestamp_ns == messages[-1].timestamp_ns
+    assert archive.nth(2, time_slice()).timestamp_ns == messages[1].timestamp_ns
+    assert len(client.queries) < 25
+
+
+def test_messages_without_a_time_do_not_keep_a_node_from_being_read():
+    messages = [replace(waku(1), timestamp_ns=None), *(waku(number, step=DAY_NS) for number in range(9_000, 9_003))]
+    client = FakeClient(messages)
+    assert len([row for page in StoreNodeArchive("", client=client).pages() for row in page]) == 4
+    assert len(client.queries) < 20
+
+
+def test_a_node_that_refuses_even_a_second_is_an_error():
+    with pytest.raises(StoreRefusedError, match="time range exceeds 24h"):
+        list(StoreNodeArchive("", client=LimitedClient([waku(1)], 0)).pages(time_slice(1)))
 
 
 def test_a_node_that_answers_with_proofs_gives_them():

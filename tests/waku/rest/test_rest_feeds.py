@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.rest import ReceiveWay, RestNodeOptions
 from fairway.waku.rest.address import RestAddress
+from fairway.waku.rest.catch_up import CatchUp
 from fairway.waku.rest.feed import TopicFeed
 from fairway.waku.rest.http_client import HttpClient
 from fairway.waku.rest.shapes import hex_of, store_shape
@@ -150,5 +152,45 @@ def test_a_subscription_that_is_under_way_when_the_client_is_closed_waits_no_lon
             await rest.until(lambda: node.feeds)
             await node.close()
             assert await (await asyncio.wait_for(subscribing, PATIENCE_S)).next_batch() == []
+
+    rest.run(work())
+
+
+def test_a_gap_of_days_is_read_in_ranges_of_at_most_a_day(rest):
+    day_ns = 86_400_000_000_000
+    now_ns = 20_000 * day_ns
+    kept = [rest.message(number, time_ns=now_ns - number * day_ns // 2) for number in range(1, 8)]
+    ranges = []
+
+    def script(_, path, __):
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
+        if "hashes" in asked:
+            return store_page([one for one in kept if hex_of(one.message_hash) in asked["hashes"]])
+        start_ns, end_ns = int(asked["startTime"]), int(asked.get("endTime", now_ns))
+        ranges.append((start_ns, end_ns + 1))
+        if end_ns - start_ns > day_ns:
+            return 500, "BAD_REQUEST: time range exceeds 24h"
+        status, page = store_page([one for one in kept if start_ns <= one.message.timestamp_ns <= end_ns])
+        return status, page | {"messages": [{"messageHash": entry["messageHash"]} for entry in page["messages"]]}
+
+    async def work():
+        async with rest.scripted(script) as server:
+            http = HttpClient(RestAddress.parse(server.url), timeout_s=PATIENCE_S, max_connections=4)
+            heard = []
+            catch_up = CatchUp(
+                RestStoreReader(http),
+                (rest.shard, rest.topic),
+                seen=RecentHashes(),
+                hand_on=heard.append,
+                overlap_ns=0,
+                now_ns=lambda: now_ns,
+            )
+            catch_up.reach_back(4 * day_ns)
+            assert await catch_up.run() == 7
+            assert {one.message_hash for one in heard} == {one.message_hash for one in kept}
+            assert ranges == [(now_ns - days * day_ns, now_ns - (days - 1) * day_ns) for days in (4, 3, 2)] + [
+                (now_ns - day_ns, now_ns + 1)
+            ]
+            await http.close()
 
     rest.run(work())

@@ -4,6 +4,11 @@ Invariant: the timestamp and hash of a message decide which slice it is in, what
 slices neither miss nor repeat a message of the node. A node does not report the number of its messages: slices have
 equal lengths of time up to the present, and messages dated in the future are one more slice.
 
+A node is asked for at most 24 hours at once, and for less if it refuses that (`fairway.protocol.query_windows`). Before
+a longer range, and after a window without messages, it is asked for one message without an end of the range. The next
+window begins there, so that years without messages cost nothing. A message without a timestamp does not say where: then
+the rest is asked for at once, as nodes that keep such messages allow.
+
 A node that does not answer is asked again for about half a minute; each pause is logged, so that nobody waits for a
 node that is gone without knowing it.
 """
@@ -13,14 +18,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from hashlib import sha256
 from typing import Final
 
-from fairway.errors import NodeUnavailableError
+from fairway.errors import NodeUnavailableError, StoreRefusedError
+from fairway.protocol.query_windows import WindowLength
 from fairway.storage.archive import (
     DEFAULT_PAGE_BYTES,
     DEFAULT_PAGE_ROWS,
     LARGEST_HASH,
+    MAX_TIMESTAMP_NS,
+    MIN_TIMESTAMP_NS,
     ArchiveCursor,
     ArchivedMessage,
     ArchiveSlice,
@@ -31,7 +40,10 @@ from fairway.waku.message_store import MAX_PAGE_SIZE
 from fairway.waku.node import StoreQuery
 from fairway.waku.rest import RestStoreClient, StoreAnswer, StoreEntry
 from fairway.waku.rest.store_client import DEFAULT_ATTEMPTS
+from fairway.waku.rest.store_messages import timestamp_of
 
+_PROBE: Final = 10
+"""Messages to ask for to find the last one; others may have its timestamp."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -121,26 +133,57 @@ class StoreNodeArchive(ReadableArchive):
 
     def last(self, part: ArchiveSlice) -> ArchiveCursor | None:
         """Return the position after the last message of a slice; None if it is empty."""
-        for answer in self._answers(part, "", (), newest_first=True):
-            places = [place for entry in answer.entries if part.holds(place := _place(entry))]
-            if places:
-                return max(places)
+        if _first_ns(part) > part.through.timestamp_ns:
+            return None
+        # Without a beginning of the range: with both bounds the node may refuse it for its length.
+        query = StoreQuery(
+            start_ns=MIN_TIMESTAMP_NS, end_ns=part.through.timestamp_ns + 1, newest_first=True, page_size=_PROBE
+        )
+        for answer in self._pages(query):
+            places = [_place(entry) for entry in answer.entries]
+            if held := [place for place in places if part.holds(place)]:
+                return max(held)
+            if places and min(places) <= part.after:
+                return None
         return None
 
-    def _answers(
-        self, part: ArchiveSlice, pubsub_topic: str, content_topics: tuple[str, ...], *, newest_first: bool = False
-    ) -> Iterator[StoreAnswer]:
-        start_ns = part.after.timestamp_ns + (part.after.message_hash == LARGEST_HASH)
-        if start_ns > part.through.timestamp_ns:
-            return
-        query = StoreQuery(
-            pubsub_topic=pubsub_topic,
-            content_topics=content_topics,
-            start_ns=start_ns,
-            end_ns=part.through.timestamp_ns + 1,
-            newest_first=newest_first,
-            page_size=MAX_PAGE_SIZE,
-        )
+    def _answers(self, part: ArchiveSlice, pubsub_topic: str, content_topics: tuple[str, ...]) -> Iterator[StoreAnswer]:
+        """Yield all pages of a slice, oldest first, window by window."""
+        query = StoreQuery(pubsub_topic=pubsub_topic, content_topics=content_topics, page_size=MAX_PAGE_SIZE)
+        window = WindowLength()
+        at_ns, end_ns = _first_ns(part), part.through.timestamp_ns + 1
+        is_dated = True
+        if end_ns - at_ns > window.ns:
+            at_ns, is_dated = self._next(query, at_ns, end_ns)
+        while at_ns < end_ns:
+            until_ns = min(at_ns + window.ns, end_ns) if is_dated else end_ns
+            count = 0
+            try:
+                for answer in self._pages(replace(query, start_ns=at_ns, end_ns=until_ns)):
+                    count += len(answer.entries) + len(answer.undecodable)
+                    yield answer
+            except StoreRefusedError:
+                # Once a page came, the rest is refused for another reason than its length.
+                if count or not window.refused(until_ns - at_ns):
+                    raise
+                continue
+            window.was_read()
+            at_ns = until_ns
+            if not count and at_ns < end_ns:
+                at_ns, is_dated = self._next(query, at_ns, end_ns)
+
+    def _next(self, query: StoreQuery, start_ns: int, end_ns: int) -> tuple[int, bool]:
+        """Return where the first message from ``start_ns`` on is, and whether it says so; ``end_ns`` if none is."""
+        for answer in self._pages(replace(query, start_ns=start_ns, end_ns=MAX_TIMESTAMP_NS + 1, page_size=1)):
+            times_ns = [entry.message.timestamp_ns for entry in answer.entries]
+            times_ns += [timestamp_of(raw) for raw in answer.undecodable]
+            if times_ns:
+                dated_ns = [at_ns for at_ns in times_ns if at_ns]
+                is_dated = len(dated_ns) == len(times_ns)
+                return (max(start_ns, min(dated_ns)), True) if is_dated else (start_ns, False)
+        return end_ns, True
+
+    def _pages(self, query: StoreQuery) -> Iterator[StoreAnswer]:
         try:
             for answer in self._client.pages(query):
                 self._failed = 0
@@ -172,6 +215,11 @@ class StoreNodeArchive(ReadableArchive):
             for raw in answer.undecodable
         ]
         return found
+
+
+def _first_ns(part: ArchiveSlice) -> int:
+    """Return the first timestamp that a slice can have."""
+    return part.after.timestamp_ns + (part.after.message_hash == LARGEST_HASH)
 
 
 def _place(entry: StoreEntry) -> ArchiveCursor:

@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Final
 
 from fairway.errors import StoreQueryError
+from fairway.protocol.query_windows import MAX_WINDOW_NS
 from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.listeners import Criterion
 from fairway.waku.node import RoutedMessage, StoreQuery
@@ -68,10 +70,19 @@ class CatchUp:
         return found
 
     async def _hashes(self) -> AsyncIterator[tuple[bytes, ...]]:
+        """Yield the hashes that the store has, page by page; at most 24 hours are asked for at once."""
         pubsub_topic, content_topic = self._criterion
-        query = StoreQuery(
-            pubsub_topic=pubsub_topic, content_topics=(content_topic,), start_ns=self.covered_ns, page_size=_PAGE
-        )
+        query = StoreQuery(pubsub_topic=pubsub_topic, content_topics=(content_topic,), page_size=_PAGE)
+        start_ns = self.covered_ns
+        while self._now_ns() - start_ns > MAX_WINDOW_NS:
+            until_ns = start_ns + MAX_WINDOW_NS
+            async for page in self._hashes_of(replace(query, start_ns=start_ns, end_ns=until_ns)):
+                yield page
+            start_ns = until_ns
+        async for page in self._hashes_of(replace(query, start_ns=start_ns)):
+            yield page
+
+    async def _hashes_of(self, query: StoreQuery) -> AsyncIterator[tuple[bytes, ...]]:
         cursor: bytes | None = None
         led = RecentHashes()
         while True:

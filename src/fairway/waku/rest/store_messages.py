@@ -69,6 +69,14 @@ class _Entry(msgspec.Struct, rename="camel"):
     pubsub_topic: str
 
 
+class _Time(msgspec.Struct):
+    timestamp: int
+
+
+class _Dated(msgspec.Struct):
+    message: _Time
+
+
 class _Key(msgspec.Struct, rename="camel"):
     message_hash: str
 
@@ -104,9 +112,10 @@ def store_request(
             "," in item for item in query.content_topics
         ):
             parameters["contentTopics"] = ",".join(query.content_topics)
-        if query.start_ns is not None:
+        # A bound before or after all timestamps is none; a range with two bounds may be refused for its length.
+        if query.start_ns is not None and query.start_ns > 0:
             parameters["startTime"] = str(query.start_ns)
-        if query.end_ns is not None:
+        if query.end_ns is not None and query.end_ns < _INT64:
             parameters["endTime"] = str(query.end_ns - 1)
     if cursor is not None:
         parameters["cursor"] = f"0x{cursor.hex()}"
@@ -141,6 +150,14 @@ def store_answer(body: bytes, query: StoreQuery) -> StoreAnswer:
     return StoreAnswer(entries=tuple(entries), cursor=_cursor(answer), undecodable=tuple(undecodable))
 
 
+def timestamp_of(entry: bytes) -> int | None:
+    """Return the timestamp in nanoseconds of an entry that cannot be decoded, if it has one."""
+    try:
+        return read_json(entry, _Dated).message.timestamp
+    except DecodeError:
+        return None
+
+
 def _decoded(body: bytes) -> _Answer:
     try:
         answer = read_json(body, _Answer)
@@ -164,12 +181,13 @@ def _cursor(answer: _Answer) -> bytes | None:
 def _asked_for(entry: StoreEntry, query: StoreQuery) -> bool:
     if query.message_hashes:
         return entry.message_hash in query.message_hashes
-    timestamp_ns = entry.message.timestamp_ns or 0
+    timestamp_ns = entry.message.timestamp_ns
     return (
         (not query.pubsub_topic or entry.pubsub_topic == query.pubsub_topic)
         and (not query.content_topics or entry.message.content_topic in query.content_topics)
-        and (query.start_ns is None or timestamp_ns >= query.start_ns)
-        and (query.end_ns is None or timestamp_ns < query.end_ns)
+        # A store dates a message without a timestamp by its arrival.
+        and (not timestamp_ns or query.start_ns is None or timestamp_ns >= query.start_ns)
+        and (not timestamp_ns or query.end_ns is None or timestamp_ns < query.end_ns)
     )
 
 
