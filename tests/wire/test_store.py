@@ -19,6 +19,7 @@ from fairway.wire.store import (
     encode_store_query_request,
     encode_store_query_response,
     encode_stored_message,
+    is_refusal,
 )
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
 
@@ -292,3 +293,27 @@ def test_what_is_too_long_or_cut_short_is_a_decode_error(decode, limit):
 def test_a_value_that_a_field_cannot_hold_is_the_callers_error(encode, value):
     with pytest.raises(ConfigurationError, match="cannot be encoded"):
         encode(value)
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "refused"),
+    [
+        (400, "BAD_REQUEST: time range exceeds 24h", True),
+        (400, None, True),
+        (414, "", True),
+        (300, "BAD_RESPONSE: archive error: query exceeds 24 hours", True),
+        (500, "BAD_REQUEST: time range exceeds 24h", True),
+        # nwaku v0.38.1 of a cursor that it does not know, of a store that is away, and of too many queries.
+        (300, "BAD_RESPONSE: archive error: DRIVER_ERROR: cursor not found", False),
+        (500, "No history response received (timeout)", False),
+        (412, "No suitable service peer & no discovery method", False),
+        (429, "TOO_MANY_REQUESTS", False),
+        (503, "SERVICE_UNAVAILABLE", False),
+        (504, "PEER_DIAL_FAILURE: 16Uiu2HAm", False),
+        (401, "", False),
+        (None, None, False),
+    ],
+)
+def test_a_refusal_is_told_from_what_may_pass(code, words, refused):
+    response = StoreQueryResponse(request_id="r", status_code=code, status_desc=words)
+    assert (response.is_refused, is_refusal(code, words)) == (refused, refused)
