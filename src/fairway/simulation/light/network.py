@@ -152,6 +152,7 @@ class LightNetwork:
             told=self._note_answer,
             claimed=self._note_claim,
             failed=self._note_failure,
+            dropped=self._note_dropped,
         )
         self._slow: set[str] = set()
         self.watch: Final = Watch(loop, sights=self._sights, is_kept=self._is_kept)
@@ -294,6 +295,9 @@ class LightNetwork:
 
     def _note_push(self, message_hash: bytes, number: int) -> None:
         self.watch.pushed(self._senders.get(message_hash, ""), message_hash, number)
+
+    def _note_dropped(self, number: int) -> None:
+        self.watch.dropped(number)
 
     def _note_answer(self, peer_id: str) -> None:
         for seat in self._seats.values():

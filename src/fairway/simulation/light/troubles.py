@@ -68,6 +68,8 @@ class Garbling(Enum):
     TRICKLING = "comes in pieces over seconds"
 
 
+_UNANSWERED: Final = frozenset({Garbling.NOTHING, Garbling.RESET})
+"""After these a client may repeat its request at once."""
 _NONSENSE: Final = tuple(each for each in Garbling if each is not Garbling.TRICKLING)
 
 
@@ -115,14 +117,16 @@ class Troubles:
         told: Callable[[str], object],
         claimed: Callable[[bytes], object],
         failed: Callable[[str, int, str], object],
+        dropped: Callable[[int], object],
     ) -> None:
         """Let nothing go wrong but what is given.
 
         ``refused`` takes message hash, code and node of each refusal, ``pushed`` message hash and node of a push,
         ``swallowed`` what a node says that it took, and drops, and ``told`` the peer id of a client to whose query of a
         store an answer of any kind leaves. ``claimed`` takes the hash of what a node says that it relayed to somebody,
-        and ``failed`` peer id, node and protocol of a request that gets no answer. ``vice`` is what bad nodes do for
-        some minutes again and again, if that is to be always the same.
+        and ``failed`` peer id, node and protocol of a request that gets no answer. ``dropped`` takes the node that
+        ended the stream of a push without an answer. ``vice`` is what bad nodes do for some minutes again and again, if
+        that is to be always the same.
         """
         self.dice = dice
         """Draws what the faults of the network say."""
@@ -131,7 +135,7 @@ class Troubles:
         self.bad = bad
         """So many service nodes, by their numbers, are bad ones."""
         self.refused, self.pushed, self.swallowed, self.told = refused, pushed, swallowed, told
-        self.claimed, self.failed, self.given = claimed, failed, vice
+        self.claimed, self.failed, self.dropped, self.given = claimed, failed, dropped, vice
         self.passed_over: set[int] = set()
         """Numbers of service nodes that leave the next request about subscriptions without an answer."""
         self.requests: Counter[str] = Counter()
@@ -192,8 +196,7 @@ class _Troubled:
             case Vice.REFUSES, _:
                 await self._answer(stream, StatusCode.BAD_REQUEST)
             case Vice.GARBLES, _:
-                spoiled = _Spoiled(stream, self._troubles.dice.random.choice(_NONSENSE), self._troubles.dice.random)
-                await self._serve(cast("Stream", spoiled))
+                await self._spoil(stream, self._troubles.dice.random.choice(_NONSENSE))
             case (Vice.SWALLOWS, protocol) if protocol == LIGHTPUSH_PROTOCOL:
                 await self._answer(stream, StatusCode.SUCCESS)
             case (Vice.IDLES, protocol) if protocol == LIGHTPUSH_PROTOCOL:
@@ -212,10 +215,14 @@ class _Troubled:
         elif self._is_answer_lost():
             await self._without_an_answer(stream)
         elif (garbling := self._troubles.garbling()) is not None:
-            spoiled = _Spoiled(stream, garbling, dice.random)
-            await self._serve(cast("Stream", spoiled))
+            await self._spoil(stream, garbling)
         else:
             await self._serve(stream)
+
+    async def _spoil(self, stream: Stream, garbling: Garbling) -> None:
+        if self._protocol == LIGHTPUSH_PROTOCOL and garbling in _UNANSWERED:
+            self._troubles.dropped(self._number)
+        await self._serve(cast("Stream", _Spoiled(stream, garbling, self._troubles.dice.random)))
 
     async def _serve(self, stream: Stream) -> None:
         await self._handler(stream)
@@ -239,6 +246,8 @@ class _Troubled:
         await self._handler(cast("Stream", _Mute(stream)))
         if self._troubles.dice.random.random() < 0.5:
             await asyncio.sleep(_HANGS_S)
+        elif self._protocol == LIGHTPUSH_PROTOCOL:
+            self._troubles.dropped(self._number)
         raise StreamResetError("the answer of this service node is lost")
 
     async def _never_answer(self, stream: Stream) -> Never:

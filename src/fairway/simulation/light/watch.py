@@ -140,6 +140,8 @@ class Watch:
         self._claimed: set[bytes] = set()
         """What a service node relayed, or says that it did."""
         self._pushed_to: set[tuple[bytes, int]] = set()
+        self._dropped_s: dict[int, float] = {}
+        """When a service node ended the stream of a push without an answer last, by its number."""
         """Which message came to the service node of which number."""
 
     # What befalls light clients.
@@ -226,11 +228,16 @@ class Watch:
             if name != sender and past.calm_since_s < now_s and self._is_served(past.seat) and past.seat.criteria:
                 self._loop.call_later(_UNHEARD_S, self._must_have_heard, past, past.calm_since_s, message)
 
+    def dropped(self, number: int) -> None:
+        """Note that the service node of a number ended the stream of a push without an answer."""
+        self._dropped_s[number] = self._loop.time()
+
     def pushed(self, sender: str, message_hash: bytes, number: int) -> None:
         """Note a push that came to the service node of a number."""
         now_s, past = self._loop.time(), self._pasts.get(sender)
         first_s = self._pushed_s.setdefault(message_hash, now_s)
-        has_it = (message_hash, number) in self._pushed_to
+        # A request whose stream ended without an answer is repeated where it was, too.
+        has_it = (message_hash, number) in self._pushed_to and now_s - self._dropped_s.get(number, -math.inf) > _SOON_S
         self._pushed_to.add((message_hash, number))
         if past is not None and has_it and past.calm_since_s < first_s and now_s - first_s < _SOON_S:
             self._tell(past.seat, f"{sender} pushed a message to the same service node twice in {_SOON_S:.1f} s")

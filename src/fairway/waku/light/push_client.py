@@ -111,14 +111,16 @@ class PushClient:
 
     async def push(self, message: RoutedMessage) -> SendResult:
         """Send a message."""
-        untried = deque(self._choose(message))
+        peers = self._choose(message)
+        untried = deque(peers)
         answers: list[_Answer] = []
         asked: set[asyncio.Task[None]] = set()
         waiting: set[asyncio.Task[None]] = set()
         try:
             while (untried or asked) and not any(answer.is_sent and not answer.reached_nobody for answer in answers):
                 while untried and len(asked) < self._options.peers_to_use:
-                    task = self._tasks.spawn(self._try(untried.popleft(), message, answers, waiting))
+                    trying = self._try(untried.popleft(), message, answers, waiting, is_only=len(peers) == 1)
+                    task = self._tasks.spawn(trying)
                     waiting.add(task)
                     asked.add(task)
                 done, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
@@ -147,7 +149,13 @@ class PushClient:
         return next((protocol for protocol in PUSH_PROTOCOLS if protocol in served), LIGHTPUSH_PROTOCOL)
 
     async def _try(
-        self, peer: PeerId, message: RoutedMessage, answers: list[_Answer], waiting: set[asyncio.Task[None]]
+        self,
+        peer: PeerId,
+        message: RoutedMessage,
+        answers: list[_Answer],
+        waiting: set[asyncio.Task[None]],
+        *,
+        is_only: bool,
     ) -> None:
         """Send a message through one node, and add its answer."""
         task = asyncio.current_task()
@@ -156,7 +164,7 @@ class PushClient:
             if task is not None:
                 waiting.discard(task)
 
-        answer = await self._ask(peer, message, begun)
+        answer = await self._ask(peer, message, begun, is_only=is_only)
         if answer.action is ClientAction.DONE:
             past = self._past_of(message)
             past.took.add(peer)
@@ -176,7 +184,7 @@ class PushClient:
         past = self._past.get(message.message_hash)
         return past is not None and (past.is_relayed or peer in past.silent)
 
-    async def _ask(self, peer: PeerId, message: RoutedMessage, begun: Callable[[], None]) -> _Answer:
+    async def _ask(self, peer: PeerId, message: RoutedMessage, begun: Callable[[], None], *, is_only: bool) -> _Answer:
         protocol = self._protocol_of(peer)
         encode, read = _VERSIONS[protocol]
         request = LightPushRequest(
@@ -190,6 +198,7 @@ class PushClient:
                 max_response_bytes=MAX_RESPONSE_BYTES,
                 timeout_s=self._options.request_timeout_s,
                 begun=begun,
+                is_only=is_only,
             )
             answer = read(peer, encoded)
         except LimitError as error:

@@ -6,7 +6,8 @@ and then ends the stream without an answer. Other libraries have other limits, a
 
 A request whose stream the peer ended without an answer is repeated. While other requests to that peer are under way,
 their number is taken for too large: one fewer stream is open until `_ANSWERS_BEFORE_ONE_MORE` answers arrived, and the
-request waits for a stream again. A request that was alone is repeated at once, a few times.
+request waits for a stream again. A request that was alone is repeated at once, a few times, unless the caller can ask
+another peer.
 """
 
 from __future__ import annotations
@@ -104,8 +105,11 @@ class PeerRequests:
         max_response_bytes: int,
         timeout_s: float,
         begun: Callable[[], None] = lambda: None,
+        is_only: bool = True,
     ) -> bytes:
         """Return the response of a peer; ``begun`` is called each time that a stream is free for the request.
+
+        ``is_only``: no other peer can be asked.
 
         Raises `LimitError` if no stream is free within ``timeout_s``, and what `fairway.waku.protocols.exchange.ask`
         raises, which has ``timeout_s`` as well.
@@ -131,7 +135,7 @@ class PeerRequests:
                         lane.narrow()
                         continue
                     attempts_alone += 1
-                    if attempts_alone == _ATTEMPTS_ALONE:
+                    if attempts_alone == _ATTEMPTS_ALONE or not is_only:
                         raise
                 else:
                     lane.answered()
