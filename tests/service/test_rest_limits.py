@@ -62,8 +62,11 @@ def test_heads_that_are_too_long_or_no_http_are_refused(rest, monkeypatch):
 
     async def work():
         async with rest.serving() as (_, server):
-            for nonsense in (b"GET / HTTP/1.1\r\nX: " + b"x" * 4_000, b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n"):
-                assert status_line(await raw(server, nonsense)) == b"HTTP/1.1 400 Bad Request"
+            for nonsense, status in (
+                (b"GET / HTTP/1.1\r\nX: " + b"x" * 4_000, b"431"),
+                (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"400"),
+            ):
+                assert status_line(await raw(server, nonsense)).split()[1] == status
             assert (await rest.call(server, "GET", "/version")).status == 200
 
     rest.run(work())

@@ -63,7 +63,7 @@ def page_size(query: StoreQuery) -> int:
 
 def unknown_cursor(cursor: bytes) -> StoreQueryError:
     """Return the error for an unknown cursor; its message may have been dropped."""
-    return StoreQueryError(f"the store has no message {cursor.hex()} to go on from; ask again without a cursor")
+    return StoreQueryError(f"cursor not found: the store has no message {cursor.hex()}; ask again without a cursor")
 
 
 class MemoryMessageStore(MessageStore):

@@ -60,8 +60,8 @@ async def push_v1(context: RestContext, request: Request) -> Response:
             raise RefusedError(429, "Request rate limmit reached")
         case StatusCode.PAYLOAD_TOO_LARGE:
             detail = f"Message size exceeded maximum of {context.rules.max_message_bytes} bytes"
-        case StatusCode.NO_PEERS_TO_RELAY:
-            detail = "not_published_to_any_peer"
+        case StatusCode.NO_PEERS_TO_RELAY | StatusCode.UNSUPPORTED_PUBSUB_TOPIC:
+            detail = f"not_published_to_any_peer: {response.status_desc}"
         case _:
             detail = response.status_desc or ""
     raise RefusedError(503, f"Failed to request a message push: {detail}")

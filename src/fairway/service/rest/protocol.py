@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from typing import Any, Final
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
@@ -89,6 +91,15 @@ class BoundedProtocol(H11Protocol):
             self._patience = None
         elif self._patience is None:
             self._wait_for_request()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no valid request, and end the connection: 431 for a head that is too long, mostly 400 else."""
+        error = sys.exception()
+        status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
+        head = h11.Response(status_code=status, headers=[("Content-Type", "text/plain"), ("Connection", "close")])
+        for event in (head, h11.Data(data=msg.encode("ascii")), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers, and wake the server if it waits for its connections to end."""

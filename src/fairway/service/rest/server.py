@@ -29,7 +29,7 @@ from fairway.waku.libp2p.transports.certificate import ServerCertificate
 from fairway.waku.owned_tasks import OwnedTasks
 
 MAX_HEADER_BYTES: Final = 65_536
-"""Size of a request's head; longer ones are answered with 400."""
+"""Size of a request's head; longer ones are answered with 431."""
 KEEP_ALIVE_S: Final = 30
 """Time for which a connection may be idle between two requests."""
 _BACKLOG: Final = 512

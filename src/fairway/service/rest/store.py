@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from string import hexdigits
 from typing import Final
 
 from msgspec import UNSET
@@ -136,10 +137,12 @@ def _time(text: str) -> int | None:
 
 
 def _hash(text: str) -> bytes:
-    try:
-        value = bytes.fromhex(text.removeprefix("0x"))
-    except ValueError as error:
-        raise RefusedError(400, f"Exception converting hex string to bytes: {error}") from None
+    digits = text.removeprefix("0x")
+    if wrong := next((character for character in digits if character not in hexdigits), None):
+        raise RefusedError(400, f"Exception converting hex string to bytes: {wrong} is not a hexadecimal character")
+    if len(digits) % 2:
+        raise RefusedError(400, "Exception converting hex string to bytes: the number of digits is odd")
+    value = bytes.fromhex(digits)
     if len(value) != MESSAGE_HASH_BYTES:
         raise RefusedError(400, f"waku message hash parsing error: invalid hash length: {len(value)}")
     return value
