@@ -1,8 +1,10 @@
 """What the channels of one node share: one count against the rate limit, and one pace at which the node takes messages.
 
-An RLN membership is the node's, so that each channel counts what all of them send. A node's requests a second are
-granted to the node, too. Where several channels want more than there is, the one that was served least goes first: so
-each gets an equal share, and what one does not want is left to the others.
+An RLN membership is the node's, so that each channel counts what all of them send. A channel without a limit knows of
+no membership: what it sends does not count against a limit that another channel only has in its configuration.
+
+A node's requests a second are granted to the node, too. Where several channels want more than there is, the one that
+was served least goes first: so each gets an equal share, and what one does not want is left to the others.
 
 Each channel keeps its own limits (`Quota`) and makes the common count durable with its own state. A channel that comes
 back takes the highest count that any of them has on record.
@@ -53,15 +55,19 @@ class Member:
         """Count one transmission of this channel."""
         self.served += 1
         for member in self._membership:
-            member.quota.charge(now_ms)
+            member.quota.charge(now_ms, configured=self._counts_for(member))
             member.changed()
 
     def refund(self, charged_at_ms: int) -> None:
         """Take back a charge for a transmission that was not sent."""
         self.served -= 1
         for member in self._membership:
-            member.quota.refund(charged_at_ms)
+            member.quota.refund(charged_at_ms, configured=self._counts_for(member))
             member.changed()
+
+    def _counts_for(self, member: Member) -> bool:
+        """Return whether the configured limit of a channel counts what this channel sends."""
+        return member is self or self.quota.limiting
 
     def exhaust(self, now_ms: int) -> None:
         """Note that the network or the provider said that nothing is left in the running epoch."""

@@ -205,16 +205,18 @@ class Quota:
         limiting = self.limiting
         return max([self._judge(a, share, waiting, limiting, now_ms) for a in self._allowances.values()])
 
-    def charge(self, now_ms: int) -> None:
-        """Count one transmission against every source, in force or not."""
+    def charge(self, now_ms: int, *, configured: bool = True) -> None:
+        """Count one transmission against every source, in force or not; ``configured``: also the configured one."""
         self.observe(now_ms)
-        for allowance in self._allowances.values():
-            allowance.counter.charge()
+        for source, allowance in self._allowances.items():
+            if configured or source is not QuotaSource.CONFIGURED:
+                allowance.counter.charge()
 
-    def refund(self, charged_at_ms: int) -> None:
+    def refund(self, charged_at_ms: int, *, configured: bool = True) -> None:
         """Take back a charge made at ``charged_at_ms`` for a transmission that was not sent."""
-        for allowance in self._allowances.values():
-            allowance.counter.refund(charged_at_ms)
+        for source, allowance in self._allowances.items():
+            if configured or source is not QuotaSource.CONFIGURED:
+                allowance.counter.refund(charged_at_ms)
 
     def merge(self, other: Quota) -> bool:
         """Take over what another channel of the same node has on record; return whether that was anything."""

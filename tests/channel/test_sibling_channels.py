@@ -1,0 +1,28 @@
+"""Channels of one node: what one of them sends does not use up a limit that only another one has."""
+
+from __future__ import annotations
+
+import asyncio
+
+import fairway
+from fairway.protocol.effects import Purpose
+from fairway.testing import virtual_time
+
+
+@virtual_time()
+async def test_a_channel_with_a_limit_is_not_held_up_by_channels_without_one_at_the_same_node():
+    limit = {"rate_limit": {"enabled": True, "epoch_ms": 10_000, "messages_per_epoch": 10}}
+    with fairway.LocalNetwork() as network:
+        node = network.node()
+        limited = await fairway.create_reliable_channel(node, "limited", "alice", "/a/1/limited/proto", options=limit)
+        others = [
+            await fairway.create_reliable_channel(node, f"free-{each}", "alice", f"/a/1/free-{each}/proto")
+            for each in range(5)
+        ]
+        for number in range(30):
+            for channel in (limited, *others):
+                await channel.send(b"%d" % number)
+            await asyncio.sleep(1)
+        assert limited.statistics().protocol.transmissions[Purpose.CONTENT] == 30
+        for channel in (limited, *others):
+            await channel.close()
