@@ -85,6 +85,7 @@ from fairway.events import (
     MessagesUndecryptable,
     NodeHealth,
     NodeStatusChanged,
+    OrderKey,
     RequestSent,
     SegmentsDisputed,
     SenderIdInUse,
@@ -97,6 +98,9 @@ from fairway.events import (
 if TYPE_CHECKING:
     from fairway.channel.creation import (
         create_reliable_channel,
+    )
+    from fairway.channel.history import (
+        HistoryMessage,
     )
     from fairway.channel.inbox import (
         MessageStream,
@@ -172,6 +176,9 @@ if TYPE_CHECKING:
     from fairway.service.options import (
         ServiceOptions,
     )
+    from fairway.storage.channel_store import (
+        SendOutcome,
+    )
     from fairway.waku.connect import (
         connect,
     )
@@ -238,6 +245,7 @@ __all__ = [
     "ForeignMessages",
     "Gap",
     "HandlerFailed",
+    "HistoryMessage",
     "IdRule",
     "IrretrievableMessage",
     "LightOptions",
@@ -268,6 +276,7 @@ __all__ = [
     "NodeStatusChanged",
     "NodeUnavailableError",
     "NotEnoughShardsError",
+    "OrderKey",
     "PayloadKeyRing",
     "PipelineError",
     "Profile",
@@ -290,6 +299,7 @@ __all__ = [
     "SegmentsDisputed",
     "SendErrorReason",
     "SendExpiredError",
+    "SendOutcome",
     "SenderIdInUse",
     "SendingBlocked",
     "ServiceNode",
@@ -320,6 +330,7 @@ __all__ = [
 
 _LAZY: Final = {
     "fairway.channel.creation": ("create_reliable_channel",),
+    "fairway.channel.history": ("HistoryMessage",),
     "fairway.channel.inbox": ("MessageStream",),
     "fairway.channel.listeners": ("EventStream",),
     "fairway.channel.receipt": ("Acknowledgement", "EphemeralReceipt", "Progress", "Receipt", "Wait"),
@@ -364,6 +375,7 @@ _LAZY: Final = {
     "fairway.rln.membership": ("RlnMembership",),
     "fairway.service.node": ("ServiceNode",),
     "fairway.service.options": ("ServiceOptions",),
+    "fairway.storage.channel_store": ("SendOutcome",),
     "fairway.waku.connect": ("connect",),
     "fairway.waku.light.options": ("LightOptions",),
     "fairway.waku.local": ("LocalNetwork", "LocalNode", "NetworkFaults"),

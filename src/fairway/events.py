@@ -11,7 +11,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
+
+
+class OrderKey(NamedTuple):
+    """The place of a message in its channel.
+
+    Keys compare as the messages stand: a message stands after those that its sender had received. The key of a message
+    is the same at all participants that received its first segment.
+    """
+
+    lamport_timestamp: int
+    """Of the first segment that came (SDS, "Message")."""
+    sds_id: str
+    """SDS message id of that segment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +295,8 @@ class MessageReceived:
     """Whether Reed-Solomon restored lost segments."""
     redelivered: bool = False
     """Whether the message was handed over before, and not finished, by an earlier run or start."""
+    order_key: OrderKey | None = None
+    """The place of the message in `ReliableChannel.history`; None for an ephemeral message."""
 
     def __bytes__(self) -> bytes:
         """Return the payload."""

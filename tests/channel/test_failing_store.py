@@ -36,6 +36,9 @@ class Failing(ChannelStore):
     def request(self, request_id):
         return self._store.request(request_id)
 
+    def history(self, before, limit):
+        return self._store.history(before, limit)
+
     def trace(self, identifier):
         return self._store.trace(identifier)
 

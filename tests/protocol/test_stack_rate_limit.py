@@ -20,7 +20,7 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.options import Profile, RateLimitConfig, ReliableChannelOptions, SegmentationConfig
-from fairway.protocol.effects import Emit, Persist, Publish, Purpose
+from fairway.protocol.effects import Emit, Persist, Placed, Publish, Purpose
 from fairway.protocol.ratelimit import rln_signal
 from fairway.wire.sds import HistoryEntry
 from rln_testing import ProofVerdict, RlnTestValidator, StrictRlnProvider
@@ -471,7 +471,7 @@ def test_a_full_queue_turns_retries_away_and_they_come_again(peer):
 def test_events_of_an_operation_come_before_the_publication_that_they_announce(peer):
     effects = peer(options=limited(5)).send(b"hello").effects
     announced = [type(effect.event) if isinstance(effect, Emit) else type(effect) for effect in effects]
-    assert announced == [Persist, MessageSending, Publish]
+    assert announced == [Persist, Placed, MessageSending, Publish]
 
 
 def test_a_node_is_handed_no_more_than_may_come_back_into_the_queue(peer):

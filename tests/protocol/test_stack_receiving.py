@@ -16,6 +16,7 @@ from fairway.events import (
     MessageDelivered,
     MessageReceived,
     MessagesUndecryptable,
+    OrderKey,
 )
 from fairway.options import (
     Delivery,
@@ -101,6 +102,7 @@ def test_a_message_arrives_with_everything_that_is_known_of_it(peer, topic):
         timestamp_ns=publication.message.timestamp_ns,
         message_hashes=(publication.message_hash,),
         sds_ids=(publication.sds_id,),
+        order_key=OrderKey(alice.stack.sds.lamport, publication.sds_id),
     )
     assert bytes(event) == b"hello"
 

@@ -23,7 +23,7 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.options import BloomPolicy, IdRule, Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig
-from fairway.protocol.effects import Emit, Persist, Publish, Purpose
+from fairway.protocol.effects import Emit, Persist, Placed, Publish, Purpose
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import decode_waku_message, encode_waku_message, message_hash
 
@@ -51,8 +51,8 @@ class BrokenCipher:
 def test_a_message_is_made_durable_before_anything_leaves(peer):
     alice = peer()
     effects = alice.send(b"hello").effects
-    assert [type(effect) for effect in effects] == [Persist, Emit, Publish]
-    assert isinstance(effects[1].event, MessageSending)
+    assert [type(effect) for effect in effects] == [Persist, Placed, Emit, Publish]
+    assert isinstance(effects[2].event, MessageSending)
     assert {"outgoing", "history", "requests", "segments"} <= {change.table for change in effects[0].changes}
 
 

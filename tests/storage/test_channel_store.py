@@ -127,7 +127,7 @@ def test_a_message_that_is_delivered_and_finished_together_is_not_kept(kept, mak
 
 def test_a_request_is_found_by_its_id_also_after_it_ended(kept, make):
     begun = make.request(1)
-    ended = replace(begun, outcome=SendOutcome.DELIVERED, ended_at_ms=9, delivered_to=("bob", "carol"), detail="")
+    ended = replace(begun, outcome=SendOutcome.DELIVERED, ended_at_ms=9, delivered_to=("bob", "carol"))
     kept.keep(requests=(begun, make.request(2)))
     assert kept.store.request("request-1") == begun
     kept.keep(requests=(ended,))

@@ -150,8 +150,8 @@ def test_what_is_under_way_can_be_looked_up(disk, committing, make):
     hold(disk, committing, answers)
     committing.submit(Write(requests=(make.request(1),)), answers.append)
     committing.submit(trace("a", "b"), answers.append)
-    committing.submit(Write(requests=(make.request(1, detail="newer"),)), answers.append)
-    assert committing.request("request-1").detail == "newer"
+    committing.submit(Write(requests=(make.request(1, size_bytes=77),)), answers.append)
+    assert committing.request("request-1").size_bytes == 77
     first, points = committing.points()
     assert first == 100
     assert [point.event.request_id for point in points] == ["held", "a", "b"]
@@ -165,13 +165,13 @@ def test_when_an_older_state_is_durable_the_newer_one_that_waits_can_still_be_lo
     found = []
     disk.may_go_on.clear()
     committing.submit(
-        Write(requests=(make.request(1),)), lambda _: found.append(committing.request("request-1").detail)
+        Write(requests=(make.request(1),)), lambda _: found.append(committing.request("request-1").size_bytes)
     )
     assert disk.writing.wait(PATIENCE_S)
-    committing.submit(Write(requests=(make.request(1, detail="newer"),)), lambda _: None)
+    committing.submit(Write(requests=(make.request(1, size_bytes=77),)), lambda _: None)
     disk.may_go_on.set()
     committing.close()
-    assert found == ["newer"]
+    assert found == [77]
     assert committing.request("request-1") is None
 
 

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from examples import examples
 from fairway.errors import StoreCorruptError
 from fairway.events import ChunkInfo, Event, MessageReceived, RequestSent
-from fairway.storage.channel_store import StoredRequest, TracePoint
+from fairway.storage.channel_store import OwnMessage, StoredRequest, TracePoint
 from fairway.storage.records import (
     check_value,
     message_columns,
     point_columns,
     read_message,
+    read_own_message,
     read_point,
     read_request,
     request_columns,
@@ -72,7 +73,17 @@ def test_every_event_comes_back_from_a_trace(kind, data):
 @examples(0.5)
 @given(message=built(MessageReceived))
 def test_a_message_comes_back_from_the_inbox(message):
-    assert read_message(*message_columns(3, message)) == message
+    number, is_own, body, check = message_columns(3, message)
+    assert not is_own
+    assert read_message(number, body, check) == message
+
+
+@examples(0.5)
+@given(message=built(OwnMessage))
+def test_an_own_message_comes_back(message):
+    number, is_own, body, check = message_columns(3, message)
+    assert is_own
+    assert read_own_message(number, body, check) == message
 
 
 @examples(0.5)
@@ -89,7 +100,7 @@ def record_of(value, place):
 
 def test_a_field_that_was_added_since_has_its_default(make):
     old = {f.name: getattr(make.received(1), f.name) for f in fields(MessageReceived) if f.name != "recovered"}
-    assert read_message(1, *record_of(old, "inbox/1")) == make.received(1)
+    assert read_message(1, *record_of(old, "messages/1")) == make.received(1)
 
 
 def test_a_field_that_is_no_more_is_passed_over():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.errors import StorageError, StoreCorruptError, StoreFullError, StoreVersionError
+from fairway.errors import StorageError, StoreCorruptError, StoreFullError
 from fairway.storage.channel_store import TracePoint, Write
 from fairway.storage.sqlite_store import SqliteStore
 from patience import PATIENCE_S
@@ -82,14 +82,6 @@ def test_the_database_of_another_program_is_refused_and_left_as_it_is(path, make
     with pytest.raises(StoreCorruptError, match=r"of another program.*give the path of a fairway store"):
         SqliteStore(path).open(*make.owner)
     assert path.read_bytes() == before
-
-
-def test_a_newer_schema_is_refused_and_says_what_to_do(path, make):
-    fill(path, make)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(StoreVersionError, match=r"schema version 99, this fairway knows versions up to 3: update"):
-        SqliteStore(path).open(*make.owner)
 
 
 @pytest.mark.parametrize("kept", [0.02, 0.3, 0.5, 0.9, 0.99])

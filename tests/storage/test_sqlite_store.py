@@ -99,18 +99,18 @@ def test_what_is_queued_is_seen_before_it_is_durable(path, keeper, make):
     kept.store.submit(Write(trace=(point(2),)), hold)
     assert entered.wait(PATIENCE_S)
     # The store's thread is held, so this waits.
-    kept.submit(trace=(point(3), point(4)), requests=(make.request(1, detail="newer"), make.request(2)))
+    kept.submit(trace=(point(3), point(4)), requests=(make.request(1, size_bytes=77), make.request(2)))
     try:
         with closing(sqlite3.connect(path)) as another:
             assert another.execute("SELECT count(*) FROM requests").fetchone() == (1,)
         assert kept.store.trace("m") == [point(1), point(2), point(3), point(4)]
-        assert kept.store.request("request-1").detail == "newer"
+        assert kept.store.request("request-1").size_bytes == 77
         assert kept.store.request("request-2") == make.request(2)
     finally:
         may_go_on.set()
     kept.wait(2)
     assert kept.store.trace("m") == [point(1), point(2), point(3), point(4)]
-    assert kept.store.request("request-1").detail == "newer"
+    assert kept.store.request("request-1").size_bytes == 77
 
 
 def test_a_row_that_changes_many_times_while_waiting_ends_with_its_last_value(path, keeper, make):

@@ -18,12 +18,15 @@ from pathlib import Path
 from fairway.storage.store_lock import StoreLock
 
 lock = StoreLock(Path(sys.argv[1]))
+reading, writing = os.pipe()
 child = os.fork()
 if child == 0:
     # A child that outlives its parent, until its input ends.
     os.close(1)
+    os.write(writing, b"x")
     sys.stdin.read()
     os._exit(0)
+os.read(reading, 1)
 print(os.getpid(), flush=True)
 sys.stdin.read()
 """

@@ -312,7 +312,7 @@ async def test_a_fault_at_any_sync_from_the_making_of_the_file_on_loses_nothing(
             if not disk.happened:
                 break
     # The schema, its second and third version, two openings, the first removal of old records, and the writes.
-    assert after == 10
+    assert after == 8
 
 
 @pytest.mark.parametrize("fault", ERRORS)

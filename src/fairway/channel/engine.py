@@ -31,18 +31,28 @@ from fairway.events import (
     MessageReceived,
     MessageSetAside,
     NodeStatusChanged,
+    OrderKey,
 )
 from fairway.foreign_code import ForeignCode
-from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Prove, Publish, QueryStore
+from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Placed, Prove, Publish, QueryStore
 from fairway.protocol.incoming.retrieval import QueryBudget
 from fairway.protocol.ratelimit import RlnProofProvider
-from fairway.protocol.stack import Stack
-from fairway.storage.channel_store import ChannelStore, SendOutcome, StoredRequest, TracePoint, Write
+from fairway.protocol.stack import Accepted, Stack
+from fairway.storage.channel_store import (
+    ChannelStore,
+    MessagePlace,
+    OwnMessage,
+    SendOutcome,
+    StoredRequest,
+    TracePoint,
+    Write,
+)
 from fairway.visible import visible
 from fairway.waku.node import NodeStatus, RoutedMessage, SendResult, WakuNode
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.status_board import AWAY
 from fairway.waku.subscription import Subscription
+from fairway.wire.file_message import file_header
 from fairway.wire.topics import autoshard
 
 _MAX_UNCOMMITTED: Final = 2_000
@@ -188,33 +198,30 @@ class Engine:
                 # Their senders retry, and are acknowledged after the next start.
                 return
 
-    def carry_out(
-        self, effects: tuple[Effect, ...], *, accepted: StoredRequest | None = None, wait: bool = False
-    ) -> asyncio.Future[None] | None:
-        """Store the changes among the effects, then carry out the others; with ``wait`` return a future of the store.
-
-        ``accepted`` is the request of a new send, which is stored with the changes.
-        """
+    def carry_out(self, effects: tuple[Effect, ...]) -> None:
+        """Store the changes among the effects, then carry out the others."""
         self._arm()
-        return self._carry_out(effects, accepted=accepted, wait=wait)
+        self._carry_out(effects)
 
-    def _carry_out(
-        self, effects: tuple[Effect, ...], *, accepted: StoredRequest | None = None, wait: bool = False
-    ) -> asyncio.Future[None] | None:
+    def send(self, accepted: Accepted, payload: bytes, now_ms: int) -> asyncio.Future[None] | None:
+        """Store a send and its message, then carry out its effects; return a future of the store."""
+        self._arm()
+        return self._carry_out(accepted.effects, sent=self._sent(accepted, payload, now_ms))
+
+    def _carry_out(self, effects: tuple[Effect, ...], *, sent: Write | None = None) -> asyncio.Future[None] | None:
         self._made_room.set()
-        if not (effects or accepted or wait):
+        if not (effects or sent):
             return None
         changes: tuple[Change, ...] = ()
         outward: list[Outward] = []
         delivered: list[tuple[int, MessageReceived]] = []
         # How a send that ends at once ended is written in place of its beginning.
-        requests: dict[str, StoredRequest] = {}
-        if accepted is not None and accepted.outcome is SendOutcome.OPEN:
-            self._requests[accepted.request_id] = requests[accepted.request_id] = accepted
+        requests = {} if sent is None else {request.request_id: request for request in sent.requests}
+        placed: list[MessagePlace] = []
         trace: list[TracePoint] = []
         now_ms = self._clock()
         # Only events may wait until more is written.
-        hurry = wait
+        hurry = sent is not None
         for effect in effects:
             match effect:
                 case Persist():
@@ -227,6 +234,8 @@ class Engine:
                     if number is not None:
                         delivered.append((number, message))
                         self._inbox.expect(number, message)
+                case Placed():
+                    requests |= self._placed(effect, placed)
                 case Emit(event=event):
                     outward.append(event)
                     if isinstance(event, MessageEvent):
@@ -238,12 +247,17 @@ class Engine:
         write = None
         if changes or delivered or requests or trace:
             write = Write(
-                changes=changes, delivered=tuple(delivered), requests=tuple(requests.values()), trace=tuple(trace)
+                changes=changes,
+                delivered=tuple(delivered),
+                sent=() if sent is None else sent.sent,
+                placed=tuple(placed) if sent is None else (*sent.placed, *placed),
+                requests=tuple(requests.values()),
+                trace=tuple(trace),
             )
-        if write is None and not outward and not wait:
+        if write is None and not outward and sent is None:
             return None
         # Requests are looked up in the store.
-        return self.commits.add(write, outward, wait=wait, hurry=hurry or bool(requests))
+        return self.commits.add(write, outward, wait=sent is not None, hurry=hurry or bool(requests))
 
     def keep(self, write: Write, events: tuple[Event, ...] = ()) -> bool:
         """Store what the application did with messages, then emit events; return False if the store is closed."""
@@ -525,6 +539,53 @@ class Engine:
         else:
             ended = replace(known, outcome=SendOutcome.FAILED, ended_at_ms=self._clock(), failure=event)
         return {ended.request_id: ended}
+
+    def _sent(self, accepted: Accepted, payload: bytes, now_ms: int) -> Write:
+        """Return the request, the message and the place of a send; nothing if it only asks more of a delivered one."""
+        request_id, message_id, effects = accepted
+        known = self._store.request(request_id)
+        if known is not None and known.outcome is SendOutcome.DELIVERED:
+            return Write()
+        if request_id in self._requests:
+            return Write(requests=(self._requests[request_id],))
+        number, earlier = (None, None) if known is None else (known.number, known.order_key)
+        if number is None:
+            number = self._take_number()
+        # Until it leaves, a message stands after all that were here when it was accepted.
+        key = earlier or OrderKey(self.stack.next_lamport(now_ms), request_id)
+        for effect in effects:
+            if isinstance(effect, Placed) and effect.request_id == request_id:
+                key = effect.order_key
+        if known is not None and known.outcome is SendOutcome.OPEN:
+            request = replace(known, number=number, order_key=key)
+        else:
+            request = StoredRequest(
+                request_id=request_id,
+                message_id=message_id,
+                size_bytes=len(payload),
+                accepted_at_ms=now_ms,
+                file_header=file_header(payload),
+                number=number,
+                order_key=key,
+            )
+        self._requests[request_id] = request
+        own = OwnMessage(
+            request_id=request_id, message_id=message_id, payload=payload, accepted_at_ms=request.accepted_at_ms
+        )
+        return Write(
+            requests=(request,), sent=((number, own),), placed=(MessagePlace(number, len(payload), key, earlier),)
+        )
+
+    def _placed(self, effect: Placed, placed: list[MessagePlace]) -> dict[str, StoredRequest]:
+        """Return the stored request of a send that got another place, by its id, and add the place."""
+        known = self._requests.get(effect.request_id) or self._store.request(effect.request_id)
+        if known is None or known.number is None or known.order_key == effect.order_key:
+            return {}
+        placed.append(MessagePlace(known.number, known.size_bytes, effect.order_key, known.order_key))
+        moved = replace(known, order_key=effect.order_key)
+        if effect.request_id in self._requests:
+            self._requests[effect.request_id] = moved
+        return {effect.request_id: moved}
 
     def _take_number(self) -> int:
         self._next_number += 1

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from fairway.channel.attempts import Attempts
 from fairway.channel.clock import Clock, steady_clock
 from fairway.channel.engine import Engine
+from fairway.channel.history import HistoryMessage, messages_of, place_of
 from fairway.channel.inbox import Delivered, HandOver, Inbox, MessageStream
 from fairway.channel.listeners import EventStream, Handler, Listeners
 from fairway.channel.open_stores import close_store, open_store
@@ -44,6 +45,7 @@ from fairway.events import (
     MessageReceived,
     MessageSendError,
     MessageSetAside,
+    OrderKey,
     SendErrorReason,
 )
 from fairway.foreign_code import call_in_thread
@@ -56,11 +58,10 @@ from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.stack import Stack
 from fairway.protocol.statistics import Gap
 from fairway.storage.backup import back_up
-from fairway.storage.channel_store import ChannelStore, SendOutcome, StoredRequest, Write
+from fairway.storage.channel_store import ChannelStore, SendOutcome, Write
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.visible import visible
 from fairway.waku.node import WakuNode
-from fairway.wire.file_message import file_header
 
 E = TypeVar("E")
 
@@ -275,16 +276,7 @@ class ReliableChannel:
         receipt = self._receipts.new(accepted.request_id, accepted.message_id)
         if known is not None:
             receipt.reopen(count, by)
-        stored = self._store.request(accepted.request_id)
-        if stored is None or stored.outcome is SendOutcome.FAILED:
-            stored = StoredRequest(
-                request_id=accepted.request_id,
-                message_id=accepted.message_id,
-                size_bytes=len(payload),
-                accepted_at_ms=now_ms,
-                file_header=file_header(payload),
-            )
-        durable = engine.carry_out(accepted.effects, accepted=stored, wait=True)
+        durable = engine.send(accepted, payload, now_ms)
         if durable is not None:
             # A caller that stops waiting does not cancel the write.
             try:
@@ -448,6 +440,31 @@ class ReliableChannel:
             events_dropped=self._listeners.dropped(),
             handler_failures=self._listeners.failures,
         )
+
+    async def history(
+        self, limit: int = 100, *, before: HistoryMessage | MessageReceived | OrderKey | None = None
+    ) -> list[HistoryMessage]:
+        """Return the last messages of the channel, received and own ones, in its order; at most ``limit``.
+
+        With ``before``, a message or its `OrderKey`, they are the last ones that stand before it: the first message of
+        one page is ``before`` of the next. The store keeps them over restarts; one in memory keeps them as long as it
+        exists. The order is the same for all participants: a message stands after all that its sender had received.
+        An own message that has not left yet stands where it was accepted.
+
+        A message is there as soon as it is delivered, finished or not. A message that comes late is inserted at its
+        place. One that was declared irretrievable is not there. The store removes the first messages of the channel
+        beyond 10,000 or 64 MiB (in memory 1,000 or 8 MiB), except unfinished ones; `SqliteStore` has other bounds as
+        ``kept_messages`` and ``kept_message_bytes``.
+
+        Raises `ConfigurationError` for a ``limit`` below 1 and an ephemeral ``before``, `ChannelClosedError` if the
+        channel is not started, and a `StorageError` if the store failed.
+        """
+        if limit < 1:
+            raise ConfigurationError(f"limit must be at least 1, not {limit}")
+        key = place_of(before)
+        await self._started().durable()
+        page = await call_in_thread(None, "the store's history", self._store.history, key, limit)
+        return list(messages_of(page, self.sender_id, self._store))
 
     async def backup(self, path: str | PathLike[str]) -> None:
         """Copy the store into a new file, which has all that was accepted and received before the call.

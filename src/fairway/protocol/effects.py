@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from fairway.events import Event, SendErrorReason
+from fairway.events import Event, OrderKey, SendErrorReason
 from fairway.protocol.journal import Row
 from fairway.wire.waku_message import WakuMessage
 
@@ -124,7 +124,15 @@ class Emit:
     event: Event
 
 
-Effect = Persist | Prove | Publish | QueryStore | AwaitCipher | Emit
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """The first segment of a send has its place in the channel."""
+
+    request_id: str
+    order_key: OrderKey
+
+
+Effect = Persist | Prove | Publish | QueryStore | AwaitCipher | Emit | Placed
 
 
 def emit(*events: Event) -> list[Effect]:

@@ -23,9 +23,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, RlnError, RlnErrorKind
-from fairway.events import ChannelStatus, Event, StatusChanged
+from fairway.events import ChannelStatus, Event, OrderKey, StatusChanged
 from fairway.options import BloomPolicy, ReliableChannelOptions
-from fairway.protocol.effects import Change, Effect, NodeAnswer, Persist, QueryStore, emit
+from fairway.protocol.effects import Change, Effect, NodeAnswer, Persist, Placed, QueryStore, emit
 from fairway.protocol.encryption import Encryption, waku_version_of
 from fairway.protocol.encryption.ciphering import Ciphered, Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
@@ -437,6 +437,10 @@ class Stack:
         """The number of received messages whose decryption is awaited."""
         return self._ciphering.decrypting
 
+    def next_lamport(self, now_ms: int) -> int:
+        """Return the Lamport timestamp of a message that would be made now."""
+        return self.sds.next_lamport(now_ms)
+
     @property
     def requests(self) -> Requests:
         """What was sent and has not ended, and how far it came."""
@@ -530,9 +534,18 @@ class Stack:
         """Let everything leave that may: what waits in the queue, and segments as the node has room for them."""
         effects = self._sending.dispatch(now_ms)
         while (segment := self._sending.next_segment(now_ms)) is not None:
-            effects += self._pass_down(self._sending.apply_sds(segment, now_ms), now_ms)
+            leaving = self._sending.apply_sds(segment, now_ms)
+            effects += self._placed(segment.request_id, leaving)
+            effects += self._pass_down(leaving, now_ms)
             effects += self._sending.dispatch(now_ms)
         return effects + self._sending.claim(now_ms)
+
+    @staticmethod
+    def _placed(request_id: str, leaving: Leaving | list[Effect]) -> list[Effect]:
+        if not isinstance(leaving, Leaving) or leaving.new is None or not leaving.first_segment:
+            return []
+        key = OrderKey(leaving.new.lamport_timestamp or 0, leaving.sds_id)
+        return [Placed(request_id=request_id, order_key=key)]
 
     def _pass_down(self, leaving: Leaving | list[Effect], now_ms: int) -> list[Effect]:
         """Encrypt, limit, dispatch, for the first time or again. `cipher_done` goes on where the hook is awaited."""

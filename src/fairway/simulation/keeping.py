@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from fairway.events import MessageReceived
+from fairway.events import MessageReceived, OrderKey
 from fairway.protocol.journal import Row
-from fairway.storage.channel_store import ChannelStore, Handling, Stored, StoredRequest, Write
+from fairway.storage.channel_store import ChannelStore, Handling, Stored, StoredRequest, Write, placement_of
 
 _REMEMBERED: Final = 30
 """Of so many sends, the ones that were written last, it is asked after each opening what is known."""
+_MOST_PLACES: Final = 8 * _REMEMBERED
 _SHOWN: Final = 40
 
 
@@ -34,6 +35,9 @@ class Kept:
         """Those that were set aside, too."""
         self.handling: dict[int, Handling] = {}
         self._requests: dict[str, StoredRequest] = {}
+        self._payloads: dict[int, bytes] = {}
+        """Of received and own messages, by number; of the last ones in the order of the channel."""
+        self._places: dict[int, OrderKey] = {}
         self._under_way: deque[Write] = deque()
         self._has_failed = False
         self._greatest = -1
@@ -114,7 +118,24 @@ class Kept:
         for request_id, request in self._requests.items():
             if store.request(request_id) != request:
                 return f"of the send {request_id} something else is known"
+        page = store.history(None, _REMEMBERED).messages
+        if [(key, message.payload) for key, message in page] != self._last_messages():
+            return "the last messages of the channel come back otherwise"
         return None
+
+    def _last_messages(self) -> list[tuple[OrderKey, bytes]]:
+        numbers = sorted(self._places, key=lambda number: (self._places[number], number))[-_REMEMBERED:]
+        return [(self._places[number], self._payloads[number]) for number in numbers]
+
+    def _place(self, write: Write) -> None:
+        self._payloads |= {number: message.payload for number, message in write.delivered}
+        self._payloads |= {number: message.payload for number, message in write.sent}
+        for number, _, key, _ in (*(placement_of(*each) for each in write.delivered), *write.placed):
+            if number in self._payloads:
+                self._places[number] = key
+        if len(self._places) > _MOST_PLACES:
+            for number in sorted(self._places, key=self._places.__getitem__)[: -_MOST_PLACES // 2]:
+                del self._places[number], self._payloads[number]
 
     def _is_aside(self, number: int) -> bool:
         handling = self.handling.get(number)
@@ -127,6 +148,7 @@ class Kept:
             else:
                 self.rows[change.table, change.key] = change.row
         self.messages.update(write.delivered)
+        self._place(write)
         self.handling.update((handling.number, handling) for handling in write.handling)
         for number in write.finished:
             self.messages.pop(number, None)

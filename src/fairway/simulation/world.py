@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.environment import set_environment
 from fairway.errors import StorageError
-from fairway.events import Event, MessageReceived, MessageSetAside
+from fairway.events import Event, MessageReceived, MessageSetAside, OrderKey
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Change
 from fairway.protocol.encryption import Encryption
@@ -30,7 +30,15 @@ from fairway.simulation.light import LightNetwork, LightSeat
 from fairway.simulation.light.troubles import Vice
 from fairway.simulation.program import ChannelArguments, Habits, Program, Wish, is_expected
 from fairway.simulation.script import Asking
-from fairway.storage.channel_store import ChannelStore, SendOutcome, Stored, StoredRequest, TracePoint, Write
+from fairway.storage.channel_store import (
+    ChannelStore,
+    HistoryPage,
+    SendOutcome,
+    Stored,
+    StoredRequest,
+    TracePoint,
+    Write,
+)
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop
 from fairway.testing.internet import LOOPBACK
@@ -705,6 +713,9 @@ class _WatchedStore(ChannelStore):
 
     def message(self, number: int) -> MessageReceived | None:
         return self._store.message(number)
+
+    def history(self, before: OrderKey | None, limit: int) -> HistoryPage:
+        return self._store.history(before, limit)
 
     def trace(self, identifier: str) -> Iterable[TracePoint]:
         return self._store.trace(identifier)

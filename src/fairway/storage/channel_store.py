@@ -3,9 +3,9 @@
 A channel submits `Write` objects in order. A store makes each durable, whole or not at all, and calls back; only then
 the channel carries out the effects that depend on it. A store has one process, one channel and one sender.
 
-Besides the rows of the protocol's state (`fairway.protocol.journal`) a store keeps the inbox (messages delivered and
-not finished by the application), the requests (so that a send can be repeated and looked up), and the trace (the events
-about each message).
+Besides the rows of the protocol's state (`fairway.protocol.journal`) a store keeps messages, received and own ones, in
+the order of the channel; the inbox, which is the received messages that the application has not finished; the requests
+(so that a send can be repeated and looked up); and the trace (the events about each message).
 """
 
 from __future__ import annotations
@@ -14,20 +14,55 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from fairway.errors import ConfigurationError, StorageError
-from fairway.events import DeliveryError, Event, MessageReceived, MessageSetAside
+from fairway.events import DeliveryError, Event, MessageReceived, MessageSetAside, OrderKey
 from fairway.protocol.effects import Change
 
 KEPT_REQUESTS: Final = 100_000
 """Default number of ended requests that a store keeps."""
 KEPT_TRACE_POINTS: Final = 200_000
 """Default number of trace points that a store keeps."""
-
+KEPT_MESSAGES: Final = 10_000
+"""Default number of messages that a store keeps for the application to read again."""
+KEPT_MESSAGE_BYTES: Final = 67_108_864
+"""Default size of their payloads."""
+_NEW_SHARE: Final = 8
+"""Old messages are removed when new ones make one part in so many of a bound."""
+_NEW_MESSAGES: Final = 100
+_NEW_BYTES: Final = 1_048_576
+"""Old messages are removed after at least so many new ones, or bytes of them."""
 
 NUMBERS_PER_OPENING: Final = 1 << 32
 """Message numbers that each opening of a store reserves."""
+
+
+class Bounds(NamedTuple):
+    """How much a store keeps of what has ended."""
+
+    requests: int
+    trace_points: int
+    messages: int
+    """Finished and own messages; 0 keeps none for long."""
+    message_bytes: int
+
+    def check(self) -> None:
+        """Raise `ConfigurationError` for a bound that cannot be."""
+        check_bounds(kept_requests=self.requests, kept_trace_points=self.trace_points)
+        for name, bound in (("kept_messages", self.messages), ("kept_message_bytes", self.message_bytes)):
+            if bound < 0:
+                raise ConfigurationError(f"{name} must be at least 0, not {bound}")
+
+    def is_time_to_remove(self, new_messages: int, new_bytes: int) -> bool:
+        """Return whether messages beyond the bounds are to be removed, by what came since that was done last."""
+        return new_messages > max(_NEW_MESSAGES, self.messages // _NEW_SHARE) or (
+            new_bytes > max(_NEW_BYTES, self.message_bytes // _NEW_SHARE)
+        )
+
+    def are_exceeded(self, messages: int, message_bytes: int) -> bool:
+        """Return whether so many messages, with so many bytes, are beyond the bounds."""
+        return messages > self.messages or message_bytes > self.message_bytes
 
 
 def check_bounds(**bounds: int) -> None:
@@ -63,6 +98,44 @@ class StoredRequest:
     """Whether the application has taken note of how it went (`ReliableChannel.settle`)."""
     file_header: bytes = b""
     """Of a file, or a manifest or a part of one (`file_header`)."""
+    number: int | None = None
+    """The number of the message, which a send that is repeated shares with the first one."""
+    order_key: OrderKey | None = None
+    """The place of the message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnMessage:
+    """The content of a send."""
+
+    request_id: str
+    message_id: str
+    payload: bytes
+    accepted_at_ms: int
+
+
+class MessagePlace(NamedTuple):
+    """The place of an own message, which changes when the message leaves."""
+
+    number: int
+    size_bytes: int
+    """Size of its payload."""
+    order_key: OrderKey
+    earlier: OrderKey | None = None
+    """The place that it had before."""
+
+
+def placement_of(number: int, message: MessageReceived) -> MessagePlace:
+    """Return the place of a received message."""
+    return MessagePlace(number, len(message.payload), message.order_key or OrderKey(0, ""))
+
+
+class HistoryPage(NamedTuple):
+    """Some messages of a channel, in their order."""
+
+    first_position: int
+    """How many messages stand before them, those that are no longer kept included."""
+    messages: tuple[tuple[OrderKey, MessageReceived | OwnMessage], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +180,10 @@ class Write:
     """New messages of the inbox, with growing numbers."""
     finished: tuple[int, ...] = ()
     """Numbers of messages that leave the inbox."""
+    sent: tuple[tuple[int, OwnMessage], ...] = ()
+    """New own messages, with numbers from the same series; ``placed`` has their places."""
+    placed: tuple[MessagePlace, ...] = ()
+    """Places of own messages."""
     handling: tuple[Handling, ...] = ()
     """Failed attempts, which replace the earlier entry of the same number."""
     requests: tuple[StoredRequest, ...] = ()
@@ -119,6 +196,8 @@ class Write:
             changes=self.changes + later.changes,
             delivered=self.delivered + later.delivered,
             finished=self.finished + later.finished,
+            sent=self.sent + later.sent,
+            placed=self.placed + later.placed,
             handling=self.handling + later.handling,
             requests=self.requests + later.requests,
             trace=self.trace + later.trace,
@@ -169,6 +248,13 @@ class ChannelStore(ABC):
         """Return a message of the inbox, set aside or not; None if the number is unknown.
 
         Submitted writes count, even if not yet durable. Can be called from any thread.
+        """
+
+    @abstractmethod
+    def history(self, before: OrderKey | None, limit: int) -> HistoryPage:
+        """Return the last messages that stand before a key, or at the end of the channel, at most ``limit``.
+
+        Only what is durable counts. Can be called from any thread, and takes milliseconds.
         """
 
     @abstractmethod

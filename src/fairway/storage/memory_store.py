@@ -8,25 +8,30 @@ those again and again.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Lock
 from typing import Final
 
 from fairway.errors import StorageError, StoreLockedError, StoreMismatchError
-from fairway.events import MessageReceived
+from fairway.events import MessageReceived, OrderKey
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Row
 from fairway.storage.channel_store import (
     NUMBERS_PER_OPENING,
+    Bounds,
     ChannelStore,
     Handling,
+    HistoryPage,
+    OwnMessage,
     SendOutcome,
     Stored,
     StoredRequest,
     TracePoint,
     Write,
-    check_bounds,
+    placement_of,
 )
 from fairway.storage.records import PlainPoint, plain_point, read_plain_point
 
@@ -34,23 +39,43 @@ KEPT_REQUESTS: Final = 10_000
 """Default number of ended requests; a tenth of what a store on a disk keeps, since each takes some 700 bytes."""
 KEPT_TRACE_POINTS: Final = 20_000
 """Default number of trace points; a tenth as well, at some 400 bytes each."""
+KEPT_MESSAGES: Final = 1_000
+"""Default number of messages; a tenth as well."""
+KEPT_MESSAGE_BYTES: Final = 8_388_608
+"""Default size of their payloads."""
 
 
 class MemoryStore(ChannelStore):
     """Keeps the state of a channel for the lifetime of this object."""
 
-    def __init__(self, *, kept_requests: int = KEPT_REQUESTS, kept_trace_points: int = KEPT_TRACE_POINTS) -> None:
-        """Make an empty store with bounds on ended requests and trace points."""
-        check_bounds(kept_requests=kept_requests, kept_trace_points=kept_trace_points)
+    def __init__(
+        self,
+        *,
+        kept_requests: int = KEPT_REQUESTS,
+        kept_trace_points: int = KEPT_TRACE_POINTS,
+        kept_messages: int = KEPT_MESSAGES,
+        kept_message_bytes: int = KEPT_MESSAGE_BYTES,
+    ) -> None:
+        """Make an empty store with the bounds of `SqliteStore`."""
+        self._bounds = Bounds(kept_requests, kept_trace_points, kept_messages, kept_message_bytes)
+        self._bounds.check()
         self._owner: tuple[str, str, str] | None = None
         self._is_open = False
         self._tables: defaultdict[str, dict[str, Row]] = defaultdict(dict)
         self._inbox: dict[int, MessageReceived] = {}
+        self._messages: dict[int, MessageReceived | OwnMessage] = {}
+        self._message_bytes = 0
+        self._new_messages = self._new_message_bytes = 0
+        """Messages, and their bytes, that came since old ones were removed."""
+        self._places: list[tuple[int, str, int]] = []
+        """Lamport timestamp, SDS id and number of each message, in the order of the channel."""
+        self._forgotten = 0
+        self._lock = Lock()
+        """Held while messages are changed or read."""
         self._handling: dict[int, Handling] = {}
         self._openings = 0
         self._requests: dict[str, StoredRequest] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
-        self._kept_requests = kept_requests
         self._trace: deque[PlainPoint] = deque(maxlen=kept_trace_points)
 
     def __repr__(self) -> str:
@@ -99,6 +124,9 @@ class MemoryStore(ChannelStore):
             else:
                 tables[table][key] = row
         self._inbox.update(write.delivered)
+        if write.delivered or write.sent or write.placed:
+            with self._lock:
+                self._keep_messages(write)
         for handling in write.handling:
             self._handling[handling.number] = handling
         for number in write.finished:
@@ -117,6 +145,17 @@ class MemoryStore(ChannelStore):
         """Return a message of the inbox."""
         return self._inbox.get(number)
 
+    def history(self, before: OrderKey | None, limit: int) -> HistoryPage:
+        """Return the last messages before a key."""
+        with self._lock:
+            places = self._places
+            end = len(places) if before is None else bisect_left(places, before)
+            first = max(0, end - limit)
+            found = [
+                (OrderKey(lamport, sds_id), self._messages[number]) for lamport, sds_id, number in places[first:end]
+            ]
+            return HistoryPage(self._forgotten + first, tuple(found))
+
     def trace(self, identifier: str) -> list[TracePoint]:
         """Return the trace of a message."""
         wanted = identifier.encode()
@@ -127,12 +166,52 @@ class MemoryStore(ChannelStore):
         """Close the store; it keeps its content for the next `open`."""
         self._is_open = False
 
+    def _keep_messages(self, write: Write) -> None:
+        for number, message in write.delivered:
+            self._keep_message(number, message)
+            insort(self._places, (*placement_of(number, message).order_key, number))
+        for number, own in write.sent:
+            self._keep_message(number, own)
+        for number, _, key, earlier in write.placed:
+            if earlier is not None and (*earlier, number) in self._places:
+                self._places.remove((*earlier, number))
+            if number in self._messages:
+                insort(self._places, (*key, number))
+        if self._bounds.is_time_to_remove(self._new_messages, self._new_message_bytes):
+            self._new_messages = self._new_message_bytes = 0
+            self._forget_messages()
+
+    def _keep_message(self, number: int, message: MessageReceived | OwnMessage) -> None:
+        earlier = self._messages.get(number)
+        self._messages[number] = message
+        size_bytes = len(message.payload)
+        self._message_bytes += size_bytes - (0 if earlier is None else len(earlier.payload))
+        self._new_messages += 1
+        self._new_message_bytes += size_bytes
+
+    def _forget_messages(self) -> None:
+        """Remove the first messages of the channel, except those in the inbox."""
+        kept: list[tuple[int, str, int]] = []
+        count, looked_at = len(self._places), 0
+        for place in self._places:
+            if not self._bounds.are_exceeded(count, self._message_bytes):
+                break
+            looked_at += 1
+            number = place[-1]
+            if number in self._inbox:
+                kept.append(place)
+            else:
+                self._message_bytes -= len(self._messages.pop(number).payload)
+                count -= 1
+        self._forgotten += looked_at - len(kept)
+        self._places[:looked_at] = kept
+
     def _keep_request(self, request: StoredRequest) -> None:
         self._requests[request.request_id] = request
         if request.outcome is SendOutcome.OPEN:
             self._ended.pop(request.request_id, None)
             return
         self._ended[request.request_id] = None
-        if len(self._ended) > self._kept_requests:
+        if len(self._ended) > self._bounds.requests:
             oldest, _ = self._ended.popitem(last=False)
             del self._requests[oldest]

@@ -20,7 +20,7 @@ from fairway.errors import StorageError, StoreCorruptError
 from fairway.events import Event, MessageReceived
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Row
-from fairway.storage.channel_store import Handling, SendOutcome, StoredRequest, TracePoint
+from fairway.storage.channel_store import Handling, OwnMessage, SendOutcome, StoredRequest, TracePoint
 from fairway.wire.file_message import file_header
 
 _Record = TypeVar("_Record")
@@ -28,6 +28,7 @@ _Record = TypeVar("_Record")
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _ROW_DECODER: Final = msgspec.msgpack.Decoder(tuple)
 _MESSAGES: Final = msgspec.msgpack.Decoder(MessageReceived)
+_OWN_MESSAGES: Final = msgspec.msgpack.Decoder(OwnMessage)
 _HANDLING: Final = msgspec.msgpack.Decoder(Handling)
 _REQUESTS: Final = msgspec.msgpack.Decoder(StoredRequest)
 _FIELDS_OF_RECEIVED: Final = tuple(field.name for field in fields(MessageReceived))
@@ -104,14 +105,19 @@ def read_state(place: str, body: bytes, check: int) -> Change:
     return Change(table=table, key=key, row=decode_row(verify(body, check, place)))
 
 
-def message_columns(number: int, message: MessageReceived) -> tuple[int, bytes, int]:
-    """Return a message as columns of ``inbox``."""
-    return number, *_sealed(record_place("inbox", number), message)
+def message_columns(number: int, message: MessageReceived | OwnMessage) -> tuple[int, bool, bytes, int]:
+    """Return a message as columns of ``messages``."""
+    return number, isinstance(message, OwnMessage), *_sealed(record_place("messages", number), message)
 
 
 def read_message(number: int, body: bytes, check: int) -> MessageReceived:
-    """Return a message of the inbox."""
-    return _decode(_MESSAGES, record_place("inbox", number), body, check)
+    """Return a received message."""
+    return _decode(_MESSAGES, record_place("messages", number), body, check)
+
+
+def read_own_message(number: int, body: bytes, check: int) -> OwnMessage:
+    """Return an own message."""
+    return _decode(_OWN_MESSAGES, record_place("messages", number), body, check)
 
 
 def handling_columns(handling: Handling) -> tuple[int, bytes, int]:

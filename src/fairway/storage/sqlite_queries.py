@@ -3,17 +3,48 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Final
 
-from fairway.events import MessageReceived
-from fairway.storage.channel_store import StoredRequest, TracePoint
-from fairway.storage.records import read_message, read_point, read_request
+from fairway.events import MessageReceived, OrderKey
+from fairway.storage.channel_store import HistoryPage, StoredRequest, TracePoint
+from fairway.storage.records import read_message, read_own_message, read_point, read_request
 from fairway.wire.file_message import FilePart, read_file_header
+
+_AFTER_ALL: Final = OrderKey((1 << 63) - 1, "")
+"""A key beyond those of all messages."""
 
 
 def find_message(connection: sqlite3.Connection, number: int) -> MessageReceived | None:
     """Return a message of the inbox by its number."""
-    found = connection.execute("SELECT body, check_value FROM inbox WHERE number = ?", (number,)).fetchone()
+    found = connection.execute(
+        "SELECT body, check_value FROM inbox JOIN messages USING (number) WHERE number = ?", (number,)
+    ).fetchone()
     return None if found is None else read_message(number, *found)
+
+
+_PAGE: Final = """
+WITH page AS (
+    SELECT lamport, sds_id, number FROM places WHERE (lamport, sds_id) < (?, ?)
+    ORDER BY lamport DESC, sds_id DESC, number DESC LIMIT ?
+)
+SELECT
+    (SELECT forgotten FROM channel) + (
+        SELECT count(*) FROM places
+        WHERE (lamport, sds_id, number) < (SELECT * FROM page ORDER BY lamport, sds_id, number LIMIT 1)
+    ),
+    lamport, sds_id, number, is_own, body, check_value
+FROM page JOIN messages USING (number) ORDER BY lamport, sds_id, number
+"""
+
+
+def find_page(connection: sqlite3.Connection, before: OrderKey | None, limit: int) -> HistoryPage:
+    """Return the last messages before a key, or at the end, in the channel's order."""
+    rows = connection.execute(_PAGE, (*(before or _AFTER_ALL), limit)).fetchall()
+    messages = tuple(
+        (OrderKey(lamport, sds_id), (read_own_message if is_own else read_message)(number, body, check))
+        for _, lamport, sds_id, number, is_own, body, check in rows
+    )
+    return HistoryPage(rows[0][0] if rows else 0, messages)
 
 
 def find_request(connection: sqlite3.Connection, request_id: str) -> StoredRequest | None:

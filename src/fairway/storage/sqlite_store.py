@@ -26,12 +26,16 @@ from typing import NamedTuple
 
 from fairway.environment import environment
 from fairway.errors import StorageError
-from fairway.events import MessageReceived
+from fairway.events import MessageReceived, OrderKey
 from fairway.storage.channel_store import (
+    KEPT_MESSAGE_BYTES,
+    KEPT_MESSAGES,
     KEPT_REQUESTS,
     KEPT_TRACE_POINTS,
     NUMBERS_PER_OPENING,
+    Bounds,
     ChannelStore,
+    HistoryPage,
     Stored,
     StoredRequest,
     TracePoint,
@@ -40,7 +44,7 @@ from fairway.storage.channel_store import (
 )
 from fairway.storage.group_commit import CommitDriver, GroupCommit, LoopDriver, WritingThread
 from fairway.storage.records import read_handling, read_message, read_state
-from fairway.storage.schema import claim, migrate
+from fairway.storage.schema import claim, create_tables
 from fairway.storage.sqlite_connection import (
     GuardedConnection,
     check_structure,
@@ -50,7 +54,7 @@ from fairway.storage.sqlite_connection import (
     use_log,
 )
 from fairway.storage.sqlite_errors import typed_errors
-from fairway.storage.sqlite_queries import find_message, find_points, find_request
+from fairway.storage.sqlite_queries import find_message, find_page, find_points, find_request
 from fairway.storage.sqlite_writer import SqliteWriter
 from fairway.storage.store_lock import StoreLock
 
@@ -72,19 +76,22 @@ class SqliteStore(ChannelStore):
         *,
         kept_requests: int = KEPT_REQUESTS,
         kept_trace_points: int = KEPT_TRACE_POINTS,
+        kept_messages: int = KEPT_MESSAGES,
+        kept_message_bytes: int = KEPT_MESSAGE_BYTES,
         max_bytes: int | None = None,
     ) -> None:
         """Name a file; it is not opened or created before `open`.
 
-        ``kept_requests`` and ``kept_trace_points`` bound the ended requests and the trace points. ``max_bytes`` bounds
-        the size of the file without its log; beyond it writes fail as on a full disk.
+        ``kept_requests`` and ``kept_trace_points`` bound the ended requests and the trace points. ``kept_messages`` and
+        ``kept_message_bytes`` bound the own messages, and those that the application has finished; 0 keeps none for
+        long. An eighth more of each is kept for a while. ``max_bytes`` bounds the size of the file without its log;
+        beyond it writes fail as on a full disk.
         """
-        check_bounds(kept_requests=kept_requests, kept_trace_points=kept_trace_points)
+        self._bounds = Bounds(kept_requests, kept_trace_points, kept_messages, kept_message_bytes)
+        self._bounds.check()
         if max_bytes is not None:
             check_bounds(max_bytes=max_bytes)
         self._path = Path(path).absolute()
-        self._kept_requests = kept_requests
-        self._kept_trace_points = kept_trace_points
         self._max_bytes = max_bytes
         self._open: _Open | None = None
 
@@ -104,7 +111,7 @@ class SqliteStore(ChannelStore):
             resources.callback(StoreLock(path).release)
             keep_private(path)
             connection = resources.enter_context(closing(self._connect(path)))
-            migrate(connection, path)
+            create_tables(connection, path)
             use_log(connection, path)
             self._limit(connection)
             opening = claim(connection, path, channel_id, sender_id, content_topic)
@@ -112,7 +119,7 @@ class SqliteStore(ChannelStore):
             stored = _read(connection, opening)
             (last_point,) = connection.execute("SELECT coalesce(max(number), 0) FROM trace").fetchone()
             reading = resources.enter_context(closing(connect(path)))
-            writer = SqliteWriter(connection, path, self._kept_requests, self._kept_trace_points)
+            writer = SqliteWriter(connection, path, self._bounds)
             committing = GroupCommit(writer.commit, writer.housekeeping, last_point + 1, self._driver())
             self._open = _Open(resources.pop_all(), committing, reading)
             # Submitted writes reach the file even if the program never calls close.
@@ -143,6 +150,12 @@ class SqliteStore(ChannelStore):
             return queued
         with typed_errors(self._path, "looking up a message"):
             return find_message(current.reading, number)
+
+    def history(self, before: OrderKey | None, limit: int) -> HistoryPage:
+        """Return the last messages before a key, from the file."""
+        current = self._in_use()
+        with typed_errors(self._path, "reading messages"):
+            return find_page(current.reading, before, limit)
 
     def trace(self, identifier: str) -> list[TracePoint]:
         """Return the trace of a message, from the file and the queue."""
@@ -194,7 +207,9 @@ class SqliteStore(ChannelStore):
 def _read(connection: sqlite3.Connection, opening: int) -> Stored:
     columns = "SELECT place, body, check_value FROM"
     state = connection.execute(f"{columns} state UNION ALL {columns} state_in_order")
-    inbox = connection.execute("SELECT number, body, check_value FROM inbox ORDER BY number")
+    inbox = connection.execute(
+        "SELECT number, body, check_value FROM inbox JOIN messages USING (number) ORDER BY number"
+    )
     rows = connection.execute("SELECT number, body, check_value FROM handling ORDER BY number")
     handling = tuple(starmap(read_handling, rows))
     aside = {each.number for each in handling if each.set_aside is not None}

@@ -13,9 +13,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from fairway.errors import StorageError, StoreCorruptError, StoreVersionError
+from fairway.errors import StorageError, StoreCorruptError
 from fairway.storage.channel_store import StoredRequest, TracePoint
-from fairway.storage.schema import MIGRATIONS, version_of
+from fairway.storage.schema import version_of
 from fairway.storage.sqlite_connection import connect, refuse_other_files
 from fairway.storage.sqlite_errors import typed_errors
 from fairway.storage.sqlite_queries import find_message_ids, find_parts, find_points, find_request, find_requests
@@ -101,12 +101,6 @@ def _has_content(path: Path) -> bool:
 
 def _read(path: Path, uri: str, question: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
     with closing(connect(path, uri=uri)) as connection:
-        newest = max(MIGRATIONS)
-        version = version_of(connection, path, newest)
-        if version == 0:
+        if version_of(connection, path) == 0:
             raise StoreCorruptError(f"{path} is empty: give the path of a store that a channel has used")
-        if version < newest:
-            raise StoreVersionError(
-                f"{path} has schema version {version}, older than {newest}: start its channel once, which updates it"
-            )
         return question(connection)

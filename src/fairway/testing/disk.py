@@ -191,7 +191,7 @@ class SimulatedDisk:
     def strike(self, name: str, fault: DiskFault, *, after: int = 0) -> None:
         """Make a sync of a machine fail with a fault, after ``after`` syncs that succeed; `faults` do not apply to it.
 
-        Opening a store syncs once; creating its file syncs once more for each version of the schema. Calls queue up.
+        Opening a store syncs once, and creating its file once more. Calls queue up.
         """
         self._machine(name).strikes.extend([*[None] * after, fault])
 

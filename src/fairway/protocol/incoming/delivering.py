@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, SegmentsDisputed
+from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, OrderKey, SegmentsDisputed
 from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.incoming.lost_segments import LostSegments
 from fairway.protocol.incoming.message_life import LIFE, MessageState, MessageStep
@@ -145,7 +145,7 @@ class Delivering:
         self._limits.relieved(self._bounds)
         return outcome, events
 
-    def keep(self, message: SdsMessage, kept: Kept, transmission: ReceivedWakuMessage) -> list[Event]:
+    def keep(self, message: SdsMessage, kept: Kept, transmission: ReceivedWakuMessage, now_ms: int) -> list[Event]:
         """Keep how a message that SDS has taken in came; deliver what need not wait for SDS."""
         whole = isinstance(kept, WholeMessage)
         if isinstance(kept, SegmentSurplus):
@@ -162,10 +162,10 @@ class Delivering:
         )
         self._undelivered.keep(message.message_id, arrival)
         if isinstance(kept, MessageCompleted):
-            return self._completed(kept, message)
-        return self.deliver(message, met=self._sds.is_met(message)) if whole and self._on_arrival else []
+            return self._completed(kept, message, now_ms)
+        return self.deliver(message, now_ms, met=self._sds.is_met(message)) if whole and self._on_arrival else []
 
-    def deliver(self, message: SdsMessage, *, met: bool) -> list[Event]:
+    def deliver(self, message: SdsMessage, now_ms: int, *, met: bool) -> list[Event]:
         """Deliver what SDS has delivered: a message of one segment, or one that is complete, with its first segment."""
         message_id = message.message_id
         met = met and self._has_what_is_cited(message)
@@ -184,6 +184,7 @@ class Delivering:
             sds_ids=(message_id,),
             message_hashes=(arrival.message_hash,),
             timestamp_ns=arrival.timestamp_ns,
+            order_key=self._order_key(message_id, arrival, now_ms),
             meta=arrival.meta,
             recovered=False,
             dependencies_met=met,
@@ -259,24 +260,29 @@ class Delivering:
         is_of_other = any(record is not None and record.sender_id != message.sender_id for record in records)
         return not (is_of_other and self._sds.is_around_a_gap)
 
-    def _completed(self, outcome: MessageCompleted, latest: SdsMessage) -> list[Event]:
+    def _order_key(self, sds_id: str, arrival: Arrival, now_ms: int) -> OrderKey:
+        # A forged timestamp must not keep a message at the end for ever.
+        return OrderKey(self._sds.believed_lamport(arrival.lamport, now_ms), sds_id)
+
+    def _completed(self, outcome: MessageCompleted, latest: SdsMessage, now_ms: int) -> list[Event]:
         self._undelivered.forget(outcome.forged_ids)
         arrivals = {sds_id: self._undelivered.get(sds_id) for sds_id in outcome.sds_ids}
         # Under the id of a segment a whole message may have come, too.
         came = {sds_id: arrival for sds_id, arrival in arrivals.items() if arrival is not None and arrival.is_segment}
         newest = max(came.values(), key=lambda arrival: arrival.timestamp_ns)
+        first_id = next(iter(came))
         complete = CompleteMessage(
             sender_id=outcome.set_key.sender_id,
             payload=outcome.payload,
             sds_ids=outcome.sds_ids,
             message_hashes=tuple(arrival.message_hash for arrival in came.values()),
             timestamp_ns=newest.timestamp_ns,
+            order_key=self._order_key(first_id, came[first_id], now_ms),
             meta=newest.meta,
             recovered=outcome.recovered,
             dependencies_met=all(arrival.met for arrival in came.values()),
             lost=self._lost_segments.find(outcome, {sds_id: arrival.lamport for sds_id, arrival in came.items()}),
         )
-        first_id = next(iter(came))
         state = came[first_id].after(MessageStep.COMPLETED)
         self._undelivered.forget(came)
         if self._on_arrival:
@@ -308,6 +314,7 @@ class Delivering:
             pubsub_topic=self._pubsub_topic,
             payload=complete.payload,
             timestamp_ns=complete.timestamp_ns,
+            order_key=complete.order_key,
             meta=complete.meta,
             message_hashes=complete.message_hashes,
             sds_ids=complete.sds_ids,

@@ -285,7 +285,7 @@ class Receiving:
         message, _, transmission = transmitted
         effects: list[Effect] = []
         if kept is not None:
-            effects = emit(*self.delivering.keep(message, kept, transmission))
+            effects = emit(*self.delivering.keep(message, kept, transmission, now_ms))
         elif message.kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):
             effects = emit(*self.delivering.deliver_ephemeral(message, transmission))
             if self._sds.profile.ephemeral_is_content:
@@ -330,7 +330,7 @@ class Receiving:
                 # What follows from it alone was done when it was taken in.
                 return []
             case MessageReady(message=message, dependencies_met=met):
-                return emit(*self.delivering.deliver(message, met=met))
+                return emit(*self.delivering.deliver(message, now_ms, met=met))
             case MessageReviewed(review=review):
                 return self._sending.reviewed(review, now_ms)
             case DependenciesLost(entries=entries, reason=reason):

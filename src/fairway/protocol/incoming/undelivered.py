@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from fairway.events import OrderKey
 from fairway.protocol.incoming.message_life import LIFE, MessageState, MessageStep
 from fairway.protocol.journal import Journal, Row
 from fairway.wire.sds import HistoryEntry
@@ -71,6 +72,7 @@ class CompleteMessage:
     sds_ids: tuple[str, ...]
     message_hashes: tuple[bytes, ...]
     timestamp_ns: int
+    order_key: OrderKey
     recovered: bool
     dependencies_met: bool
     lost: dict[str, LostSegment]
@@ -201,6 +203,7 @@ class Undelivered:
             message.sds_ids,
             message.message_hashes,
             message.timestamp_ns,
+            message.order_key,
             message.recovered,
             message.dependencies_met,
             tuple((sds_id, *lost) for sds_id, lost in message.lost.items()),
@@ -233,7 +236,7 @@ class Undelivered:
                     arrival.state, arrival.met = arrival.after(MessageStep.RELEASED), met
                 self._arrivals[key] = arrival
                 continue
-            sender_id, payload, sds_ids, hashes, timestamp_ns, recovered, met, lost, *rest = row
+            sender_id, payload, sds_ids, hashes, timestamp_ns, order_key, recovered, met, lost, *rest = row
             (meta,) = rest or (None,)
             message = CompleteMessage(
                 sender_id=sender_id,
@@ -241,6 +244,7 @@ class Undelivered:
                 sds_ids=tuple(sds_ids),
                 message_hashes=tuple(hashes),
                 timestamp_ns=timestamp_ns,
+                order_key=OrderKey(*order_key),
                 recovered=recovered,
                 dependencies_met=met,
                 lost={sds_id: LostSegment(*columns) for sds_id, *columns in lost},

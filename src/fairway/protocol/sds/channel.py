@@ -684,8 +684,7 @@ class MessageChannel:
                 self.outgoing.ancestry.record(message_id, citations, own)
 
     def _advance_clock(self, now_ms: int) -> None:
-        """SDS, "Send Message": the later of wall clock and own clock plus one."""
-        self.lamport = max(now_ms // self.profile.lamport_unit_ms, self.lamport + 1)
+        self.lamport = self.next_lamport(now_ms)
         self.journal.touch(META, "")
 
     def _make_id(self, content: bytes, now_ms: int) -> str:
@@ -706,6 +705,17 @@ class MessageChannel:
         tolerance = self.config.lamport_tolerance_ms
         by_the_wall = (now_ms + tolerance) // self.profile.lamport_unit_ms if tolerance else _LARGEST_CLOCK
         return max(min(by_the_wall, _LARGEST_CLOCK), self.lamport + self.profile.lamport_lead)
+
+    def next_lamport(self, now_ms: int) -> int:
+        """Return the timestamp of a message that is made now: the later of wall clock and own clock plus one.
+
+        SDS, "Send Message".
+        """
+        return max(now_ms // self.profile.lamport_unit_ms, self.lamport + 1)
+
+    def believed_lamport(self, lamport: int, now_ms: int) -> int:
+        """Return a received Lamport timestamp, or the latest one that is believed now if it is beyond that."""
+        return min(lamport, self._latest_lamport(now_ms))
 
     def _compose(
         self, message_id: str, content: bytes | None, now_ms: int, beside: tuple[HistoryEntry, ...] = ()

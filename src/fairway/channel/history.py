@@ -1,0 +1,87 @@
+"""`HistoryMessage`: a message of the channel's past, as `ReliableChannel.history` returns it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fairway.errors import ConfigurationError
+from fairway.events import MessageReceived, OrderKey
+from fairway.storage.channel_store import ChannelStore, HistoryPage, OwnMessage, SendOutcome
+from fairway.units import NS_PER_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryMessage:
+    """A received or own message in the order of the channel. ``bytes(message)`` is the payload."""
+
+    order_key: OrderKey
+    """Its place: sort by it to merge messages that come (`MessageReceived.order_key`) with those of a page."""
+    position: int
+    """How many messages of the store stand before it, those that are no longer kept included. A message that comes late
+    raises the positions of those after it."""
+    message_id: str
+    sender_id: str
+    payload: bytes
+    timestamp_ns: int
+    """Unix nanoseconds: of an own message, when `send` accepted it; else `MessageReceived.timestamp_ns`."""
+    request_id: str | None = None
+    """Of an own message, the request id of its send; None of a received one."""
+    outcome: SendOutcome | None = None
+    """Of an own message, how its send ended, or that it is open; None of a received one, and if the store has forgotten
+    the send."""
+    dependencies_met: bool = True
+    """False if it was delivered without a message that it depends on (`MessageReceived.dependencies_met`)."""
+
+    def __bytes__(self) -> bytes:
+        """Return the payload."""
+        return self.payload
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this participant sent it, with this store."""
+        return self.request_id is not None
+
+
+def place_of(message: HistoryMessage | MessageReceived | OrderKey | None) -> OrderKey | None:
+    """Return the place that is given as a message or as itself; raise `ConfigurationError` if it is none."""
+    if message is None or isinstance(message, OrderKey):
+        return message
+    if not isinstance(message, HistoryMessage | MessageReceived):
+        raise ConfigurationError(
+            f"before is a message of the channel or its order_key, not {type(message).__name__}: {message!r:.100}"
+        )
+    if message.order_key is None:
+        raise ConfigurationError("an ephemeral message has no place in the channel: give one of another kind")
+    return message.order_key
+
+
+def messages_of(page: HistoryPage, sender_id: str, store: ChannelStore) -> Iterator[HistoryMessage]:
+    """Yield the messages of a page of a store, which belongs to a sender."""
+    for position, (key, message) in enumerate(page.messages, page.first_position):
+        if isinstance(message, OwnMessage):
+            request = store.request(message.request_id)
+            yield HistoryMessage(
+                order_key=key,
+                position=position,
+                message_id=message.message_id,
+                sender_id=sender_id,
+                payload=message.payload,
+                timestamp_ns=message.accepted_at_ms * NS_PER_MS,
+                request_id=message.request_id,
+                outcome=None if request is None else request.outcome,
+            )
+        else:
+            yield _received(key, position, message)
+
+
+def _received(key: OrderKey, position: int, message: MessageReceived) -> HistoryMessage:
+    return HistoryMessage(
+        order_key=key,
+        position=position,
+        message_id=message.message_id,
+        sender_id=message.sender_id,
+        payload=message.payload,
+        timestamp_ns=message.timestamp_ns,
+        dependencies_met=message.dependencies_met,
+    )
