@@ -223,9 +223,7 @@ def test_a_mapping_that_is_wrong_is_refused_by_the_name_of_the_option(mapping, t
 )
 def test_the_text_of_a_choice_is_refused_where_it_would_choose_nothing(kind, name):
     chosen = next(field.default for field in dataclasses.fields(kind) if field.name == name)
-    with pytest.raises(
-        ConfigurationError, match=rf"{name} must be one of .*{chosen}.*, not '{chosen.value}'; .*from_mapping"
-    ):
+    with pytest.raises(ConfigurationError, match=rf"{name} must be one of .*{chosen}.*, not str"):
         kind(**{name: chosen.value})
 
 

@@ -4,6 +4,7 @@
 
     FairwayError
     +-- ConfigurationError          an option has a value that cannot work (also a ValueError)
+    |   +-- NotAwaitedError         a node or channel is used that was not awaited (also an AttributeError)
     +-- MissingExtraError           a package of an optional extra is not installed (also an ImportError)
     +-- LocalError                  the caller asked for something impossible; nothing was sent
     |   +-- EmptyPayloadError
@@ -23,7 +24,8 @@
     |   +-- StoreMismatchError      the store belongs to another channel or sender
     |   +-- StoreVersionError       a newer version of fairway wrote the store
     |   +-- StoreCorruptError       the file is not a store, or is damaged
-    |   +-- StoreFullError          the disk is full, or the file cannot be written
+    |   +-- StoreFullError          the disk is full, or broken
+    |   +-- StorePathError          the path leads to no file that can be used: a missing directory, no permission
     |   +-- WrongPasswordError      a password decrypts nothing in a keystore
     +-- RemoteError                 received bytes do not follow a specification
     |   +-- DecodeError             they cannot be decoded as the named format
@@ -73,6 +75,10 @@ class FairwayError(Exception):
 
 class ConfigurationError(FairwayError, ValueError):
     """An option has a value that cannot work; the text says which values can."""
+
+
+class NotAwaitedError(ConfigurationError, AttributeError):
+    """What ``connect`` or ``create_reliable_channel`` returned is used without ``await`` or ``async with``."""
 
 
 class MissingExtraError(FairwayError, ImportError):
@@ -202,7 +208,14 @@ class StoreCorruptError(StorageError):
 
 
 class StoreFullError(StorageError):
-    """The disk is full, or the file cannot be written."""
+    """The disk is full, or did not do what it was asked."""
+
+
+class StorePathError(StorageError):
+    """The path of a store leads to no file that can be used.
+
+    A directory is missing, the path is that of a directory, or the file or its directory may not be written.
+    """
 
 
 class WrongPasswordError(StorageError):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, overload
+from typing import Any, NoReturn, Protocol, Self, TypeVar, overload
+
+from fairway.errors import NotAwaitedError
 
 
 class _Closable(Protocol):
@@ -24,9 +26,17 @@ class Opening(Coroutine[Any, Any, T]):
     ``thing = await opening`` leaves closing to the caller; ``async with opening as thing:`` closes it at the end.
     """
 
-    def __init__(self, opened: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, opened: Coroutine[Any, Any, T], call: str) -> None:
+        """``call`` is the function that returns this, for errors."""
+        # Python names the coroutine in its warning if it is never awaited.
+        opened.__qualname__ = call  # type: ignore[attr-defined]
         self._coroutine = opened
+        self._call = call
         self._opened: T | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise an error: what is opened has attributes, and this has none."""
+        raise self._not_awaited()
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self._coroutine.__await__()
@@ -45,6 +55,8 @@ class Opening(Coroutine[Any, Any, T]):
 
     def send(self, value: Any, /) -> Any:
         """Resume the coroutine."""
+        if value is not None:
+            raise self._not_awaited()  # meant for the channel that this opens
         return self._coroutine.send(value)
 
     @overload
@@ -69,3 +81,18 @@ class Opening(Coroutine[Any, Any, T]):
     def close(self) -> None:
         """Close the coroutine; nothing is opened."""
         self._coroutine.close()
+        # Nothing uses this, except a program that awaits the `close` of a channel or node which it has not opened.
+        return _Raising(self._not_awaited())  # type: ignore[return-value]
+
+    def _not_awaited(self) -> NotAwaitedError:
+        return NotAwaitedError(
+            f"{self._call}(...) was not awaited: write 'await {self._call}(...)', or 'async with {self._call}(...) as'"
+        )
+
+
+class _Raising:
+    def __init__(self, error: NotAwaitedError) -> None:
+        self._error = error
+
+    def __await__(self) -> Generator[Any, Any, NoReturn]:
+        raise self._error

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any, Final, Self, TypeVar, get_args, get_type_hints
 
 from fairway.errors import ConfigurationError
+from fairway.type_checks import check_fields
 from fairway.wire.repair_hash import NIM_REPAIR, WAKU_REPAIR, RepairHash
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsCodec
 from fairway.wire.segment import BARE, LIP_243, MAX_SEGMENTS, WAKU_SEGMENTS, SegmentFormat
@@ -128,13 +129,6 @@ def _require(condition: bool, text: str) -> None:
         raise ConfigurationError(text)
 
 
-def _require_member(kind: type[Enum], value: object, name: str) -> None:
-    """Refuse the text of a member, which would equal none of them."""
-    members = ", ".join(map(str, kind))
-    text = f"{name} must be one of {members}, not {value!r}; ReliableChannelOptions.from_mapping takes texts"
-    _require(isinstance(value, kind), text)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentationConfig:
     """Segmentation and reassembly (SEGMENTATION; LIP-243)."""
@@ -170,6 +164,7 @@ class SegmentationConfig:
     """Completed and given up messages whose late segments are recognised."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _require(
             self.segment_size_bytes >= 1,
             f"segment_size_bytes must be at least 1, not {self.segment_size_bytes}",
@@ -211,6 +206,7 @@ class RepairConfig:
     """Total size of these messages."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _require(0 <= self.t_min_ms <= self.t_max_ms, "repair needs 0 <= t_min_ms <= t_max_ms")
         _require(self.response_groups >= 0, "response_groups must not be negative")
 
@@ -262,8 +258,7 @@ class SdsConfig:
     """SDS-R."""
 
     def __post_init__(self) -> None:
-        _require_member(BloomPolicy, self.bloom_policy, "bloom_policy")
-        _require_member(IdRule, self.id_rule, "id_rule")
+        check_fields(self)
         _require(self.causal_history_size >= 0, "causal_history_size must not be negative")
         _require(self.bloom_capacity >= 1, "bloom_capacity must be at least 1")
         _require(0 < self.bloom_error_rate < 1, "bloom_error_rate must lie between 0 and 1")
@@ -293,6 +288,7 @@ class RateLimitConfig:
     """Transmissions that wait for a later epoch; `send` waits at the limit."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _require(self.epoch_ms > 0, f"epoch_ms must be positive, not {self.epoch_ms}")
         _require(0 < self.approached_threshold <= 1, "approached_threshold must lie in (0, 1]")
         _require(
@@ -383,8 +379,7 @@ class ReliableChannelOptions:
     """Rate limit manager."""
 
     def __post_init__(self) -> None:
-        _require_member(Profile, self.profile, "profile")
-        _require_member(Delivery, self.delivery, "delivery")
+        check_fields(self)
         for name in (
             "sync_min_interval_ms",
             "retry_interval_ms",

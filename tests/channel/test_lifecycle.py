@@ -285,7 +285,7 @@ def test_seed_001_s_encoder_and_decoder_make_a_encrypted_channel():
     ("arguments", "text"),
     [
         ({"node": None}, "WakuNode"),
-        ({"content_topic": None}, "content topic"),
+        ({"content_topic": None}, "content_topic must be text"),
         ({"content_topic": "no topic"}, "topic"),
         ({"channel_id": ""}, "channel"),
         ({"sender_id": ""}, "sender"),

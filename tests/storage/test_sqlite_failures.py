@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.errors import StorageError, StoreCorruptError, StoreFullError
+from fairway.errors import StorageError, StoreCorruptError, StoreFullError, StorePathError
 from fairway.storage.channel_store import TracePoint, Write
 from fairway.storage.sqlite_store import SqliteStore
 from patience import PATIENCE_S
@@ -128,12 +128,12 @@ def test_a_turned_bit_in_a_looked_up_record_is_noticed(path, make):
 
 def test_a_directory_that_is_not_there_is_named(tmp_path, make):
     path = tmp_path / "nowhere" / "alice.db"
-    with pytest.raises(StoreFullError, match=r"nowhere.alice\.db: opening failed; see that its directory exists"):
+    with pytest.raises(StorePathError, match=r"opening failed; there is no directory .*nowhere: make it"):
         SqliteStore(path).open(*make.owner)
 
 
 def test_a_directory_is_no_store(tmp_path, make):
-    with pytest.raises(StoreCorruptError, match="is a directory: give the path of a file in it"):
+    with pytest.raises(StorePathError, match="is a directory: give the path of a file in it"):
         SqliteStore(tmp_path).open(*make.owner)
 
 
@@ -142,13 +142,13 @@ def test_a_file_that_cannot_be_written_is_refused(open_folder, make):
     fill(path, make)
     path.chmod(0o444)
     path.with_name("alice.db.lock").chmod(0o666)
-    with without_privileges(), pytest.raises(StoreFullError, match="cannot be written: see its permissions"):
+    with without_privileges(), pytest.raises(StorePathError, match="cannot be written: see its permissions"):
         SqliteStore(path).open(*make.owner)
 
 
 def test_a_directory_that_cannot_be_written_is_refused(open_folder, make):
     open_folder.chmod(0o555)
-    with without_privileges(), pytest.raises(StoreFullError, match="see that its directory exists, can be written"):
+    with without_privileges(), pytest.raises(StorePathError, match="its permissions and those of its directory"):
         SqliteStore(open_folder / "alice.db").open(*make.owner)
 
 

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from fairway.errors import StorageError, StoreCorruptError, StoreVersionError
+from fairway.errors import StorageError, StoreCorruptError, StorePathError, StoreVersionError
 from fairway.events import RequestSent
 from fairway.storage.channel_store import SendOutcome, TracePoint
 from fairway.storage.sqlite_store import SqliteStore
@@ -142,7 +142,7 @@ def test_the_database_of_another_program_is_refused(path):
 
 
 def test_a_directory_is_refused(tmp_path):
-    with pytest.raises(StoreCorruptError, match="is a directory"):
+    with pytest.raises(StorePathError, match="is a directory"):
         StoreReader(tmp_path).owner()
 
 

@@ -46,10 +46,10 @@ def test_a_network_that_was_closed_is_followed_by_a_new_one():
 
 
 @pytest.mark.parametrize(
-    "address", ["", "localhost", "ftp://127.0.0.1:8645", "ip4/127.0.0.1/tcp/60000", "Local:", None, 7]
+    "address", ["", "localhost", "ftp://127.0.0.1:8645", "ip4/127.0.0.1/tcp/60000", "Local:", None, 7, b"local:"]
 )
 def test_an_address_that_is_not_understood_is_answered_with_those_that_are(address):
-    with pytest.raises(ConfigurationError, match=r"not understood; .* local: or local:NAME"):
+    with pytest.raises(ConfigurationError, match=r"this version understands .* local: or local:NAME"):
         asyncio.run(connect(address))
 
 

@@ -30,7 +30,7 @@ SHARES = (
 
 
 @pytest.mark.parametrize("name", SHARES)
-@pytest.mark.parametrize("share", [-0.01, 1.01, float("nan"), float("inf")])
+@pytest.mark.parametrize("share", [-0.01, 1.01, float("inf")])
 def test_a_share_outside_of_0_to_1_is_refused(name, share):
     with pytest.raises(ConfigurationError, match=rf"{name} is a share and must lie in 0\.\.1"):
         NetworkFaults(**{name: share})

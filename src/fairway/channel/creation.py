@@ -12,11 +12,12 @@ from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
 from fairway.opening import Opening
 from fairway.options import ReliableChannelOptions
-from fairway.protocol.encryption import Decoder, Encoder, Encryption
+from fairway.protocol.encryption import Decoder, Encoder, Encryption, check_encryption
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.storage.channel_store import ChannelStore
 from fairway.storage.memory_store import MemoryStore
 from fairway.storage.sqlite_store import SqliteStore
+from fairway.type_checks import check_callback, check_type
 from fairway.waku.node import NetworkRules, WakuNode
 
 
@@ -51,12 +52,18 @@ def create_reliable_channel(
     Raises `ConfigurationError` for arguments that cannot work, a `StorageError` if the store cannot be used, and
     `NodeUnavailableError` if the node is closed.
     """
-    if not isinstance(node, WakuNode):
-        raise ConfigurationError(f"node is a WakuNode, such as fairway.connect(...) returns, not {type(node).__name__}")
+    check_type("node", node, WakuNode, "fairway.connect(...) makes one")
+    check_type("encoder", encoder, Encoder | None)
+    check_type("decoder", decoder, Decoder | None)
+    check_type("rln", rln, RlnProofProvider | None)
+    if clock is not None:
+        check_callback("clock", clock)
+        check_type("what clock returns", clock(), int, "it returns Unix milliseconds")
     if encoder is not None or decoder is not None:
         content_topic, encryption = _of_pair(encoder, decoder, content_topic, encryption)
-    if content_topic is None:
-        raise ConfigurationError("a content topic must be given, such as /my-app/1/team/proto")
+    check_type("content_topic", content_topic, str, "give one such as /my-app/1/team/proto")
+    assert content_topic is not None, "it was checked"
+    check_encryption(encryption)
     channel = ReliableChannel(
         node,
         channel_id,
@@ -68,7 +75,7 @@ def create_reliable_channel(
         rln=rln,
         clock=clock,
     )
-    return Opening(_opened(channel))
+    return Opening(_opened(channel), "fairway.create_reliable_channel")
 
 
 async def _opened(channel: ReliableChannel) -> ReliableChannel:
@@ -78,6 +85,7 @@ async def _opened(channel: ReliableChannel) -> ReliableChannel:
 
 
 def _options_of(options: ReliableChannelOptions | Mapping[str, Any] | None) -> ReliableChannelOptions:
+    check_type("options", options, ReliableChannelOptions | Mapping | None, "ReliableChannelOptions() has the defaults")
     if options is None:
         return ReliableChannelOptions()
     return ReliableChannelOptions.from_mapping(options) if isinstance(options, Mapping) else options
@@ -113,6 +121,7 @@ def _in_network(options: ReliableChannelOptions, network: NetworkRules | None) -
 
 
 def _store_of(store: str | PathLike[str] | ChannelStore | None) -> ChannelStore:
+    check_type("store", store, str | PathLike | ChannelStore | None, "give the path of a file")
     if store is None:
         return MemoryStore()
     return store if isinstance(store, ChannelStore) else SqliteStore(store)

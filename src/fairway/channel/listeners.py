@@ -26,6 +26,7 @@ from fairway.errors import ConfigurationError, copy_of
 from fairway.events import EVENT_NAMES, Event, HandlerFailed, MessageReceived
 from fairway.foreign_code import ForeignCode
 from fairway.loop_binding import LoopBinding
+from fairway.type_checks import check_callback
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.subscription import Subscription
 
@@ -139,8 +140,7 @@ class Listeners:
     def on(self, what: str | type, handler: Handler) -> Callable[[], None]:
         """Call ``handler`` with every event of a type; return a function that removes it."""
         kind = event_type(what)
-        if not callable(handler):
-            raise ConfigurationError(f"a handler is a function of one event, not {handler!r}")
+        check_callback("a handler", handler, "an event")
         registration = _Registration(handler)
         registrations = self._handlers.setdefault(kind, [])
         registrations.append(registration)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from fairway.errors import ConfigurationError, DeliveryFailedError, SendExpiredError, copy_of
+from fairway.errors import DeliveryFailedError, SendExpiredError, copy_of
 from fairway.events import (
     DeliveryError,
     EphemeralMessageDropped,
@@ -27,6 +27,7 @@ from fairway.events import (
     RequestSent,
 )
 from fairway.loop_binding import LoopBinding
+from fairway.protocol.outgoing.request import wanted_names
 from fairway.storage.channel_store import SendOutcome, StoredRequest
 
 
@@ -218,9 +219,7 @@ class Receipt(EphemeralReceipt):
         A failed send may be acknowledged later. Call this again after the error to wait for that; the channel keeps
         trying unless the deadline has passed.
         """
-        names = _names(by)
-        if count < 1:
-            raise ConfigurationError(f"count must be at least 1, not {count}")
+        names = wanted_names(count, by)
         raised = self._failures_raised
         asks_more = count != 1 or bool(names)
 
@@ -251,16 +250,16 @@ class Receipt(EphemeralReceipt):
             at_ms=self._acknowledged_at_ms,
         )
 
-    def lacks(self, count: int, by: Iterable[str]) -> bool:
-        """Return whether the send failed, or ``count`` and ``by`` ask for more than was acknowledged."""
-        return self.failure is not None or self._lacks(count, _names(by))
+    def lacks(self, count: int, names: frozenset[str]) -> bool:
+        """Return whether the send failed, or ``count`` and ``names`` ask for more than was acknowledged."""
+        return self.failure is not None or self._lacks(count, names)
 
-    def reopen(self, count: int, by: Iterable[str]) -> None:
+    def reopen(self, count: int, names: frozenset[str]) -> None:
         """Note that the send was repeated; what was said before that, and comes late, does not end it."""
         if self._failure is not None or self._late_failure is not None:
-            self._count, self._wanted = count, _names(by)
+            self._count, self._wanted = count, names
         else:
-            self._count, self._wanted = max(self._count, count), self._wanted | _names(by)
+            self._count, self._wanted = max(self._count, count), self._wanted | names
         self._failure = self._late_failure = None
         self._failures_raised = self._failures
         self._is_open = True
@@ -316,12 +315,6 @@ class Receipt(EphemeralReceipt):
 
     def _is_whole(self) -> bool:
         return False
-
-
-def _names(by: Iterable[str]) -> frozenset[str]:
-    if isinstance(by, str):
-        raise ConfigurationError(f"by takes a collection of names, such as {{{by!r}}}")
-    return frozenset(by)
 
 
 def _may_come_late(failure: DeliveryError) -> bool:

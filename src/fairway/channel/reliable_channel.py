@@ -53,6 +53,7 @@ from fairway.loop_binding import LoopBinding
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.incoming.delivering import logical_message_id
+from fairway.protocol.outgoing.request import wanted_id, wanted_names
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.stack import Stack
@@ -60,6 +61,7 @@ from fairway.protocol.statistics import Gap
 from fairway.storage.backup import back_up
 from fairway.storage.channel_store import ChannelStore, SendOutcome, Write
 from fairway.storage.sqlite_store import SqliteStore
+from fairway.type_checks import check_type
 from fairway.visible import visible
 from fairway.waku.node import WakuNode
 
@@ -249,13 +251,16 @@ class ReliableChannel:
         names the request id for a safe repetition.
         """
         payload, deadline_ms = _bytes_of(payload), _milliseconds_of(deadline)
+        names = wanted_names(count, by, self.sender_id)
+        if request_id is not None:
+            wanted_id(request_id)
         known = await self._sent_before(payload, request_id)
         if known is None:
             async with self._turn:
                 await self._started().room()
             # While this one waited for room the same send may have been made, and may even have ended.
             known = await self._sent_before(payload, request_id)
-        if known is not None and not known.lacks(count, by):
+        if known is not None and not known.lacks(count, names):
             # The store may be writing the first send.
             await self._started().durable()
             return known
@@ -266,7 +271,7 @@ class ReliableChannel:
                 payload,
                 now_ms,
                 required_count=count,
-                required_from=by,
+                required_from=names,
                 request_id=request_id,
                 deadline_ms=deadline_ms,
             )
@@ -275,7 +280,7 @@ class ReliableChannel:
             raise
         receipt = self._receipts.new(accepted.request_id, accepted.message_id)
         if known is not None:
-            receipt.reopen(count, by)
+            receipt.reopen(count, names)
         durable = engine.send(accepted, payload, now_ms)
         if durable is not None:
             # A caller that stops waiting does not cancel the write.
@@ -314,6 +319,7 @@ class ReliableChannel:
         Raises `ConfigurationError` if the request id is unknown, `ChannelClosedError` if the channel is not started.
         """
         self._started()
+        check_type("request_id", request_id, str)
         return self._receipts.get(request_id)
 
     async def settle(self, request_id: str) -> None:
@@ -323,6 +329,7 @@ class ReliableChannel:
         the application knows. Does nothing if the request id is unknown. Raises `ChannelClosedError` if the channel is
         not started, a `StorageError` if the store failed.
         """
+        check_type("request_id", request_id, str)
         durable = self._started().settle(request_id)
         if durable is not None:
             await durable
@@ -330,6 +337,7 @@ class ReliableChannel:
     def is_settled(self, request_id: str) -> bool:
         """Return whether `settle` was called for a send; raise `ChannelClosedError` if the channel is not started."""
         self._started()
+        check_type("request_id", request_id, str)
         stored = self._store.request(request_id)
         return stored is not None and stored.is_settled
 
@@ -348,6 +356,7 @@ class ReliableChannel:
         Raises `ConfigurationError` if the message is not one that waits to be finished.
         """
         self._binding.check()
+        check_type("message", message, MessageReceived | MessageSetAside, "give the object that was handed over")
         if isinstance(message, MessageSetAside):
             if message.number not in self._attempts.set_aside:
                 raise ConfigurationError(f"message {message.message_id} is not set aside; see set_aside()")
@@ -365,6 +374,7 @@ class ReliableChannel:
         Raises `ConfigurationError` if the message is not set aside, a `StorageError` if the store cannot read it.
         """
         self._started()
+        check_type("message", message, MessageSetAside, "give one of set_aside()")
         stored = self._store.message(message.number) if message.number in self._attempts.set_aside else None
         if stored is None or not self._attempts.taken_back(message.number):
             raise ConfigurationError(f"message {message.message_id} is not set aside; see set_aside()")
@@ -420,6 +430,9 @@ class ReliableChannel:
         The channel asks for them. What waits is delivered when they come, or after `SdsConfig.gap_timeout_ms` or
         `SdsConfig.lost_timeout_ms`.
         """
+        check_type("limit", limit, int)
+        if limit < 0:
+            raise ConfigurationError(f"limit must not be negative, not {limit}")
         return self._started().stack.gaps(limit)
 
     def statistics(self) -> ChannelStatistics:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fairway.errors import ConfigurationError
+from fairway.type_checks import check_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class FileLimits:
     """An incomplete file that got no part for so long is dropped, what came of it too: 30 days."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in self.__slots__:
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")

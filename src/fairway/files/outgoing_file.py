@@ -46,7 +46,10 @@ class OutgoingFile:
         Raises `ConfigurationError` if the file cannot be read, or its name or media type is none that receivers take,
         and `MessageTooLargeError` if the hashes of all its parts do not fit one message.
         """
-        _check_kind(path)
+        try:
+            _check_kind(path)
+        except OSError as error:
+            raise _unreadable(path, error) from error
         # A link is sent under its own name: the target may be called anything.
         name = path.absolute().name if name is None else name
         if media_type is None:

@@ -27,6 +27,7 @@ from fairway.files.outcomes import (
     FileRefused,
 )
 from fairway.options import Delivery
+from fairway.type_checks import check_type
 from fairway.units import counted
 from fairway.wire.file_message import FileManifest, FilePart, WholeFile, decode_file_message, is_file_message
 
@@ -59,6 +60,9 @@ class FileReceiver:
         Raises `ConfigurationError` if the folder cannot be made, or the channel delivers parts before their manifest
         (`Delivery.ARRIVAL`), and a `StorageError` if what is in the folder cannot be read.
         """
+        check_type("channel", channel, ReliableChannel)
+        check_type("folder", folder, str | PathLike)
+        check_type("limits", limits, FileLimits | None)
         if channel.options.delivery is Delivery.ARRIVAL:
             raise ConfigurationError(
                 "files need delivery='causal': with 'arrival' the parts of a file come before what tells of them"
@@ -80,6 +84,7 @@ class FileReceiver:
         cannot be used otherwise: then do not finish the message, and it comes again after the next start of the
         channel.
         """
+        check_type("message", message, MessageReceived)
         if not is_file_message(message.payload):
             return None
         async with self._turn:

@@ -25,7 +25,9 @@ from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError, DeliveryFailedError, copy_of
 from fairway.files.outgoing_file import OutgoingFile
 from fairway.foreign_code import ForeignCode
+from fairway.protocol.outgoing.request import wanted_names
 from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.type_checks import check_callback, check_type
 
 PARTS_UNDER_WAY: Final = 8
 """Messages of a file that are sent and not acknowledged: a default part has 1 MB, and is held some times over."""
@@ -110,6 +112,14 @@ async def send_file(
     beyond some 30 GB with the default options; `FileChangedError` if the file changes meanwhile; `DeliveryFailedError`
     if a message was not acknowledged as asked. Otherwise as `send`.
     """
+    check_type("channel", channel, ReliableChannel)
+    check_type("path", path, str | PathLike)
+    check_type("name", name, str | None)
+    check_type("media_type", media_type, str | None)
+    check_type("wait", wait, Wait)
+    if progress is not None:
+        check_callback("progress", progress, "a FileProgress")
+    names = wanted_names(count, by, channel.sender_id)
     options = channel.options
     segmenter = Segmenter(options.segmentation, options.segment_format)
     # Parts end where a segment ends, so that none is nearly empty.
@@ -117,7 +127,7 @@ async def send_file(
     file = await asyncio.to_thread(
         OutgoingFile.read, Path(path), name=name, media_type=media_type, payload_bytes=full or segmenter.limit_bytes
     )
-    return await _FileSending(channel, file, count, tuple(by), segmenter, progress).run(wait)
+    return await _FileSending(channel, file, count, names, segmenter, progress).run(wait)
 
 
 class _FileSending:
@@ -128,7 +138,7 @@ class _FileSending:
         channel: ReliableChannel,
         file: OutgoingFile,
         count: int,
-        by: tuple[str, ...],
+        by: frozenset[str],
         segmenter: Segmenter,
         tell: Callable[[FileProgress], None] | None,
     ) -> None:

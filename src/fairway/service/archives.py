@@ -13,6 +13,7 @@ from typing import Final
 
 from fairway.environment import time_ns
 from fairway.errors import ConfigurationError
+from fairway.type_checks import check_fields
 from fairway.waku.message_store import MemoryMessageStore
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
@@ -42,6 +43,7 @@ class Retention:
     the log; 0 removes them at once."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.max_age_s is not None and not 0 < self.max_age_s <= MAX_AGE_S:
             raise ConfigurationError(
                 f"max_age_s must be above 0 and at most {MAX_AGE_S:g}, not {self.max_age_s}; None keeps without end"

@@ -11,6 +11,7 @@ from typing import Final
 
 from fairway.errors import ConfigurationError
 from fairway.service.archives import Retention
+from fairway.type_checks import check_fields
 from fairway.waku.discovery.network import Network
 from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.transports.web_origins import checked_origins
@@ -92,6 +93,7 @@ class ServiceOptions:
     """For tests: seed of these losses."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         checked_origins(self.ws_origins)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigurationError("a certificate and its key go together: give tls_cert and tls_key, or neither")

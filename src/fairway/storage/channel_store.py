@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from fairway.errors import ConfigurationError, StorageError
 from fairway.events import DeliveryError, Event, MessageReceived, MessageSetAside, OrderKey
 from fairway.protocol.effects import Change
+from fairway.type_checks import check_type
 
 KEPT_REQUESTS: Final = 100_000
 """Default number of ended requests that a store keeps."""
@@ -68,6 +69,7 @@ class Bounds(NamedTuple):
 def check_bounds(**bounds: int) -> None:
     """Raise `ConfigurationError` unless every bound is at least 1."""
     for name, bound in bounds.items():
+        check_type(name, bound, int)
         if bound < 1:
             raise ConfigurationError(f"{name} must be at least 1, not {bound}")
 
@@ -225,7 +227,8 @@ class ChannelStore(ABC):
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
         """Open the store for a channel, create it if it does not exist, and return its state.
 
-        Raises `StoreLockedError`, `StoreMismatchError`, `StoreVersionError`, `StoreCorruptError` or `StoreFullError`.
+        Raises `StoreLockedError`, `StoreMismatchError`, `StoreVersionError`, `StoreCorruptError`,
+        `StorePathError` or `StoreFullError`.
         """
 
     @abstractmethod

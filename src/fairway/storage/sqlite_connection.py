@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from fairway.errors import StorageError, StoreCorruptError
+from fairway.errors import StorageError, StoreCorruptError, StorePathError
 from fairway.storage.log_guard import LogGuard
 
 BUSY_TIMEOUT_S: Final = 5.0
@@ -27,12 +27,12 @@ STATEMENTS_CACHED: Final = 320
 
 
 def refuse_other_files(path: Path) -> None:
-    """Raise `StoreCorruptError` for files that SQLite would treat as an empty database and overwrite.
+    """Raise `StoreCorruptError` for files that SQLite would treat as an empty database, `StorePathError` for folders.
 
     The file is not opened: closing it would release locks of SQLite on the same file in this process.
     """
     if path.is_dir():
-        raise StoreCorruptError(f"{path} is a directory: give the path of a file in it")
+        raise StorePathError(f"{path} is a directory: give the path of a file in it")
     if path.exists() and 0 < path.stat().st_size < SMALLEST_PAGE_BYTES:
         raise StoreCorruptError(
             f"{path} is no SQLite database, for those have {SMALLEST_PAGE_BYTES} bytes at least: "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from fairway.errors import StorageError, StoreCorruptError, StoreFullError, StoreLockedError
+from fairway.errors import StorageError, StoreCorruptError, StoreFullError, StoreLockedError, StorePathError
 
 # By primary result code (the low byte of what SQLite returns): https://sqlite.org/rescode.html
 _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
@@ -17,10 +18,10 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
         StoreFullError,
         "the disk did not do what it was asked: see that it is sound, has space and no quota is used up",
     ),
-    sqlite3.SQLITE_READONLY: (StoreFullError, "it cannot be written: see its permissions and those of its directory"),
-    sqlite3.SQLITE_PERM: (StoreFullError, "it cannot be written: see its permissions and those of its directory"),
+    sqlite3.SQLITE_READONLY: (StorePathError, "it cannot be written: see its permissions and those of its directory"),
+    sqlite3.SQLITE_PERM: (StorePathError, "it cannot be written: see its permissions and those of its directory"),
     sqlite3.SQLITE_CANTOPEN: (
-        StoreFullError,
+        StorePathError,
         "it cannot be opened or created: see that its directory exists and can be written",
     ),
     sqlite3.SQLITE_CORRUPT: (
@@ -35,6 +36,7 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     sqlite3.SQLITE_LOCKED: (StoreLockedError, "another program holds it: close that program"),
 }
 _UNKNOWN: Final = (StorageError, "see what SQLite says about it")
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 # A read that fails or returns too few bytes means that the file is damaged.
 _DAMAGED_READS: Final = {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}
 
@@ -58,6 +60,13 @@ def typed_errors(path: Path, doing: str) -> Iterator[None]:
         kind, advice = _KINDS[sqlite3.SQLITE_CORRUPT]
         raise kind(f"{path}: {doing} failed; {advice} ({error})") from error
     except OSError as error:
-        raise StoreFullError(
-            f"{path}: {doing} failed; see that its directory exists, can be written and has space ({error})"
-        ) from error
+        kind, advice = _of_system(error, path)
+        raise kind(f"{path}: {doing} failed; {advice} ({error})") from error
+
+
+def _of_system(error: OSError, path: Path) -> tuple[type[StorageError], str]:
+    if error.errno in _FULL:
+        return StoreFullError, "free some space, and see that the disk is sound and no quota is used up"
+    if error.errno == errno.ENOENT and not path.parent.exists():
+        return StorePathError, f"there is no directory {path.parent}: make it, or give another path"
+    return StorePathError, "see that the path is right, and its permissions and those of its directory"

@@ -8,14 +8,16 @@ network inside this process needs no libp2p.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fairway.errors import ConfigurationError
 from fairway.opening import Opening
 from fairway.protocol.ratelimit import RlnProofProvider
+from fairway.type_checks import check_type
 from fairway.waku.node import WakuNode
 
 if TYPE_CHECKING:
@@ -33,9 +35,9 @@ def connect(
     options: LightOptions | RestNodeOptions | None = None,
     name: str | None = None,
     connect_timeout_s: float | None = _TIMEOUT_S,
-    state: Path | None = None,
+    state: str | PathLike[str] | None = None,
     rln: RlnProofProvider | None = None,
-    tls_ca_file: Path | None = None,
+    tls_ca_file: str | PathLike[str] | None = None,
 ) -> Opening[WakuNode]:
     """Connect to a Waku network, and return the node: use ``async with``, or ``await`` it and close the node.
 
@@ -62,34 +64,34 @@ def connect(
     ``connect_timeout_s`` is the longest wait for a connection. With None this returns at once, and the node connects in
     the background; its status says when. A channel with such a node keeps messages to send until then.
 
-    Raises `ConfigurationError` for an unknown address or option, and `NodeUnavailableError` if no connection is made in
-    time.
+    Raises `ConfigurationError` at once for an unknown address or option, and `NodeUnavailableError` if no connection is
+    made in time.
     """
+    examples = ", ".join(example for example, _ in _CONNECTORS.values())
+    check_type("address", address, str, f"this version understands {examples}")
+    check_type("name", name, str | None)
+    check_type("connect_timeout_s", connect_timeout_s, float | None)
+    check_type("state", state, str | PathLike | None)
+    check_type("rln", rln, RlnProofProvider | None)
+    check_type("tls_ca_file", tls_ca_file, str | PathLike | None)
+    if connect_timeout_s is not None and connect_timeout_s <= 0:
+        raise ConfigurationError(f"connect_timeout_s must be above 0, or None, not {connect_timeout_s}")
     given = {
         "options": options,
         "name": name,
-        "state": state,
+        "state": None if state is None else Path(state),
         "rln": rln,
-        "tls_ca_file": tls_ca_file,
+        "tls_ca_file": None if tls_ca_file is None else Path(tls_ca_file),
     }
-    return Opening(
-        _connected(
-            address,
-            {option: value for option, value in given.items() if value is not None},
-            connect_timeout_s,
-        )
-    )
-
-
-async def _connected(address: str, options: dict[str, Any], connect_timeout_s: float | None) -> WakuNode:
+    chosen = {option: value for option, value in given.items() if value is not None}
     for prefix, (example, connector) in _CONNECTORS.items():
-        if isinstance(address, str) and address.startswith(prefix):
+        if address.startswith(prefix):
             known = list(inspect.signature(connector).parameters)[1:]
-            for option in options:
+            for option in chosen:
                 if option not in known:
                     raise ConfigurationError(f"{example} has no option {option!r}; it has {', '.join(known)}")
-            return await connector(address.removeprefix(prefix), connect_timeout_s=connect_timeout_s, **options)
-    examples = ", ".join(example for example, _ in _CONNECTORS.values())
+            opened = connector(address.removeprefix(prefix), connect_timeout_s=connect_timeout_s, **chosen)
+            return Opening(opened, "fairway.connect")
     raise ConfigurationError(f"the address {address!r} is not understood; this version understands {examples}")
 
 
@@ -176,7 +178,7 @@ async def _this_process(network: str, *, name: str | None = None, connect_timeou
     return process_network(network).node(name)
 
 
-_CONNECTORS: Final[dict[str, tuple[str, Callable[..., Awaitable[WakuNode]]]]] = {
+_CONNECTORS: Final[dict[str, tuple[str, Callable[..., Coroutine[Any, Any, WakuNode]]]]] = {
     "/": ("/ip4/127.0.0.1/tcp/PORT/p2p/PEER", _light_client),
     "waku:": ("waku: or waku:NETWORK", _found_nodes),
     "http": ("http://127.0.0.1:8645", _rest_client),

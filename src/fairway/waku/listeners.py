@@ -20,7 +20,7 @@ Criterion = tuple[str, str]
 
 def criteria_of(pubsub_topic: str, content_topics: Collection[str]) -> frozenset[Criterion]:
     """Return the criteria of a subscription; raise `ConfigurationError` for topics that are none."""
-    if isinstance(content_topics, str) or not content_topics:
+    if isinstance(content_topics, str | bytes) or not isinstance(content_topics, Collection) or not content_topics:
         raise ConfigurationError(
             f'a subscription takes a collection of content topics, like ["/app/1/room/proto"], not {content_topics!r}'
         )

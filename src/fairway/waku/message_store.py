@@ -14,6 +14,7 @@ from heapq import merge
 from typing import Final
 
 from fairway.errors import ConfigurationError, StoreQueryError
+from fairway.type_checks import check_type
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 
 MAX_PAGE_SIZE: Final = 100
@@ -73,6 +74,8 @@ class MemoryMessageStore(MessageStore):
     """
 
     def __init__(self, *, max_messages: int, max_bytes: int) -> None:
+        check_type("max_messages", max_messages, int)
+        check_type("max_bytes", max_bytes, int)
         if max_messages < 1 or max_bytes < 1:
             raise ConfigurationError(
                 f"a store needs room for at least 1 message and 1 byte, not {max_messages} and {max_bytes}"

@@ -130,8 +130,12 @@ def test_a_cipher_that_fails_gives_the_typed_error_and_no_message():
         Decoder(content_topic=TOPIC, encryption=Custom()).decode(
             WakuMessage(content_topic=TOPIC, version=Custom.waku_version)
         )
-    with pytest.raises(EncryptionError, match="AttributeError"):
-        Encoder(content_topic=TOPIC, encryption=object()).encode(b"x", NOW_NS)
+
+
+@pytest.mark.parametrize("encryption", [object(), bytes(32), "secret", AesGcm], ids=lambda each: type(each).__name__)
+def test_what_is_no_cipher_is_refused(encryption):
+    with pytest.raises(ConfigurationError, match=r"encryption must be .*methods encrypt\(bytes\) and decrypt\(bytes\)"):
+        Encoder(content_topic=TOPIC, encryption=encryption)
 
 
 def test_an_asynchronous_cipher_is_for_channels_only():

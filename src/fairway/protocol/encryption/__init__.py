@@ -12,6 +12,7 @@ from fairway.protocol.encryption.aead import AesGcm, ChaCha20Poly1305, generate_
 from fairway.protocol.encryption.encoder import Decoder, Encoder
 from fairway.protocol.encryption.hook import (
     Encryption,
+    check_encryption,
     decrypt,
     decrypt_at_once,
     encrypt,
@@ -32,6 +33,7 @@ __all__ = [
     "Encryption",
     "PayloadKeyRing",
     "SymmetricPayload",
+    "check_encryption",
     "decrypt",
     "decrypt_at_once",
     "encrypt",

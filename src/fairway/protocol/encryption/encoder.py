@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from fairway.errors import ConfigurationError, DecryptionError
-from fairway.protocol.encryption.hook import Encryption, decrypt_at_once, encrypt_at_once, waku_version_of
+from fairway.protocol.encryption.hook import (
+    Encryption,
+    check_encryption,
+    decrypt_at_once,
+    encrypt_at_once,
+    waku_version_of,
+)
 from fairway.protocol.encryption.payload_frame import DecodedPayload
 from fairway.protocol.encryption.payload_v1 import (
     EciesPayload,
@@ -25,6 +31,7 @@ from fairway.protocol.encryption.payload_v1 import (
     PayloadKeyRing,
     SymmetricPayload,
 )
+from fairway.type_checks import check_type
 from fairway.wire.waku_message import WakuMessage
 
 if TYPE_CHECKING:
@@ -43,8 +50,10 @@ class _TopicAndCipher:
     """What encrypts and opens them; None sends and takes plaintext."""
 
     def __post_init__(self) -> None:
+        check_type("content_topic", self.content_topic, str, "give one such as /my-app/1/team/proto")
         if not self.content_topic:
             raise ConfigurationError("a content topic must be given, e.g. /my-app/1/team/proto")
+        check_encryption(self.encryption)
         waku_version_of(self.encryption)
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
 from fairway.errors import ConfigurationError, DecryptionError, EncryptionError
+from fairway.type_checks import check_type
 
 MAX_WAKU_VERSION: Final = 2**32 - 1
 """14/WAKU2-MESSAGE: ``version`` is a uint32."""
@@ -44,6 +45,12 @@ class Encryption(Protocol):
     def decrypt(self, ciphertext: bytes, /) -> bytes | Awaitable[bytes]:
         """Return the plaintext of ``ciphertext``, or raise when it was not encrypted for this cipher."""
         ...
+
+
+def check_encryption(encryption: Encryption | None) -> None:
+    """Raise `ConfigurationError` if an object is no cipher."""
+    advice = "it has the methods encrypt(bytes) and decrypt(bytes), as fairway.AesGcm(key) has, and a key alone has not"
+    check_type("encryption", encryption, Encryption | None, advice)
 
 
 def waku_version_of(encryption: Encryption | None) -> int:

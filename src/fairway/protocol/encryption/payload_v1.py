@@ -29,6 +29,7 @@ from fairway.protocol.encryption.ecies import ecies_decrypt, ecies_encrypt
 from fairway.protocol.encryption.entropy import RandomBytes, draw
 from fairway.protocol.encryption.payload_frame import DecodedPayload, decode_frame, encode_frame
 from fairway.protocol.encryption.secp256k1 import PrivateKey, require_public_key
+from fairway.type_checks import check_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -181,6 +182,8 @@ class PayloadKeyRing:
     def __init__(self, *ciphers: PayloadCipher) -> None:
         if not ciphers:
             raise ConfigurationError("a key ring needs at least one cipher")
+        for cipher in ciphers:
+            check_type("each cipher of a key ring", cipher, PayloadCipher, "such as a SymmetricPayload")
         self._ciphers = ciphers
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from fairway.events import ChunkInfo, DeliveryError, FailureReason, MessageDeliv
 from fairway.protocol.names import checked_name
 from fairway.protocol.outgoing.request_life import FAILED, RequestState
 from fairway.protocol.outgoing.segment_life import LIFE, UNDER_WAY, SegmentState, SegmentStep
+from fairway.type_checks import check_type
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,19 +170,22 @@ class SendRequest:
         )
 
 
-def wanted_names(required_count: int, required_from: Iterable[str], own_name: str) -> frozenset[str]:
+def wanted_names(required_count: int, required_from: Iterable[str], own_name: str | None = None) -> frozenset[str]:
     """Return the participants by name whose acknowledgement a sender wants.
 
     Raises `ConfigurationError` for what can never be met.
     """
     # The texts name no argument, because those of a channel's `send` have other names than those of the stack.
+    check_type("the number of participants to acknowledge", required_count, int)
     if required_count < 1:
         raise ConfigurationError(f"at least 1 participant must be asked to acknowledge, not {required_count}")
-    if isinstance(required_from, str) or not hasattr(required_from, "__iter__"):
+    if isinstance(required_from, str | bytes) or not isinstance(required_from, Iterable):
         raise ConfigurationError(
             f"participants to acknowledge are given as a collection of names, such as ['bob'], not as {required_from!r}"
         )
-    names = frozenset(required_from)
+    names = frozenset(
+        checked_name("the name of a participant to acknowledge", name, "give its sender id") for name in required_from
+    )
     if own_name in names:
         raise ConfigurationError(f"{own_name!r}, the sender, does not acknowledge itself: leave it out of the names")
     return names

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairway.errors import ConfigurationError
+from fairway.type_checks import check_fields
 from fairway.waku.libp2p.transports.web_origins import checked_origins
 from fairway.waku.rest.options import NWAKU_CACHE_MESSAGES
 from fairway.waku.rest.token import checked_token
@@ -35,6 +36,7 @@ class RestOptions:
     """Size of each of the three caches (relay, filter, messaging); a message beyond it replaces the oldest."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.cache_messages < 1:
             raise ConfigurationError("a message cache holds at least one message")
         checked_origins(self.allowed_origins)

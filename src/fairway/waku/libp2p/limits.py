@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 from typing import Final, TypeVar
 
+from fairway.type_checks import check_fields
 from fairway.waku.libp2p.errors import LimitError
 from fairway.waku.libp2p.mux.limits import MuxerLimits, require_positive
 from fairway.waku.libp2p.peer_id import PeerId
@@ -56,6 +57,7 @@ class HostLimits:
     """The bounds of each connection's muxer."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         """Raise `ConfigurationError` for a limit that is not above 0."""
         require_positive(self)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fairway.errors import ConfigurationError
+from fairway.type_checks import check_fields
 from fairway.waku.libp2p.limits import HostLimits
 
 
@@ -35,6 +36,7 @@ class LightOptions:
     """Limits of the libp2p host."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.peers_to_use < 1:
             raise ConfigurationError(f"peers_to_use must be at least 1, not {self.peers_to_use}")
         for name in ("request_timeout_s", "ping_interval_s", "presence_first_s"):

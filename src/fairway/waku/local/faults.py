@@ -16,6 +16,7 @@ from typing import Final
 
 from fairway.errors import ConfigurationError
 from fairway.protocol.ratelimit.epoch import EpochClock
+from fairway.type_checks import check_fields
 from fairway.wire.lightpush import StatusCode
 from fairway.wire.waku_message import DEFAULT_MAX_MESSAGE_BYTES
 
@@ -100,6 +101,7 @@ class NetworkFaults:
     """Length of an epoch; epoch 0 starts with the Unix epoch (17/WAKU2-RLN-RELAY)."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in _SHARES:
             share = getattr(self, name)
             # "Not inside" rather than "outside": this refuses not-a-number, too.

@@ -24,6 +24,7 @@ from typing import Final, Self
 from fairway.environment import time_ns
 from fairway.errors import ConfigurationError, EventLoopError, StorageError, StoreQueryError
 from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.type_checks import check_type
 from fairway.units import MS_PER_S, NS_PER_MS
 from fairway.waku.archive_store import ArchiveStore
 from fairway.waku.local.answers import FaultyAnswers
@@ -89,6 +90,10 @@ class LocalNetwork:
         memory keeps the newest ``max_stored`` messages of at most ``max_stored_bytes``. With ``echo`` nodes receive
         their own messages, as some light clients do. ``clock_ns`` returns Unix nanoseconds.
         """
+        check_type("faults", faults, NetworkFaults | None)
+        check_type("seed", seed, int)
+        check_type("archive", archive, NwakuArchive | None, "NwakuArchive(path) is one")
+        check_type("clock_ns", clock_ns, Callable[[], int], "it returns Unix nanoseconds")
         self.echo = echo
         self.observers: list[Callable[[str, RoutedMessage], None]] = []
         """Called with (name of the publishing node, message) for each message that the network accepts."""
@@ -137,6 +142,7 @@ class LocalNetwork:
 
     @faults.setter
     def faults(self, faults: NetworkFaults) -> None:
+        check_type("faults", faults, NetworkFaults)
         self._dice.faults = faults
 
     @property
@@ -156,6 +162,7 @@ class LocalNetwork:
         Raises `ConfigurationError` if the name is in use or the network is closed, `EventLoopError` if a node of the
         network works in another thread.
         """
+        check_type("name", name, str | None)
         if self._closed:
             raise ConfigurationError("the network is closed; make another LocalNetwork")
         self.check_loops()
@@ -175,6 +182,8 @@ class LocalNetwork:
 
         Messages under way arrive. A new partition replaces an earlier one.
         """
+        for side in sides:
+            check_type("each side", side, Collection[str], "such as ['alice', 'bob']")
         self._partition = Partition(sides, self._partition)
 
     def heal(self) -> None:
@@ -183,6 +192,7 @@ class LocalNetwork:
 
     def limit_uplink(self, name: str, per_second: float | None) -> None:
         """Limit the messages per second that a node can send; None removes the limit."""
+        check_type("per_second", per_second, float | None)
         if per_second is None:
             self._uplinks.pop(name, None)
         elif per_second > 0:

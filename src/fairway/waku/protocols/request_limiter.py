@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.errors import ConfigurationError
+from fairway.type_checks import check_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class RequestRate:
     """Requests at once."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.per_second <= 0 or self.burst < 1:
             raise ConfigurationError(
                 f"a request rate needs per_second above 0 and a burst of at least 1, not {self.per_second} and "

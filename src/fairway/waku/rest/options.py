@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from fairway.errors import ConfigurationError
+from fairway.type_checks import check_fields
 from fairway.waku.rest.token import checked_token
 
 NWAKU_CACHE_MESSAGES: Final = 50
@@ -76,6 +77,7 @@ class RestNodeOptions:
     """Connections for requests; each content topic received as a stream has one more."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.token is not None:
             checked_token(self.token, "token")
         if not self.send or not self.receive:
