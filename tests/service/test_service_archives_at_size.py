@@ -166,12 +166,17 @@ def with_writer(write, work):
     return asyncio.run(run())
 
 
-def test_what_could_not_be_written_is_written_first_next_time():
+@pytest.mark.parametrize(
+    "error",
+    [OSError("the disk is full"), LookupError("unforeseen"), asyncio.CancelledError(), StopIteration()],
+    ids=repr,
+)
+def test_what_could_not_be_written_is_written_first_next_time(error, caplog):
     written, failing = [], [True]
 
     def write(batch):
         if failing[0]:
-            raise OSError("the disk is full")
+            raise error
         written.extend(batch)
         return 0
 
@@ -187,26 +192,7 @@ def test_what_could_not_be_written_is_written_first_next_time():
 
     assert with_writer(write, work) == (0, 0)
     assert [number for _, number in written] == [0, 1, 2, 3]
-
-
-def test_a_fault_of_the_program_itself_is_told_at_once():
-    fault, told = LookupError("unforeseen"), asyncio.Event()
-    errors = []
-
-    def write(_):
-        raise fault
-
-    async def work(writer):
-        def handle(_, context):
-            errors.append(context["exception"])
-            told.set()
-
-        asyncio.get_running_loop().set_exception_handler(handle)
-        writer.put(routed(0), 0)
-        await asyncio.wait_for(told.wait(), PATIENCE_S)
-
-    with_writer(write, work)
-    assert errors == [fault]
+    assert f"messages cannot be written now and wait: the archive failed: {error!s}" in caplog.text
 
 
 def test_what_waits_is_bounded_and_what_finds_no_room_is_counted(monkeypatch):

@@ -154,7 +154,7 @@ async def in_thread(thread: ThreadPoolExecutor, work: Callable[[], _T]) -> _T:
     except StorageError:
         raise
     except Exception as error:
-        raise StorageError(f"the archive failed: {error}") from error
+        raise StorageError(f"the archive failed: {str(error) or repr(error)}") from error
 
 
 def _size(message: RoutedMessage) -> int:
