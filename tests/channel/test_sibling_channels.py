@@ -26,3 +26,21 @@ async def test_a_channel_with_a_limit_is_not_held_up_by_channels_without_one_at_
         assert limited.statistics().protocol.transmissions[Purpose.CONTENT] == 30
         for channel in (limited, *others):
             await channel.close()
+
+
+@virtual_time()
+async def test_two_participants_at_one_local_node_hear_each_other_at_once():
+    with fairway.LocalNetwork() as network:
+        node = network.node()
+        async with (
+            fairway.create_reliable_channel(node, "team", "alice", "/a/1/team/proto") as alice,
+            fairway.create_reliable_channel(node, "team", "bob", "/a/1/team/proto") as bob,
+        ):
+            received: list[tuple[bytes, float]] = []
+            loop = asyncio.get_running_loop()
+            bob.on("message-received", lambda message: received.append((bytes(message), loop.time())))
+            await asyncio.sleep(5)
+            began = loop.time()
+            await alice.send(b"hello")
+            await asyncio.sleep(1)
+            assert received == [(b"hello", began)]

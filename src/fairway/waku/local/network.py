@@ -245,7 +245,7 @@ class LocalNetwork:
             message = RoutedMessage.of(message.pubsub_topic, stamped)
         self._keep(publisher, message, now_ns)
         for receiver in list(self._nodes.values()):
-            echoed = receiver is not publisher or self.echo
+            echoed = receiver is not publisher or self.echo or publisher.is_shared(message)
             if echoed and self._connects(publisher, receiver) and receiver.hears and receiver.wants(message):
                 self._spread(receiver, message)
         if not self._dice.is_confirmed():

@@ -283,6 +283,10 @@ class LocalNode(WatchedNode):
         """Return whether any subscription of this node asks for a message."""
         return bool(self._listeners.asking_for(message))
 
+    def is_shared(self, message: RoutedMessage) -> bool:
+        """Return whether several subscriptions of this node ask for a message: those of several participants."""
+        return len(self._listeners.asking_for(message)) > 1
+
     def hear(self, message: RoutedMessage) -> bool:
         """Receive a message; return whether a subscription asks for it."""
         if not self.hears:
