@@ -8,7 +8,6 @@ VECTORS ?= tests/vectors/conformance
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 MUTANTS_ARGS ?= --jobs 2
-MUTANTS_SEED ?= $(shell date -u +%Y%m%d)
 PYTEST_ARGS ?= -n auto --dist loadgroup
 
 # Python 3.11 to 3.13 are what constraints.txt was resolved for; anything newer is a second choice.
@@ -24,7 +23,7 @@ DOCS_READY := $(VENV)/.docs-ready
 RLN_READY := $(VENV)/.rln-ready
 RLN_SOURCES := $(wildcard rln/*.toml rln/README.md rln/src/*.rs)
 
-.PHONY: help setup rln demo test test-all coverage docs notebook wheel mutants mutants-few tour-costs lint types format conformance bench proto clean
+.PHONY: help setup rln demo test test-all coverage docs notebook wheel mutants lint types format conformance bench proto clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,14 +41,8 @@ test: $(READY) ## Run what tells within minutes whether everything works (PYTEST
 test-all: $(READY) ## Run all tests, the long ones too (PYTEST_ARGS=...)
 	$(BIN)/python -m pytest --full $(PYTEST_ARGS)
 
-mutants: $(READY) ## Plant bugs and see whether the simulated worlds find them (MUTANTS_ARGS=...)
-	$(BIN)/python -m tests.mutants run $(MUTANTS_ARGS)
-
-mutants-few: $(READY) ## The same with a handful, drawn anew each day (MUTANTS_SEED=YYYYMMDD)
-	$(BIN)/python -m tests.mutants run --by worlds --count 8 --worlds 12 --budget-s 15 --seed $(MUTANTS_SEED) --least 0.25 $(MUTANTS_ARGS)
-
-tour-costs: $(READY) ## Learn anew what a tour of simulated worlds costs, after a change that is meant
-	$(BIN)/python -m tests.simulation.write_tour_costs
+mutants: $(READY) ## Plant bugs and see whether worlds or tests find them (MUTANTS_ARGS=...)
+	$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)
 
 lint: $(READY) ## Check style and layout
 	$(BIN)/ruff check .

@@ -14,18 +14,15 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from fairway.options import BloomPolicy, ReliableChannelOptions
 from fairway.protocol.effects import Effect, Publish
 from fairway.protocol.stack import Stack
-from fairway.simulation.figures import S_MS
-from fairway.simulation.histogram import Histogram
-from fairway.simulation.plan import SimulationPlan
-from fairway.simulation.report import SimulationReport
-from fairway.simulation.runner import Run
+from fairway.simulation import Furps, Plan, World
+from fairway.simulation.report import S_MS
 from fairway.units import DAY_MS, HOUR_MS
 from fairway.wire.waku_message import WakuMessage
 
@@ -38,8 +35,8 @@ _BURST_GAP_MS: Final = 10
 _SETTLED_MS: Final = 600_000
 _TRIALS: Final = 1_200
 WORLDS: Final = {
-    "12 participants, 1 h, 50 % loss": SimulationPlan(participants=12, duration_ms=HOUR_MS, loss=0.5),
-    "20 participants, 2 h, 30 % loss": SimulationPlan(participants=20, duration_ms=2 * HOUR_MS, loss=0.3),
+    "12 participants, 1 h, 50 % loss": Plan(participants=12, duration_ms=HOUR_MS, loss=0.5),
+    "20 participants, 2 h, 30 % loss": Plan(participants=20, duration_ms=2 * HOUR_MS, loss=0.3),
 }
 
 
@@ -102,54 +99,22 @@ class Group:
             self._carry_out(name, self.stacks[name].published(effect.token, self.now_ms, accepted=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorldCosts:
-    """What worlds of one plan, at several seeds, cost and kept."""
-
-    reports: tuple[SimulationReport, ...]
-
-    def figures(self) -> dict[str, Any]:
-        """Return the figures by name, summed up over the seeds."""
-        reports = self.reports
-        sent = sum(report.sent for report in reports)
-        parts: Counter[str] = Counter()
-        for report in reports:
-            for traffic in report.traffic:
-                parts[traffic.purpose.value] += traffic.total_bytes
-                parts["citations, of all"] += traffic.history_bytes
-                parts["bloom filters, of all"] += traffic.bloom_bytes
-        total = sum(report.transmitted_bytes for report in reports)
-        delivery, known, by_all, noticed, mended = (Histogram() for _ in range(5))
-        for report in reports:
-            delivery += report.recipients
-            known += report.first_acknowledgements
-            by_all += report.full_acknowledgements
-            noticed += report.noticed
-            mended += report.mended
-        losses = noticed.count + sum(report.unnoticed for report in reports)
-        return {
-            "bytes a message": total // sent,
-            **{f"  {name}": size // sent for name, size in sorted(parts.items())},
-            "messages transmitted for each": round(sum(report.transmissions for report in reports) / sent, 1),
-            "bytes a delivery": total // sum(report.delivered for report in reports),
-            "delivery p50, p95 in ms": [delivery.percentile(percent) for percent in (50, 95)],
-            "first acknowledgement p50, p95 in ms": [known.percentile(percent) for percent in (50, 95)],
-            "all acknowledged p50, p95 in ms": [by_all.percentile(percent) for percent in (50, 95)],
-            "losses noticed within 3 S": round(noticed.within(3 * S_MS) / losses, 3) if losses else None,
-            "losses mended p50, p95 in ms": [mended.percentile(percent) for percent in (50, 95)],
-            "sends that ended undelivered": sum(report.reported_failed for report in reports),
-            "lost, twice, out of order": [
-                sum(getattr(report, name) for report in reports) for name in ("lost", "duplicates", "order_violations")
-            ],
-            "false acknowledgements": sum(report.false_claims for report in reports),
-            "broken worlds": [report.plan.seed for report in reports if not report.ok],
-        }
-
-
-def world_costs(plan: SimulationPlan, seeds: Iterable[int], policy: BloomPolicy) -> dict[str, Any]:
-    """Run a world at each seed, and return what they cost."""
-    runs = (Run(replace(plan, bloom_policy=policy, seed=seed)) for seed in seeds)
-    return WorldCosts(reports=tuple(run.through(lambda *_: None) for run in runs)).figures()
+def world_costs(plan: Plan, seeds: Iterable[int], policy: BloomPolicy) -> dict[str, Any]:
+    """Run a world at each seed, and return their bytes, their times, and what broke."""
+    options = plan.options()
+    options = replace(options, sds=replace(options.sds, bloom_policy=policy))
+    reports = [World(replace(plan, seed=seed), options=options).run() for seed in seeds]
+    parts: Counter[str] = Counter()
+    for report in reports:
+        parts.update(report.bytes)
+    furps = Furps.of(reports)
+    return {
+        "bytes a message": furps.bytes_per_message,
+        **{f"  {name}": size // furps.messages for name, size in sorted(parts.items())},
+        "first acknowledgement p50, p90 in ms": [furps.known_p50_ms, furps.known_p90_ms],
+        "at everybody's p50, p90 in ms": [furps.everywhere_p50_ms, furps.everywhere_p90_ms],
+        "broken worlds": [report.plan.seed for report in reports if not report.ok],
+    }
 
 
 def idle_day(policy: BloomPolicy) -> dict[str, Any]:

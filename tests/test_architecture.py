@@ -318,10 +318,6 @@ MAY_REACH_INSIDE = {
     "tests/interop/test_burst_through_a_node.py": {"_transport"},
     "tests/interop/test_js_waku_light_node.py": {"_transport"},
     "tests/interop/test_py_libp2p_streams.py": {"_transport"},
-    # A bug is planted where it would be made.
-    "tests/simulation/test_last_look.py": {"_follow_clock"},
-    # A program of the tests themselves.
-    "tests/mutants/test_planting.py": {"_run"},
 }
 """What tests read or set though it is private, by file; whatever else one needs becomes a figure or a property."""
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fairway.channel import clock
+from fairway.channel.creation import create_reliable_channel
 from fairway.environment import Environment, set_environment
 from fairway.events import MessageSending
-from fairway.simulation import World
+from fairway.testing import Machine, Process, run
+from fairway.waku.local import LocalNetwork
 
 SECOND = 1_000_000_000
 
@@ -101,15 +105,24 @@ def test_a_wrong_reading_hours_after_another_one_is_not_believed_either(clocks):
 
 
 def test_what_waits_in_silence_for_a_time_that_a_wrong_clock_showed_is_done_when_the_clock_is_right(seed):
-    with World(("alice",), seed=seed) as world:
-        world.set_clock("alice", 3_600_000)
-        world.run(20_000)
-        world.send("alice", b"is anybody there?")
-        world.run(1_000)
-        world.set_clock("alice", 0)
-        world.run(120_000)
-        events = [event for _, event in world.participants["alice"].events]
-        assert sum(isinstance(event, MessageSending) for event in events) > 1
+    async def alone():
+        machine = Machine(asyncio.get_running_loop(), skew_ms=3_600_000)
+        tries = []
+
+        async def speak():
+            with LocalNetwork() as network:
+                async with create_reliable_channel(network.node(), "quay", "alice", "/fairway/1/quay/proto") as alice:
+                    alice.on(MessageSending, tries.append)
+                    await asyncio.sleep(20)
+                    await alice.send(b"is anybody there?")
+                    await asyncio.sleep(1)
+                    machine.skew_ms = 0
+                    await asyncio.sleep(120)
+
+        await Process("alice", machine).spawn(speak())
+        return tries
+
+    assert len(run(alone(), seed=seed)) > 1
 
 
 def test_small_corrections_never_make_it_go_back(clocks):

@@ -26,8 +26,8 @@ from fairway.pipeline.stages.bloom_evidence import evidence_mapper, filter_mappe
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.protocol.effects import Emit
 from fairway.protocol.stack import Stack
-from fairway.simulation.plan import SimulationPlan, replay_command
-from fairway.simulation.runner import Run
+from fairway.simulation import Plan, Trouble, World, replay_command
+from fairway.simulation.world import CONTENT_TOPIC
 from fairway.storage.nwaku_archive import NwakuArchive
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
@@ -39,31 +39,24 @@ PARITY_RATE = 0.5
 """Of all participants, who have to agree on it: a receiver must know it to know the ids of lost parity segments."""
 
 
-def plan_of(seed, profile):
+def world_of(seed, profile):
     """Two minutes of busy talk; what else happens depends on the seed. Every second store has gaps."""
     rng = random.Random(f"{seed}/{profile.value}")
-    return SimulationPlan(
+    kinds = (Trouble.DUPLICATE, Trouble.CRASH, Trouble.ABSENCE, Trouble.JOIN, Trouble.LEAVE, Trouble.PARTITION)
+    troubles = {kind for kind in kinds if rng.random() < 0.5} | ({Trouble.STORE_GAPS} if seed % 2 else set())
+    plan = Plan(
         participants=rng.randint(3, 4),
         duration_ms=2 * MINUTE_MS,
         loss=rng.choice([0, 0.3, 0.5]),
         seed=seed,
         profile=profile,
-        duplication=rng.choice([0, 0.2]),
-        store_gaps=rng.choice([0.2, 0.5]) if seed % 2 else 0,
-        messages_per_hour=rng.choice([60, 120]),
-        long_share=rng.choice([0.2, 0.5]),
-        repeat_share=rng.choice([0.1, 0.5]),
-        crashes_per_hour=rng.choice([0, 20]),
-        absences_per_hour=rng.choice([0, 20]),
-        absence_ms=30_000,
-        joins=rng.choice([0, 1]),
-        leaves=rng.choice([0, 1]),
-        partitions=rng.choice([0, 1]),
-        partition_ms=40_000,
-        segment_size_bytes=320,
-        parity_rate=PARITY_RATE,
-        bloom_capacity=500,
+        messages_per_hour=rng.choice([120, 240]),
+        troubles=frozenset(troubles),
     )
+    options = plan.options()
+    segmentation = replace(options.segmentation, segment_size_bytes=320, parity_rate=PARITY_RATE)
+    options = replace(options, segmentation=segmentation, sds=replace(options.sds, bloom_capacity=500))
+    return World(plan, options=options, channel_id=f"{profile.value}-{seed}")
 
 
 @dataclass
@@ -84,10 +77,9 @@ class Answer:
 
 def core_answer(run, messages):
     """Return what a participant without a past makes of an archive that is all it ever hears."""
-    options = replace(run.plan.options(), delivery=Delivery.CAUSAL)
-    now_ms = run.world.now_ms
-    world = next(iter(run.world.participants.values())).stack
-    reader = Stack(run.channel_id, "reader", world.content_topic, options, now_ms=now_ms, seed=b"reader of an archive")
+    options = replace(run.options, delivery=Delivery.CAUSAL)
+    now_ms = run.clock_ns() // 1_000_000
+    reader = Stack(run.channel_id, "reader", CONTENT_TOPIC, options, now_ms=now_ms, seed=b"reader of an archive")
     events = []
 
     def keep(effects):
@@ -144,16 +136,12 @@ def pipeline_answers(spark, path):
 @pytest.fixture(scope="module")
 def archived(tmp_path_factory, seed):
     """Run the worlds, and give them, the core's answers, and the path of their archive."""
-    runs = [
-        Run(plan_of(seed + number, profile), f"{profile.value}-{seed + number}")
-        for profile in Profile
-        for number in range(WORLDS)
-    ]
+    runs = [world_of(seed + number, profile) for profile in Profile for number in range(WORLDS)]
     path = tmp_path_factory.mktemp("worlds") / "store.sqlite3"
     cores = []
     with NwakuArchive(path) as archive:
         for run in runs:
-            run.through(lambda _, __: None)
+            run.run()
             for publication in run.stored:
                 archive.append(publication.pubsub_topic, publication.message, publication.message_hash)
             publications = sorted(run.stored, key=lambda one: (one.message.timestamp_ns, one.message_hash))
@@ -167,6 +155,11 @@ def worlds(spark, archived):
     runs, cores, path = archived
     answers = pipeline_answers(spark, path)
     return [(run, core, answers.get(run.channel_id, Answer())) for run, core in zip(runs, cores, strict=True)]
+
+
+def stack_of(participant):
+    """Return the protocol's state in the last life of a participant."""
+    return participant.application.channel.protocol
 
 
 def replay(run):
@@ -207,9 +200,9 @@ def test_the_log_agrees_with_the_log_of_every_participant(worlds):
     compared = 0
     for run, _, pipeline in worlds:
         place = {message_id: number for number, message_id in enumerate(pipeline.log)}
-        everybody = [*run.world.participants.values(), *run.world.departed.values()]
+        everybody = [*run.participants.values(), *run.departed.values()]
         for participant in everybody:
-            log = [record.message_id for record in participant.stack.sds.log() if record.message_id in place]
+            log = [record.message_id for record in stack_of(participant).sds.log() if record.message_id in place]
             compared += len(log)
             assert log == sorted(log, key=place.__getitem__), f"{participant.name} in {replay(run)}"
     assert compared
@@ -220,12 +213,12 @@ def test_nobody_spoke_before_what_he_knew(worlds):
     for run, _, pipeline in worlds:
         place = {message_id: number for number, message_id in enumerate(pipeline.log)}
         firsts = {}
-        for sent in run.ledger.sent:
+        for sent in run.history.sends:
             places = [place[sds_id] for sds_id in sent.sds_ids if sds_id in place]
             if places:
                 firsts[sent.number] = min(places)
         for number, first in firsts.items():
-            known = run.ledger.sent[number].known
+            known = run.history.sends[number].knew
             late = [other for other, at in firsts.items() if known >> other & 1 and at > first]
             assert not late, f"{late} after {number} in {replay(run)}"
 
@@ -233,22 +226,18 @@ def test_nobody_spoke_before_what_he_knew(worlds):
 def test_what_a_complete_store_has_is_all_that_was_ever_sent(worlds):
     complete = 0
     for run, _, pipeline in worlds:
-        if run.plan.store_gaps:
+        if Trouble.STORE_GAPS in run.plan.troubles:
             continue
         complete += 1
-        # In scenes after that a store keeps nothing for a while.
-        until_ms = run.start_ms + run.plan.duration_ms
-        said = [sent for sent in run.ledger.sent if sent.at_ms < until_ms]
-        delivered = Counter((sent.sender, sent.payload_id) for sent in said if sent.deliveries)
-        assert delivered.total() > len(said) // 2
-        # Who left may have spoken without being heard by anybody but the store.
-        sent = Counter((sent.sender, sent.payload_id) for sent in run.ledger.sent)
+        sends = run.history.sends
+        delivered = Counter((send.sender, send.payload_id) for send in sends if send.received_ms)
+        assert delivered.total() > len(sends) // 2
+        # A participant that left may have been heard by the store alone.
+        sent = Counter((send.sender, send.payload_id) for send in sends)
         assert delivered <= pipeline.delivered, replay(run)
         # The Logos wire cannot tell that a message is ephemeral: it is cited, and only stored if somebody repaired it.
-        ephemeral = run.ledger.ephemeral_ids
-        assert (pipeline.delivered - sent).total() <= len(ephemeral & set(pipeline.log)), replay(run)
-        later = {sds_id for sent in run.ledger.sent if sent.at_ms >= until_ms for sds_id in sent.sds_ids}
-        assert pipeline.missing <= ephemeral | later, replay(run)
+        assert (pipeline.delivered - sent).total() <= len(run.history.ephemeral & set(pipeline.log)), replay(run)
+        assert pipeline.missing <= run.history.ephemeral, replay(run)
     assert complete
 
 
@@ -267,10 +256,10 @@ def test_who_acknowledges_by_the_filters_of_the_worlds_has_the_message(spark, ar
     told = stages.acknowledgements(unique, found).collect()
     by_citations = stages.acknowledgements(unique).count()
     assert len(told) > 1.1 * by_citations > 0
-    people = {run.channel_id: {**run.world.departed, **run.world.participants} for run in runs}
+    people = {run.channel_id: {**run.departed, **run.participants} for run in runs}
     wrong = Counter()
     for row in told:
-        wrong[row.how] += not people[row.channel_id][row.acknowledged_by].stack.sds.has(row.message_id)
+        wrong[row.how] += not stack_of(people[row.channel_id][row.acknowledged_by]).sds.has(row.message_id)
     # A filter alone may be wrong about a message; with a descendant that its sender cites it is not.
     assert wrong["cited"] == wrong["descendant"] == 0
     assert wrong["bloom"] <= 0.01 * sum(row.how == "bloom" for row in told)
@@ -283,11 +272,11 @@ def test_the_worlds_have_what_they_are_about(worlds, profile):
     deeds, rebuilt, parity, missing = Counter(), 0, 0, 0
     for run, core, pipeline in worlds:
         if run.plan.profile is profile:
-            deeds.update(run.ledger.deeds)
+            deeds.update(run.history.happened)
             rebuilt += len(set(core.log) - set(pipeline.log))
-            parity += sum(any(sent.sds_ids.values()) for sent in run.ledger.sent)
+            parity += sum(any(sent.sds_ids.values()) for sent in run.history.sends)
             missing += len(core.missing)
-    assert min(deeds[name] for name in ("crash", "sever", "leave", "join")) > 0
+    assert min(deeds[name] for name in ("Crash", "Partition", "Leave", "Join")) > 0
     # On the Logos wire ids hold the nanosecond of sending: those of lost segments cannot be known.
     assert bool(rebuilt) == (profile is Profile.WAKU)
     assert parity

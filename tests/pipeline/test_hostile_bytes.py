@@ -29,8 +29,7 @@ from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
 from fairway.pipeline.stages.decoded import decoding_mapper
 from fairway.pipeline.stages.decoding import Status
 from fairway.pipeline.stages.reassembled import group_mapper
-from fairway.simulation.plan import SimulationPlan
-from fairway.simulation.runner import Run
+from fairway.simulation import Plan, World
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.segment import MAX_SEGMENTS, WAKU_SEGMENTS, Segment
 
@@ -158,22 +157,14 @@ def test_what_no_encoder_writes_is_decoded_or_quarantined():
 
 def world_payloads(seed):
     """What the store of a small world with files in segments holds."""
-    plan = SimulationPlan(
-        participants=4,
-        duration_ms=60_000,
-        seed=seed,
-        absences_per_hour=0,
-        partitions=0,
-        profile=(Profile.WAKU, Profile.LOGOS)[seed % 2],
-        messages_per_hour=240,
-        long_share=0.5,
-        segment_size_bytes=300,
-        parity_rate=0.5,
-        bloom_capacity=100,
-    )
-    run = Run(plan)
-    run.through(lambda done, total: None)
-    return [(kept.message.payload, kept.message.meta) for kept in run.stored]
+    profile = (Profile.WAKU, Profile.LOGOS)[seed % 2]
+    plan = Plan(participants=4, duration_ms=60_000, seed=seed, profile=profile, messages_per_hour=240)
+    options = plan.options()
+    segmentation = replace(options.segmentation, segment_size_bytes=300, parity_rate=0.5)
+    options = replace(options, segmentation=segmentation, sds=replace(options.sds, bloom_capacity=100))
+    world = World(plan, options=options)
+    world.run()
+    return [(kept.message.payload, kept.message.meta) for kept in world.stored]
 
 
 def mutated(pairs, rng):

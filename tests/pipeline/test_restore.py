@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
+from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -27,9 +29,9 @@ from fairway.pipeline.restore import restore
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.protocol.encryption import AesGcm
-from fairway.simulation import World
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.sqlite_store import SqliteStore
+from fairway.testing import run
 from fairway.waku.local import LocalNetwork, NetworkFaults
 from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
@@ -38,19 +40,43 @@ from fairway.wire.waku_message import WakuMessage, message_hash
 TOPIC = "/fairway/1/harbour/proto"
 SHARD = autoshard(TOPIC, 1, 8)
 KEY = bytes(range(32))
-HOUR_MS = 3_600_000
 
 
-def a_talk(**more):
-    """Return a world in which alice, bob and carol have talked, over a bad network, and everything is settled."""
-    world = World(["alice", "bob", "carol"], seed=3, faults=NetworkFaults(loss=0.3), **more)
-    world.run(1_000)
-    for number in range(8):
-        for name in ("alice", "bob", "carol"):
-            world.send(name, f"{name} {number}".encode() if number else name.encode() * 60_000)
-            world.run(2_000)
-    world.run(HOUR_MS)
-    return world
+@dataclass
+class Talk:
+    """A talk of alice, bob and carol over a bad network, in which everything arrived."""
+
+    archived: list
+    """Message hash and WakuMessage of everything that was sent."""
+    received: dict
+    """What each of them received, in order."""
+    history: dict
+    """The length of the log of each."""
+
+
+def take(payloads: list[bytes], message: MessageReceived) -> None:
+    payloads.append(message.payload)
+
+
+def a_talk(encryption=None):
+    async def scenario():
+        async with AsyncExitStack() as talkers:
+            network = talkers.enter_context(LocalNetwork(NetworkFaults(loss=0.3), seed=3))
+            channels, received = {}, {}
+            for name in ("alice", "bob", "carol"):
+                opening = create_reliable_channel(network.node(), "harbour", name, TOPIC, encryption=encryption)
+                channels[name] = await talkers.enter_async_context(opening)
+                received[name] = []
+                channels[name].on(MessageReceived, partial(take, received[name]))
+            for number in range(8):
+                for name, channel in channels.items():
+                    await channel.send(f"{name} {number}".encode() if number else name.encode() * 60_000)
+                    await asyncio.sleep(2)
+            await asyncio.sleep(3_600)
+            history = {name: channel.statistics().protocol.history for name, channel in channels.items()}
+            return Talk([(kept.message_hash, kept.message) for kept in network.stored()], received, history)
+
+    return run(scenario(), seed=3)
 
 
 def run_folder(path, messages):
@@ -86,25 +112,19 @@ def run_folder(path, messages):
     return RunTables(path)
 
 
-def archived(world):
-    return [(publication.message_hash, publication.message) for publication in world.network.stored()]
-
-
 @pytest.fixture(scope="module")
 def talk():
-    with a_talk() as world:
-        yield world
+    return a_talk()
 
 
 @pytest.fixture(scope="module")
 def sealed_talk():
-    with a_talk(encryption=lambda _: AesGcm(KEY)) as world:
-        yield world
+    return a_talk(AesGcm(KEY))
 
 
 @pytest.fixture
 def tables(talk, tmp_path):
-    return run_folder(tmp_path / "run", archived(talk))
+    return run_folder(tmp_path / "run", talk.archived)
 
 
 def live(tmp_path, scenario, stored=()):
@@ -121,14 +141,10 @@ def live(tmp_path, scenario, stored=()):
     asyncio.run(bounded())
 
 
-def received_by(world, name):
-    return [e.payload for _, e in world.participants[name].events if isinstance(e, MessageReceived)]
-
-
 def test_whoever_was_away_reads_everything_in_order_and_talks_on(talk, tables, tmp_path):
     done = restore(tables, tmp_path / "dave.db", channel_id="harbour", sender_id="dave")
     assert (done.delivered, done.missing, done.parked) == (24, 0, 0)
-    assert done.messages == len(archived(talk))
+    assert done.messages == len(talk.archived)
     restore(tables, tmp_path / "erin.db", channel_id="harbour", sender_id="erin", as_read=True)
 
     async def scenario(network):
@@ -143,8 +159,8 @@ def test_whoever_was_away_reads_everything_in_order_and_talks_on(talk, tables, t
             stream = dave.messages()
             got = [await anext(stream) for _ in range(24)]
             assert {message.payload for message in got} == {
-                *received_by(talk, "alice"),
-                *received_by(talk, "bob"),
+                *talk.received["alice"],
+                *talk.received["bob"],
             }
             assert [m.payload for m in got if m.sender_id == "alice"][1:] == [
                 f"alice {n}".encode() for n in range(1, 8)
@@ -160,7 +176,7 @@ def test_whoever_was_away_reads_everything_in_order_and_talks_on(talk, tables, t
 def test_a_lost_store_comes_back_with_ones_own_messages_in_the_log(talk, tables, tmp_path):
     done = restore(tables, tmp_path / "alice.db", channel_id="harbour", sender_id="alice", as_read=True)
     assert done.delivered == 16
-    assert done.history == talk.participants["alice"].stack.statistics().history
+    assert done.history == talk.history["alice"]
 
     async def scenario(network):
         async with await create_reliable_channel(
@@ -173,13 +189,13 @@ def test_a_lost_store_comes_back_with_ones_own_messages_in_the_log(talk, tables,
 
 def with_a_gap(talk, tmp_path):
     """Restore dave's store from an archive that lacks a message of bob's; return what came of it and that message."""
-    decoded = {message_hash: WAKU_SDS.decode(message.payload) for message_hash, message in archived(talk)}
+    decoded = {message_hash: WAKU_SDS.decode(message.payload) for message_hash, message in talk.archived}
     lost_id = next(sds.message_id for sds in decoded.values() if sds.content and sds.content.endswith(b"bob 1"))
-    kept = [entry for entry in archived(talk) if decoded[entry[0]].message_id != lost_id]
+    kept = [entry for entry in talk.archived if decoded[entry[0]].message_id != lost_id]
     done = restore(run_folder(tmp_path / "run", kept), tmp_path / "dave.db", channel_id="harbour", sender_id="dave")
     assert done.missing == 1
     assert done.parked > 0
-    return done, next(entry for entry in archived(talk) if decoded[entry[0]].message_id == lost_id)
+    return done, next(entry for entry in talk.archived if decoded[entry[0]].message_id == lost_id)
 
 
 def test_what_waits_for_a_gap_is_delivered_when_a_store_of_the_network_fills_it(talk, tmp_path):
@@ -192,7 +208,7 @@ def test_what_waits_for_a_gap_is_delivered_when_a_store_of_the_network_fills_it(
         ) as dave:
             stream = dave.messages()
             got = [(await anext(stream)).payload for _ in range(24)]
-            assert sorted(got) == sorted({*received_by(talk, "alice"), *received_by(talk, "bob")})
+            assert sorted(got) == sorted({*talk.received["alice"], *talk.received["bob"]})
             assert dave.statistics().protocol.parked == 0
             assert dave.statistics().protocol.missing == 0
 
@@ -207,7 +223,7 @@ def test_the_command_tells_how_many_wait_for_how_many_and_what_comes_next(talk, 
     assert told.exit_code == 0, told.output
     first, last = told.output.splitlines()
     assert f"{done.delivered} messages of others to read" in first
-    assert last.startswith(f"{done.parked} messages wait for 1 that the archive lacks")
+    assert last.startswith(f"waiting: {done.parked} messages, for 1 that the archive lacks")
     assert last.endswith("given them up after 1 h online")
 
 
@@ -235,7 +251,7 @@ def test_around_gaps_everything_else_is_there_at_once_and_what_is_left_out_is_sa
     told = CliRunner().invoke(app, [*words, "--store", str(tmp_path / "erin.db")])
     assert told.exit_code == 0, told.output
     assert "23 messages of others to read" in told.output
-    assert "1 are left out" in told.output
+    assert "1 left out" in told.output
     assert told.output.splitlines()[-1] == f"  {lost_id} by bob"
     words[words.index("erin")] = "frank"
     told = CliRunner().invoke(app, [*words, "--store", str(tmp_path / "frank.db"), "--json"])
@@ -263,7 +279,7 @@ def test_around_gaps_everything_else_is_there_at_once_and_what_is_left_out_is_sa
 
 
 def test_around_gaps_nothing_is_left_out_of_a_whole_archive(talk, tmp_path):
-    run_folder(tmp_path / "run", archived(talk))
+    run_folder(tmp_path / "run", talk.archived)
     words = ["restore", str(tmp_path / "run"), "--channel", "harbour", "--sender", "erin", "--around-gaps"]
     told = CliRunner().invoke(app, [*words, "--store", str(tmp_path / "erin.db")])
     assert told.output.splitlines()[-1] == "nothing is left out: the archive has all messages that others cite"
@@ -298,7 +314,7 @@ def test_a_gap_at_the_beginning_of_a_long_channel_leaves_no_message_without_room
 
 
 def test_a_encrypted_channel_is_opened_with_the_key_file(sealed_talk, tmp_path):
-    tables = run_folder(tmp_path / "run", archived(sealed_talk))
+    tables = run_folder(tmp_path / "run", sealed_talk.archived)
     keys = ChannelKeys.from_mapping({"harbour": {"cipher": "aes-256-gcm", "key": KEY.hex()}})
     done = restore(tables, tmp_path / "dave.db", channel_id="harbour", sender_id="dave", keys=keys)
     assert done.delivered == 24
@@ -323,7 +339,7 @@ def forged(timestamp_ns, cipher=None, **more):
 @pytest.mark.parametrize("named", ["harbour", TOPIC])
 @pytest.mark.parametrize("cipher", [None, AesGcm(bytes(32))], ids=["in clear", "under another key"])
 def test_with_keys_nothing_is_restored_that_they_did_not_open(sealed_talk, tmp_path, named, cipher):
-    encrypted = archived(sealed_talk)
+    encrypted = sealed_talk.archived
     first, last = encrypted[0][1].timestamp_ns, encrypted[-1][1].timestamp_ns
     strangers = [
         forged(first - 1, cipher, meta=Profile.LOGOS.marker),  # its marker does not tell the channel's profile
@@ -337,7 +353,7 @@ def test_with_keys_nothing_is_restored_that_they_did_not_open(sealed_talk, tmp_p
     words += ["--store", str(tmp_path / "d.db")]
     told = CliRunner().invoke(app, [*words, "--keys", str(tmp_path / "keys.json")])
     assert told.exit_code == 0, told.output
-    assert "3 of these were refused: the channel's keys do not open them" in told.output
+    assert "3 of these refused: the channel's keys do not open them" in told.output
     with closing(SqliteStore(tmp_path / "d.db")) as store:
         inbox = [message.payload for _, message in store.open("harbour", "dave", TOPIC).inbox]
     assert len(inbox) == 24
@@ -368,7 +384,7 @@ def test_keys_that_open_nothing_are_refused(tables, tmp_path, entries, text):
 
 
 def test_a_message_from_the_future_does_not_end_the_time_that_is_asked_for(talk, tmp_path):
-    tables = run_folder(tmp_path / "run", [*archived(talk), forged(2**62)])
+    tables = run_folder(tmp_path / "run", [*talk.archived, forged(2**62)])
     done = restore(tables, tmp_path / "dave.db", channel_id="harbour", sender_id="dave")
     assert done.caught_up_to_ns <= time.time_ns()
 

@@ -6,6 +6,8 @@ messages alone.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -16,8 +18,7 @@ import pyarrow.compute as pc
 from fairway.options import BloomPolicy, SdsConfig
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
 from fairway.pipeline.stages.bloom_evidence import evidence_mapper, filter_mapper
-from fairway.simulation.plan import SimulationPlan
-from fairway.simulation.runner import Run
+from fairway.simulation import Plan, World
 
 MINUTE_MS = 60_000
 ORDER = ("channel_id", "lamport", "message_id", "timestamp_ns", "message_hash")
@@ -25,19 +26,13 @@ ORDER = ("channel_id", "lamport", "message_id", "timestamp_ns", "message_hash")
 
 @pytest.fixture(scope="module", params=[0, pytest.param(0.3, marks=pytest.mark.full)], ids="loss={}".format)
 def world(seed, request):
-    plan = SimulationPlan(
-        participants=4,
-        duration_ms=5 * MINUTE_MS,
-        seed=seed,
-        loss=request.param,
-        messages_per_hour=120,
-        long_share=0.5,
-        segment_size_bytes=320,
-        bloom_policy=BloomPolicy.NEWS,
-    )
-    run = Run(plan, "news")
-    run.through(lambda _, __: None)
-    return run
+    plan = Plan(participants=4, duration_ms=5 * MINUTE_MS, seed=seed, loss=request.param, messages_per_hour=240)
+    options = plan.options()
+    segmentation = replace(options.segmentation, segment_size_bytes=320, parity_rate=0.0)
+    options = replace(options, segmentation=segmentation, sds=replace(options.sds, bloom_policy=BloomPolicy.NEWS))
+    world = World(plan, options=options, channel_id="news")
+    world.run()
+    return world
 
 
 def filters_of(run):
@@ -74,21 +69,26 @@ def test_what_the_archive_tells_is_true_and_close_to_what_senders_saw(world):
     heard = filters_of(world)
     assert heard["vouches"].to_pylist().count(True) > 0.5 * heard.num_rows
     found, by_citation = acknowledged(heard)
-    people = {**world.world.departed, **world.world.participants}
-    wrong = [(message_id, who) for message_id, who in found if not people[who].stack.sds.has(message_id)]
+    people = {**world.departed, **world.participants}
+    wrong = [(message_id, who) for message_id, who in found if not has(people[who], message_id)]
     assert not wrong
 
-    sent = {one.number: one for one in world.ledger.sent}
-    claimed = {(claim.number, claim.participant) for claim in world.ledger.claims if claim.whole}
+    sends = {send.number: send for send in world.history.sends}
+    claimed = {(send.number, who) for send in sends.values() for end in send.ends for who in end.delivered_to}
     assert len(claimed) > 20
 
     def told(pairs):
-        return {(number, who) for number, who in claimed if all((one, who) in pairs for one in data_of(sent[number]))}
+        return {(number, who) for number, who in claimed if all((one, who) in pairs for one in data_of(sends[number]))}
 
     assert len(told(by_citation)) < 0.8 * len(claimed)
     assert len(told(found)) >= 0.95 * len(claimed)
 
 
-def data_of(sent):
+def has(participant, message_id):
+    """Return whether the store of a participant has a message, delivered or not."""
+    return not participant.kept.rows.keys().isdisjoint({("history", message_id), ("parked", message_id)})
+
+
+def data_of(send):
     """Return the ids of the SDS messages that carried the data of a send, without parity."""
-    return [message_id for message_id, is_parity in sent.sds_ids.items() if not is_parity]
+    return [message_id for message_id, is_parity in send.sds_ids.items() if not is_parity]

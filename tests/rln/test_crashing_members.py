@@ -10,6 +10,7 @@ zero-knowledge proof, which hides the secret and would take 0.1 s each.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections import Counter
 from contextvars import copy_context
@@ -23,12 +24,15 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.errors import RlnError, RlnErrorKind
 from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.protocol.ratelimit import RlnProofProvider, rln_signal
-from fairway.rln.field import hash_to_field
+from fairway.rln.epochs import RlnNetwork
+from fairway.rln.field import FIELD_ORDER, ZERO, element, hash_to_field, number_of
+from fairway.rln.identity import Identity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.nullifiers import DoubleSignal, NullifierLog
-from fairway.rln.proof import SignalProof
-from fairway.simulation.memberships import StubGroup, StubProver, identity_of
+from fairway.rln.proof import PROOF_BYTES, SignalProof
+from fairway.rln.proving import RlnMember
+from fairway.rln.tree import TREE_DEPTH, MerklePath, RootWindow
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import run
 from fairway.testing.loop import Machine, Process
@@ -40,6 +44,54 @@ CRASHES = int(os.environ.get("FAIRWAY_RLN_CRASHES", "500"))
 PEOPLE = ("alice", "bob", "carol")
 OPTIONS = ReliableChannelOptions(sds=SdsConfig(lost_timeout_ms=86_400_000), max_retry_attempts=1_000)
 GIVEN_UP_AFTER_S = 4 * 3_600
+
+
+NETWORK = RlnNetwork(max_epoch_gap=0)
+
+
+def identity_of(name):
+    """Return the identity of a member: its secret follows from its name."""
+    secret = hash_to_field(name.encode())
+    return Identity(trapdoor=ZERO, nullifier=ZERO, secret=secret, commitment=hash_to_field(secret))
+
+
+class StubGroup:
+    """A group that everybody is in."""
+
+    network = NETWORK
+    roots = RootWindow([ZERO])
+
+    def __init__(self, limit):
+        self._limit = limit
+
+    def member(self, identity):
+        path = MerklePath(root=ZERO, siblings=(ZERO,) * TREE_DEPTH, bits=bytes(TREE_DEPTH))
+        return RlnMember(identity=identity, limit=self._limit, path=path)
+
+    def refresh(self):
+        return False
+
+
+class StubProver:
+    """Makes shares as the circuit does, and no proof of them: of two signals under one id the secret follows."""
+
+    def prepare(self, member):
+        pass
+
+    def prove(self, member, message_id, signal, epoch):
+        secret = member.identity.secret
+        slope = hash_to_field(secret + epoch.to_bytes(8, "little") + message_id.to_bytes(8, "little"))
+        share_x = hash_to_field(signal)
+        share_y = (number_of(secret) + number_of(slope) * number_of(share_x)) % FIELD_ORDER
+        return SignalProof(
+            proof=hashlib.sha512(signal).digest().ljust(PROOF_BYTES, b"\0"),
+            root=ZERO,
+            epoch=epoch,
+            share_x=share_x,
+            share_y=element(share_y),
+            nullifier=hash_to_field(slope),
+            identifier=NETWORK.padded_identifier,
+        )
 
 
 class Point(Enum):

@@ -1,314 +1,255 @@
-"""``fairway simulate``: runs one world of `fairway.simulation`, or many, and prints what happened."""
+"""``fairway simulate``: runs worlds of `fairway.simulation`, and prints what happened."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Iterator
-from contextlib import closing, nullcontext
-from dataclasses import asdict
-from itertools import count
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from itertools import count, islice
 from pathlib import Path
-from typing import Annotated, Any, Final, TextIO
+from typing import Annotated, Any, Final
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from fairway.cli._console import PlainConsole
-from fairway.cli._plan_options import plan_of, with_plan
 from fairway.errors import ConfigurationError
-from fairway.simulation.archiving import require_new, truth_path, write_archive
-from fairway.simulation.campaign import Campaign, CampaignTally, broken_row, row_of, rows_in
-from fairway.simulation.figures import Figures, add_up, loss_class
-from fairway.simulation.plan import SimulationPlan
-from fairway.simulation.random_plans import calm_but, draw_plan
-from fairway.simulation.render import duration, print_report
-from fairway.simulation.render_campaign import print_end, print_figures, print_heads, print_shrunk, print_world
-from fairway.simulation.runner import Run
-from fairway.simulation.tour import KINDS, tour_plan
-from fairway.simulation.workers import WorldOutcome
-from fairway.units import HOUR_MS, MS_PER_S, counted
+from fairway.options import Profile
+from fairway.simulation.campaign import LIMIT_S, run_worlds, shrink
+from fairway.simulation.plan import Plan, Trouble, replay_command
+from fairway.simulation.report import Furps, Report
+from fairway.simulation.world import World
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.units import HOUR_MS, MS_PER_S
 
-_MANY: Final = "Many worlds"
+_WORLDS: Final = 40
 _INTERRUPTED: Final = 130
-_CAMPAIGN: Final = Campaign(worlds=1)
+_SHOWN: Final = 10
+"""Violations of a world that are printed."""
+_PLAN: Final = "The world; what is not given is drawn from its seed"
+_NAMES: Final = ", ".join(trouble.value for trouble in Trouble)
 
 
-@with_plan
 def command(
-    given: dict[str, Any],
     *,
+    seed: Annotated[int | None, typer.Option(help="Run the one world of this seed.", show_default=False, min=0)] = None,
     worlds: Annotated[
-        int | None,
-        typer.Option(
-            help="Run so many worlds with random plans; options of a plan that are given hold for all.",
-            show_default=False,
-            rich_help_panel=_MANY,
-        ),
+        int | None, typer.Option(help="Run so many worlds.", show_default=f"{_WORLDS}, or as --budget-s allows", min=1)
+    ] = None,
+    first_seed: Annotated[int, typer.Option(help="Seed of the first of several worlds.", min=0)] = 1,
+    budget_s: Annotated[
+        float | None, typer.Option(help="Start no world after so many seconds.", show_default=False, min=0)
     ] = None,
     jobs: Annotated[
-        int | None,
-        typer.Option(help="Processes side by side.", show_default="one per processor", rich_help_panel=_MANY),
+        int | None, typer.Option(help="Processes side by side.", show_default="one per processor", min=1)
     ] = None,
-    budget_s: Annotated[
-        float | None,
-        typer.Option(help="Start no world after so many seconds.", show_default=False, rich_help_panel=_MANY),
-    ] = None,
-    first_seed: Annotated[
-        int, typer.Option(help="The first world's plan is drawn from this seed.", rich_help_panel=_MANY)
-    ] = _CAMPAIGN.first_seed,
-    calm: Annotated[
-        bool,
-        typer.Option(
-            "--calm", help="Draw only size and talk at random, and no faults but the given ones.", rich_help_panel=_MANY
-        ),
-    ] = False,
-    tour: Annotated[
-        bool,
-        typer.Option(
-            "--tour",
-            help="Run a small world for each kind of fault, in place of random ones.",
-            rich_help_panel=_MANY,
-        ),
-    ] = False,
-    keep_going: Annotated[
-        bool,
-        typer.Option("--keep-going", help="Continue after a world that breaks, and list all.", rich_help_panel=_MANY),
-    ] = False,
-    shrink: Annotated[
-        bool | None,
-        typer.Option(
-            help="Look for a smaller plan that breaks like the first broken one.",
-            show_default="unless --keep-going",
-            rich_help_panel=_MANY,
-        ),
-    ] = None,
-    shrink_s: Annotated[
-        float, typer.Option(help="How many seconds to look for it.", rich_help_panel=_MANY)
-    ] = _CAMPAIGN.shrink_s,
-    world_s: Annotated[
-        float,
-        typer.Option(
-            help="A world that takes more seconds of CPU time counts as broken; one of 80 participants may take twice "
-            "as many, and so on.",
-            rich_help_panel=_MANY,
-        ),
-    ] = _CAMPAIGN.world_s,
-    record: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Append the figures of each world, one JSON object a line.",
-            show_default=False,
-            rich_help_panel=_MANY,
-        ),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Skip the seeds in the record.", rich_help_panel=_MANY),
-    ] = False,
-    tables: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Run nothing: print the figures of all worlds of a record, or of several.",
-            show_default=False,
-            exists=True,
-            dir_okay=False,
-            rich_help_panel=_MANY,
-        ),
-    ] = None,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Continue after a world that breaks.")] = False,
+    shrink_s: Annotated[float, typer.Option(help="Look so long for a smaller world that breaks alike.")] = 60.0,
+    world_s: Annotated[float, typer.Option(help="A world that takes more CPU time has hung.", min=1)] = LIMIT_S,
     archive: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Write what a store would hold, as a SQLite archive, and the truth to PATH.truth.json.",
-            show_default=False,
-        ),
+        typer.Option(help="Write the messages in the store of one world to a new SQLite archive.", show_default=False),
     ] = None,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
+    participants: Annotated[
+        int | None, typer.Option(help="Participants at the start.", show_default=False, rich_help_panel=_PLAN)
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option(help="How long they send.", show_default=False, rich_help_panel=_PLAN)
+    ] = None,
+    loss: Annotated[
+        float | None, typer.Option(help="Share of deliveries that are lost.", show_default=False, rich_help_panel=_PLAN)
+    ] = None,
+    profile: Annotated[
+        Profile | None, typer.Option(help="Wire format.", show_default=False, rich_help_panel=_PLAN)
+    ] = None,
+    messages_per_hour: Annotated[
+        float | None,
+        typer.Option(help="Messages of each participant in an hour.", show_default=False, rich_help_panel=_PLAN),
+    ] = None,
+    store: Annotated[
+        bool | None, typer.Option(help="Whether there is a store.", show_default=False, rich_help_panel=_PLAN)
+    ] = None,
+    troubles: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help=f"The troubles, separated by commas, or none: {_NAMES}.",
+            show_default=False,
+            rich_help_panel=_PLAN,
+        ),
+    ] = None,
 ) -> None:
-    """Run hours of a lossy channel under virtual time, and check that it kept its promises.
+    """Run lossy channels under virtual time, and check that they keep their promises.
 
-    Without options it runs a small world for each kind of fault, within some 80 seconds of CPU time.
-    Options of a world alone, such as [bold]--seed[/bold], run that world and print tables of what happened.
+    A world is a group of participants on a network with faults, drawn from a seed. They send, join, leave, crash and
+    lose their network; then the faults end, and the channel must come to rest. Each message must reach everybody once
+    and in causal order, no acknowledgement may be false, and so on.
 
-    Participants send, join, leave, crash, go offline and are split by partitions, all drawn from the seed.
-    Then all come back, with the faults of the network unchanged, until the channel is quiet.
+    The first world that breaks ends the run. It is printed with the command that runs it again, and so is a smaller
+    world that breaks alike, if one is found.
 
-    Checked are: each message delivered, once, in causal order; equal logs; one end of every send;
-    no false delivery report; bounded buffers; and that a whole tour costs what it is known to cost.
+    Exit code 0 if every promise was kept, 1 if not, 2 for a world that cannot be.
 
-    [bold]--worlds[/bold] or [bold]--budget-s[/bold] run many worlds, each drawn from a seed of its own, side by side.
-    The first world that breaks ends the run, and the smallest plan found that breaks alike is printed.
+    Example: [bold]fairway simulate[/bold]
 
-    [bold]--archive[/bold] keeps what a store would hold of one world, for [bold]fairway[/bold]'s pipeline to read.
+    Example: [bold]fairway simulate --seed 7 --participants 20 --loss 0.5[/bold]
 
-    Exit code 0 if all of it holds, 1 if something is violated (the last line runs the same world
-    again), 2 for a world that cannot be.
-
-    Example: [bold]fairway simulate --participants 20 --hours 2 --loss 0.5 --seed 7[/bold]
-
-    Example: [bold]fairway simulate --worlds 200[/bold]
-
-    Example: [bold]fairway simulate --budget-s 600 --loss 0.3 --keep-going --record worlds.jsonl[/bold]
-
-    Example: [bold]fairway simulate --tables worlds.jsonl[/bold]
+    Example: [bold]fairway simulate --budget-s 600 --keep-going --troubles crash,partition[/bold]
     """
-    if tables:
-        _tables(tables, machine=machine)
-    if worlds is None and budget_s is None and (tour or not (given or archive)):
-        tour, worlds = True, len(KINDS)
-    if worlds is None and budget_s is None:
-        _one(plan_of(given), archive, machine=machine)
+    given = {
+        "participants": participants,
+        "duration_ms": None if hours is None else round(hours * HOUR_MS),
+        "loss": loss,
+        "profile": profile,
+        "messages_per_hour": messages_per_hour,
+        "store": store,
+        "troubles": None if troubles is None else _troubles(troubles),
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if seed is not None:
+        if worlds is not None or budget_s is not None:
+            raise ConfigurationError("--seed runs one world: give --first-seed with --worlds or --budget-s")
+        _one(Plan.drawn(seed, **given), archive, machine=machine)
+        return
     if archive is not None:
-        raise ConfigurationError("--archive keeps one world: leave --worlds and --budget-s out")
-    if calm and tour:
-        raise ConfigurationError("--tour is of troubles, of which --calm has none: leave one of them out")
-    if "seed" in given:
-        raise ConfigurationError("--seed is of one world: give --first-seed, from which on plans are drawn")
-    campaign = Campaign(
-        worlds=worlds,
-        budget_s=budget_s,
-        first_seed=first_seed,
-        jobs=len(os.sched_getaffinity(0)) if jobs is None else jobs,
-        world_s=world_s,
-        shrink_s=shrink_s,
-        draw=tour_plan if tour else draw_plan,
-        given=calm_but(given) if calm else given,
-        done=_seeds_in(record) if resume else frozenset(),
-    )
-    shrinking = not keep_going if shrink is None else shrink
-    _many(campaign, record, keep_going=keep_going, shrinking=shrinking, machine=machine)
+        raise ConfigurationError("--archive keeps one world: give its --seed")
+    Plan.drawn(first_seed, **given)
+    most = worlds if worlds is not None or budget_s is not None else _WORLDS
+    plans: Iterator[Plan] = (Plan.drawn(number, **given) for number in islice(count(first_seed), most))
+    if budget_s is not None:
+        plans = _until(time.monotonic() + budget_s, plans)
+    reports = run_worlds(plans, jobs=len(os.sched_getaffinity(0)) if jobs is None else jobs, limit_s=world_s)
+    _many(reports, most, keep_going=keep_going, shrink_s=0 if keep_going else shrink_s, machine=machine)
 
 
-def _one(plan: SimulationPlan, archive: Path | None, *, machine: bool) -> None:
-    if archive is not None:
-        require_new(archive)
-    console = PlainConsole(highlight=False, stderr=True)
+def _troubles(names: str) -> frozenset[Trouble]:
+    known = {trouble.value: trouble for trouble in Trouble}
+    given = [] if names == "none" else names.split(",")
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(f"there is no trouble {name!r}; the troubles are {_NAMES}")
+    return frozenset(known[name] for name in given)
+
+
+def _until(end_s: float, plans: Iterable[Plan]) -> Iterator[Plan]:
+    for plan in plans:
+        if time.monotonic() >= end_s:
+            return
+        yield plan
+
+
+def _progress(console: PlainConsole) -> Progress:
+    columns = (TextColumn("{task.completed:,.0f}{task.fields[of]} {task.description}"), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _one(plan: Plan, archive: Path | None, *, machine: bool) -> None:
+    if archive is not None and archive.exists():
+        raise ConfigurationError(f"{archive} exists; give a new name, because an archive holds one world")
     began_s = time.perf_counter()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:.0f} %"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("virtual time", total=plan.duration_ms)
-        run = Run(plan)
-        report = run.through(lambda passed_ms, _: progress.update(task, completed=passed_ms))
-    archived = 0 if archive is None else write_archive(run, archive)
+    kept = None if archive is None else NwakuArchive(archive)
+    with _progress(PlainConsole(highlight=False, stderr=True)) as progress:
+        task = progress.add_task("virtual minutes", of=f" of {plan.duration_ms / 60_000:,.0f}")
+        report = World(plan, archive=kept).run(lambda passed_ms: progress.update(task, completed=passed_ms / 60_000))
     if machine:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:
-        print_report(report)
-        if archive is not None:
-            console.print(
-                f"{counted(archived, 'message')} in {archive}, the truth in {truth_path(archive)}", markup=False
-            )
-        real_s, simulated_ms = time.perf_counter() - began_s, run.world.now_ms - run.start_ms
-        faster = simulated_ms / MS_PER_S / real_s
-        told = f"{duration(simulated_ms)} with its scenes simulated in {real_s:.1f} s, {faster:,.0f} times as fast"
-        console.print(told, style="dim")
-    raise typer.Exit(0 if report.ok else 1)
+        out = PlainConsole(highlight=False)
+        _print_furps(out, [report])
+        for what, number in report.happened.items():
+            out.print(f"{number:>10,}  {what}", markup=False)
+        _print_violations(out, report)
+        seconds = time.perf_counter() - began_s
+        speed = report.virtual_ms / MS_PER_S / seconds
+        out.print(f"{report.virtual_ms / HOUR_MS:.1f} virtual hours in {seconds:.1f} s, {speed:,.0f} x real time")
+    raise typer.Exit(int(not report.ok))
 
 
-def _seeds_in(record: Path | None) -> frozenset[int]:
-    """Return the seeds of the worlds in a record; none if there is no file."""
-    if record is None:
-        raise ConfigurationError("--resume goes on with a record: give it as --record FILE")
-    return frozenset(row["seed"] for row in rows_in(record)) if record.exists() else frozenset()
-
-
-def _appending(record: Path) -> TextIO:
-    try:
-        return record.open("a", encoding="utf-8", buffering=1)
-    except OSError as error:
-        raise ConfigurationError(
-            f"the record {record} cannot be written ({error.strerror}); give --record a file in a folder that is there"
-        ) from error
-
-
-def _tables(paths: list[Path], *, machine: bool) -> None:
-    """Print the figures of recorded worlds, and end."""
-    rows = [row for path in paths for row in rows_in(path)]
-    broken = [row for row in rows if not row["ok"]]
-    figures = add_up((loss_class(row["loss"]), Figures.of_json(row["figures"])) for row in rows if "figures" in row)
-    if machine:
-        by_loss = {str(loss): of.as_json() for loss, of in figures.items()}
-        typer.echo(json.dumps({"worlds": len(rows), "broken": broken, "figures": by_loss}, indent=2))
-    else:
-        print_figures(PlainConsole(highlight=False), figures)
-        for row in broken:
-            typer.echo(f"broke: {row['replay']}")
-    raise typer.Exit(int(bool(broken)))
-
-
-def _many(campaign: Campaign, record: Path | None, *, keep_going: bool, shrinking: bool, machine: bool) -> None:
+def _many(reports: Generator[Report], most: int | None, *, keep_going: bool, shrink_s: float, machine: bool) -> None:
     out, err = PlainConsole(highlight=False), PlainConsole(highlight=False, stderr=True)
-    console = out if out.is_terminal and not machine else err
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn() if campaign.worlds is not None else TextColumn("{task.completed}"),
-        TextColumn("worlds, {task.description}"),
-        TimeElapsedColumn(),
-    )
-    tally, shrunk, interrupted = CampaignTally(), None, False
+    done: list[Report] = []
+    broken: list[Report] = []
+    smaller: Report | None = None
+    interrupted = False
     began_s = time.monotonic()
-    with (
-        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
-        _appending(record) if record is not None else nullcontext() as rows,
-    ):
-        task = progress.add_task("", total=campaign.worlds)
-        if not machine:
-            print_heads(out)
+    with _progress(err) as progress, closing(reports):
+        task = progress.add_task("worlds", of="" if most is None else f" of {most}")
         try:
-            for outcome in _outcomes(campaign, keep_going=keep_going):
-                tally.add(outcome)
-                if rows is not None:
-                    rows.write(json.dumps(row_of(outcome)) + "\n")
+            for report in reports:
+                done.append(report)
+                progress.update(task, advance=1, description=_speed(done, began_s))
                 if not machine:
-                    print_world(out, outcome)
-                progress.update(task, advance=1, description=_so_far(tally, time.monotonic() - began_s))
+                    out.print(_line(report), markup=False)
+                    _print_violations(out, report)
+                if not report.ok:
+                    broken.append(report)
+                    if not keep_going:
+                        break
+            if broken and shrink_s:
+                progress.update(task, description="worlds; looking for a smaller one that breaks alike")
+                smaller = shrink(broken[0], until_s=time.monotonic() + shrink_s)
         except KeyboardInterrupt:
             interrupted = True
-        seconds = time.monotonic() - began_s
-        if tally.broken and shrinking and not interrupted:
-            tries = count(1)
-            shrunk = campaign.shrunk(
-                tally.broken[0],
-                lambda _: progress.update(task, description=f"looking for a smaller one, try {next(tries)}"),
-            )
     if machine:
-        broken = sorted(tally.broken, key=lambda outcome: outcome.plan.seed)
-        answer = {
-            "worlds": tally.worlds,
-            "broken": [broken_row(each, shrunk if each is tally.broken[0] else None) for each in broken],
-            "virtual_hours": round(tally.virtual_ms / HOUR_MS, 3),
-            "seconds": round(seconds, 3),
+        answer: dict[str, Any] = {
+            "worlds": len(done),
+            "broken": [report.as_json() for report in broken],
+            "smaller": None if smaller is None else smaller.as_json(),
+            "virtual_hours": sum(report.virtual_ms for report in done) / HOUR_MS,
             "interrupted": interrupted,
-            "figures": {str(loss): figures.as_json() for loss, figures in sorted(tally.figures.items())},
-            "unusual": [asdict(unusual) for unusual in tally.tour.unusual()],
+            "furps": Furps.of(done).as_json(),
         }
         typer.echo(json.dumps(answer, indent=2))
     else:
-        print_end(out, tally, seconds, interrupted=interrupted)
-        if shrunk is not None:
-            print_shrunk(out, shrunk)
-    raise typer.Exit(_INTERRUPTED if interrupted else int(bool(tally.broken or tally.tour.unusual())))
+        _print_furps(out, done)
+        if smaller is not None and smaller is not broken[0]:
+            out.print("a smaller world that breaks alike:")
+            _print_violations(out, smaller)
+        out.print(f"{len(done)} {_speed(done, began_s)}, {len(broken)} broken")
+    raise typer.Exit(_INTERRUPTED if interrupted else int(bool(broken)))
 
 
-def _outcomes(campaign: Campaign, *, keep_going: bool) -> Iterator[WorldOutcome]:
-    """Yield the outcomes of worlds, up to the first that breaks unless ``keep_going``."""
-    with closing(campaign.outcomes()) as outcomes:
-        for outcome in outcomes:
-            yield outcome
-            if not (outcome.ok or keep_going):
-                return
+def _speed(done: list[Report], began_s: float) -> str:
+    virtual_ms = sum(report.virtual_ms for report in done)
+    speed = virtual_ms / MS_PER_S / max(0.001, time.monotonic() - began_s)
+    return f"worlds, {virtual_ms / HOUR_MS:,.1f} virtual hours, {speed:,.0f} x real time"
 
 
-def _so_far(tally: CampaignTally, seconds: float) -> str:
-    speed = tally.virtual_ms / 1_000 / seconds
-    broken = f", {len(tally.broken)} broken" if tally.broken else ""
-    return f"{tally.virtual_ms / HOUR_MS:,.1f} virtual hours, {speed:,.0f} x real time{broken}"
+def _line(report: Report) -> str:
+    plan = report.plan
+    troubles = " ".join(sorted(trouble.value for trouble in plan.troubles))
+    return (
+        f"seed {plan.seed:>6} {plan.participants:>3} people {plan.loss:>4.0%} {plan.profile.value} "
+        f"{report.virtual_ms / HOUR_MS:>5.1f} h {report.sent:>5,} messages {'ok ' if report.ok else 'BROKE'} {troubles}"
+    )
+
+
+def _print_violations(out: PlainConsole, report: Report) -> None:
+    for violation in report.violations[:_SHOWN]:
+        out.print(f"violated: {violation.invariant.value}: {violation.text}", markup=False, soft_wrap=True)
+    if not report.ok:
+        out.print(f"run it again: {replay_command(report.plan)}", markup=False, soft_wrap=True)
+
+
+def _print_furps(out: PlainConsole, reports: list[Report]) -> None:
+    furps = Furps.of(reports)
+    known = f"{_seconds(furps.known_p50_ms)} {_seconds(furps.known_p90_ms)} {_share(furps.known_within_s)} within 5 s"
+    all_have = (
+        f"{_seconds(furps.everywhere_p50_ms)} {_seconds(furps.everywhere_p90_ms)} "
+        f"{_share(furps.everywhere_within_6s)} within 30 s"
+    )
+    out.print(f"{furps.messages:,} messages           50 %    90 %", markup=False)
+    out.print(f"  the sender knows   {known}", markup=False)
+    out.print(f"  everybody has it   {all_have}", markup=False)
+    out.print(f"  {furps.bytes_per_message or 0:,} bytes a message", markup=False)
+
+
+def _seconds(milliseconds: int | None) -> str:
+    return "      -" if milliseconds is None else f"{milliseconds / MS_PER_S:>5.1f} s"
+
+
+def _share(share: float | None) -> str:
+    return "     -" if share is None else f"{share:>6.1%}"

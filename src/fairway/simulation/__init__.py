@@ -1,21 +1,11 @@
-"""Whole channels under virtual time, on a seeded network that loses, delays and copies.
+"""Whole channels under virtual time, on a network that loses, delays and doubles messages.
 
-A `World` holds participants, each a program on a `ReliableChannel`, as applications are. Hours pass in moments, and the
-same seed gives the same run, message for message. `simulate` runs a whole `SimulationPlan` in one, holds the run
-against the invariants and returns a `SimulationReport`.
+`simulate` runs the world of a `Plan` and returns a `Report`. Hours pass in seconds, and the same plan gives the same
+run. `replay_command` returns the command that runs a plan again.
 """
 
-from fairway.simulation.plan import SimulationPlan, replay_command
-from fairway.simulation.report import SimulationReport
-from fairway.simulation.runner import simulate
-from fairway.simulation.world import World
-from fairway.waku.local import NetworkFaults
+from fairway.simulation.plan import Plan, Trouble, replay_command
+from fairway.simulation.report import Furps, Report
+from fairway.simulation.world import World, simulate
 
-__all__ = [
-    "NetworkFaults",
-    "SimulationPlan",
-    "SimulationReport",
-    "World",
-    "replay_command",
-    "simulate",
-]
+__all__ = ["Furps", "Plan", "Report", "Trouble", "World", "replay_command", "simulate"]

@@ -1,0 +1,124 @@
+"""`Forger`: a hostile participant. Sender ids are not authenticated, so a member can send whatever it likes.
+
+In an encrypted channel it has no key: it repeats and damages what it hears. Otherwise it also cites messages that do
+not exist, claims to have everything, asks for everything, begins long messages and uses the names of others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any, Final
+
+from fairway.options import ReliableChannelOptions
+from fairway.simulation.history import History
+from fairway.units import NS_PER_MS
+from fairway.waku.node import RoutedMessage, WakuNode
+from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.segment import Segment
+from fairway.wire.waku_message import WakuMessage
+
+NAME: Final = "mallory"
+_HEARD: Final = 200
+_CITED: Final = 10
+_CLOCK_AHEAD_MS: Final = (60_000, 3_500_000, 86_400_000, 1 << 40)
+
+
+class Forger:
+    """A hostile participant of a world."""
+
+    def __init__(
+        self,
+        node: WakuNode,
+        channel_id: str,
+        options: ReliableChannelOptions,
+        history: History,
+        clock_ns: Callable[[], int],
+        *,
+        is_member: bool,
+    ) -> None:
+        """Only a member can make messages that others can read."""
+        self._node = node
+        self._channel_id = channel_id
+        self._profile = options.profile
+        self._history = history
+        self._clock_ns = clock_ns
+        self._is_member = is_member
+        self._heard: deque[RoutedMessage] = deque(maxlen=_HEARD)
+        self._count = 0
+
+    def heard(self, name: str, message: RoutedMessage) -> None:
+        """Remember what others sent."""
+        if name != NAME:
+            self._heard.append(message)
+
+    async def forge(self, number: int) -> None:
+        """Send a forgery; the number draws which."""
+        dice = Random(number)  # noqa: S311 - reproducible, and guards nothing
+        if not self._heard:
+            return
+        topic, message = self._heard[-1].pubsub_topic, dice.choice(self._heard).message
+        kind = dice.choice(("repeat", "damage", "cite", "claim", "ask", "segment", "imitate", "ahead"))
+        if kind == "repeat":
+            payload = message.payload
+        elif kind == "damage" or not self._is_member:
+            payload = self._damaged(dice, message.payload)
+        else:
+            payload = self._profile.codec.encode(self._message(kind, dice))
+        forged = WakuMessage(
+            payload=payload,
+            content_topic=message.content_topic,
+            timestamp_ns=self._clock_ns() // NS_PER_MS * NS_PER_MS,
+            meta=message.meta,
+        )
+        with suppress(ConnectionError):
+            await self._node.send(RoutedMessage.of(topic, forged))
+
+    def _damaged(self, dice: Random, payload: bytes) -> bytes:
+        """Return a payload with one bit changed if nobody can read that, else random bytes."""
+        if self._is_member or not payload:
+            return dice.randbytes(dice.randint(0, 2_000))
+        damaged = bytearray(payload)
+        damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
+        return bytes(damaged)
+
+    def _message(self, kind: str, dice: Random) -> SdsMessage:
+        self._count += 1
+        now_ms = self._clock_ns() // NS_PER_MS
+        lamport = now_ms // self._profile.lamport_unit_ms
+        heard = [sds for message in self._heard if (sds := self._history.read(message.message)) is not None]
+        fields: dict[str, Any] = {"sender_id": NAME, "content": b"hear me", "lamport_timestamp": lamport}
+        match kind:
+            case "cite":
+                cited = tuple(HistoryEntry(f"invented-{self._count}-{i}", dice.randbytes(32)) for i in range(_CITED))
+                fields["causal_history"] = cited
+            case "claim":
+                fields |= {"bloom_filter": b"\xff" * 18_000, "content": None}
+            case "ask":
+                asked = dice.sample(heard, min(_CITED, len(heard)))
+                entries = tuple(HistoryEntry(sds.message_id, None, sds.sender_id) for sds in asked)
+                fields |= {"repair_request": entries, "content": None}
+            case "segment":
+                fields["content"] = self._profile.segments.encode(_first_segment(dice))
+            case "imitate":
+                fields |= {"sender_id": dice.choice(sorted(self._history.joined)), "content": dice.randbytes(20)}
+            case "ahead":
+                fields["lamport_timestamp"] = lamport + dice.choice(_CLOCK_AHEAD_MS)
+        message = SdsMessage(message_id=f"{self._count:064x}", channel_id=self._channel_id, **fields)
+        self._history.forged.add(message.message_id)
+        return message
+
+
+def _first_segment(dice: Random) -> Segment:
+    """Return the first of four segments, whose others never come."""
+    return Segment(
+        payload_hash=dice.randbytes(32),
+        index=0,
+        data_count=4,
+        parity_count=0,
+        is_parity=False,
+        payload=dice.randbytes(1_000),
+        payload_length=4_000,
+    )

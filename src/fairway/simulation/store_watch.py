@@ -1,0 +1,115 @@
+"""`WatchedStore`: the store of a participant, which compares what it gives back with what it was given.
+
+After a crash a store has all writes that it confirmed, and of the later ones the first few, each of them whole
+(`ChannelStore.submit`). `Kept` follows that over all lives of a participant.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from fairway.errors import StorageError
+from fairway.events import MessageReceived, OrderKey
+from fairway.storage.channel_store import ChannelStore, HistoryPage, Stored, StoredRequest, TracePoint, Write
+
+
+class Watcher(Protocol):
+    """Receives what happens at a store."""
+
+    def stored(self, name: str, write: Write) -> None:
+        """Note a write that is durable."""
+
+    def store_differs(self, text: str) -> None:
+        """Note that a store gave back something else than it was given."""
+
+
+class Kept:
+    """What the store of one participant holds."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], object] = {}
+        """The rows of the protocol, by table and key."""
+        self.inbox: dict[int, MessageReceived] = {}
+        """The messages that the application has not finished, by number."""
+        self.pending: deque[Write] = deque()
+        """Writes that were submitted and are not confirmed."""
+
+    def apply(self, write: Write) -> None:
+        """Take a write that is durable."""
+        for change in write.changes:
+            if change.row is None:
+                self.rows.pop((change.table, change.key), None)
+            else:
+                self.rows[change.table, change.key] = change.row
+        self.inbox.update(write.delivered)
+        for number in write.finished:
+            self.inbox.pop(number, None)
+
+    def equals(self, stored: Stored) -> bool:
+        """Return whether a store gives back what is held."""
+        rows = {(change.table, change.key): change.row for change in stored.changes}
+        inbox = {number: replace(message, redelivered=False) for number, message in stored.inbox}
+        return rows == self.rows and inbox == {
+            number: replace(message, redelivered=False) for number, message in self.inbox.items()
+        }
+
+
+class WatchedStore(ChannelStore):
+    """A store for one life of a participant."""
+
+    def __init__(self, name: str, store: ChannelStore, kept: Kept, watcher: Watcher) -> None:
+        self._name = name
+        self._store = store
+        self._kept = kept
+        self._watcher = watcher
+
+    def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
+        """Open the store; the watcher learns whether it holds what it must."""
+        stored = self._store.open(channel_id, sender_id, content_topic)
+        kept = self._kept
+        while not kept.equals(stored) and kept.pending:
+            self._confirm(kept.pending.popleft())
+        kept.pending.clear()
+        if not kept.equals(stored):
+            text = f"{self._name} found {len(stored.changes)} rows and {len(stored.inbox)} messages in its store, "
+            text += f"and had stored {len(kept.rows)} and {len(kept.inbox)}, or others"
+            self._watcher.store_differs(text)
+        return stored
+
+    def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
+        """Submit a write."""
+        self._kept.pending.append(write)
+
+        def confirmed(error: StorageError | None) -> None:
+            if error is None and self._kept.pending and self._kept.pending[0] is write:
+                self._confirm(self._kept.pending.popleft())
+            done(error)
+
+        self._store.submit(write, confirmed)
+
+    def _confirm(self, write: Write) -> None:
+        self._kept.apply(write)
+        self._watcher.stored(self._name, write)
+
+    def request(self, request_id: str) -> StoredRequest | None:
+        """Return a request."""
+        return self._store.request(request_id)
+
+    def message(self, number: int) -> MessageReceived | None:
+        """Return a message of the inbox."""
+        return self._store.message(number)
+
+    def history(self, before: OrderKey | None, limit: int) -> HistoryPage:
+        """Return a page of the channel's history."""
+        return self._store.history(before, limit)
+
+    def trace(self, identifier: str) -> Iterable[TracePoint]:
+        """Return the trace of a message."""
+        return self._store.trace(identifier)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()

@@ -1,1 +1,0 @@
-"""Planted bugs: what the simulated worlds must find. ``python -m tests.mutants --help`` says how to plant them."""
