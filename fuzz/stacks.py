@@ -27,8 +27,6 @@ from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING
 from fairway.protocol.journal import Row
 from fairway.protocol.outgoing.dispatching import RATE_LIMIT
 from fairway.protocol.outgoing.outbox import OUTBOX
-from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
-from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
 from fairway.protocol.sds.repair import REPAIR_REQUESTS, REPAIR_RESPONSES
 from fairway.protocol.segmentation.open_sets import Urgency
@@ -50,10 +48,8 @@ _MAX_STEPS: Final = 64
 _LONGEST_PAUSE_MS: Final = 1 << 20
 _MAX_ON_THE_WIRE: Final = 256
 _PAUSES_TO_REST: Final = 4
-_PASSING_TABLES: Final = frozenset(
-    {PARKED, MISSING, REPAIR_REQUESTS, REPAIR_RESPONSES, ARRIVALS, AWAITING, OUTBOX, OUTGOING, REQUESTS, SEGMENTS}
-)
-"""What is kept for something that will come, or will not."""
+_PASSING_TABLES: Final = frozenset({PARKED, MISSING, REPAIR_REQUESTS, REPAIR_RESPONSES, ARRIVALS, AWAITING, OUTBOX})
+"""Rows that wait for something. The rows of sends stay, because a send may be delivered late."""
 
 
 class Step(IntEnum):
@@ -153,6 +149,9 @@ class _Play:
         left = sorted(key for key in _keyed(self._stack.snapshot()) if key[0] in _PASSING_TABLES)
         if left:
             raise BrokenPromiseError(f"long after the last message these rows are still kept: {left}")
+        open_requests = self._stack.statistics().open_requests
+        if open_requests:
+            raise BrokenPromiseError(f"long after the last message {open_requests} sends have not ended")
 
     def _come_to_rest(self) -> None:
         """Let everything end that time, a node and a hook can bring to its end."""

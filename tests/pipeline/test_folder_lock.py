@@ -67,6 +67,16 @@ def test_a_process_that_was_killed_holds_nothing(uri):
     locked(uri).release()
 
 
+def test_a_process_that_reads_the_files_of_its_folder_keeps_the_lock(tmp_path):
+    lock = locked(str(tmp_path))
+    for file in tmp_path.iterdir():
+        file.read_bytes()
+    another = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    refused = subprocess.run(another, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert f"used by process {os.getpid()}" in refused.stderr
+    lock.release()
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at the state of a process in /proc")
 def test_nor_does_one_for_whose_end_nobody_has_asked(uri):
     """So it is for a while after a kill, and for ever in a container whose first process asks for no other."""

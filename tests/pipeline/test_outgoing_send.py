@@ -230,7 +230,6 @@ def test_folders_and_stores_that_are_of_something_else_are_refused(spark, tmp_pa
         (("--node", "local:x", "--counting", "bytes"), "segments or messages"),
         ((), "--node is missing"),
         (("--network", "twn", "--shards", "2"), "says what --cluster and --shards are"),
-        (("--node", "local:x", "--cluster", "16", "--shard", "2000"), "shard"),
     ],
 )
 def test_words_that_cannot_be_are_told(tmp_path, words, why):

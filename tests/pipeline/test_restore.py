@@ -183,6 +183,7 @@ def test_a_lost_store_comes_back_with_ones_own_messages_in_the_log(talk, tables,
             network.node(), "harbour", "alice", TOPIC, store=tmp_path / "alice.db"
         ) as alice:
             assert alice.statistics().unfinished == 0
+            assert len(await alice.history()) == 16
 
     live(tmp_path, scenario)
 

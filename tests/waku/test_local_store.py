@@ -295,8 +295,11 @@ def test_closing_a_network_whose_archive_cannot_be_written_says_what_is_missing(
 
 
 def test_an_archive_that_could_not_be_written_is_left_alone_once_its_network_is_closed(say):
-    class Broken:
+    class Broken(NwakuArchive):
         flushes = 0
+
+        def __init__(self):
+            pass
 
         def append(self, *_, **__):
             return True

@@ -223,17 +223,21 @@ def _left_out(stack: Stack) -> tuple[LeftOut, ...]:
 def _keep_delivered(received: Iterator[tuple[Effect, ...]], store: ChannelStore, *, as_read: bool) -> tuple[int, int]:
     """Store the messages that the core delivers; return their number, and that of those that lack dependencies."""
     number = unmet = 0
-    unread: list[tuple[int, MessageReceived]] = []
+    messages: list[tuple[int, MessageReceived]] = []
+
+    def write() -> None:
+        finished = tuple(each for each, _ in messages) if as_read else ()
+        _submit(store, Write(delivered=tuple(messages), finished=finished))
+        messages.clear()
+
     for effects in received:
         for event in _delivered(effects):
             number += 1
             unmet += not event.dependencies_met
-            if not as_read:
-                unread.append((number, event))
-        if sum(len(event.payload) for _, event in unread) >= _WRITE_BYTES or len(unread) >= _WRITE_MESSAGES:
-            _submit(store, Write(delivered=tuple(unread)))
-            unread.clear()
-    _submit(store, Write(delivered=tuple(unread)))
+            messages.append((number, event))
+        if sum(len(event.payload) for _, event in messages) >= _WRITE_BYTES or len(messages) >= _WRITE_MESSAGES:
+            write()
+    write()
     return number, unmet
 
 
