@@ -127,6 +127,9 @@ class Plan:
             "store": dice.random() < 0.75,
             "troubles": frozenset(trouble for trouble in Trouble if dice.random() < share),
         }
+        if Trouble.RATE_LIMIT in given.get("troubles", drawn["troubles"]):
+            # The limit leaves too few transmissions to repair everything without a store.
+            drawn["store"] = True
         return cls(seed=seed, **{**drawn, **given})
 
     def faults(self) -> NetworkFaults:
@@ -155,7 +158,8 @@ class Plan:
         segmentation = replace(options.segmentation, segment_size_bytes=_SEGMENT_BYTES, parity_rate=parity_rate)
         sds, limit = options.sds, options.rate_limit
         if Trouble.FORGERY in self.troubles:
-            sds = replace(sds, lost_timeout_ms=_LOST_TIMEOUT_MS)
+            is_slow = Trouble.RATE_LIMIT in self.troubles
+            sds = replace(sds, lost_timeout_ms=_LOST_TIMEOUT_MS * (3 if is_slow else 1))
         if Trouble.RATE_LIMIT in self.troubles:
             limit = RateLimitConfig(enabled=True, messages_per_epoch=self._messages_per_epoch(options))
         if Trouble.SMALL_BUFFERS in self.troubles:
