@@ -196,8 +196,8 @@ async def test_a_sender_id_and_a_topic_that_are_in_use_twice_are_logged(caplog):
             await second.send(b"it is me")
             await other.send(b"and me")
             await asyncio.sleep(5)
-        assert any("another program that uses the sender id alice" in line for line in lines(caplog))
-        assert any("channel harbour: 1 messages of another channel, pier," in line for line in lines(caplog))
+        assert any("another user of the sender id alice" in line for line in lines(caplog))
+        assert any("channel harbour: 1 message of another channel, pier," in line for line in lines(caplog))
 
 
 @virtual_time()

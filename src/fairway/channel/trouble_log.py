@@ -19,6 +19,7 @@ from fairway.events import (
     SenderIdInUse,
     SendingBlocked,
 )
+from fairway.units import counted
 from fairway.visible import visible
 
 _LOG: Final = logging.getLogger("fairway.channel.trouble")
@@ -69,13 +70,13 @@ class TroubleLog:
                 minutes = max(0, now_ms - since_ms) // 60_000
                 text = f"nothing could be sent for {minutes} min ({count} refusals): {detail or 'no reason was given'}"
             case MessagesUndecryptable(count=count, opened=0):
-                text = f"{count} messages could not be decrypted, and none could so far: the key is probably wrong"
+                text = f"{counted(count, 'message')} could not be decrypted, nor any before: the key is probably wrong"
             case MessagesUndecryptable(count=count):
-                text = f"{count} messages could not be decrypted: a participant or another channel uses another key"
+                text = f"{counted(count, 'message')} could not be decrypted: somebody uses another key"
             case SenderIdInUse(count=count):
-                text = f"{count} messages came from another program that uses the sender id {self._sender_id}"
+                text = f"{counted(count, 'message')} came from another user of the sender id {self._sender_id}"
             case ForeignMessages(count=count, channel_id=channel_id):
-                text = f"{count} messages of another channel, {channel_id}, came on the same content topic"
+                text = f"{counted(count, 'message')} of another channel, {channel_id}, came on the same content topic"
             case DeliveryError(reason=reason, message_id=message_id, detail=detail, missing=missing):
                 names = f"; not acknowledged by {', '.join(missing)}" if missing else ""
                 goes_on = ", and is still tried" if reason is FailureReason.NOT_ACKNOWLEDGED else ""
