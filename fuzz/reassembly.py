@@ -19,10 +19,11 @@ from enum import IntEnum
 from typing import Final
 
 from fairway.errors import EmptyPayloadError, MessageTooLargeError
-from fairway.protocol.segmentation.open_sets import Urgency
-from fairway.protocol.segmentation.outcomes import MessageCompleted, WholeMessage
+from fairway.protocol.segmentation.open_sets import BECOMING_WHOLE_FACTOR
+from fairway.protocol.segmentation.outcomes import MessageComplete
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.records import Row
+from fairway.protocol.segmentation.segment_set import SegmentSet
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.hashing import keccak256
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, SegmentFormat
@@ -126,12 +127,14 @@ class _Play:
         self._adds += 1
         sender_id = f"sender {sender % _SENDERS}"
         key = self._order if order is None else order
-        outcome = self._reassembler.add(sender_id, f"id {self._adds}", key, content, self._now_ms)
+        outcome = self._reassembler.accept(sender_id, f"id {self._adds}", key, content, self._now_ms)
         self._store()
         match outcome:
-            case WholeMessage(payload=payload) if payload != content:
+            case MessageComplete(payload=payload, segments=None) if payload != content:
                 raise BrokenPromiseError(f"{self._format.name}: {content!r} was changed into {payload!r}")
-            case MessageCompleted(payload=payload, set_key=set_key) if keccak256(payload) != set_key.payload_hash:
+            case MessageComplete(payload=payload, segments=SegmentSet() as kept) if (
+                keccak256(payload) != kept.key.payload_hash
+            ):
                 raise BrokenPromiseError(f"{self._format.name}: {payload!r} is not what was promised")
             case _:
                 self._check_bounds()
@@ -140,7 +143,7 @@ class _Play:
         held = self._reassembler.statistics()
         if (
             held.open_sets > _SENDERS * SEGMENTATION.max_sets_per_sender
-            or held.buffered_bytes > Urgency.NEXT.value * SEGMENTATION.max_buffered_bytes
+            or held.buffered_bytes > BECOMING_WHOLE_FACTOR * SEGMENTATION.max_buffered_bytes
             or held.ended_sets > SEGMENTATION.max_completed_sets
         ):
             raise BrokenPromiseError(f"{self._format.name}: more is held than allowed: {held}")

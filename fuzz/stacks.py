@@ -29,7 +29,7 @@ from fairway.protocol.outgoing.dispatching import RATE_LIMIT
 from fairway.protocol.outgoing.outbox import OUTBOX
 from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
 from fairway.protocol.sds.repair import REPAIR_REQUESTS, REPAIR_RESPONSES
-from fairway.protocol.segmentation.open_sets import Urgency
+from fairway.protocol.segmentation.open_sets import BECOMING_WHOLE_FACTOR
 from fairway.protocol.stack import Stack
 from fairway.protocol.stack_state import JITTER
 from fairway.wire.waku_message import WakuMessage, decode_waku_message
@@ -304,7 +304,7 @@ class _Play:
         self._stack.next_deadline()
         if (
             held.parked > FOR_PROGRESS * limits.sds.max_incoming_buffer
-            or held.reassembly.buffered_bytes > Urgency.NEXT.value * limits.segmentation.max_buffered_bytes
+            or held.reassembly.buffered_bytes > BECOMING_WHOLE_FACTOR * limits.segmentation.max_buffered_bytes
             or held.reassembly.ended_sets > limits.segmentation.max_completed_sets
             # The last message that was accepted may have as many segments.
             or held.queued > limits.rate_limit.max_queued + limits.segmentation.max_total_segments

@@ -321,20 +321,6 @@ class IrretrievableMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentsDisputed:
-    """Enough segments of a message arrived, but the reassembled payload does not match their hash.
-
-    At least one segment is forged or damaged. If the right one arrives, the message is delivered; if not,
-    `IrretrievableMessage` follows. Until then the channel does not acknowledge the message.
-    """
-
-    sender_id: str
-    """Sender id that the segments name."""
-    payload_hash: bytes
-    """Keccak-256 of the payload that the segments name, 32 bytes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StatusChanged:
     """The channel began to miss messages, or has them all again."""
 
@@ -483,7 +469,6 @@ Event = (
     | EphemeralMessageDropped
     | MessageReceived
     | IrretrievableMessage
-    | SegmentsDisputed
     | StatusChanged
     | NodeStatusChanged
     | MessagesUndecryptable
@@ -511,7 +496,6 @@ EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
     EphemeralMessageDropped: ("ephemeral-message-dropped",),
     MessageReceived: ("message-received", "reliable:message:received", "onChannelMessageReceived"),
     IrretrievableMessage: ("irretrievable-message", "onChannelMessageLost"),
-    SegmentsDisputed: ("segments-disputed",),
     StatusChanged: ("status",),
     NodeStatusChanged: ("node-status",),
     MessagesUndecryptable: ("messages-undecryptable",),

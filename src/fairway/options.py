@@ -153,11 +153,11 @@ class SegmentationConfig:
     """An incomplete message that gained no segment for this long is given up. Only time while the node is connected
     counts."""
     max_sets_per_sender: int = 1_000
-    """Incomplete messages kept per sender. At the limit, segments of further messages are refused, unless other
-    messages wait for them or they wait for none that they cite: those only the limits on bytes bound."""
+    """Incomplete messages kept per sender. At the limit, segments of further messages are refused, unless they
+    wait for none that they cite: those only the limits on bytes bound."""
     max_buffered_bytes_per_sender: int = 33_554_432
     """Payload kept per sender in incomplete messages, plus 1 KiB a segment; new messages begin up to half of it. Up to
-    three times as much for segments that other messages wait for, and four times for what makes a message whole."""
+    three times as much for segments that wait for none that they cite, four times for what makes a message whole."""
     max_buffered_bytes: int = 268_435_456
     """The same for all senders together."""
     max_completed_sets: int = 10_000

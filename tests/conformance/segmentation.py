@@ -15,7 +15,7 @@ from fairway.errors import SegmentError
 from fairway.options import SegmentationConfig
 from fairway.protocol.segmentation import leopard
 from fairway.protocol.segmentation.cauchy import field_for
-from fairway.protocol.segmentation.outcomes import MessageCompleted, WholeMessage
+from fairway.protocol.segmentation.outcomes import MessageComplete
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segmenter, parity_segments
 from fairway.wire.hashing import keccak256
@@ -120,8 +120,8 @@ def _reassembled(config: SegmentationConfig, segment_format: SegmentFormat, cont
     """Return the payload that a receiver of these contents gets, or None if it gets none."""
     reassembler = Reassembler(config, segment_format)
     for index, content in enumerate(contents):
-        outcome = reassembler.add("sender", str(index), index, content, now_ms=0)
-        if isinstance(outcome, WholeMessage | MessageCompleted):
+        outcome = reassembler.accept("sender", str(index), index, content, now_ms=0)
+        if isinstance(outcome, MessageComplete):
             return outcome.payload
     return None
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.events import IrretrievableMessage, LossReason, MessageReceived, MessagesUndecryptable, SegmentsDisputed
+from fairway.events import IrretrievableMessage, LossReason, MessageReceived, MessagesUndecryptable
 from fairway.options import Profile, ReliableChannelOptions, SegmentationConfig
 from fairway.protocol.effects import Emit, Publish
 from fairway.protocol.segmentation.segmenter import Segmenter
@@ -271,33 +271,31 @@ def test_257_segments_are_refused_also_if_data_and_parity_tell_one_half_each():
     assert channel.counts.reassembly.open_segments == 1
 
 
-def test_a_segment_that_contradicts_the_counts_of_its_set_is_left_out_and_the_message_completes(channel):
+def test_a_segment_that_contradicts_the_counts_of_its_set_is_refused_and_the_message_completes(channel):
     payload = bytes(range(256)) * 2
     first, *others = channel.segments(payload)
     lie = replace(others[0], data_count=others[0].data_count + 1)
     events = channel.receives_segments(first, lie, *others)
     assert payloads(events) == [payload]
-    # It is a set of its own, which is never whole.
-    assert channel.counts.reassembly.open_sets == 1
+    assert channel.counts.reassembly.segments_discarded == {"contradicting": 1}
 
 
 def test_a_message_whose_hash_lies_is_not_delivered_and_its_loss_is_told(channel):
     segments = [s for s in channel.segments(bytes(range(256)) * 2) if not s.is_parity]
     lies = [replace(segment, payload_hash=b"\x11" * 32) for segment in segments]
-    assert channel.receives_segments(*lies) == [SegmentsDisputed(sender_id="mallory", payload_hash=b"\x11" * 32)]
-    lost = [event for event in channel.waits(25 * 3_600_000) if isinstance(event, IrretrievableMessage)]
+    lost = [event for event in channel.receives_segments(*lies) if isinstance(event, IrretrievableMessage)]
     assert [(event.payload_hash, event.reason) for event in lost] == [(b"\x11" * 32, LossReason.HASH_MISMATCH)]
     assert channel.counts.reassembly.sets_rejected == 1
     assert channel.counts.reassembly.buffered_bytes == 0
 
 
-def test_a_lie_among_honest_segments_does_not_keep_the_message_out(channel):
+def test_a_lie_among_honest_segments_costs_the_message_but_not_the_next_send_of_it(channel):
     payload = bytes(range(256)) * 2
     first, *others = (s for s in channel.segments(payload) if not s.is_parity)
     events = channel.receives_segments(replace(first, payload=b"\xff" + first.payload[1:]), *others)
+    assert [event.reason for event in events if isinstance(event, IrretrievableMessage)] == [LossReason.HASH_MISMATCH]
     assert payloads(events) == []
-    assert channel.counts.reassembly.sets_disputed == 1
-    assert payloads(channel.receives_segments(first)) == [payload]
+    assert payloads(channel.receives_segments(first, *others)) == [payload]
 
 
 def test_a_hash_of_another_length_is_no_segment_and_no_message(channel):

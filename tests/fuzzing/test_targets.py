@@ -112,7 +112,7 @@ def test_an_altered_message_that_opens_is_noticed(monkeypatch):
 
 
 def test_a_reassembler_that_keeps_everything_is_noticed(monkeypatch):
-    monkeypatch.setattr("fairway.protocol.segmentation.open_sets.OpenSets.full", lambda *_: None)
+    monkeypatch.setattr("fairway.protocol.segmentation.open_sets.OpenSets.full", lambda *_, **_options: None)
     with pytest.raises(BrokenPromiseError, match="more is held"):
         check_all_seeds("reassembly")
 

@@ -238,7 +238,7 @@ def test_segments_that_contradict_their_set_are_told_apart():
     rows = sending(PAYLOAD)[:-2]
     odd = WAKU_SEGMENTS.encode(replace(WAKU_SEGMENTS.decode(rows[8]["content"]), data_count=200))
     results = reassemble([*rows[:8], rows[8] | {"content": odd, "message_id": "odd"}])
-    assert [(result["outcome"], result["held"]) for result in results] == [("incomplete", 8), ("incomplete", 1)]
+    assert [(result["outcome"], result["held"]) for result in results] == [("incomplete", 8), ("discarded", 1)]
 
 
 def with_late_parity(rows: list[dict]) -> list[dict]:

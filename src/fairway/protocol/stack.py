@@ -133,7 +133,6 @@ class Stack:
             content_topic,
             options,
             sds=sds,
-            segmenter=segmenter,
             ciphering=ciphering,
             sending=sending,
             sync=sync,
@@ -514,21 +513,15 @@ class Stack:
     def _pass_up(self, transmitted: Transmitted | None, now_ms: int) -> list[Effect]:
         """Show the content to the reassembler, let SDS take in what it keeps, then deliver.
 
-        The reassembler comes first because SDS acknowledges what it takes in. Then come the segments that are not
-        doubtful any more because this one came.
+        The reassembler comes first because SDS acknowledges what it takes in.
         """
         if transmitted is None:
             return []
-        effects = self._receiving.enter_cited(transmitted.message, now_ms)
-        kept, told = self._receiving.reassemble(transmitted, now_ms)
-        effects += told
+        kept, effects = self._receiving.reassemble(transmitted, now_ms)
         if isinstance(kept, Refused):
             return effects
         outcomes = self._receiving.apply_sds(transmitted, now_ms)
-        effects += self._receiving.deliver(transmitted, kept, outcomes, now_ms)
-        for segment in self._receiving.not_doubtful_any_more(kept):
-            effects += self._pass_up(segment, now_ms)
-        return effects
+        return effects + self._receiving.deliver(transmitted, kept, outcomes, now_ms)
 
     def _leave(self, now_ms: int) -> list[Effect]:
         """Let everything leave that may: what waits in the queue, and segments as the node has room for them."""

@@ -26,7 +26,7 @@ from fairway.protocol.segmentation.reassembler import Reassembler
 
 SCHEMA: Final = "schema"
 JITTER: Final = "jitter"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _OWN_TABLES: Final = (
     SCHEMA,
     REQUESTS,

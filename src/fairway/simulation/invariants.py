@@ -99,7 +99,7 @@ def unequal(logs: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def sizes(statistics: ChannelStatistics) -> dict[str, int]:
-    """Return what a restart must not change. What a store brings after it may acknowledge an own message."""
+    """Return what a restart must not change."""
     protocol = statistics.protocol
-    names = ("history", "retained", "parked", "missing", "open_requests")
+    names = ("history", "retained", "unacknowledged", "parked", "missing", "open_requests")
     return {name: getattr(protocol, name) for name in names} | {"unfinished": statistics.unfinished}

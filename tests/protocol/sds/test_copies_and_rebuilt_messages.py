@@ -4,7 +4,7 @@ import pytest
 
 from fairway.protocol.sds.acknowledgements import Evidence
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.sds.outcome import Ignored, MessageReady, MessageReviewed
+from fairway.protocol.sds.outcome import DependenciesLost, Ignored, MessageReady, MessageReviewed
 from fairway.protocol.sds.state import SdsState
 from fairway.wire.sds import HistoryEntry
 from fairway.wire.segment import WAKU_SEGMENTS, Segment
@@ -191,35 +191,13 @@ def test_an_answer_to_a_repair_request_is_a_copy_to_most_and_means_nothing_to_th
     assert len(bob.owed) == 1
 
 
-def test_a_message_that_was_rebuilt_enters_the_history_and_is_cited(new_channel, a_message, ready, start):
-    bob = new_channel("bob")
-    bob.receive(a_message("m2", "m1", lamport=start), None, start)
-    outcomes = bob.adopt("m1", start + 500, "zoe", start)
-    assert ready(outcomes) == ["m2"]
-    assert bob.history.get("m1")[:4] == (start + 500, "m1", None, "zoe")
-    assert "m1" in bob.bloom
-    assert "m1" not in bob.repair.requests
-    assert not bob.missing
-    message = bob.send(b"x", start)
-    assert cited(message) == ["m2", "m1"]
-    assert message.lamport_timestamp == start + 501, "later than what it cites"
-
-
-@pytest.mark.parametrize("state", ["delivered", "parked"])
-def test_what_is_here_is_not_adopted(new_channel, a_message, start, state):
-    bob = new_channel("bob")
-    bob.receive(a_message("m1", *(["m0"] if state == "parked" else [])), b"hint", start)
-    assert bob.adopt("m1", start + 9, "mallory", start) == []
-    bob.receive(a_message("m0"), None, start)
-    assert bob.history.get("m1")[:4] == (start, "m1", b"hint", "zoe")
-
-
-def test_an_adopted_message_was_not_lost_to_what_cites_it(new_channel, a_message, found, sweep_until, start):
+def test_nothing_waits_for_a_message_whose_content_is_known_and_its_loss_is_none(
+    new_channel, a_message, found, ready, sweep_until, start
+):
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)
-    sweep_until(bob, start, start + 3_600_001)
-    bob.adopt("m1", start, "zoe", start + 3_600_002)
+    assert ready(bob.stop_waiting("m1", start)) == ["m2"]
+    assert "m1" in bob.missing, "it is still asked for"
+    assert not found(sweep_until(bob, start, start + 3_600_001), DependenciesLost)
     (outcome,) = found(bob.receive(a_message("m3", "m1"), None, start + 3_600_003), MessageReady)
     assert outcome.dependencies_met
-    assert bob.receive(a_message("m1"), b"hint", start)[0].why is Ignored.DUPLICATE
-    assert bob.history.get("m1").retrieval_hint == b"hint"

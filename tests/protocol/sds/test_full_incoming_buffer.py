@@ -9,7 +9,7 @@ from fairway.events import LossReason
 from fairway.protocol.sds.dependencies import MISSING
 from fairway.protocol.sds.outcome import DependenciesLost, Ignored, MessageIgnored, MessageReady
 from fairway.protocol.sds.state import SdsState
-from fairway.wire.sds import WAKU_SDS, HistoryEntry
+from fairway.wire.sds import WAKU_SDS
 
 A_MINUTE = 60_000
 AN_HOUR = 60 * A_MINUTE
@@ -273,27 +273,6 @@ def test_what_came_and_is_of_no_use_still_keeps_its_place_before_what_follows_it
     assert ready(bob.sweep_incoming(start + 3)) == []
     assert ready(bob.receive(a_message("m1"), None, start + 4)) == ["m1"]
     assert ready(bob.sweep_incoming(start + 5)) == ["last"]
-
-
-@pytest.mark.parametrize(("full", "asked"), [("zoe", {"m1", "late"}), ("yves", {"m1"}), (None, {"m1", "late"})])
-def test_there_must_be_room_in_the_layer_above_for_what_is_asked_for_before_what_it_cites(
-    new_channel, a_message, start, full, asked
-):
-    bob = new_channel("bob", max_incoming_buffer=2)
-    late = HistoryEntry("late", None, "yves")
-    bob.receive(a_message("sync-1", *(f"e{number}" for number in range(4)), late, content=None), None, start)
-    for number in range(4):
-        assert not has_no_room(bob.receive(a_message(f"e{number}", "m1"), None, start))
-    assert has_no_room(bob.receive(a_message("late", "m1", sender="yves"), None, start))
-    bob.ask_early_if(lambda sender_id: sender_id != full)
-    bob.sweep_incoming(start + 1)
-    assert asked_for(bob) == {"m1"}
-    bob.dependencies.unpark("e0")
-    bob.sweep_incoming(start + 2)
-    assert asked_for(bob) == asked
-    bob.receive(a_message("m1"), None, start + 3)
-    bob.sweep_incoming(start + 4)
-    assert asked_for(bob) == {"late"}, "whatever it cites is here"
 
 
 def test_what_was_to_be_asked_for_after_another_is_asked_for_for_an_hour_once_something_waits_for_it(

@@ -343,22 +343,6 @@ def test_what_found_no_room_is_asked_for_again_once_it_can_be_delivered_and_not_
     assert ready(bob.receive(chain[4], None, start + 4)) == [f"m{n}" for n in range(4, 9)]
 
 
-def test_what_found_no_room_is_asked_for_when_a_forged_segment_in_its_place_keeps_out_what_it_cites(
-    new_channel, a_message, start
-):
-    """The segment before it is set aside as long as the hash is wrong, and that is wrong until it comes itself."""
-    bob = new_channel("bob", max_incoming_buffer=2)
-    chain = [a_message("m0"), *(a_message(f"m{n}", f"m{n - 1}") for n in range(1, 9))]
-    for message in reversed(chain[1:]):
-        bob.receive(message, None, start)
-    bob.sweep_incoming(start + 1)
-    assert asked_for(bob) == {"m0"}
-    bob.set_aside(chain[0], start + 2)
-    assert asked_for(bob) == {"m0", "m1"}
-    bob.sweep_incoming(start + 3)
-    assert asked_for(bob) == {"m0", "m1"}
-
-
 @pytest.mark.parametrize(("length", "most"), [(9, 24), (30, 24)])
 def test_a_chain_of_what_found_no_room_is_followed_as_far_as_there_is_room_to_note_it(a_message, start, length, most):
     bob = MessageChannel("ch", "bob", SdsConfig(max_incoming_buffer=1), now_ms=start, max_missing=most)

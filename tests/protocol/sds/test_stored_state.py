@@ -157,10 +157,9 @@ class Rows(RuleBasedStateMachine):
             message = replace(message, message_id=f"earlier {message.message_id[:3]}")
         self.both(lambda c: c.receive(message, b"h", self.now_ms))
 
-    @rule(message_id=names, lamport_ms=st.integers(0, 5_000))
-    def adopt(self, message_id, lamport_ms):
-        lamport = (START + lamport_ms) // self.profile.lamport_unit_ms
-        self.both(lambda c: c.adopt(message_id, lamport, "zoe", self.now_ms))
+    @rule(message_id=names)
+    def stop_waiting(self, message_id):
+        self.both(lambda c: c.stop_waiting(message_id, self.now_ms))
 
     @rule(message_ids=st.lists(names, max_size=2))
     def settle(self, message_ids):
@@ -240,12 +239,11 @@ class Rows(RuleBasedStateMachine):
             assert all(i in incoming.missing or i in incoming for i in parked.waiting_for)
         assert not any(i in history for i in incoming.parked)
         assert not any(i in incoming for i in incoming.missing)
-        # What was gone around is still missing, and asked for.
-        known = {i for i, around in settled.items() if not around}
-        assert known.isdisjoint(incoming.missing)
+        # What was gone around, and what `stop_waiting` was called for, is still missing, and asked for.
         assert not any(i in history for i in settled)
         asked = {scheduled.message_id for scheduled in self.channel.repair.requests}
-        assert not any(i in history or i in incoming or i in known for i in asked)
+        assert not any(i in history or i in incoming for i in asked)
+        assert not any(i in settled and i not in incoming.missing for i in asked)
 
 
 TestRows = Rows.TestCase

@@ -117,8 +117,8 @@ def gone_around(channel, a_message, sweep_until, start):
 
 
 def rebuilt(channel, a_message, sweep_until, start):
-    channel.receive(a_message("before"), None, start)
-    channel.adopt("segment", start, "zoe", start)
+    channel.receive(a_message("after", "segment"), None, start)
+    channel.stop_waiting("segment", start)
     return start
 
 
@@ -137,27 +137,12 @@ def cited_too_much(channel, a_message, sweep_until, start):
     return start
 
 
-def passed_over(channel, a_message, sweep_until, start):
-    channel.pass_over(lambda entry: entry.message_id == "set aside")
-    channel.receive(a_message("after", "set aside"), None, start)
-    return start
-
-
-def passed_over_later(channel, a_message, sweep_until, start):
-    channel.receive(a_message("after", "set aside"), None, start)
-    channel.pass_over(lambda entry: entry.message_id == "set aside")
-    channel.set_aside(a_message("set aside"), start)
-    return start
-
-
 WAYS = [
     given_up,
     gone_around,
     rebuilt,
     forgotten_by_itself,
     cited_too_much,
-    passed_over,
-    passed_over_later,
 ]
 
 

@@ -49,7 +49,7 @@ class Receiver:
         """Take messages in, in this order, and return the last outcome."""
         outcome = None
         for message in messages:
-            outcome = self.reassembler.add(
+            outcome = self.reassembler.accept(
                 message.sender_id, message.sds_id, message.order_key, message.content, self.now_ms
             )
             if hasattr(outcome, "payload"):

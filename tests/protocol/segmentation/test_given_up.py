@@ -1,4 +1,4 @@
-"""Whatever a receiver gives up and forgets, it never acknowledges enough of a message that it has not."""
+"""Whatever a receiver gives up, it never acknowledges enough of a message that it has not."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.protocol.segmentation.outcomes import MessageCompleted, Refused, SegmentSetAside
+from fairway.protocol.segmentation.outcomes import MessageComplete, SegmentKept
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
+from segment_answers import answered
 
 TIMEOUT_MS = 1_000
 
@@ -19,7 +20,7 @@ def test_what_is_not_whole_is_never_acknowledged_in_full(receiver, send, seed, s
     chance = random.Random(seed)
     whole = set()
     for draw in range(10):
-        bob = receiver(segment_format, reassembly_timeout_ms=TIMEOUT_MS, max_completed_sets=chance.choice([0, 1, 3]))
+        bob = receiver(segment_format, reassembly_timeout_ms=TIMEOUT_MS)
         clock, under_way = 0, []
         acknowledged, needed = {}, {}
         for number in range(40):
@@ -38,9 +39,9 @@ def test_what_is_not_whole_is_never_acknowledged_in_full(receiver, send, seed, s
                     # SDS takes nothing in twice.
                     continue
                 outcome = bob.receive(sent)
-                if isinstance(outcome, MessageCompleted):
+                if answered(outcome) == "complete":
                     whole.add((draw, message))
-                if not isinstance(outcome, Refused):
+                if isinstance(outcome, SegmentKept | MessageComplete):
                     acknowledged[message].add(sent.sds_id)
                 is_enough = len(acknowledged[message]) >= needed[message]
                 assert (draw, message) in whole or not is_enough, (seed, draw, message, sent, outcome)
@@ -48,31 +49,3 @@ def test_what_is_not_whole_is_never_acknowledged_in_full(receiver, send, seed, s
                 bob.now_ms += TIMEOUT_MS + 1
                 bob.reassembler.expire(bob.now_ms)
     assert whole
-
-
-def test_a_doubtful_message_is_held_until_it_is_whole_and_then_wants_its_segments_again(receiver, send):
-    bob = receiver(reassembly_timeout_ms=TIMEOUT_MS, max_completed_sets=0, parity_rate=0.0)
-    bob.receive(send(b"x" * 900, base=5_000, parity_rate=0.0)[1])
-    bob.reassembler.expire(TIMEOUT_MS + 1)
-    first, second, third = send(b"y" * 900, base=1_000, parity_rate=0.0)
-    for sent in (first, second, second):
-        outcome = bob.receive(sent)
-        assert isinstance(outcome, SegmentSetAside)
-        assert outcome.is_doubtful
-    completed = bob.receive(third)
-    assert isinstance(completed, MessageCompleted)
-    assert completed.sds_ids == (third.sds_id,)
-    assert completed.set_aside == {0, 1}
-
-
-def test_a_doubtful_message_that_stays_incomplete_is_dropped_and_can_come_again(receiver, send):
-    bob = receiver(reassembly_timeout_ms=TIMEOUT_MS, max_completed_sets=0, parity_rate=0.0)
-    bob.receive(send(b"x" * 900, base=5_000, parity_rate=0.0)[1])
-    bob.reassembler.expire(TIMEOUT_MS + 1)
-    parts = send(b"y" * 900, base=1_000, parity_rate=0.0)
-    bob.now_ms = TIMEOUT_MS + 1
-    bob.receive(parts[0])
-    assert bob.reassembler.expire(2 * TIMEOUT_MS + 2) == ()
-    assert bob.statistics.open_sets == bob.statistics.ended_sets == 0
-    assert list(bob.reassembler.rows()) == [("forgotten", (5_001,))]
-    assert isinstance(bob.receive(*parts), MessageCompleted)

@@ -8,18 +8,11 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.events import Limit, LossReason
-from fairway.protocol.segmentation.ended_sets import IDS_PER_SET
-from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES, Urgency
-from fairway.protocol.segmentation.outcomes import (
-    Kept,
-    MessageCompleted,
-    SegmentDiscarded,
-    SegmentDuplicate,
-    SegmentStored,
-    SegmentSurplus,
-    SetLost,
-)
+from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES
+from fairway.protocol.segmentation.outcomes import Refused, SetLost
+from fairway.protocol.segmentation.reassembler import IDS_PER_SET
 from fairway.wire.segment import WAKU_SEGMENTS, Segment
+from segment_answers import answered
 
 
 def payload_of(length, seed=0):
@@ -46,13 +39,11 @@ def test_a_set_that_gains_nothing_for_the_timeout_is_lost(receiver, send, segmen
     assert bob.reassembler.expire(5_999) == ()
     (lost,) = bob.reassembler.expire(6_000)
     assert lost == SetLost(
-        set_key=stored.set_key,
+        key=stored.segments.key,
         reason=LossReason.SEGMENTS_EXPIRED,
-        held=2,
-        needed=stored.needed,
         sds_ids=(messages[0].sds_id, messages[1].sds_id),
     )
-    assert (lost.sender_id, lost.payload_hash) == ("alice", stored.set_key.payload_hash)
+    assert lost.key.sender_id == "alice"
     assert bob.reassembler.next_deadline() is None
     assert bob.statistics.sets_expired == 1
     assert (bob.statistics.open_sets, bob.statistics.buffered_bytes) == (0, 0)
@@ -63,7 +54,7 @@ def test_a_new_segment_extends_the_life_of_its_set_and_a_duplicate_does_not(rece
     first, second, *_ = send(payload_of(1_400))
     bob.receive(first)
     bob.now_ms = 600
-    assert isinstance(bob.receive(first), SegmentDuplicate)
+    assert answered(bob.receive(first)) == "duplicate"
     assert bob.reassembler.next_deadline() == 1_000
     bob.receive(second)
     assert bob.reassembler.next_deadline() == 1_600
@@ -81,8 +72,7 @@ def test_a_segment_that_comes_too_late_finds_its_set_expired(receiver, send):
     assert lost.reason is LossReason.SEGMENTS_EXPIRED
     late = bob.receive(second)
     # Taken in, it would be acknowledged, and its sender would take the message for delivered.
-    assert isinstance(late, SegmentDiscarded)
-    assert late.reason == "given-up"
+    assert answered(late) == "given-up"
 
 
 def test_sets_expire_in_the_order_in_which_they_last_grew(receiver, send):
@@ -123,9 +113,9 @@ def test_deadlines_stay_right_over_many_changes(receiver, send):
         bob.now_ms = now_ms
         index = chance.randrange(20)
         outcome = bob.receive(chance.choice(messages[index]))
-        if isinstance(outcome, SegmentStored):
+        if answered(outcome) == "kept":
             grown[index] = now_ms
-        elif not isinstance(outcome, SegmentDuplicate):
+        elif answered(outcome) != "duplicate":
             grown.pop(index, None)
         assert bob.reassembler.next_deadline() == (min(grown.values()) + 1_000 if grown else None)
 
@@ -136,7 +126,7 @@ COST = 320 + SEGMENT_OVERHEAD_BYTES
 
 
 def turned_away(outcome):
-    return outcome.full if isinstance(outcome, SegmentDiscarded) and outcome.reason == "no-room" else None
+    return outcome.full if isinstance(outcome, Refused) and outcome.reason == "no-room" else None
 
 
 def test_beyond_so_many_sets_of_a_sender_none_is_begun_until_one_is_whole(receiver, send):
@@ -145,11 +135,8 @@ def test_beyond_so_many_sets_of_a_sender_none_is_begun_until_one_is_whole(receiv
     bob.receive(first[0], second[0], third[0], first[1])
     assert turned_away(bob.receive(fourth[0])) is Limit.SEGMENT_SETS_OF_SENDER
     assert bob.statistics.open_sets == 3
-    assert not bob.reassembler.has_room_to_begin(fourth[0].sender_id)
-    assert bob.reassembler.has_room_to_begin("carol")
     bob.receive(*first[2:])
-    assert bob.reassembler.has_room_to_begin(fourth[0].sender_id)
-    assert isinstance(bob.receive(fourth[0]), SegmentStored)
+    assert answered(bob.receive(fourth[0])) == "kept"
 
 
 def test_new_sets_are_begun_up_to_half_of_a_senders_bytes_and_open_ones_may_use_the_rest(receiver, send):
@@ -157,13 +144,12 @@ def test_new_sets_are_begun_up_to_half_of_a_senders_bytes_and_open_ones_may_use_
     first, second, third = messages_of(send, 3)
     bob.receive(*first[:2], *second[:2])
     assert turned_away(bob.receive(third[0])) is Limit.SEGMENT_BYTES_OF_SENDER
-    assert not bob.reassembler.has_room_to_begin(third[0].sender_id)
-    assert isinstance(bob.receive(*second[2:4]), SegmentStored)
+    assert answered(bob.receive(*second[2:4])) == "kept"
     assert bob.statistics.open_segments == 6
 
 
 def add_next(bob, one):
-    return bob.reassembler.add(one.sender_id, one.sds_id, one.order_key, one.content, 0, urgency=Urgency.NEXT)
+    return bob.reassembler.accept(one.sender_id, one.sds_id, one.order_key, one.content, 0, is_next=True)
 
 
 def test_the_last_room_is_for_the_rest_of_what_has_begun(receiver, send):
@@ -171,40 +157,38 @@ def test_the_last_room_is_for_the_rest_of_what_has_begun(receiver, send):
     *begun, late = messages_of(send, 7)
     for message in begun:
         for segment in message[:2]:
-            assert isinstance(add_next(bob, segment), SegmentStored)
+            assert answered(add_next(bob, segment)) == "kept"
     # There is room for twelve; for what lacks three more, there is room for sixteen.
     assert turned_away(add_next(bob, late[0])) is Limit.SEGMENT_BYTES_OF_SENDER
-    assert isinstance(add_next(bob, begun[0][2]), SegmentStored)
-    assert isinstance(add_next(bob, begun[1][2]), SegmentStored)
+    assert answered(add_next(bob, begun[0][2])) == "kept"
+    assert answered(add_next(bob, begun[1][2])) == "kept"
     # Two places are left: whatever lacks three would leave too few for the two messages that fit in.
     assert turned_away(add_next(bob, begun[2][2])) is Limit.SEGMENT_BYTES_OF_SENDER
-    assert isinstance(add_next(bob, begun[0][3]), SegmentStored)
-    assert isinstance(add_next(bob, begun[0][4]), MessageCompleted)
+    assert answered(add_next(bob, begun[0][3])) == "kept"
+    assert answered(add_next(bob, begun[0][4])) == "complete"
 
 
-@pytest.mark.parametrize(("urgency", "room"), [(Urgency.AWAITED, 8), (Urgency.NEXT, 12)])
-def test_what_others_wait_for_is_worth_more_room_and_what_waits_for_nothing_the_most(receiver, send, urgency, room):
+def test_a_message_that_is_next_may_use_three_times_the_room(receiver, send):
     bob = receiver(max_sets_per_sender=1, max_buffered_bytes=COST * 4)
     segments = [segment for message in messages_of(send, 4) for segment in message[:4]]
     outcomes = [
-        bob.reassembler.add(one.sender_id, one.sds_id, one.order_key, one.content, 0, urgency=urgency)
+        bob.reassembler.accept(one.sender_id, one.sds_id, one.order_key, one.content, 0, is_next=True)
         for one in segments
     ]
-    assert [turned_away(outcome) for outcome in outcomes] == [None] * room + [Limit.SEGMENT_BYTES] * (16 - room)
+    assert [turned_away(outcome) for outcome in outcomes] == [None] * 12 + [Limit.SEGMENT_BYTES] * 4
 
 
-@pytest.mark.parametrize(("urgency", "room"), [(Urgency.AWAITED, 8), (Urgency.NEXT, 12)])
-def test_the_same_holds_of_the_bytes_of_one_sender(receiver, send, urgency, room):
+def test_the_same_holds_of_the_bytes_of_one_sender(receiver, send):
     bob = receiver(max_sets_per_sender=1, max_buffered_bytes_per_sender=COST * 4)
     segments = [segment for message in messages_of(send, 4) for segment in message[:4]]
     outcomes = [
-        bob.reassembler.add(one.sender_id, one.sds_id, one.order_key, one.content, 0, urgency=urgency)
+        bob.reassembler.accept(one.sender_id, one.sds_id, one.order_key, one.content, 0, is_next=True)
         for one in segments
     ]
-    refused = [Limit.SEGMENT_BYTES_OF_SENDER] * (16 - room)
-    assert [turned_away(outcome) for outcome in outcomes] == [None] * room + refused
+    refused = [Limit.SEGMENT_BYTES_OF_SENDER] * 4
+    assert [turned_away(outcome) for outcome in outcomes] == [None] * 12 + refused
     (other,) = messages_of(send, 1, sender_id="carol")
-    assert isinstance(bob.receive(other[0]), SegmentStored)
+    assert answered(bob.receive(other[0])) == "kept"
 
 
 def test_whole_messages_that_wait_for_their_turn_take_room_too(receiver, send):
@@ -212,25 +196,15 @@ def test_whole_messages_that_wait_for_their_turn_take_room_too(receiver, send):
     (message,) = messages_of(send, 1)
     one = message[0]
     waiting = {"waiting_bytes": COST * 2}
-    assert turned_away(bob.reassembler.add(one.sender_id, one.sds_id, 0, one.content, 0, **waiting))
-    assert isinstance(bob.receive(one), SegmentStored)
-
-
-def test_who_has_no_room_left_for_anybody_begins_nothing_of_whoever_it_may_be(receiver, send):
-    bob = receiver(max_buffered_bytes=COST * 8)
-    first, second = messages_of(send, 2)
-    bob.receive(*first[:2], second[0])
-    assert bob.reassembler.has_room_to_begin(None)
-    assert not bob.reassembler.has_room_to_begin(None, waiting_bytes=COST)
-    bob.receive(second[1])
-    assert not bob.reassembler.has_room_to_begin(None)
+    assert turned_away(bob.reassembler.accept(one.sender_id, one.sds_id, 0, one.content, 0, **waiting))
+    assert answered(bob.receive(one)) == "kept"
 
 
 def test_the_segment_that_completes_a_message_needs_no_room(receiver, send):
     bob = receiver(max_buffered_bytes_per_sender=COST * 9)
     first, second = messages_of(send, 2)
     completed = bob.receive(*second[:1], *first[:4], first[4])
-    assert isinstance(completed, MessageCompleted)
+    assert answered(completed) == "complete"
 
 
 def test_one_sender_cannot_take_the_room_of_another(receiver, send):
@@ -281,16 +255,16 @@ def test_whatever_finds_no_room_at_first_is_whole_after_enough_repetitions(recei
             (order, one)
             for order, one in left
             if chance.random() > 0.3
-            and isinstance(
-                bob.reassembler.add(
+            and not isinstance(
+                bob.reassembler.accept(
                     "alice",
                     one.sds_id,
                     one.order_key,
                     one.content,
                     0,
-                    urgency=Urgency.NEXT if order == first else Urgency.LATER,
+                    is_next=order == first,
                 ),
-                Kept,
+                Refused,
             )
         ]
         left = [one for one in left if one not in kept]
@@ -307,7 +281,7 @@ def test_messages_that_are_all_next_become_whole_one_after_another(receiver, sen
     left = [segment for message in messages_of(send, 100) for segment in message[:5]]
     for _ in range(100):
         chance.shuffle(left)
-        kept = [one for one in left if isinstance(add_next(bob, one), Kept)]
+        kept = [one for one in left if not isinstance(add_next(bob, one), Refused)]
         left = [one for one in left if one not in kept]
     assert left == []
     assert bob.statistics.messages_completed == 100
@@ -329,20 +303,8 @@ def empty_segment(number, sender_id):
 def test_empty_segments_of_many_senders_are_bounded_too(receiver):
     bob = receiver(max_buffered_bytes=SEGMENT_OVERHEAD_BYTES * 100)
     for number in range(300):
-        bob.reassembler.add(*empty_segment(number, f"sender {number}"))
+        bob.reassembler.accept(*empty_segment(number, f"sender {number}"))
     assert bob.statistics.open_segments == 50
-
-
-def test_what_is_set_aside_is_bounded_too(receiver, send, relabel):
-    bob = receiver(max_buffered_bytes=COST * 800)
-    first, *_ = messages_of(send, 1)
-    bob.receive(*first[:4])
-    for number in range(1_000):
-        wrong = first[4].content[:-8] + number.to_bytes(8, "big")
-        bob.receive(relabel(first[4], content=wrong, sds_id=f"forged {number}"))
-    assert bob.statistics.segments_set_aside == 1_000
-    assert bob.statistics.open_segments == 4
-    assert isinstance(bob.receive(first[4]), MessageCompleted)
 
 
 def test_completed_messages_are_remembered_up_to_a_number(receiver, send):
@@ -351,8 +313,8 @@ def test_completed_messages_are_remembered_up_to_a_number(receiver, send):
     for message in messages:
         bob.receive(*message[:8])
     assert bob.statistics.ended_sets == 2
-    assert isinstance(bob.receive(messages[1][8]), SegmentSurplus)
-    assert isinstance(bob.receive(messages[0][8]), SegmentStored)
+    assert answered(bob.receive(messages[1][8])) == "late"
+    assert answered(bob.receive(messages[0][8])) == "kept"
 
 
 def test_completed_messages_are_forgotten_the_least_recently_touched_first(receiver, send):
@@ -361,29 +323,8 @@ def test_completed_messages_are_forgotten_the_least_recently_touched_first(recei
     bob.receive(*messages[0][:8], *messages[1][:8])
     bob.receive(messages[0][8])
     bob.receive(*messages[2][:8])
-    assert isinstance(bob.receive(messages[0][9]), SegmentSurplus)
-    assert isinstance(bob.receive(messages[1][8]), SegmentStored)
-
-
-def test_completed_messages_of_which_a_segment_may_come_late_are_remembered_longest(receiver, send):
-    bob = receiver(max_completed_sets=2)
-    messages = [send(payload_of(2_500, seed), base=seed * 100) for seed in range(4)]
-    bob.receive(*messages[0][:8])
-    for message in messages[1:]:
-        bob.receive(*message)
-    assert bob.statistics.ended_sets == 2
-    assert isinstance(bob.receive(messages[0][8]), SegmentSurplus)
-
-
-def test_a_message_is_complete_once_whatever_parity_comes_after_others(receiver, send):
-    bob = receiver(max_completed_sets=2, parity_rate=1.0)
-    messages = [send(payload_of(2_500, seed), base=seed * 100, parity_rate=1.0) for seed in range(4)]
-    count = len(messages[0]) // 2
-    bob.receive(*messages[0][:count])
-    for message in messages[1:]:
-        bob.receive(*message)
-    bob.receive(*messages[0][count:])
-    assert len(bob.delivered) == len(messages)
+    assert answered(bob.receive(messages[0][9])) == "late"
+    assert answered(bob.receive(messages[1][8])) == "kept"
 
 
 @pytest.mark.parametrize("sets", [3, 10])
@@ -393,77 +334,3 @@ def test_the_ids_of_completed_messages_are_bounded_too(receiver, send, sets):
         bob.receive(*send(payload_of(64 * 100, seed), base=seed * 1_000, segment_size_bytes=64, parity_rate=0.0))
     assert len(bob.delivered) == sets
     assert bob.statistics.ended_sets == sets * IDS_PER_SET // 100
-
-
-def forged_copy(relabel, sent, name, number=0):
-    return relabel(sent, content=sent.content[:-8] + number.to_bytes(8, "big"), sds_id=name)
-
-
-def test_a_segment_that_was_set_aside_is_tried_until_its_message_is_complete(receiver, send, relabel):
-    bob = receiver()
-    sent = send(payload_of(2_500, 1))
-    bob.receive(*sent[:5], forged_copy(relabel, sent[4], "forged"))
-    assert bob.reassembler.will_try("forged")
-    assert not bob.reassembler.will_try(sent[4].sds_id), "it was taken in"
-    assert isinstance(bob.receive(*sent[5:8]), MessageCompleted)
-    assert not bob.reassembler.will_try("forged")
-
-
-def test_a_segment_that_was_set_aside_is_not_tried_once_it_had_to_give_way(receiver, send, relabel):
-    bob = receiver(max_buffered_bytes=COST * 40)
-    for number in range(3):
-        sent = send(payload_of(2_500, number), base=1_000 * number)
-        bob.receive(*sent[:5])
-        for copy in range(3):
-            bob.receive(forged_copy(relabel, sent[4], f"forged {number} {copy}", copy))
-    assert not bob.reassembler.will_try("forged 0 0")
-    assert bob.reassembler.will_try("forged 2 2")
-
-
-def test_of_segments_that_were_set_aside_those_give_way_first_that_nobody_cites(receiver, send, relabel):
-    bob = receiver(max_buffered_bytes=COST * 40)
-    bob.reassembler.is_wanted = {"cited"}.__contains__
-    for number in range(3):
-        sent = send(payload_of(2_500, number), base=1_000 * number)
-        bob.receive(*sent[:5])
-        for copy in range(3):
-            name = "forged" if number or copy else "cited"
-            bob.receive(forged_copy(relabel, sent[4], f"{name} {number} {copy}" if number or copy else name, copy))
-    assert bob.reassembler.will_try("cited")
-    assert not bob.reassembler.will_try("forged 0 1")
-
-
-def test_of_many_contents_for_a_place_one_that_others_cite_is_kept(receiver, send, relabel):
-    bob = receiver()
-    bob.reassembler.is_wanted = {"the right one"}.__contains__
-    sent = send(payload_of(2_500, 1))
-    bob.receive(*sent[:4], *(forged_copy(relabel, sent[4], f"forged {number}", number) for number in range(10)))
-    bob.receive(relabel(sent[4], sds_id="the right one"))
-    assert bob.reassembler.will_try("the right one")
-    assert isinstance(bob.receive(*sent[5:8]), MessageCompleted)
-
-
-def test_segments_that_were_set_aside_are_not_all_tried_if_there_are_too_many_choices(receiver, send, relabel):
-    bob = receiver()
-    sent = send(payload_of(2_500, 1))
-    bob.receive(*sent[:6])
-    for index in range(5):
-        bob.receive(forged_copy(relabel, sent[index], f"forged {index}"))
-    assert bob.reassembler.will_try("forged 0"), "there are 32 choices"
-    bob.receive(forged_copy(relabel, sent[5], "forged 5"))
-    assert not bob.reassembler.will_try("forged 0"), "there are 64"
-
-
-@pytest.mark.parametrize("is_known", [True, False])
-def test_of_too_many_choices_those_are_tried_in_which_the_segments_are_in_order(receiver, send, relabel, is_known):
-    bob = receiver()
-    sent = send(payload_of(2_500, 1))
-    forged = [
-        relabel(forged_copy(relabel, message, f"forged {order}"), order_key=5_000)
-        for order, message in enumerate(sent[:6])
-    ]
-    if is_known:
-        bob.reassembler.order_of = {message.sds_id: message.order_key for message in (*sent, *forged)}.get
-    outcome = bob.receive(*forged, *sent[:8])
-    assert isinstance(outcome, MessageCompleted) is is_known
-    assert not is_known or outcome.payload == payload_of(2_500, 1)

@@ -7,16 +7,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from examples import examples
 from fairway.options import SegmentationConfig
-from fairway.protocol.segmentation.outcomes import (
-    MessageCompleted,
-    SegmentDuplicate,
-    SegmentStored,
-    SegmentSurplus,
-    WholeMessage,
-)
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
+from segment_answers import answered
 
 SHARED_PAYLOADS = [random.Random(seed).randbytes(900) for seed in range(2)]
 
@@ -78,19 +72,19 @@ class ReassemblyMachine(RuleBasedStateMachine):
     def _arrive(self, message, sender_id, order_key, part, order):
         known, before = order in self.arrived[message], message in self.delivered
         self.arrived[message].add(order)
-        outcome = self.reassembler.add(sender_id, f"{message}/{order}", order_key, part.content, now_ms=0)
-        match outcome:
-            case WholeMessage(payload=payload) | MessageCompleted(payload=payload):
-                assert (sender_id, payload) == self.payload_of[message]
-                assert isinstance(outcome, WholeMessage) or not before
-                self.delivered[message] = payload
-            case SegmentStored():
+        outcome = self.reassembler.accept(sender_id, f"{message}/{order}", order_key, part.content, now_ms=0)
+        match answered(outcome):
+            case "whole" | "complete" as answer:
+                assert (sender_id, outcome.payload) == self.payload_of[message]
+                assert answer == "whole" or not before
+                self.delivered[message] = outcome.payload
+            case "kept":
                 assert not known
                 assert not before
-            case SegmentDuplicate():
+            case "duplicate":
                 assert known
                 assert not before
-            case SegmentSurplus():
+            case "late":
                 assert before
             case _:
                 raise AssertionError(outcome)

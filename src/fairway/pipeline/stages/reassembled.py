@@ -28,14 +28,9 @@ from fairway.pipeline.codes import codes_of, starts_of_runs
 from fairway.pipeline.exchange import Bucket, Cut, bucketed, filtered, taken
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED, Cited, LackingSegments, Seen, Whole, lost_segments
-from fairway.protocol.segmentation.outcomes import (
-    MessageCompleted,
-    SegmentSetAside,
-    SegmentStored,
-    SegmentSurplus,
-    SetKey,
-)
+from fairway.protocol.segmentation.outcomes import MessageComplete, Refused, SegmentKept
 from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS, Reassembler
+from fairway.protocol.segmentation.segment_set import SegmentSet, SetKey
 from fairway.wire.sds import MAX_SDS_BYTES
 from fairway.wire.segment import SegmentFormat
 
@@ -232,7 +227,6 @@ class _Sending:
     """One sending of a payload: its segments and its outcome."""
 
     outcome: str = "incomplete"
-    is_disputed: bool = False
     data_count: int | None = None
     parity_count: int | None = None
     payload: bytes | None = None
@@ -294,32 +288,24 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
             row["content"],
             row["causal_history"],
         )
-        outcome = reassembler.add(row["sender_id"], seen.sds_id, seen.lamport, seen.content, _NEVER_EXPIRES_MS)
-        if not isinstance(outcome, SegmentStored | SegmentSurplus | MessageCompleted | SegmentSetAside):
-            discarded.seen.append(seen)
-            continue
-        sending = sendings.setdefault(outcome.set_key, _Sending())
-        sending.seen.append(seen)
+        outcome = reassembler.accept(row["sender_id"], seen.sds_id, seen.lamport, seen.content, _NEVER_EXPIRES_MS)
         match outcome:
-            case SegmentStored():
-                sending.data_count = outcome.needed
-                sending.is_disputed |= outcome.disputed
-            case SegmentSetAside():
-                sending.is_disputed |= outcome.disputed
-            case MessageCompleted():
-                sending.outcome = "complete"
-                # What else came for its slots is forged.
-                forged = [seen for seen in sending.seen if seen.sds_id not in outcome.segments]
-                discarded.seen += forged
-                sending.seen = [seen for seen in sending.seen if seen not in forged]
-                sending.payload = outcome.payload
-                sending.recovered = outcome.recovered
-                sending.data_count = outcome.data_count
-                sending.parity_count = outcome.parity_count
-    for sending in sendings.values():
-        if sending.is_disputed and sending.payload is None:
-            # Enough segments are in the archive, by Reed-Solomon or without, but not those that the hash promised.
-            sending.outcome = "hash-mismatch"
+            case Refused(key=SetKey() as key):
+                # Enough segments are in the archive, by Reed-Solomon or without, but not those that the hash promised.
+                sending = sendings.setdefault(key, _Sending())
+                sending.outcome = "hash-mismatch"
+            case SegmentKept(segments=segments) | MessageComplete(segments=SegmentSet() as segments):
+                sending = sendings.setdefault(segments.key, _Sending())
+                sending.data_count = segments.data_count or None
+            case _:
+                discarded.seen.append(seen)
+                continue
+        sending.seen.append(seen)
+        if isinstance(outcome, MessageComplete):
+            sending.outcome = "complete"
+            sending.payload = outcome.payload
+            sending.recovered = outcome.recovered
+            sending.parity_count = None if outcome.segments is None else outcome.segments.parity_count
     told = _without_ghosts(list(sendings.values()))
     return [*told, *([discarded] if discarded.seen else [])]
 

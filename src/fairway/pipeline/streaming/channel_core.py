@@ -20,15 +20,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from fairway.options import Profile
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.streaming.gaps import Gaps
-from fairway.protocol.segmentation.outcomes import (
-    MessageCompleted,
-    Outcome,
-    SegmentDiscarded,
-    SegmentSetAside,
-    SegmentStored,
-    SetKey,
-)
+from fairway.protocol.segmentation.outcomes import MessageComplete, Outcome, Refused, SegmentKept
 from fairway.protocol.segmentation.reassembler import Reassembler
+from fairway.protocol.segmentation.segment_set import SegmentSet, SetKey
 
 DELIVERED: Final = "delivered"
 MISSING: Final = "missing"
@@ -54,9 +48,6 @@ more than it holds), and completed sets whose late segments are recognised."""
 
 _SYNC: Final = "sync"
 _TIMES: Final = "times"
-_ASIDE: Final = "aside"
-_MAX_ASIDE: Final = 256
-"""Segments that a channel sets aside; beyond it the oldest is dropped, but the tables still have it."""
 _NOW_MS: Final = 0
 """Nothing expires: an archive is read at its own pace."""
 
@@ -96,8 +87,6 @@ class ChannelCore:
         self._channel_id = channel_id
         self._gaps = Gaps() if summary is None else Gaps(*summary)
         self._times: dict[str, Row] = {}
-        self._aside: dict[str, Row] = {}
-        """What the reassembler sets aside and does not store, since participants send it again; an archive does not."""
         self._load = load
         self._reassemblers: dict[str, Reassembler] | None = None
         self._touched: dict[str, None] = {}
@@ -140,63 +129,44 @@ class ChannelCore:
     def _segment(self, arrival: StreamedMessage) -> Iterator[Row]:
         lamport, sender_id = arrival.lamport or 0, arrival.sender_id or ""
         match self._added(arrival, sender_id, lamport):
-            case SegmentStored(set_key=key):
-                self._note(_name(arrival.profile, key), lamport, arrival.timestamp_ns)
-            case SegmentSetAside(set_key=key):
-                self._set_aside(_name(arrival.profile, key), arrival)
-            case MessageCompleted() as outcome:
-                name = _name(arrival.profile, outcome.set_key)
+            case SegmentKept(segments=segments, is_late=False):
+                self._note(_name(arrival.profile, segments.key), lamport, arrival.timestamp_ns)
+            case Refused(lost=lost) if lost is not None:
+                self._forget(_name(arrival.profile, lost.key))
+            case MessageComplete(segments=SegmentSet() as segments) as outcome:
+                name = _name(arrival.profile, segments.key)
                 self._note(name, lamport, arrival.timestamp_ns)
-                for set_name, _, _, message_id, aside_lamport, timestamp, _ in list(self._aside.values()):
-                    if set_name == name and message_id in outcome.segments:
-                        self._note(name, aside_lamport, timestamp)
                 first, last = self._times[name]
                 self._forget(name)
                 yield self._delivered(
                     arrival.sender_id,
                     outcome.payload,
-                    outcome.sds_ids,
+                    segments.sds_ids,
                     lamport=first,
                     timestamp=last,
-                    segments=outcome.data_count,
+                    segments=segments.data_count,
                     recovered=outcome.recovered,
                 )
 
     def _added(self, arrival: StreamedMessage, sender_id: str, lamport: int) -> Outcome:
         reassembler = self._all()[arrival.profile]
         while True:
-            outcome = reassembler.add(sender_id, arrival.message_id, lamport, arrival.content or b"", _NOW_MS)
-            if not (isinstance(outcome, SegmentDiscarded) and outcome.full):
+            outcome = reassembler.accept(sender_id, arrival.message_id, lamport, arrival.content or b"", _NOW_MS)
+            if not (isinstance(outcome, Refused) and outcome.full):
                 return outcome
             lost = reassembler.evict(sender_id)
             if lost is None:
                 return outcome
-            self._forget(_name(arrival.profile, lost.set_key))
+            self._forget(_name(arrival.profile, lost.key))
 
     def _note(self, name: str, lamport: int, timestamp: int) -> None:
         first, last = self._times.get(name, (lamport, timestamp))
         self._times[name] = (min(first, lamport), max(last, timestamp))
         self._touched[name] = None
 
-    def _set_aside(self, name: str, arrival: StreamedMessage) -> None:
-        key = f"{_ASIDE}/{arrival.message_id}"
-        sender_id, lamport = arrival.sender_id or "", arrival.lamport or 0
-        self._aside[key] = (
-            *(name, arrival.profile, sender_id, arrival.message_id),
-            *(lamport, arrival.timestamp_ns, arrival.content or b""),
-        )
-        self._touched[key] = None
-        if len(self._aside) > _MAX_ASIDE:
-            oldest = next(iter(self._aside))
-            del self._aside[oldest]
-            self._touched[oldest] = None
-
     def _forget(self, name: str) -> None:
         if self._times.pop(name, None) is not None:
             self._touched[name] = None
-        for key in [key for key, row in self._aside.items() if row[0] == name]:
-            del self._aside[key]
-            self._touched[key] = None
 
     def _all(self) -> dict[str, Reassembler]:
         """Return the reassemblers; they are loaded only for a micro-batch with segments."""
@@ -207,27 +177,21 @@ class ChannelCore:
                 kind, _, own = key.partition("/")
                 if kind == _TIMES:
                     self._times[key] = row
-                elif kind == _ASIDE:
-                    self._aside[key] = row
                 else:
                     rows.setdefault(kind, []).append((own, row))
             for profile_name, kept in rows.items():
                 self._reassemblers[profile_name].load(kept)
-            for _, profile_name, sender_id, message_id, lamport, _, content in self._aside.values():
-                # With less than the set has now it gave nothing, so that it is set aside again.
-                self._reassemblers[profile_name].add(sender_id, message_id, lamport, content, _NOW_MS)
         return self._reassemblers
 
     def _reassembler(self, profile: Profile) -> Reassembler:
         def touch(key: str) -> None:
             self._touched[f"{profile.value}/{key}"] = None
 
-        return Reassembler(STREAM_SEGMENTATION, profile.segments, on_change=touch, acknowledges=False)
+        return Reassembler(STREAM_SEGMENTATION, profile.segments, on_change=touch)
 
     def _row(self, key: str) -> Row | None:
         kind, _, own = key.partition("/")
-        of_this_shell = {_TIMES: self._times, _ASIDE: self._aside}.get(kind)
-        return self._all()[kind].row(own) if of_this_shell is None else of_this_shell.get(key)
+        return self._times.get(key) if kind == _TIMES else self._all()[kind].row(own)
 
     def _delivered(
         self,

@@ -18,28 +18,16 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, OrderKey, SegmentsDisputed
+from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, OrderKey
 from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.incoming.lost_segments import LostSegments
 from fairway.protocol.incoming.message_life import LIFE, MessageState, MessageStep
 from fairway.protocol.incoming.undelivered import Arrival, CompleteMessage, Undelivered
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.segmentation.open_sets import Urgency
-from fairway.protocol.segmentation.outcomes import (
-    Kept,
-    MessageCompleted,
-    Outcome,
-    SegmentDiscarded,
-    SegmentSetAside,
-    SegmentStored,
-    SegmentSurplus,
-    SetKey,
-    SetLost,
-    SetMerged,
-    WholeMessage,
-)
+from fairway.protocol.segmentation.outcomes import MessageComplete, Outcome, Refused, SegmentKept, SetLost
 from fairway.protocol.segmentation.reassembler import Reassembler
+from fairway.protocol.segmentation.segment_set import SegmentSet
 from fairway.units import NS_PER_MS
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
@@ -116,43 +104,42 @@ class Delivering:
         }
         self._limits = limits
         self._sds = sds
-        sds.count_time_while(lambda: reassembler.next_deadline() is not None)
-        sds.ask_early_if(lambda sender_id: reassembler.has_room_to_begin(sender_id, undelivered.awaiting_bytes))
         self._ephemeral: OrderedDict[str, None] = OrderedDict()
 
     def reassemble(self, message: SdsMessage, now_ms: int) -> tuple[Outcome, list[Event]]:
         """Keep the content of a new message or refuse it; SDS must not take in what is refused."""
         events, waited_ms = self.expire(now_ms), self._sds.waited_ms
-        message_id, lamport = message.message_id, message.lamport_timestamp or 0
-        outcome = self.reassembler.add(
+        outcome = self.reassembler.accept(
             message.sender_id,
-            message_id,
-            lamport,
+            message.message_id,
+            message.lamport_timestamp or 0,
             message.content or b"",
             waited_ms,
-            urgency=self._urgency(message),
+            is_next=self._sds.is_placed(message) and not self._sds.waits_for(message),
             waiting_bytes=self._undelivered.awaiting_bytes,
         )
-        match outcome:
-            case SegmentDiscarded(full=full):
-                if full is not None:
-                    events += self._limits.note(full, self._bounds[full], bites=True)
-                return outcome, events
-            case SegmentSetAside():
-                return outcome, events + self._disputed(outcome.set_key, disputed=outcome.disputed)
-            case SegmentStored():
-                events += self._disputed(outcome.set_key, disputed=outcome.disputed)
-        self._limits.relieved(self._bounds)
+        if not isinstance(outcome, Refused):
+            self._limits.relieved(self._bounds)
+            self._sds.let_time_pass(now_ms, waits=self.reassembler.next_deadline() is not None)
+            return outcome, events
+        if outcome.full is not None:
+            events += self._limits.note(outcome.full, self._bounds[outcome.full], bites=True)
+        if outcome.lost is not None:
+            events += self._lost([outcome.lost])
         return outcome, events
 
-    def keep(self, message: SdsMessage, kept: Kept, transmission: ReceivedWakuMessage, now_ms: int) -> list[Event]:
+    def keep(
+        self, message: SdsMessage, kept: MessageComplete | SegmentKept, transmission: ReceivedWakuMessage, now_ms: int
+    ) -> list[Event]:
         """Keep how a message that SDS has taken in came; deliver what need not wait for SDS."""
-        whole = isinstance(kept, WholeMessage)
-        if isinstance(kept, SegmentSurplus):
+        if isinstance(kept, SegmentKept) and kept.is_late:
             self._undelivered.forget(kept.merged_ids)
-            self._undelivered.came_late(kept.sds_ids)
-        if not isinstance(kept, WholeMessage | SegmentStored | MessageCompleted):
+            self._undelivered.came_late(kept.segments.sds_ids)
+            self._lost_segments.completed(kept.segments)
             return []
+        if isinstance(kept, SegmentKept) and kept.is_duplicate:
+            return []
+        whole = isinstance(kept, MessageComplete) and kept.segments is None
         arrival = Arrival(
             message_hash=transmission.message_hash,
             timestamp_ns=transmission.timestamp_ns,
@@ -161,8 +148,8 @@ class Delivering:
             state=LIFE[MessageState.NEW][MessageStep.KEPT_WHOLE if whole else MessageStep.KEPT_SEGMENT],
         )
         self._undelivered.keep(message.message_id, arrival)
-        if isinstance(kept, MessageCompleted):
-            return self._completed(kept, message, now_ms)
+        if isinstance(kept, MessageComplete) and kept.segments is not None:
+            return self._completed(kept, kept.segments, message, now_ms)
         return self.deliver(message, now_ms, met=self._sds.is_met(message)) if whole and self._on_arrival else []
 
     def deliver(self, message: SdsMessage, now_ms: int, *, met: bool) -> list[Event]:
@@ -188,7 +175,6 @@ class Delivering:
             meta=arrival.meta,
             recovered=False,
             dependencies_met=met,
-            lost={},
         )
         return [self._received(whole)]
 
@@ -197,8 +183,8 @@ class Delivering:
         known = f"{message.sender_id}\0{message.message_id}"
         payload = message.content or b""
         if self._is_wrapped:
-            wrapped = self.reassembler.add(message.sender_id, message.message_id, 0, payload, 0)
-            payload = wrapped.payload if isinstance(wrapped, MessageCompleted | WholeMessage) else b""
+            wrapped = self.reassembler.accept(message.sender_id, message.message_id, 0, payload, 0)
+            payload = wrapped.payload if isinstance(wrapped, MessageComplete) else b""
         if known in self._ephemeral or not payload:
             return []
         self._ephemeral[known] = None
@@ -223,14 +209,16 @@ class Delivering:
     def resume(self) -> None:
         """Note anew, after a restart, of which messages that were delivered segments still wait."""
         waiting = {sds_id for awaiting in self._undelivered.awaiting.values() for sds_id in awaiting.sds_ids}
-        for sds_ids in self.reassembler.completed():
+        for segments in self.reassembler.completed():
+            sds_ids = segments.sds_ids
             self._undelivered.came_late(sds_ids)
+            self._lost_segments.completed(segments)
             if not self._on_arrival and waiting.isdisjoint(sds_ids):
                 self._sds.handed_over(sds_ids)
 
     def expire(self, now_ms: int) -> list[Event]:
         """Give up sets that gained nothing for too long, by the clock that runs while something can come."""
-        self._sds.let_time_pass(now_ms)
+        self._sds.let_time_pass(now_ms, waits=self.reassembler.next_deadline() is not None)
         return self._lost(self.reassembler.expire(self._sds.waited_ms))
 
     def next_deadline(self) -> int | None:
@@ -239,11 +227,12 @@ class Delivering:
         return None if waited_ms is None else self._sds.reaches_at(waited_ms)
 
     def given_up(self, entries: Iterable[HistoryEntry], reason: LossReason) -> list[Event]:
-        """Return the losses of what SDS has given up, but for lost segments whose content is known."""
+        """Return the losses of what SDS has given up, except for lost segments of complete messages."""
+        rebuilt = {sds_id for message in self._undelivered.awaiting.values() for sds_id in message.lost}
         return [
             IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender_id, retrieval_hint=hint)
             for message_id, hint, sender_id in entries
-            if not self._lost_segments.is_rebuilt(message_id)
+            if message_id not in rebuilt
         ]
 
     def _has_what_is_cited(self, message: SdsMessage) -> bool:
@@ -264,24 +253,24 @@ class Delivering:
         # A forged timestamp must not keep a message at the end for ever.
         return OrderKey(self._sds.believed_lamport(arrival.lamport, now_ms), sds_id)
 
-    def _completed(self, outcome: MessageCompleted, latest: SdsMessage, now_ms: int) -> list[Event]:
-        self._undelivered.forget(outcome.forged_ids)
-        arrivals = {sds_id: self._undelivered.get(sds_id) for sds_id in outcome.sds_ids}
+    def _completed(
+        self, outcome: MessageComplete, segments: SegmentSet, latest: SdsMessage, now_ms: int
+    ) -> list[Event]:
+        arrivals = {sds_id: self._undelivered.get(sds_id) for sds_id in segments.sds_ids}
         # Under the id of a segment a whole message may have come, too.
         came = {sds_id: arrival for sds_id, arrival in arrivals.items() if arrival is not None and arrival.is_segment}
         newest = max(came.values(), key=lambda arrival: arrival.timestamp_ns)
         first_id = next(iter(came))
         complete = CompleteMessage(
-            sender_id=outcome.set_key.sender_id,
+            sender_id=segments.key.sender_id,
             payload=outcome.payload,
-            sds_ids=outcome.sds_ids,
+            sds_ids=segments.sds_ids,
             message_hashes=tuple(arrival.message_hash for arrival in came.values()),
             timestamp_ns=newest.timestamp_ns,
             order_key=self._order_key(first_id, came[first_id], now_ms),
             meta=newest.meta,
             recovered=outcome.recovered,
             dependencies_met=all(arrival.met for arrival in came.values()),
-            lost=self._lost_segments.find(outcome, {sds_id: arrival.lamport for sds_id, arrival in came.items()}),
         )
         state = came[first_id].after(MessageStep.COMPLETED)
         self._undelivered.forget(came)
@@ -290,8 +279,10 @@ class Delivering:
             complete.dependencies_met &= self._sds.is_met(latest) and self._has_what_is_cited(latest)
             complete.dependencies_met &= not self._sds.parked.keys() & came
         if self._on_arrival or state is MessageState.DELIVERED:
+            self._lost_segments.completed(segments)
             return [self._hand_over(complete)]
         self._undelivered.wait(first_id, complete)
+        self._lost_segments.completed(segments)
         return []
 
     def _hand_over(self, complete: CompleteMessage) -> MessageReceived:
@@ -299,11 +290,6 @@ class Delivering:
         if not self._on_arrival:
             self._sds.handed_over(complete.sds_ids)
         return self._received(complete)
-
-    def _urgency(self, message: SdsMessage) -> Urgency:
-        if not self._sds.waits_for(message):
-            return Urgency.NEXT if self._sds.is_placed(message) else Urgency.LATER
-        return Urgency.AWAITED if self._sds.is_waited_for(message.message_id) else Urgency.LATER
 
     def _received(self, complete: CompleteMessage) -> MessageReceived:
         return MessageReceived(
@@ -322,24 +308,18 @@ class Delivering:
             recovered=complete.recovered,
         )
 
-    def _lost(self, sets: Iterable[SetLost | SetMerged]) -> list[Event]:
+    def _lost(self, sets: Iterable[SetLost]) -> list[Event]:
         events: list[Event] = []
         for lost in sets:
             self._undelivered.forget(lost.sds_ids)
-            if isinstance(lost, SetMerged):
-                continue
-            events.append(
-                IrretrievableMessage(
-                    message_id=lost.sds_ids[0],
-                    reason=lost.reason,
-                    sender_id=lost.sender_id,
-                    payload_hash=lost.payload_hash,
-                    sds_ids=lost.sds_ids,
+            if lost.reason is not None:
+                events.append(
+                    IrretrievableMessage(
+                        message_id=lost.sds_ids[0],
+                        reason=lost.reason,
+                        sender_id=lost.key.sender_id,
+                        payload_hash=lost.key.payload_hash,
+                        sds_ids=lost.sds_ids,
+                    )
                 )
-            )
         return events
-
-    def _disputed(self, key: SetKey, *, disputed: bool) -> list[Event]:
-        if not disputed:
-            return []
-        return [SegmentsDisputed(sender_id=key.sender_id, payload_hash=key.payload_hash)]

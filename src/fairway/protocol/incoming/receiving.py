@@ -13,8 +13,6 @@ Nothing is raised here, whatever comes: what cannot be used is counted.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -25,7 +23,6 @@ from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
 from fairway.protocol.incoming.delivering import Delivering, ReceivedWakuMessage
 from fairway.protocol.incoming.lost_segments import LostSegments
-from fairway.protocol.incoming.passed_over import PassedOver
 from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
@@ -44,19 +41,15 @@ from fairway.protocol.sds.outcome import (
     SdsOutcome,
     SenderIdShared,
 )
-from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES
 from fairway.protocol.segmentation.outcomes import (
     GIVEN_UP,
-    Kept,
+    HASH_MISMATCH,
+    MessageComplete,
     Outcome,
     Refused,
-    SegmentDiscarded,
-    SegmentSetAside,
-    SetKey,
-    WholeMessage,
+    SegmentKept,
 )
 from fairway.protocol.segmentation.reassembler import Reassembler
-from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.statistics import Tally
 from fairway.wire.sds import Kind, SdsMessage
 from fairway.wire.waku_message import WakuMessage
@@ -72,9 +65,6 @@ _LATEST_NS: Final = (1 << 63) - 1
 _CHANGE_NOTHING_AGAIN: Final = frozenset({Ignored.DUPLICATE, Ignored.ACKNOWLEDGED, Ignored.ANSWER, Ignored.OWN})
 """Reasons to ignore a message for which the same transmission need not be processed again."""
 
-_DOUBTFUL_SHARE: Final = 8
-"""Of all bytes that segments may take, one part in so many may be what `_Doubtful` keeps; the oldest give way."""
-
 
 class Transmitted(NamedTuple):
     """An SDS message, and how it came in."""
@@ -82,38 +72,6 @@ class Transmitted(NamedTuple):
     message: SdsMessage
     plaintext: bytes
     transmission: ReceivedWakuMessage
-
-
-class _Doubtful:
-    """Doubtful segments, to be taken in once another one of their message is kept.
-
-    Else they would have to come again. They are not stored, for until they are taken in they do.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._kept: OrderedDict[tuple[str, bytes], dict[str, Transmitted]] = OrderedDict()
-        """By sender and payload hash, and then by SDS id; what began first at the beginning."""
-
-    def keep(self, key: SetKey, transmitted: Transmitted) -> None:
-        """Keep a segment until others of its message tell more."""
-        kept = self._kept.setdefault((key.sender_id, key.payload_hash), {})
-        if transmitted.message.message_id not in kept:
-            kept[transmitted.message.message_id] = transmitted
-            self._bytes += _bytes_of([transmitted])
-        while self._bytes > self._max_bytes:
-            self._bytes -= _bytes_of(self._kept.popitem(last=False)[1].values())
-
-    def take(self, key: SetKey) -> list[Transmitted]:
-        """Return what is kept of a message in the order in which it was sent, and let go of it."""
-        kept = self._kept.pop((key.sender_id, key.payload_hash), {})
-        self._bytes -= _bytes_of(kept.values())
-        return sorted(kept.values(), key=lambda each: each.message.lamport_timestamp or 0)
-
-
-def _bytes_of(kept: Iterable[Transmitted]) -> int:
-    return sum(len(each.plaintext) + SEGMENT_OVERHEAD_BYTES for each in kept)
 
 
 class Receiving:
@@ -125,7 +83,6 @@ class Receiving:
         options: ReliableChannelOptions,
         *,
         sds: MessageChannel,
-        segmenter: Segmenter,
         ciphering: Ciphering,
         sending: Sending,
         sync: SyncTimer,
@@ -140,11 +97,8 @@ class Receiving:
         self.reassembler = Reassembler(
             options.segmentation, options.segment_format, on_change=lambda key: journal.touch(REASSEMBLY, key)
         )
-        self.reassembler.is_wanted = lambda sds_id: sds_id in sds.missing
-        self._passed_over = PassedOver(sds, self.reassembler)
         self.undelivered = Undelivered(journal)
-        self.reassembler.order_of = self.undelivered.lamport_of
-        self._lost_segments = LostSegments(options, sds, segmenter, self.undelivered)
+        self._lost_segments = LostSegments(options, sds, self.undelivered)
         self.delivering = Delivering(
             content_topic, options, sds, self.reassembler, self.undelivered, self._lost_segments, limits
         )
@@ -155,7 +109,6 @@ class Receiving:
         self._query_on_connect = query_on_connect
         self._tally = tally
         self._processed = RecentHashes(_MAX_PROCESSED)
-        self._doubtful = _Doubtful(options.segmentation.max_buffered_bytes // _DOUBTFUL_SHARE)
 
     def transmission_of(
         self, message: WakuMessage, message_hash: bytes | None, *, from_store: bool
@@ -216,45 +169,33 @@ class Receiving:
             message = replace(message, repair_request=())
         return Transmitted(message, plaintext, transmission)
 
-    def enter_cited(self, message: SdsMessage, now_ms: int) -> list[Effect]:
-        """Enter into the history what a message cites of the lost segments, so that it need not wait for them."""
-        if message.channel_id != self._sds.channel_id or not message.causal_history:
-            return []
-        self._query_on_connect.heard_history()
-        return self.process(self._lost_segments.enter_cited(self._sds.cited_by(message), now_ms), now_ms)
-
     def reassemble(self, transmitted: Transmitted, now_ms: int) -> tuple[Outcome | None, list[Effect]]:
         """Show new content to the reassembler, and return its answer and the effects; what it refuses was not received.
 
         The answer is None for what is no content, or is here already.
         """
         message, _, transmission = transmitted
+        if message.channel_id == self._sds.channel_id and message.causal_history:
+            self._query_on_connect.heard_history()
         if message.kind is not Kind.CONTENT or not self._sds.is_new_content(message):
             return None, []
         answer, events = self.delivering.reassemble(message, now_ms)
         effects = emit(*events)
-        if isinstance(answer, Refused):
-            self._tally.add("not_kept")
-            effects += self.process(self._sds.heard(message, now_ms, transmission.sent_ms), now_ms)
-        if isinstance(answer, SegmentDiscarded) and answer.reason == GIVEN_UP:
-            effects += self.process(self._sds.give_up(message, now_ms), now_ms)
-        if isinstance(answer, SegmentDiscarded) and answer.full is not None:
-            if self._sds.is_placed(message):
-                self._query_on_connect.turn_away(transmission.message_hash, now_ms)
-            else:
-                # If it begins a message, the rest of that cites it. Nothing else need be read again for it, which might
-                # take a day: it may be one of many that somebody begins and never ends.
-                self._query_on_connect.found_room(transmission.message_hash)
-            self._sds.refused(message, now_ms)
+        if not isinstance(answer, Refused):
+            self._query_on_connect.found_room(transmission.message_hash)
             return answer, effects
-        # What there was no room for before may turn out to be nothing that can be taken in.
-        self._query_on_connect.found_room(transmission.message_hash)
-        if isinstance(answer, SegmentSetAside):
-            if answer.is_doubtful:
-                self._doubtful.keep(answer.set_key, transmitted)
-            else:
-                self._passed_over.note(message, transmission.message_hash, is_useless=answer.is_useless)
-            effects += self.process(self._sds.set_aside(message, now_ms, is_useless=answer.is_useless), now_ms)
+        self._tally.add("not_kept")
+        effects += self.process(self._sds.heard(message, now_ms, transmission.sent_ms), now_ms)
+        if answer.full is not None and self._sds.is_placed(message):
+            self._query_on_connect.turn_away(transmission.message_hash, now_ms)
+        else:
+            # Without room: if it begins a message, the rest of that cites it. Nothing else need be read again for it,
+            # which might take a day: it may be one of many that somebody begins and never ends.
+            self._query_on_connect.found_room(transmission.message_hash)
+        if answer.full is not None:
+            self._sds.refused(message, now_ms)
+        elif answer.reason in {GIVEN_UP, HASH_MISMATCH}:
+            effects += self.process(self._sds.give_up(message, now_ms), now_ms)
         return answer, effects
 
     def apply_sds(self, transmitted: Transmitted, now_ms: int) -> list[SdsOutcome]:
@@ -279,23 +220,24 @@ class Receiving:
         return outcomes
 
     def deliver(
-        self, transmitted: Transmitted, kept: Kept | None, outcomes: list[SdsOutcome], now_ms: int
+        self,
+        transmitted: Transmitted,
+        kept: MessageComplete | SegmentKept | None,
+        outcomes: list[SdsOutcome],
+        now_ms: int,
     ) -> list[Effect]:
         """Deliver what need not wait for its causal place, then act on what SDS found (`process`)."""
         message, _, transmission = transmitted
         effects: list[Effect] = []
         if kept is not None:
             effects = emit(*self.delivering.keep(message, kept, transmission, now_ms))
+            self._lost_segments.look_at(message)
         elif message.kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):
             effects = emit(*self.delivering.deliver_ephemeral(message, transmission))
             if self._sds.profile.ephemeral_is_content:
                 # nim-sds logs and cites it like any other, and no message has to wait for it.
                 outcomes = outcomes + self._sds.settle([message.message_id], now_ms)
         return effects + self.process(outcomes, now_ms)
-
-    def not_doubtful_any_more(self, kept: Kept | None) -> list[Transmitted]:
-        """Return the segments that can be taken in because another one of their message was kept."""
-        return [] if kept is None or isinstance(kept, WholeMessage) else self._doubtful.take(kept.set_key)
 
     def process(self, outcomes: list[SdsOutcome], now_ms: int) -> list[Effect]:
         """Act on what SDS found, in order; lost segments that need no waiting for may make it find more."""
@@ -326,7 +268,7 @@ class Receiving:
 
     def _act_on(self, outcome: SdsOutcome, now_ms: int) -> list[Effect]:
         match outcome:
-            case MessageArrived():
+            case MessageArrived() | DependenciesMissing():
                 # What follows from it alone was done when it was taken in.
                 return []
             case MessageReady(message=message, dependencies_met=met):
@@ -335,8 +277,6 @@ class Receiving:
                 return self._sending.reviewed(review, now_ms)
             case DependenciesLost(entries=entries, reason=reason):
                 return emit(*self.delivering.given_up(entries, reason))
-            case DependenciesMissing(entries=entries):
-                self._lost_segments.found_missing(entry.message_id for entry in entries)
             case SenderIdShared():
                 self._tally.add("sender_id_in_use")
             case MessageIgnored(why=why):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from fairway.events import OrderKey
 from fairway.protocol.incoming.message_life import LIFE, MessageState, MessageStep
@@ -47,22 +47,6 @@ class Arrival:
         return self.state is not MessageState.WAITING
 
 
-class LostSegment(NamedTuple):
-    """A segment that never came, of a message that is whole all the same."""
-
-    lamport: int | None
-    """Its Lamport timestamp; None if its id is only a guess."""
-    is_before_first: bool
-    """Whether it stands before the first segment that came, so that it may have cited what no other does."""
-    hides_past: bool
-    """Whether in addition no segment that came tells what was sent before the message."""
-
-    @property
-    def adoptable_lamport(self) -> int | None:
-        """Its Lamport timestamp if SDS may count it as received: its id is no guess, and others tell what it cited."""
-        return None if self.hides_past else self.lamport
-
-
 @dataclass(slots=True, kw_only=True)
 class CompleteMessage:
     """A message whose payload is complete, on its way to the application."""
@@ -75,8 +59,8 @@ class CompleteMessage:
     order_key: OrderKey
     recovered: bool
     dependencies_met: bool
-    lost: dict[str, LostSegment]
-    """Segments that never came, by SDS id, as far as a message here may still wait for them."""
+    lost: set[str] = field(default_factory=set)
+    """SDS ids of segments that never came, as far as messages wait for them (`LostSegments`)."""
     meta: bytes | None = None
     """``meta`` of the newest WakuMessage that carried it."""
     late_ids: set[str] = field(default_factory=set)
@@ -90,8 +74,6 @@ class Undelivered:
         self.awaiting: dict[str, CompleteMessage] = {}
         """Complete messages, oldest first, by the SDS id of the first segment of those that made them complete. They
         wait for it, or for one that came later."""
-        self.without_beginning: dict[str, CompleteMessage] = {}
-        """Those of them whose first segments were lost."""
         self.awaiting_bytes = 0
         """Bytes of their payloads."""
         self._journal = journal
@@ -105,11 +87,6 @@ class Undelivered:
     def get(self, sds_id: str) -> Arrival | None:
         """Return how a message came in."""
         return self._arrivals.get(sds_id)
-
-    def lamport_of(self, sds_id: str) -> int | None:
-        """Return the Lamport timestamp of a message that is not delivered yet; None if it is unknown."""
-        arrival = self._arrivals.get(sds_id)
-        return None if arrival is None else arrival.lamport
 
     def keep(self, sds_id: str, arrival: Arrival) -> None:
         """Remember how a message came in, in place of how another one under its id did."""
@@ -179,11 +156,15 @@ class Undelivered:
         message.dependencies_met &= met
         return message
 
-    def stop_waiting(self, first_id: str, sds_ids: Iterable[str]) -> None:
-        """Note that nothing waits any more for these lost segments of a complete message."""
-        for sds_id in sds_ids:
-            del self.awaiting[first_id].lost[sds_id]
-        self._journal.touch(AWAITING, first_id)
+    def awaiting_with(self, sds_ids: Iterable[str]) -> CompleteMessage | None:
+        """Return the complete message that waits and has one of these segments; None if there is none."""
+        first_id = next((self._of_complete[sds_id] for sds_id in sds_ids if sds_id in self._of_complete), None)
+        return None if first_id is None else self.awaiting[first_id]
+
+    def lacks(self, message: CompleteMessage, sds_id: str) -> None:
+        """Note the SDS id of a lost segment of a complete message that waits."""
+        message.lost.add(sds_id)
+        self._journal.touch(AWAITING, self._of_complete[message.sds_ids[0]])
 
     def row(self, table: str, key: str) -> Row | None:
         """Return the present row of a key, or None."""
@@ -206,7 +187,7 @@ class Undelivered:
             message.order_key,
             message.recovered,
             message.dependencies_met,
-            tuple((sds_id, *lost) for sds_id, lost in message.lost.items()),
+            tuple(sorted(message.lost)),
         )
         return waiting if message.meta is None else (*waiting, message.meta)
 
@@ -247,7 +228,7 @@ class Undelivered:
                 order_key=OrderKey(*order_key),
                 recovered=recovered,
                 dependencies_met=met,
-                lost={sds_id: LostSegment(*columns) for sds_id, *columns in lost},
+                lost=set(lost),
                 meta=meta,
             )
             self._put(key, message)
@@ -255,13 +236,10 @@ class Undelivered:
     def _put(self, first_id: str, message: CompleteMessage) -> None:
         self.awaiting[first_id] = message
         self._of_complete.update(dict.fromkeys(message.sds_ids, first_id))
-        if any(lost.is_before_first for lost in message.lost.values()):
-            self.without_beginning[first_id] = message
         self.awaiting_bytes += len(message.payload)
 
     def _take(self, first_id: str) -> CompleteMessage:
         message = self.awaiting.pop(first_id)
-        self.without_beginning.pop(first_id, None)
         for sds_id in (*message.sds_ids, *message.late_ids):
             self._of_complete.pop(sds_id, None)
         self.awaiting_bytes -= len(message.payload)

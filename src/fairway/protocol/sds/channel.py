@@ -11,7 +11,7 @@ longer history, and all that the network can make larger is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from sys import intern
@@ -248,7 +248,7 @@ class MessageChannel:
 
     def waits_for(self, message: SdsMessage) -> list[HistoryEntry]:
         """Return the messages for which a message would wait if it came now."""
-        return self.dependencies.unmet(message.message_id, self.dependencies.cited(message))
+        return self.dependencies.absent(message.message_id, self.dependencies.cited(message))
 
     def is_waited_for(self, message_id: str) -> bool:
         """Return whether a parked message waits for this one."""
@@ -479,12 +479,11 @@ class MessageChannel:
         if kind is Kind.CONTENT and self.may_vouch_for(message):
             self.bloom.insert(message_id)
         absent = self.dependencies.absent(message_id, cited)
-        if not all(map(self.dependencies.is_set_aside, absent)):
+        if absent:
             outcomes += self._wait_for(message, hint, absent, now_ms, encoded)
         elif kind is Kind.CONTENT:
-            if absent or len(cited) < len(message.causal_history):
+            if len(cited) < len(message.causal_history):
                 self.vouching.went_without(now_ms)
-            outcomes += self._ask_for(absent, now_ms)
             self._follow_clock(message.lamport_timestamp, now_ms)
             self.repair.earned(message)
             self._enter_history(message, hint, encoded)
@@ -499,10 +498,6 @@ class MessageChannel:
     def refused(self, message: SdsMessage, now_ms: int) -> None:
         """Note that the layer above had no room for a message: it was not received, and can come again."""
         self.dependencies.turned_away(message, now_ms, refused=True)
-
-    def set_aside(self, message: SdsMessage, now_ms: int, *, is_useless: bool = False) -> list[SdsOutcome]:
-        """Note that the layer above set a segment aside: it was not received, and can come again."""
-        return self.dependencies.set_aside(message, now_ms, is_useless=is_useless)
 
     def heard(self, message: SdsMessage, now_ms: int, sent_ms: int | None = None) -> list[SdsOutcome]:
         """Return what another participant's message tells about own ones, also if it cannot be taken in.
@@ -550,22 +545,6 @@ class MessageChannel:
         self.dependencies.note_missing([missing.entry], now_ms)
         return outcomes
 
-    def adopt(self, message_id: str, lamport: int, sender_id: str, now_ms: int) -> list[SdsOutcome]:
-        """Enter a message into the history that never came, because its content was rebuilt from other segments.
-
-        So it is cited and acknowledged like any other, and all participants have the same log.
-        """
-        if self._already_received(message_id):
-            return []
-        # What it cites is not known.
-        self.vouching.went_without(now_ms)
-        self.bloom.insert(message_id)
-        self.repair.forget(message_id)
-        self._follow_clock(lamport, now_ms)
-        self.history.add(HistoryRecord(lamport, message_id, None, intern(sender_id)))
-        self._entered_history(message_id, sender_id)
-        return self.dependencies.release_waiters(message_id, now_ms)
-
     def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> list[SdsOutcome]:
         """Deliver parked messages without what they wait for, the oldest first, until at most ``keep`` are parked."""
         return self.dependencies.deliver_around_gaps(now_ms, keep=keep)
@@ -607,21 +586,9 @@ class MessageChannel:
         """Say whether missing messages can come from now on; only such time counts towards the lost timeout."""
         self.dependencies.can_come(possible, now_ms)
 
-    def pass_over(self, is_set_aside: Callable[[HistoryEntry], bool]) -> None:
-        """Let no message wait for a cited one that is not here, but came and was set aside; it is still asked for."""
-        self.dependencies.is_set_aside = is_set_aside
-
-    def count_time_while(self, segments_wait: Callable[[], bool]) -> None:
-        """Let the waiting clock run also while incomplete segment sets wait for segments."""
-        self.dependencies.segments_wait = segments_wait
-
-    def ask_early_if(self, has_room_above: Callable[[str | None], bool]) -> None:
-        """Ask for a sender's messages that wait for others only while the layer above has room for them, too."""
-        self.dependencies.has_room_above = has_room_above
-
-    def let_time_pass(self, now_ms: int) -> None:
-        """Let the waiting clock advance, if there is something to wait for and it could come."""
-        self.dependencies.let_time_pass(now_ms)
+    def let_time_pass(self, now_ms: int, *, waits: bool = False) -> None:
+        """Let the waiting clock advance if something could come; it is stored while the layer above ``waits``, too."""
+        self.dependencies.let_time_pass(now_ms, waits=waits)
 
     def reaches_at(self, waited_ms: int) -> int | None:
         """Return when to look whether the waiting clock has reached a value; None while no message can come."""
@@ -859,7 +826,7 @@ class MessageChannel:
             self.history.replace(old._replace(fingerprints=(old.fingerprints or b"") + fingerprint(message)))
         self.journal.touch(HISTORY, message_id)
         # Messages that cite the id have been delivered, so that this one cannot be delivered before them.
-        met = not self.dependencies.unmet(message_id, self.dependencies.cited(message))
+        met = not self.dependencies.absent(message_id, self.dependencies.cited(message))
         return [
             MessageArrived(message=message, kind=Kind.CONTENT),
             MessageReady(message=message, dependencies_met=met),

@@ -78,14 +78,6 @@ class Dependencies:
         """Make an empty buffer; ``deliver(parked, now_ms)`` puts a released message into the history."""
         self.incoming = IncomingBuffer()
         self.clock = WaitingClock()
-        self.segments_wait: Callable[[], bool] = lambda: False
-        """Whether incomplete segment sets wait for segments; set by the layer above."""
-        self.is_set_aside: Callable[[HistoryEntry], bool] = lambda _: False
-        """Whether a cited message that is not here came and was set aside, so that those that cite it need not wait for
-        it; set by the layer above."""
-        self.has_room_above: Callable[[str | None], bool] = lambda _: True
-        """Whether the layer above has room for a message of this sender (None: unknown) that waits for others and that
-        nothing here waits for; set by the layer above."""
         self.went_without: Callable[[int], None] = lambda _: None
         """Called with the time when messages are delivered without what they cite; set by the layer above."""
         self.settled: OrderedDict[str, bool] = OrderedDict()
@@ -116,10 +108,6 @@ class Dependencies:
         """Return the newest entries of a message's causal history, a bounded number; the others are ignored."""
         history, limit = message.causal_history, self._config.max_causal_history
         return history if len(history) <= limit else history[len(history) - limit :]
-
-    def unmet(self, message_id: str, cited: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
-        """Return the cited messages that a message would wait for: those of `absent` that were not set aside."""
-        return [entry for entry in self.absent(message_id, cited) if not self.is_set_aside(entry)]
 
     def absent(self, message_id: str, cited: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
         """Return the cited messages that are neither in the history nor settled, each once.
@@ -162,7 +150,7 @@ class Dependencies:
         if not self._is_near_a_bound(message):
             return False
         incoming, message_id = self.incoming, message.message_id
-        unmet = self.unmet(message_id, self.cited(message))
+        unmet = self.absent(message_id, self.cited(message))
         if not unmet:
             return False
         new = sum(e.message_id not in incoming.missing and e.message_id not in incoming for e in unmet)
@@ -257,18 +245,18 @@ class Dependencies:
             if entry.message_id not in unplanned and self.incoming.missing[entry.message_id].lacks is None:
                 self._repair.schedule_request(entry, now_ms)
 
-    def turned_away(self, message: SdsMessage, now_ms: int, *, waits: bool = True, refused: bool = False) -> None:
+    def turned_away(self, message: SdsMessage, now_ms: int, *, refused: bool = False) -> None:
         """Note that a missing message came and was turned away; the messages that it cites are missing, too.
 
-        The lost timeout of the message begins anew, because it can come. If it ``waits``, it is not asked for again
-        before a message that it cites has come, or there is room in the incoming buffer (`_ask_again`). If the layer
-        above ``refused`` it, room in the incoming buffer does not help.
+        The lost timeout of the message begins anew, because it can come. It is not asked for again before a message
+        that it cites has come, or there is room in the incoming buffer (`_ask_again`). If the layer above ``refused``
+        it, room in the incoming buffer does not help.
         """
         missing = self.incoming.missing.get(message.message_id)
         if missing is None:
             return
         self.let_time_pass(now_ms)
-        unmet = self.unmet(message.message_id, self.cited(message))
+        unmet = self.absent(message.message_id, self.cited(message))
         request = self._repair.requests.get(message.message_id)
         if not missing.turned_away:
             self._led_on.add(message.message_id)
@@ -279,7 +267,7 @@ class Dependencies:
         self._journal.touch(MISSING, message.message_id)
         self._begin_anew(missing)
         # Of what it cites, the last one comes in last.
-        lacks = unmet[-1].message_id if waits and unmet and missing.lacks is None else None
+        lacks = unmet[-1].message_id if unmet and missing.lacks is None else None
         self._let_lack(missing, missing.lacks or lacks)
         self.note_missing((entry for entry in unmet if entry.message_id not in self.incoming), now_ms)
         if lacks is not None:
@@ -323,22 +311,6 @@ class Dependencies:
             self._journal.touch(MISSING, missing.entry.message_id)
         missing.lacks = lacks
 
-    def set_aside(self, message: SdsMessage, now_ms: int, *, is_useless: bool) -> list[SdsOutcome]:
-        """Note that a segment came and was set aside; deliver what waited for it alone, if it need not wait.
-
-        The messages that were to be asked for only after it are asked for now. Its set may hold a forged segment with
-        the index of one of them: then the set is completed only when both are here. If it ``is_useless``, its lost
-        timeout goes on: to wait for another message under its id is as good as to wait for one that never came.
-        """
-        for missing in [m for m in self.incoming.missing.values() if m.lacks == message.message_id]:
-            self._let_lack(missing, None)
-            self._begin_anew(missing)
-            self._repair.schedule_request(missing.entry, now_ms, at_once=True)
-        if not is_useless or self.unmet(message.message_id, self.cited(message)):
-            self.turned_away(message, now_ms, waits=False)
-        waiters = self.incoming.waiters(message.message_id)
-        return self._deliver_free([self.incoming.parked[each] for each in waiters], now_ms)
-
     def settle(self, message_ids: Iterable[str], now_ms: int, *, lost: bool = False) -> list[SdsOutcome]:
         """Let no message wait for these ids any more, and deliver those that waited for nothing else."""
         outcomes: list[SdsOutcome] = []
@@ -356,7 +328,7 @@ class Dependencies:
         What was sent before it was sent before those that wait for it, too; what is lacking of that is asked for first,
         and then it need not come again.
         """
-        unmet = self.unmet(message.message_id, self.cited(message))
+        unmet = self.absent(message.message_id, self.cited(message))
         if unmet:
             self.turned_away(message, now_ms, refused=True)
             missing = self.incoming.missing.get(message.message_id)
@@ -446,13 +418,13 @@ class Dependencies:
         met: deque[str] = deque()
         while True:
             for parked in freed:
-                if self._waits(parked):
+                if parked.waiting_for:
                     continue
                 if self._is_full:
                     self.held_back[parked.message.message_id] = None
                     continue
-                if parked.waiting_for or len(self.cited(parked.message)) < len(parked.message.causal_history):
-                    # It passes over what was set aside, or cites more than is read.
+                if len(self.cited(parked.message)) < len(parked.message.causal_history):
+                    # It cites more than is read.
                     self.went_without(now_ms)
                 self.incoming.drop(parked)
                 message = parked.message
@@ -464,13 +436,6 @@ class Dependencies:
             if not met:
                 return outcomes
             freed = self._settled(met.popleft())
-
-    def _waits(self, parked: Parked) -> bool:
-        """Return whether a parked message waits for one that was not set aside."""
-        waiting_for = parked.waiting_for
-        if not waiting_for:
-            return False
-        return any(e.message_id in waiting_for and not self.is_set_aside(e) for e in self.cited(parked.message))
 
     def sweep(self, now_ms: int) -> list[SdsOutcome]:
         """Deliver around what is missing, or declare it lost, after its time; and report what still is missing."""
@@ -571,7 +536,7 @@ class Dependencies:
             rest = (each for each in missing.useless_until if each in incoming.missing or each in incoming)
             if is_met and (other := next(rest, None)) is not None:
                 self._let_lack(missing, other)
-            elif is_met or (room > 0 and self._finds_room_above(missing)):
+            elif is_met or (room > 0 and not missing.is_refused):
                 self._ask_for_next(missing, now_ms, at_once=is_met)
                 asked.append(missing.entry.message_id)
                 room -= 1
@@ -582,13 +547,6 @@ class Dependencies:
         for later_ms, missing in enumerate(list(islice(unasked, max(0, room))), start=1):
             # A millisecond apart, so that they are asked for in this order.
             self._ask_for_next(missing, now_ms + later_ms, at_once=True)
-
-    def _finds_room_above(self, missing: MissingDependency) -> bool:
-        """Return whether the layer above would take in a message before what it cites, as far as is known."""
-        if missing.is_refused:
-            return False
-        _, _, sender_id = missing.entry
-        return self.incoming.is_waited_for(missing.entry.message_id) or self.has_room_above(sender_id)
 
     def _line(
         self, first: Iterable[str], followers: Mapping[str, list[MissingDependency]]
@@ -670,16 +628,17 @@ class Dependencies:
         self.let_time_pass(now_ms)
         self.clock.runs = possible
 
-    def let_time_pass(self, now_ms: int) -> None:
-        """Add the time since the last call to the waiting time of missing messages."""
-        counts = self.segments_wait() or bool(self.incoming.missing or self.incoming.parked)
-        if self.clock.advance(now_ms, counts=counts):
+    def let_time_pass(self, now_ms: int, *, waits: bool = False) -> None:
+        """Let the waiting clock advance; it is stored while messages wait here, or in the layer above (``waits``)."""
+        if self.clock.advance(now_ms, waits=waits or bool(self.incoming.missing or self.incoming.parked)):
             self._journal.touch(WAITED, "")
 
     def _declare_lost(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
         outcomes: list[SdsOutcome] = []
         for reason in (LossReason.TIMEOUT, LossReason.NO_ROOM):
-            entries = tuple(self._entry_of(i) for i in message_ids if self._reason_for(i) is reason)
+            # If the content of a missing message is known otherwise, nothing is lost.
+            unknown = (i for i in message_ids if self.settled.get(i) is not False)
+            entries = tuple(self._entry_of(i) for i in unknown if self._reason_for(i) is reason)
             if entries:
                 outcomes.append(DependenciesLost(entries=entries, reason=reason))
         return outcomes + self.settle(message_ids, now_ms, lost=True)

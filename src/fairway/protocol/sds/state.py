@@ -148,7 +148,8 @@ class SdsState:
             self._load_acknowledgement(key, acknowledged, possible)
         incoming = channel.dependencies.incoming
         for _, (waited_ms,) in tables[WAITED]:
-            channel.dependencies.clock.waited_ms = operator.index(waited_ms)
+            clock = channel.dependencies.clock
+            clock.waited_ms = clock.stored_ms = operator.index(waited_ms)
         # Earlier versions stored a wall clock here, which is far ahead of the waiting clock.
         latest_ms = channel.dependencies.clock.waited_ms + STORED_STEP_MS
         lacked: dict[str, Row] = {}

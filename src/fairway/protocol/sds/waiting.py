@@ -23,19 +23,19 @@ class WaitingClock:
         self.waited_ms = 0
         self.runs = True
         self._seen_ms: int | None = None
+        self.stored_ms = 0
+        """The value that is stored: what the clock had reached when messages waited last, in steps."""
 
-    @property
-    def stored_ms(self) -> int:
-        """The value that is stored."""
-        return self.waited_ms - self.waited_ms % STORED_STEP_MS
-
-    def advance(self, now_ms: int, *, counts: bool) -> bool:
-        """Add the time since the last reading if it ``counts``; return whether the stored value changes."""
-        before = self.stored_ms
-        if counts and self.runs and self._seen_ms is not None:
+    def advance(self, now_ms: int, *, waits: bool) -> bool:
+        """Add the time since the last reading; return whether to store the clock, which only what ``waits`` needs."""
+        if self.runs and self._seen_ms is not None:
             self.waited_ms += min(max(0, now_ms - self._seen_ms), LONGEST_STEP_MS)
         self._seen_ms = now_ms
-        return self.stored_ms != before
+        reached_ms = self.waited_ms - self.waited_ms % STORED_STEP_MS
+        if not waits or self.stored_ms == reached_ms:
+            return False
+        self.stored_ms = reached_ms
+        return True
 
     def reaches_at(self, waited_ms: int) -> int | None:
         """Return when to look whether the clock has reached a value; None while no message can come."""

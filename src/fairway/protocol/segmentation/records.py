@@ -1,9 +1,6 @@
 """The reassembler's state as rows of plain values, for a store that keeps keys and tuples.
 
-There is one row for each set, and one for each segment whose payload is held. The SDS message ids of an open set stand
-in the rows of its segments, those of a set that has ended in its own row.
-
-Invariant: `restored` makes the same sets of the rows, whatever order they come in.
+There is one row for each set, with the SDS ids of its segments, and one for each segment whose payload is held.
 """
 
 from __future__ import annotations
@@ -11,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fairway.errors import SnapshotError
-from fairway.protocol.segmentation.outcomes import SetKey
-from fairway.protocol.segmentation.segment_set import SegmentIndex, SegmentSet, SetState
+from fairway.protocol.segmentation.segment_set import SegmentIndex, SegmentSet, SetKey, SetState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -20,8 +16,6 @@ if TYPE_CHECKING:
 RowValue: TypeAlias = "int | str | bytes | bool | tuple[RowValue, ...] | None"
 Row: TypeAlias = tuple[RowValue, ...]
 
-FORGOTTEN: Final = "forgotten"
-"""Key of the row that tells up to which order key acknowledged segments may be forgotten."""
 _SET: Final = "set"
 _CLASSES: Final = {"data": False, "parity": True}
 
@@ -39,8 +33,8 @@ def segment_row_key(kept: SegmentSet, index: SegmentIndex) -> str:
 def rows_of(kept: SegmentSet) -> Iterator[tuple[str, Row]]:
     """Yield all rows of a set."""
     yield set_row_key(kept), _set_row(kept)
-    for index in kept.ids if kept.is_open else ():
-        yield segment_row_key(kept, index), _segment_row(kept, index)
+    for index, payload in kept.payloads.items():
+        yield segment_row_key(kept, index), (kept.name, *index, kept.ids[index], payload)
 
 
 def row_at(key: str, find: Callable[[str], SegmentSet | None]) -> Row | None:
@@ -50,68 +44,42 @@ def row_at(key: str, find: Callable[[str], SegmentSet | None]) -> Row | None:
         kept = find(rest)
         return None if kept is None else _set_row(kept)
     number, _, name = rest.partition("/")
-    kept = find(name)
     index = SegmentIndex(_CLASSES[kind], int(number))
-    return None if kept is None or not kept.is_open or index not in kept.ids else _segment_row(kept, index)
+    kept = find(name)
+    if kept is None or index not in kept.payloads:
+        return None
+    return (kept.name, *index, kept.ids[index], kept.payloads[index])
 
 
-def restored(rows: Iterable[tuple[str, Row]]) -> tuple[int | None, list[SegmentSet]]:
-    """Return the order key in the row `FORGOTTEN`, and the sets in rows, the least recently changed first.
-
-    Raises `SnapshotError` for rows of another kind.
-    """
-    forgotten_until: int | None = None
+def restored(rows: Iterable[tuple[str, Row]]) -> list[SegmentSet]:
+    """Return the sets in rows, the least recently changed first; raises `SnapshotError` for rows of another kind."""
     sets: dict[str, SegmentSet] = {}
     segment_rows: list[Row] = []
     for key, row in rows:
         if key.startswith(f"{_SET}/"):
             kept = _set_of(row)
             sets[kept.name] = kept
-        elif key == FORGOTTEN:
-            forgotten_until = _order_key_of(row)
         else:
             segment_rows.append(row)
     for row in segment_rows:
         match row:
             case (str(name), bool(is_parity), int(number), str(sds_id), bytes(payload)) if name in sets:
-                sets[name].ids[SegmentIndex(is_parity, number)] = sds_id
-                (sets[name].parity if is_parity else sets[name].data)[number] = payload
+                index = SegmentIndex(is_parity, number)
+                sets[name].ids[index], sets[name].payloads[index] = sds_id, payload
             case _:
                 raise SnapshotError("a stored segment cannot be read, or its set is missing")
-    return forgotten_until, sorted(sets.values(), key=lambda kept: kept.turn)
-
-
-def _order_key_of(row: Row) -> int:
-    match row:
-        case (int(order_key),):
-            return order_key
-        case _:
-            raise SnapshotError("a stored order key cannot be read")
+    return sorted(sets.values(), key=lambda kept: kept.turn)
 
 
 def _set_row(kept: SegmentSet) -> Row:
-    ids = () if kept.is_open else tuple(_id_row(kept, index, sds_id) for index, sds_id in kept.came())
-    return (
-        kept.key.sender_id,
-        kept.key.payload_hash,
-        kept.key.payload_length,
-        kept.key.generation,
-        kept.data_count,
-        kept.parity_count,
-        kept.first_base,
-        kept.last_base,
-        kept.grown_ms,
-        kept.turn,
-        kept.state.value,
-        ids,
-    )
+    # The ids of an open set are in the rows of its segments, so that this row stays small while the set grows.
+    ids = () if kept.is_open else tuple((*index, sds_id) for index, sds_id in sorted(kept.ids.items()))
+    counts = (kept.data_count, kept.parity_count, kept.first_base, kept.last_base)
+    return (*kept.key, *counts, kept.grown_ms, kept.turn, kept.state.value, ids)
 
 
 def _set_of(row: Row) -> SegmentSet:
     match row:
-        case (*told, bool(completed), bool(_), tuple(ids)):
-            # As versions before 0.2 wrote it.
-            return _set_of((*told, (SetState.COMPLETED if completed else SetState.OPEN).value, ids))
         case (
             str(sender_id),
             bytes(payload_hash),
@@ -126,14 +94,8 @@ def _set_of(row: Row) -> SegmentSet:
             str(state),
             tuple(ids),
         ):
-            filled = [_filled(entry) for entry in ids]
             return SegmentSet(
-                key=SetKey(
-                    sender_id=sender_id,
-                    payload_hash=payload_hash,
-                    payload_length=payload_length,
-                    generation=generation,
-                ),
+                key=SetKey(sender_id, payload_hash, payload_length, generation),
                 data_count=data_count,
                 parity_count=parity_count,
                 first_base=first_base,
@@ -141,28 +103,15 @@ def _set_of(row: Row) -> SegmentSet:
                 grown_ms=grown_ms,
                 turn=turn,
                 state=SetState(state),
-                ids={index: sds_id for index, sds_id, is_late in filled if not is_late},
-                late={sds_id: index for index, sds_id, is_late in filled if is_late},
+                ids=dict(map(_id_of, ids)),
             )
         case _:
             raise SnapshotError("a stored segment set cannot be read")
 
 
-def _id_row(kept: SegmentSet, index: SegmentIndex, sds_id: str) -> Row:
-    row = (index.is_parity, index.number, sds_id)
-    return (*row, True) if kept.late.get(sds_id) == index else row
-
-
-def _filled(entry: RowValue) -> tuple[SegmentIndex, str, bool]:
+def _id_of(entry: RowValue) -> tuple[SegmentIndex, str]:
     match entry:
         case (bool(is_parity), int(number), str(sds_id)):
-            return SegmentIndex(is_parity, number), sds_id, False
-        case (bool(is_parity), int(number), str(sds_id), True):
-            return SegmentIndex(is_parity, number), sds_id, True
+            return SegmentIndex(is_parity, number), sds_id
         case _:
             raise SnapshotError("the ids of a stored segment set cannot be read")
-
-
-def _segment_row(kept: SegmentSet, index: SegmentIndex) -> Row:
-    payload = (kept.parity if index.is_parity else kept.data)[index.number]
-    return (kept.name, index.is_parity, index.number, kept.ids[index], payload)
