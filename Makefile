@@ -13,7 +13,7 @@ PYTEST_ARGS ?= -n auto --dist loadgroup
 # Python 3.11 to 3.13 are what constraints.txt was resolved for; anything newer is a second choice.
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 python
 PROTO_VENV := build/proto-venv
-PROTO_DIRS := src/fairway/wire/proto src/fairway/waku/libp2p/proto
+PROTO_DIRS := src/fairway/wire/proto src/fairway/libp2p/proto
 
 # The tests start some hundred processes of their own: without compiled files each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE

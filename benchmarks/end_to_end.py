@@ -23,9 +23,9 @@ from benchmarks.figures import Figure
 from benchmarks.js_waku import PeerUnavailableError, install
 from benchmarks.session import Benchmark, Row, Session
 
+from fairway.nodes.light import LightNode
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.waku.light import LightNode
 
 _SCRIPTS = Path(__file__).parents[1] / "tests" / "interop" / "js"
 _SHARD = "/waku/2/rs/16/0"

@@ -17,12 +17,12 @@ from contextlib import asynccontextmanager
 
 from benchmarks.libp2p_streams import MUXERS
 
-from fairway.waku.libp2p.gossipsub.codec import Message
-from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
-from fairway.waku.libp2p.gossipsub.pubsub import PubSub
-from fairway.waku.libp2p.gossipsub.router import Deliver, Router, ValidationResult
-from fairway.waku.libp2p.host import Host
-from fairway.waku.subscription import Subscription
+from fairway.libp2p.gossipsub.codec import Message
+from fairway.libp2p.gossipsub.options import GossipsubOptions
+from fairway.libp2p.gossipsub.pubsub import PubSub
+from fairway.libp2p.gossipsub.router import Deliver, Router, ValidationResult
+from fairway.libp2p.host import Host
+from fairway.subscription import Subscription
 
 _RELAY = "/vac/waku/relay/2.0.0"
 _TOPIC = "/waku/2/rs/16/0"

@@ -12,9 +12,9 @@ import json
 import sys
 import time
 
-from fairway.waku.libp2p.connection import Connection
-from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.stream import Stream
+from fairway.libp2p.connection import Connection
+from fairway.libp2p.host import Host
+from fairway.libp2p.stream import Stream
 
 MUXERS = {"yamux": "/yamux/1.0.0", "mplex": "/mplex/6.7.0"}
 _LONGEST_BYTES = 1 << 24

@@ -25,10 +25,10 @@ import typer
 from benchmarks.child_process import child
 
 from fairway.errors import FairwayError
-from fairway.waku.light import LightNode, LightOptions
-from fairway.waku.node import RoutedMessage, StoreQuery
-from fairway.waku.rest.address import RestAddress
-from fairway.waku.rest.http_client import HttpClient
+from fairway.nodes.light import LightNode, LightOptions
+from fairway.nodes.node import RoutedMessage, StoreQuery
+from fairway.nodes.rest.address import RestAddress
+from fairway.nodes.rest.http_client import HttpClient
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
 

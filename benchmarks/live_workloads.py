@@ -27,9 +27,9 @@ from typing import Any
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
+from fairway.nodes.local.faults import NO_FAULTS, NetworkFaults
+from fairway.nodes.local.network import LocalNetwork
 from fairway.options import ReliableChannelOptions, SdsConfig
-from fairway.waku.local.faults import NO_FAULTS, NetworkFaults
-from fairway.waku.local.network import LocalNetwork
 
 _CHANNEL = "bench-channel"
 _CONTENT_TOPIC = "/bench/1/messages/proto"

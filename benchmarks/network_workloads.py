@@ -24,10 +24,10 @@ from benchmarks.child_process import Child, Process, at_most, child
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
+from fairway.nodes.light import LightNode, LightOptions
+from fairway.nodes.node import RoutedMessage
+from fairway.nodes.until_stopped import stop_event
 from fairway.options import ReliableChannelOptions
-from fairway.waku.light import LightNode, LightOptions
-from fairway.waku.node import RoutedMessage
-from fairway.waku.until_stopped import stop_event
 from fairway.wire.waku_message import WakuMessage
 
 _SHARD = "/waku/2/rs/16/0"

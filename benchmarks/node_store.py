@@ -27,11 +27,11 @@ from benchmarks.figures import Figure
 from benchmarks.session import Benchmark, Row, Session
 
 from fairway.errors import StorageError
+from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.service.archives import NodeArchive, Retention
 from fairway.service.open_archive import open_archive
 from fairway.storage.archive import PageQuery
 from fairway.storage.nwaku_archive import NwakuArchive
-from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
 
 SHARD = "/waku/2/rs/1/0"

@@ -31,6 +31,15 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from fairway.libp2p.errors import Libp2pError
+from fairway.libp2p.gossipsub.codec import Message, encode_message, publish_frame
+from fairway.libp2p.host import Host
+from fairway.libp2p.multiaddr import Multiaddr
+from fairway.nodes.node import RoutedMessage
+from fairway.nodes.protocols.exchange import ask
+from fairway.nodes.protocols.relay import RELAY_PROTOCOL, Relay
+from fairway.nodes.protocols.rules import MessageRules
+from fairway.nodes.proving import with_proof
 from fairway.rln.field import ELEMENT_BYTES, element, hash_to_field
 from fairway.rln.identity import Identity
 from fairway.rln.membership import RlnMembership
@@ -39,15 +48,6 @@ from fairway.rln.native import circuit
 from fairway.rln.proof import SignalProof
 from fairway.rln.proving import CircuitVerifier, RlnMember
 from fairway.service.proof_gate import ProofGate
-from fairway.waku.libp2p.errors import Libp2pError
-from fairway.waku.libp2p.gossipsub.codec import Message, encode_message, publish_frame
-from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.multiaddr import Multiaddr
-from fairway.waku.node import RoutedMessage
-from fairway.waku.protocols.exchange import ask
-from fairway.waku.protocols.relay import RELAY_PROTOCOL, Relay
-from fairway.waku.protocols.rules import MessageRules
-from fairway.waku.proving import with_proof
 from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,
     LightPushRequest,

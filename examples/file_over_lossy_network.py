@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 
 import fairway
-from fairway.waku.local import LocalNetwork, NetworkFaults
+from fairway.nodes.local import LocalNetwork, NetworkFaults
 
 # Timers for an impatient example; the defaults suit a network of people.
 OPTIONS = fairway.ReliableChannelOptions(sync_min_interval_ms=500, retry_interval_ms=700)

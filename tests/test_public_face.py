@@ -17,7 +17,18 @@ from patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 FRONT_DOOR = Path(fairway.__file__)
-DEAR = ("asyncio", "cryptography", "Crypto", "google", "h11", "msgspec", "numpy", "websockets", "fairway.waku")
+DEAR = (
+    "asyncio",
+    "cryptography",
+    "Crypto",
+    "google",
+    "h11",
+    "msgspec",
+    "numpy",
+    "websockets",
+    "fairway.nodes",
+    "fairway.libp2p",
+)
 
 
 def imported_in(body):
@@ -70,7 +81,7 @@ def test_a_network_inside_this_process_loads_no_libp2p_and_no_rest():
         "    async with fairway.connect('local:') as node:\n"
         "        await (await fairway.create_reliable_channel(node, 'a', 'b', '/a/1/b/proto')).close()\n"
         "asyncio.run(main())\n"
-        "loaded = [name for name in sys.modules if name.startswith(('fairway.waku.libp2p', 'fairway.waku.rest'))]\n"
+        "loaded = [name for name in sys.modules if name.startswith(('fairway.libp2p', 'fairway.nodes.rest'))]\n"
         "sys.exit(' '.join([*loaded, *({'h11', 'websockets'} & set(sys.modules))]) or 0)"
     )
     ended = subprocess.run(

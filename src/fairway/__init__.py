@@ -138,6 +138,24 @@ if TYPE_CHECKING:
         FileProgress,
         send_file,
     )
+    from fairway.nodes.connect import (
+        connect,
+    )
+    from fairway.nodes.light.options import (
+        LightOptions,
+    )
+    from fairway.nodes.local import (
+        LocalNetwork,
+        LocalNode,
+        NetworkFaults,
+    )
+    from fairway.nodes.node import (
+        NodeStatus,
+        WakuNode,
+    )
+    from fairway.nodes.rest.options import (
+        RestNodeOptions,
+    )
     from fairway.options import (
         BloomPolicy,
         Delivery,
@@ -179,24 +197,6 @@ if TYPE_CHECKING:
     )
     from fairway.storage.channel_store import (
         SendOutcome,
-    )
-    from fairway.waku.connect import (
-        connect,
-    )
-    from fairway.waku.light.options import (
-        LightOptions,
-    )
-    from fairway.waku.local import (
-        LocalNetwork,
-        LocalNode,
-        NetworkFaults,
-    )
-    from fairway.waku.node import (
-        NodeStatus,
-        WakuNode,
-    )
-    from fairway.waku.rest.options import (
-        RestNodeOptions,
     )
 
 __version__ = "0.1.0"
@@ -378,11 +378,11 @@ _LAZY: Final = {
     "fairway.service.node": ("ServiceNode",),
     "fairway.service.options": ("ServiceOptions",),
     "fairway.storage.channel_store": ("SendOutcome",),
-    "fairway.waku.connect": ("connect",),
-    "fairway.waku.light.options": ("LightOptions",),
-    "fairway.waku.local": ("LocalNetwork", "LocalNode", "NetworkFaults"),
-    "fairway.waku.node": ("NodeStatus", "WakuNode"),
-    "fairway.waku.rest.options": ("RestNodeOptions",),
+    "fairway.nodes.connect": ("connect",),
+    "fairway.nodes.light.options": ("LightOptions",),
+    "fairway.nodes.local": ("LocalNetwork", "LocalNode", "NetworkFaults"),
+    "fairway.nodes.node": ("NodeStatus", "WakuNode"),
+    "fairway.nodes.rest.options": ("RestNodeOptions",),
 }
 """Module -> the names that are imported from it at their first use."""
 _MODULES: Final = {name: module for module, names in _LAZY.items() for name in names}

@@ -14,9 +14,9 @@ from rich.text import Text
 from fairway.apps.chat import chat
 from fairway.apps.screen import Screen
 from fairway.apps.settings import ChannelSettings
+from fairway.nodes.connect import connect
+from fairway.nodes.node import RoutedMessage
 from fairway.options import SdsConfig
-from fairway.waku.connect import connect
-from fairway.waku.node import RoutedMessage
 from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage

@@ -21,8 +21,8 @@ from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.events import Event, MessageDelivered, MessageReceived
 from fairway.files.sending import FileProgress
+from fairway.nodes.local.network import process_network
 from fairway.options import RateLimitConfig, SegmentationConfig
-from fairway.waku.local.network import process_network
 from patience import PATIENCE_S, run, until
 
 MakeSettings = Callable[..., ChannelSettings]

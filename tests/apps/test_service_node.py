@@ -14,14 +14,14 @@ import pytest
 from fairway.apps.service_node import NodeSettings, request_rate, retention_of, serve
 from fairway.cli._log_lines import LogLine
 from fairway.errors import ConfigurationError
+from fairway.libp2p import keeper
+from fairway.libp2p.host import Host
+from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.peer_id import PeerId
+from fairway.nodes.discovery.node_record import NodeRecord
+from fairway.nodes.discovery.state_folder import default_state
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions
-from fairway.waku.discovery.node_record import NodeRecord
-from fairway.waku.discovery.state_folder import default_state
-from fairway.waku.libp2p import keeper
-from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.keys import IdentityKey
-from fairway.waku.libp2p.peer_id import PeerId
 from patience import PATIENCE_S, until
 
 

@@ -16,7 +16,7 @@ from fairway.channel.receipt import Wait
 from fairway.errors import ConfigurationError
 from fairway.events import Event, MessageReceived
 from fairway.files.outcomes import FileRefused
-from fairway.waku.local.network import process_network
+from fairway.nodes.local.network import process_network
 from patience import PATIENCE_S, run, until
 
 MakeSettings = Callable[..., ChannelSettings]

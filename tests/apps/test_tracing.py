@@ -15,9 +15,9 @@ from fairway.apps.tracing import describe, trace_message
 from fairway.channel.receipt import Wait
 from fairway.errors import ConfigurationError, StorageError
 from fairway.events import MessageDelivered, MessageReceived
+from fairway.nodes.local.network import process_network
 from fairway.options import SegmentationConfig
 from fairway.storage.channel_store import SendOutcome
-from fairway.waku.local.network import process_network
 from patience import PATIENCE_S, until
 
 MakeSettings = Callable[..., ChannelSettings]

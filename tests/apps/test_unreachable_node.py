@@ -34,11 +34,11 @@ from fairway.events import (
     SenderIdInUse,
     SendingBlocked,
 )
+from fairway.libp2p.keys import IdentityKey
+from fairway.nodes.connect import connect
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer
-from fairway.waku.connect import connect
-from fairway.waku.libp2p.keys import IdentityKey
 from patience import PATIENCE_S, until
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from fairway.channel.creation import create_reliable_channel
+from fairway.nodes.local import LocalNetwork
 from fairway.options import ReliableChannelOptions, RepairConfig, SdsConfig
 from fairway.testing import run
-from fairway.waku.local import LocalNetwork
 from patience import PATIENCE_S
 
 TOPIC = "/fairway/1/harbour/proto"

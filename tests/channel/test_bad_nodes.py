@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from fairway.events import MessageReceived
+from fairway.nodes.local import NO_FAULTS, NetworkFaults
 from fairway.options import ReliableChannelOptions
-from fairway.waku.local import NO_FAULTS, NetworkFaults
 
 DEFAULTS = ReliableChannelOptions()
 PAYLOADS = [b"message %d" % number for number in range(20)]

@@ -13,10 +13,10 @@ import pytest
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import RlnError, RlnErrorKind
 from fairway.events import MessageSendError, SendErrorReason
+from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.protocol.ratelimit import rln_signal
 from fairway.testing import virtual_time
-from fairway.waku.local import LocalNetwork, NetworkFaults
 from fairway.wire.sds import WAKU_SDS
 from patience import PATIENCE_S
 from patience import run as run_in_bounded_time

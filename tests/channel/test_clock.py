@@ -10,8 +10,8 @@ from fairway.channel import clock
 from fairway.channel.creation import create_reliable_channel
 from fairway.environment import Environment, set_environment
 from fairway.events import MessageSending
+from fairway.nodes.local import LocalNetwork
 from fairway.testing import Machine, Process, run
-from fairway.waku.local import LocalNetwork
 
 SECOND = 1_000_000_000
 

@@ -10,8 +10,8 @@ import pytest
 
 from fairway import LocalNetwork, connect, create_reliable_channel
 from fairway.errors import EventLoopError, StoreLockedError
+from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.storage.memory_store import MemoryStore
-from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S
 

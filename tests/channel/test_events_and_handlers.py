@@ -26,9 +26,9 @@ from fairway.events import (
     SendErrorReason,
     StatusChanged,
 )
+from fairway.nodes.local import NetworkFaults
 from fairway.options import RateLimitConfig
 from fairway.storage.memory_store import MemoryStore
-from fairway.waku.local import NetworkFaults
 
 
 def test_every_event_of_a_send_comes_in_order(in_group):

@@ -9,9 +9,9 @@ import pytest
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import ForeignCodeError, NodeUnavailableError, StorageError
+from fairway.nodes.local import LocalNetwork
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import virtual_time
-from fairway.waku.local import LocalNetwork
 
 TOPIC = "/fairway/1/harbour/proto"
 

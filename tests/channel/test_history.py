@@ -8,10 +8,10 @@ import pytest
 
 from fairway.errors import ChannelClosedError, ConfigurationError
 from fairway.events import MessageReceived, OrderKey
+from fairway.nodes.local import NetworkFaults
 from fairway.options import SegmentationConfig
 from fairway.storage.channel_store import SendOutcome
 from fairway.storage.memory_store import MemoryStore
-from fairway.waku.local import NetworkFaults
 
 
 def said(messages):

@@ -11,10 +11,10 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.errors import ConfigurationError, DeliveryFailedError, SendExpiredError
 from fairway.events import DeliveryError, FailureReason, MessageDelivered, MessageReceived, MessageSent
 from fairway.files.sending import send_file
+from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.options import ReliableChannelOptions, SegmentationConfig
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import DiskFault, Machine, Process, SimulatedDisk, virtual_time
-from fairway.waku.local import LocalNetwork, NetworkFaults
 
 TOPIC = "/fairway/1/harbour/proto"
 HOUR_S = 3_600

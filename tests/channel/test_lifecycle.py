@@ -15,10 +15,10 @@ from fairway.errors import (
     StoreMismatchError,
 )
 from fairway.events import ChannelStatus, MessageDelivered, MessageReceived, StatusChanged
+from fairway.nodes.local import LocalNetwork
 from fairway.protocol.encryption import AesGcm, Decoder, Encoder
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import run
-from fairway.waku.local import LocalNetwork
 
 TOPIC = "/fairway/1/harbour/proto"
 

@@ -13,10 +13,10 @@ from fairway.channel.clock import steady_clock
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import StoreQueryError
 from fairway.events import MessageReceived
+from fairway.nodes.local import LocalNetwork, NetworkFaults
+from fairway.nodes.node import RoutedMessage, StorePage
 from fairway.options import Profile, ReliableChannelOptions, RepairConfig, SdsConfig
 from fairway.testing import virtual_time
-from fairway.waku.local import LocalNetwork, NetworkFaults
-from fairway.waku.node import RoutedMessage, StorePage
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage

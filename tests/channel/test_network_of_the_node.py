@@ -6,10 +6,10 @@ import pytest
 
 import fairway
 from fairway.errors import ConfigurationError
+from fairway.nodes.discovery.network import Network, RlnSettings
+from fairway.nodes.light import LightNode
+from fairway.nodes.node import NetworkRules, NodeQuota, RoutedMessage
 from fairway.options import SegmentationConfig
-from fairway.waku.discovery.network import Network, RlnSettings
-from fairway.waku.light import LightNode
-from fairway.waku.node import NetworkRules, NodeQuota, RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 from patience import run
 

@@ -21,9 +21,9 @@ from fairway.events import (
     SendingBlocked,
     StatusChanged,
 )
+from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.protocol.encryption import AesGcm
 from fairway.testing import virtual_time
-from fairway.waku.local import LocalNetwork, NetworkFaults
 
 TOPIC = "/fairway/1/harbour/proto"
 

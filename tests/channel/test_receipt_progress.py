@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from fairway.channel.creation import create_reliable_channel
+from fairway.nodes.local import LocalNetwork
 from fairway.options import ReliableChannelOptions, SegmentationConfig
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import virtual_time
-from fairway.waku.local import LocalNetwork
 
 OPTIONS = ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=1_024))
 PAYLOAD = bytes(10 * 1_024)

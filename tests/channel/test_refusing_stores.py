@@ -9,11 +9,11 @@ import pytest
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import StoreRefusedError
 from fairway.events import ChannelStatus, MessageReceived, StoreRefused
+from fairway.nodes.local import LocalNetwork
+from fairway.nodes.node import StorePage
 from fairway.options import Delivery, ReliableChannelOptions
 from fairway.testing import virtual_time
 from fairway.units import NS_PER_MS
-from fairway.waku.local import LocalNetwork
-from fairway.waku.node import StorePage
 
 TOPIC = "/fairway/1/harbour/proto"
 DAY_S, HOUR_S = 86_400, 3_600

@@ -9,10 +9,10 @@ import pytest
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import DeliveryFailedError
 from fairway.events import DeliveryError, MessageDelivered, MessageReceived
+from fairway.nodes.local import LocalNetwork
 from fairway.options import RateLimitConfig, ReliableChannelOptions, SegmentationConfig
 from fairway.storage.channel_store import SendOutcome
 from fairway.testing import DiskFaults, SimulatedDisk, virtual_time
-from fairway.waku.local import LocalNetwork
 
 TOPIC = "/fairway/1/harbour/proto"
 WRITE_S = 0.25

@@ -12,7 +12,7 @@ STORY = """
 import asyncio
 from fairway.channel.creation import create_reliable_channel
 from fairway.testing import run
-from fairway.waku.local import LocalNetwork, NetworkFaults
+from fairway.nodes.local import LocalNetwork, NetworkFaults
 
 NAMES = ("alice", "bob", "carol", "dave")
 FAULTS = NetworkFaults(

@@ -11,8 +11,8 @@ import pytest
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ChannelClosedError, ConfigurationError, DeliveryFailedError
 from fairway.events import DeliveryError
+from fairway.nodes.local import NetworkFaults
 from fairway.storage.memory_store import MemoryStore
-from fairway.waku.local import NetworkFaults
 
 
 def test_a_message_reaches_the_others_and_its_acknowledgement_comes_back(in_group):

@@ -10,10 +10,10 @@ import pytest
 from fairway.channel.clock import steady_clock
 from fairway.channel.creation import create_reliable_channel
 from fairway.events import Limit, LimitReached
+from fairway.nodes.local import NetworkFaults
+from fairway.nodes.node import RoutedMessage
 from fairway.options import Profile, RepairConfig, SdsConfig
 from fairway.testing import DiskFaults, SimulatedDisk
-from fairway.waku.local import NetworkFaults
-from fairway.waku.node import RoutedMessage
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage

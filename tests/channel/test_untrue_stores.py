@@ -10,11 +10,11 @@ import pytest
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.events import MessageReceived
+from fairway.nodes import StoreQuery
+from fairway.nodes.local import LocalNetwork, NetworkFaults
+from fairway.nodes.local.lies import Lie, false_page
 from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.testing import virtual_time
-from fairway.waku import StoreQuery
-from fairway.waku.local import LocalNetwork, NetworkFaults
-from fairway.waku.local.lies import Lie, false_page
 
 TOPIC = "/fairway/1/harbour/proto"
 HOUR_S = 3_600

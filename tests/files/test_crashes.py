@@ -12,8 +12,8 @@ from fairway.events import MessageAcknowledged, MessageSending
 from fairway.files.outcomes import FileReceived
 from fairway.files.receiving import FileReceiver
 from fairway.files.sending import send_file
+from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.testing import Machine, Process, SimulatedDisk, run
-from fairway.waku.local import LocalNetwork, NetworkFaults
 
 SIZE = 120_000
 

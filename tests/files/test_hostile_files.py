@@ -19,8 +19,8 @@ from fairway.errors import ConfigurationError, StorageError, StoreFullError
 from fairway.events import MessageReceived
 from fairway.files.outcomes import FileArriving, FileLimits, FileReceived, FileRefusalReason, FileRefused
 from fairway.files.receiving import FileReceiver
+from fairway.nodes.local import LocalNetwork
 from fairway.testing import run
-from fairway.waku.local import LocalNetwork
 from fairway.wire.file_message import (
     FILE_PREFIX,
     FileManifest,

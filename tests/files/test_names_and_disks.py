@@ -13,8 +13,8 @@ from fairway.files.file_names import names_for, numbered, portable_name
 from fairway.files.outcomes import FileArriving, FileReceived, FileRefusalReason, FileRefused
 from fairway.files.receiving import AGAIN_AFTER_MS, FileReceiver
 from fairway.files.sending import send_file
+from fairway.nodes.local import LocalNetwork
 from fairway.testing import run
-from fairway.waku.local import LocalNetwork
 from fairway.wire.file_message import WholeFile, encode_file_message
 
 KEY = "0123456789abcdef" * 2

@@ -21,9 +21,9 @@ from fairway.events import MessageSending
 from fairway.files.outcomes import FileArriving, FileReceived
 from fairway.files.receiving import FileReceiver
 from fairway.files.sending import PARTS_UNDER_WAY, send_file
+from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.options import Delivery, Profile, SegmentationConfig
 from fairway.testing import SimulatedDisk, run
-from fairway.waku.local import LocalNetwork, NetworkFaults
 
 FULL = 30 * 1_024
 SMALL_SEGMENTS = SegmentationConfig(segment_size_bytes=1_024, max_message_size_bytes=10_240)

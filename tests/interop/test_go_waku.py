@@ -19,14 +19,14 @@ import pytest
 
 import fairway
 from bookkeeping import Bookkeeping
+from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.peer_id import PeerId
+from fairway.libp2p.public_keys import KeyType
+from fairway.nodes.light import LightNode
+from fairway.nodes.node import RoutedMessage
 from fairway.options import ReliableChannelOptions
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.waku.libp2p.keys import IdentityKey
-from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.libp2p.public_keys import KeyType
-from fairway.waku.light import LightNode
-from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 from fairway_processes import ParticipantProcess, ProcessGroup, fairway_command
 from patience import PATIENCE_S, run, until

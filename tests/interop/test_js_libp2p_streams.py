@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from certificates import Authority
-from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.peer_book import PeerIdentified
-from fairway.waku.libp2p.ping import ping
-from fairway.waku.libp2p.transports.certificate import ServerCertificate
+from fairway.libp2p.host import Host
+from fairway.libp2p.peer_book import PeerIdentified
+from fairway.libp2p.ping import ping
+from fairway.libp2p.transports.certificate import ServerCertificate
 from patience import PATIENCE_S, until
 
 PROTOCOL = "/fairway-echo/1"

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from certificates import Authority
+from fairway.nodes.node import RoutedMessage
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, run, until
 

@@ -18,11 +18,11 @@ import pytest
 
 import fairway
 from fairway.events import MessageAcknowledged
+from fairway.libp2p.peer_id import PeerId
 from fairway.options import BloomPolicy, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.encryption import EciesPayload, SymmetricPayload, generate_private_key, get_public_key
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.waku.libp2p.peer_id import PeerId
 from patience import run, until
 
 TOPIC = "/fairway-interop/1/mixed/proto"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.ping import ping
+from fairway.libp2p.host import Host
+from fairway.libp2p.ping import ping
 from patience import PATIENCE_S
 
 PEER = Path(__file__).parents[2] / "benchmarks" / "peers" / "py_libp2p.py"

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.waku.libp2p.gossipsub.codec import Message
-from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
-from fairway.waku.libp2p.gossipsub.pubsub import PubSub
-from fairway.waku.libp2p.gossipsub.router import Router, Send, ValidationResult
-from fairway.waku.libp2p.host import Host
-from fairway.waku.protocols.relay import RELAY_PROTOCOL
+from fairway.libp2p.gossipsub.codec import Message
+from fairway.libp2p.gossipsub.options import GossipsubOptions
+from fairway.libp2p.gossipsub.pubsub import PubSub
+from fairway.libp2p.gossipsub.router import Router, Send, ValidationResult
+from fairway.libp2p.host import Host
+from fairway.nodes.protocols.relay import RELAY_PROTOCOL
 from patience import PATIENCE_S, run, until
 
 TOPIC = "/waku/2/rs/16/0"

@@ -24,10 +24,10 @@ from fairway.events import (
     MessageSent,
     SendErrorReason,
 )
+from fairway.nodes.local import LocalNetwork
 from fairway.options import RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
 from fairway.protocol.encryption import AesGcm
-from fairway.waku.local import LocalNetwork
 from fairway.wire.sds import WAKU_SDS, HistoryEntry
 from fairway.wire.segment import WAKU_SEGMENTS
 from rln_testing import StrictRlnProvider

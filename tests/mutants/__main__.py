@@ -28,7 +28,7 @@ TESTS: Final = {
     "channel": ("tests/channel", "tests/protocol"),
     "protocol": ("tests/protocol", "tests/channel"),
     "storage": ("tests/storage", "tests/channel"),
-    "waku": ("tests/waku/light", "tests/channel"),
+    "nodes": ("tests/nodes/light", "tests/channel"),
 }
 """The tests to run for a bug in each part of the package."""
 LIMIT_S: Final = 900

@@ -26,13 +26,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from certificates import Authority
 from fairway.cli import node as node_command
+from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.public_keys import KeyType
+from fairway.nodes.discovery.network import Network
+from fairway.nodes.discovery.node_record import Capability, NodeRecord
 from fairway.rln.membership_file import MembershipFile
 from fairway.service.proof_gate import ProofGate
 from fairway.service.rest import RestOptions
-from fairway.waku.discovery.network import Network
-from fairway.waku.discovery.node_record import Capability, NodeRecord
-from fairway.waku.libp2p.keys import IdentityKey
-from fairway.waku.libp2p.public_keys import KeyType
 from fairway.wire.relay_shards import RelayShards
 from nodes_in_threads import NodeInThread
 

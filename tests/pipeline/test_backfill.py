@@ -23,6 +23,8 @@ import pyarrow.parquet as pq
 
 from fairway.cli import app
 from fairway.errors import ConfigurationError, NetworkError, NodeUnavailableError, StorageError
+from fairway.nodes.local import NetworkFaults, process_network
+from fairway.nodes.node import RoutedMessage
 from fairway.pipeline.backfill import BackfillOptions, backfill
 from fairway.pipeline.backfill.even_pace import EvenPace
 from fairway.pipeline.backfill.hash_set import HashSet
@@ -31,8 +33,6 @@ from fairway.pipeline.backfill.target import Offered
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
 from fairway.storage.nwaku_archive import NwakuArchive
-from fairway.waku.local import NetworkFaults, process_network
-from fairway.waku.node import RoutedMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
 from iso_times import iso

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.errors import StoreQueryError
+from fairway.nodes.node import NodeHealth, NodeStatus, SendResult, StorePage
 from fairway.pipeline.outgoing.dispatching import Dispatch, DispatchProgress
 from fairway.pipeline.sinks import ReceiptLedger, ReceiptStatus
 from fairway.pipeline.sinks.dispatch import DispatchCounts, message_of
 from fairway.storage.lip76 import Shards
-from fairway.waku.node import NodeHealth, NodeStatus, SendResult, StorePage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
 

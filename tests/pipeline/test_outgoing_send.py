@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 import fairway
 from fairway.cli import app
 from fairway.errors import ConfigurationError
+from fairway.nodes.node import RoutedMessage
 from fairway.options import IdRule, ReliableChannelOptions, SdsConfig
 from fairway.pipeline.jobs import send as job
 from fairway.pipeline.keys import ChannelKeys
@@ -29,7 +30,6 @@ from fairway.pipeline.outgoing.tables import OUTGOING_TABLES
 from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.encryption import AesGcm
-from fairway.waku.node import RoutedMessage
 from fairway.wire.topics import autoshard
 from nodes_in_threads import NodeInThread
 

@@ -23,6 +23,7 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.cli.pipeline import app
 from fairway.errors import ConfigurationError
 from fairway.events import MessageReceived
+from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.options import Profile, ReliableChannelOptions, SdsConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.restore import restore
@@ -32,7 +33,6 @@ from fairway.protocol.encryption import AesGcm
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.testing import run
-from fairway.waku.local import LocalNetwork, NetworkFaults
 from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash

@@ -14,14 +14,14 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from fairway.errors import ConfigurationError, NetworkError, StoreQueryError
+from fairway.nodes.local import process_network
+from fairway.nodes.node import NodeHealth, NodeStatus, SendResult, StorePage, StoreQuery
 from fairway.pipeline.sinks import DispatchReceipt, ReceiptLedger, ReceiptStatus
 from fairway.pipeline.sinks.dispatch import DispatchCounts, Dispatcher, message_of
 from fairway.pipeline.sinks.ledger import Claim
 from fairway.pipeline.sinks.receipts import receipt_batches
 from fairway.pipeline.sources import WakuDataSource
 from fairway.storage.lip76 import Shards
-from fairway.waku.local import process_network
-from fairway.waku.node import NodeHealth, NodeStatus, SendResult, StorePage, StoreQuery
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
 

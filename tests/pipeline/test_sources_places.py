@@ -25,12 +25,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError, StoreRefusedError
+from fairway.nodes.rest.store_messages import StoreAnswer, StoreEntry, store_request
 from fairway.pipeline.sources.places import EXAMPLES, scan_of
 from fairway.pipeline.sources.store_node import StoreNodeArchive
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.storage.archive import LARGEST_HASH, ArchiveCursor, ArchivedMessage, ArchiveSlice, time_slice
 from fairway.storage.nwaku_archive import NwakuArchive
-from fairway.waku.rest.store_messages import StoreAnswer, StoreEntry, store_request
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash

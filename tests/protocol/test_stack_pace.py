@@ -9,9 +9,9 @@ import random
 import pytest
 
 from fairway.events import DeliveryError, IrretrievableMessage, Limit, LimitReached, MessageDelivered, MessageReceived
+from fairway.nodes.protocols.request_limiter import RequestLimiter, RequestRate
 from fairway.options import ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
-from fairway.waku.protocols.request_limiter import RequestLimiter, RequestRate
 
 pytestmark = pytest.mark.xdist_group("pace")  # what its tests share is made once
 

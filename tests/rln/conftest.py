@@ -7,6 +7,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from fairway.nodes.light import LightNode, LightOptions
+from fairway.nodes.node import RoutedMessage
 from fairway.rln.identity import Identity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.membership_file import MembershipFile
@@ -16,8 +18,6 @@ from fairway.rln.validation import ProofValidator
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.proof_gate import ProofGate
-from fairway.waku.light import LightNode, LightOptions
-from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, run
 

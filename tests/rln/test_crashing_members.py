@@ -22,6 +22,7 @@ import pytest
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import RlnError, RlnErrorKind
+from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.protocol.ratelimit import RlnProofProvider, rln_signal
 from fairway.rln.epochs import RlnNetwork
@@ -36,7 +37,6 @@ from fairway.rln.tree import TREE_DEPTH, MerklePath, RootWindow
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import run
 from fairway.testing.loop import Machine, Process
-from fairway.waku.local import LocalNetwork, NetworkFaults
 
 TOPIC = "/fairway/1/harbour/proto"
 LIMIT = 50_000

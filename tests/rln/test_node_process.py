@@ -20,6 +20,8 @@ from chain_node import ADDRESS, CHAIN_ID, ChainNode, status
 from chain_node import serving as chain_serving
 from fairway.cli import app
 from fairway.errors import ConfigurationError, WrongPasswordError
+from fairway.nodes.proving import with_proof
+from fairway.nodes.rest.shapes import PushRequest, json_of, relay_shape
 from fairway.rln.contract import ContractMembership
 from fairway.rln.identity import Identity
 from fairway.rln.keystore import Keystore, KeystoreMembership
@@ -27,8 +29,6 @@ from fairway.rln.membership import RlnMembership, ids_beside
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.proof import SignalProof
-from fairway.waku.proving import with_proof
-from fairway.waku.rest.shapes import PushRequest, json_of, relay_shape
 from patience import PATIENCE_S, until
 
 PASSWORD = "correct horse"

@@ -17,6 +17,11 @@ from chain_node import ADDRESS, ChainNode, serving
 from fairway.channel.creation import create_reliable_channel
 from fairway.environment import monotonic_s
 from fairway.errors import ConfigurationError, RlnError
+from fairway.libp2p.host import Host
+from fairway.nodes.node import NodeQuota, RoutedMessage
+from fairway.nodes.protocols.exchange import ask
+from fairway.nodes.proving import with_proof
+from fairway.nodes.rest.shapes import PushRequest, json_of, relay_shape
 from fairway.options import ReliableChannelOptions
 from fairway.rln.contract import ContractMembership
 from fairway.rln.field import ELEMENT_BYTES, element
@@ -28,11 +33,6 @@ from fairway.rln.proof import SignalProof
 from fairway.rln.validation import ProofFault
 from fairway.service.proof_gate import ProofGate
 from fairway.service.rest import RestOptions, RestServer
-from fairway.waku.libp2p.host import Host
-from fairway.waku.node import NodeQuota, RoutedMessage
-from fairway.waku.protocols.exchange import ask
-from fairway.waku.proving import with_proof
-from fairway.waku.rest.shapes import PushRequest, json_of, relay_shape
 from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,
     LightPushRequest,

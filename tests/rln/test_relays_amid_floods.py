@@ -10,19 +10,19 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from fairway.libp2p.errors import Libp2pError
+from fairway.libp2p.gossipsub.codec import Message, encode_message, publish_frame
+from fairway.libp2p.host import Host
+from fairway.nodes.node import RoutedMessage
+from fairway.nodes.protocols.relay import RELAY_PROTOCOL, Relay
+from fairway.nodes.protocols.rules import MessageRules
+from fairway.nodes.proving import with_proof
 from fairway.protocol.ratelimit import rln_signal
 from fairway.rln.field import ELEMENT_BYTES, hash_to_field
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.proof import SignalProof
 from fairway.rln.validation import ProofFault
 from fairway.service.proof_gate import MAX_WAITING_OF_SOURCE, ProofGate
-from fairway.waku.libp2p.errors import Libp2pError
-from fairway.waku.libp2p.gossipsub.codec import Message, encode_message, publish_frame
-from fairway.waku.libp2p.host import Host
-from fairway.waku.node import RoutedMessage
-from fairway.waku.protocols.relay import RELAY_PROTOCOL, Relay
-from fairway.waku.protocols.rules import MessageRules
-from fairway.waku.proving import with_proof
 from patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.usefixtures("compiled")

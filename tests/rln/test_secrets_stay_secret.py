@@ -9,13 +9,13 @@ import pytest
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import FairwayError
+from fairway.nodes.proving import with_proof
 from fairway.options import ReliableChannelOptions
 from fairway.rln.identity import Identity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.proof import SignalProof
-from fairway.waku.proving import with_proof
 
 
 def forms_of(secret: bytes) -> list[str]:

@@ -17,14 +17,14 @@ from urllib.parse import quote
 
 import pytest
 
+from fairway.libp2p.host import Host
+from fairway.libp2p.limits import HostLimits
+from fairway.nodes.node import RoutedMessage
+from fairway.nodes.protocols.exchange import ask
+from fairway.nodes.protocols.relay import RELAY_PROTOCOL
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer
-from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.limits import HostLimits
-from fairway.waku.node import RoutedMessage
-from fairway.waku.protocols.exchange import ask
-from fairway.waku.protocols.relay import RELAY_PROTOCOL
 from fairway.wire.filter import (
     FILTER_PUSH_PROTOCOL,
     FilterSubscribeRequest,

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.service.archives import MAX_AHEAD_NS, Retention
 from fairway.service.open_archive import open_archive
-from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
 from patience import run
 

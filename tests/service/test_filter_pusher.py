@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairway.libp2p.host import Host
+from fairway.libp2p.shared_bytes import SharedBytes
 from fairway.service.filter_pusher import FilterPusher
 from fairway.service.push_queue import PushQueue
-from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.shared_bytes import SharedBytes
 from fairway.wire.filter import FILTER_PUSH_PROTOCOL
 from patience import run, until
 

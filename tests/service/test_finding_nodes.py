@@ -11,14 +11,14 @@ import pytest
 import fairway
 from dns_lists import dns_server, list_key, make_list, url_of
 from fairway.errors import NodeUnavailableError
+from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.public_keys import KeyType
+from fairway.nodes.discovery.network import Network
+from fairway.nodes.discovery.node_record import NodeRecord
+from fairway.nodes.light import LightNode, LightOptions
+from fairway.nodes.node import RoutedMessage
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.waku.discovery.network import Network
-from fairway.waku.discovery.node_record import NodeRecord
-from fairway.waku.libp2p.keys import IdentityKey
-from fairway.waku.libp2p.public_keys import KeyType
-from fairway.waku.light import LightNode, LightOptions
-from fairway.waku.node import RoutedMessage
 from fairway.wire.peer_exchange import (
     MAX_RECORDS,
     MAX_RESPONSE_BYTES,

@@ -15,13 +15,13 @@ import time
 
 import pytest
 
+from fairway.libp2p.errors import Libp2pError
+from fairway.libp2p.gossipsub.codec import SubscriptionChange as Change
+from fairway.libp2p.gossipsub.codec import subscription_frame
+from fairway.libp2p.limits import HostLimits
+from fairway.nodes.protocols.relay import RELAY_PROTOCOL
+from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.service.filter_pusher import MAX_WAITING_BYTES
-from fairway.waku.libp2p.errors import Libp2pError
-from fairway.waku.libp2p.gossipsub.codec import SubscriptionChange as Change
-from fairway.waku.libp2p.gossipsub.codec import subscription_frame
-from fairway.waku.libp2p.limits import HostLimits
-from fairway.waku.protocols.relay import RELAY_PROTOCOL
-from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
     decode_message_push,

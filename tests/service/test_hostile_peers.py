@@ -15,26 +15,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
+from fairway.libp2p.errors import DialError, StreamError
+from fairway.libp2p.gossipsub.codec import Message, encode_message, publish_frame, subscription_frame
+from fairway.libp2p.gossipsub.codec import SubscriptionChange as Change
+from fairway.libp2p.host import Host
+from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.link import Link, negotiate
+from fairway.libp2p.multistream import MultistreamDialer
+from fairway.libp2p.multistream import encode_message as encode_line
+from fairway.libp2p.mux import MuxerLimits
+from fairway.libp2p.noise import NoiseCredentials, Role
+from fairway.libp2p.peer_id import PeerId
+from fairway.libp2p.transports import dial_tcp
+from fairway.libp2p.upgrade import Upgrader
+from fairway.nodes.node import StoreQuery
+from fairway.nodes.protocols.exchange import ask
+from fairway.nodes.protocols.filter_service import FilterLimits
+from fairway.nodes.protocols.relay import RELAY_PROTOCOL
+from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.waku.libp2p.errors import DialError, StreamError
-from fairway.waku.libp2p.gossipsub.codec import Message, encode_message, publish_frame, subscription_frame
-from fairway.waku.libp2p.gossipsub.codec import SubscriptionChange as Change
-from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.keys import IdentityKey
-from fairway.waku.libp2p.link import Link, negotiate
-from fairway.waku.libp2p.multistream import MultistreamDialer
-from fairway.waku.libp2p.multistream import encode_message as encode_line
-from fairway.waku.libp2p.mux import MuxerLimits
-from fairway.waku.libp2p.noise import NoiseCredentials, Role
-from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.libp2p.transports import dial_tcp
-from fairway.waku.libp2p.upgrade import Upgrader
-from fairway.waku.node import StoreQuery
-from fairway.waku.protocols.exchange import ask
-from fairway.waku.protocols.filter_service import FilterLimits
-from fairway.waku.protocols.relay import RELAY_PROTOCOL
-from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
     FilterSubscribeRequest,

@@ -11,12 +11,12 @@ import os
 
 import pytest
 
-from fairway.waku.libp2p.errors import Libp2pError
-from fairway.waku.libp2p.gossipsub.codec import SubscriptionChange as Change
-from fairway.waku.libp2p.gossipsub.codec import subscription_frame
-from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.limits import HostLimits
-from fairway.waku.protocols.relay import RELAY_PROTOCOL
+from fairway.libp2p.errors import Libp2pError
+from fairway.libp2p.gossipsub.codec import SubscriptionChange as Change
+from fairway.libp2p.gossipsub.codec import subscription_frame
+from fairway.libp2p.host import Host
+from fairway.libp2p.limits import HostLimits
+from fairway.nodes.protocols.relay import RELAY_PROTOCOL
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
     decode_filter_subscribe_response,

@@ -8,12 +8,12 @@ import pytest
 
 import fairway
 from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
+from fairway.libp2p.keys import IdentityKey
+from fairway.nodes.light import LightNode, LightOptions
+from fairway.nodes.node import NodeHealth, RoutedMessage, StoreQuery
+from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.waku.libp2p.keys import IdentityKey
-from fairway.waku.light import LightNode, LightOptions
-from fairway.waku.node import NodeHealth, RoutedMessage, StoreQuery
-from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, run, until
 

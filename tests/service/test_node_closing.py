@@ -9,13 +9,13 @@ import time
 import pytest
 
 from fairway.errors import ConfigurationError
+from fairway.libp2p.errors import AddressError
+from fairway.libp2p.host import Host
+from fairway.nodes.node import RoutedMessage, StoreQuery
+from fairway.nodes.protocols.relay import Relay
 from fairway.service.filter_pusher import FilterPusher
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.waku.libp2p.errors import AddressError
-from fairway.waku.libp2p.host import Host
-from fairway.waku.node import RoutedMessage, StoreQuery
-from fairway.waku.protocols.relay import Relay
 from fairway.wire.waku_message import WakuMessage
 from patience import run
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from browsing import SCREENS, launched, visited
+from fairway.libp2p.host import Host
+from fairway.nodes.node import RoutedMessage
 from fairway.rln.membership_file import MembershipFile
 from fairway.service.proof_gate import ProofGate
 from fairway.service.rest import RestOptions
 from fairway.service.rest.statistics import MAX_TOPICS
-from fairway.waku.libp2p.host import Host
-from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 from nodes_in_threads import NodeInThread
 

@@ -6,16 +6,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from fairway.libp2p.errors import NegotiationError
+from fairway.libp2p.host import Host
+from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.multiaddr import Multiaddr
+from fairway.libp2p.public_keys import KeyType
+from fairway.nodes.discovery.node_record import Capability, NodeRecord
+from fairway.nodes.protocols.peer_exchange import ask_for_records
+from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.waku.discovery.node_record import Capability, NodeRecord
-from fairway.waku.libp2p.errors import NegotiationError
-from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.keys import IdentityKey
-from fairway.waku.libp2p.multiaddr import Multiaddr
-from fairway.waku.libp2p.public_keys import KeyType
-from fairway.waku.protocols.peer_exchange import ask_for_records
-from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.wire.relay_shards import RelayShards
 from patience import PATIENCE_S, run
 

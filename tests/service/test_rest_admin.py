@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from fairway.libp2p.host import Host
 from fairway.service.rest import RestOptions
 from fairway.service.rest.openapi import PATHS
-from fairway.waku.libp2p.host import Host
 from fairway.wire.filter import FilterSubscribeRequest, FilterSubscribeType
 from patience import until
 

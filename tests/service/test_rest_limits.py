@@ -10,12 +10,12 @@ from urllib.parse import quote
 import pytest
 
 from fairway.errors import ConfigurationError, StoreQueryError
+from fairway.nodes.protocols.filter_service import FilterLimits
+from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.service.rest import RestOptions
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.protocol import BoundedProtocol
-from fairway.waku.protocols.filter_service import FilterLimits
-from fairway.waku.protocols.request_limiter import RequestRate
 from patience import PATIENCE_S, until
 
 
@@ -334,7 +334,7 @@ def test_admin_can_be_switched_off(rest):
 
 
 def test_the_node_limits_what_one_client_may_push_and_query(rest):
-    from fairway.waku.protocols.request_limiter import RequestRate
+    from fairway.nodes.protocols.request_limiter import RequestRate
 
     async def work():
         async with rest.serving(request_rate=RequestRate(per_second=0.001, burst=2)) as (_, server):

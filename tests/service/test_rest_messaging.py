@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from fairway.nodes.node import RoutedMessage
 from fairway.service.rest import RestOptions
 from fairway.service.rest.messaging_events import MAX_SEND_REQUESTS, ReceivedMessages, SendEvents
-from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 from patience import until
 

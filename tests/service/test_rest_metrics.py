@@ -12,11 +12,11 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from certificates import DAY, Authority
-from fairway.waku.discovery.network import Network
-from fairway.waku.discovery.node_record import NodeRecord
-from fairway.waku.libp2p.keys import IdentityKey
-from fairway.waku.libp2p.multiaddr import Multiaddr
-from fairway.waku.libp2p.public_keys import KeyType
+from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.multiaddr import Multiaddr
+from fairway.libp2p.public_keys import KeyType
+from fairway.nodes.discovery.network import Network
+from fairway.nodes.discovery.node_record import NodeRecord
 from fairway.wire.filter import FilterSubscribeRequest, FilterSubscribeType
 from fairway.wire.relay_shards import RelayShards
 from patience import until

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fairway.errors import StorageError
+from fairway.libp2p.host import Host
+from fairway.nodes.node import RoutedMessage
 from fairway.service.archives import MemoryArchive
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer
 from fairway.service.rest.statistics import MAX_AGENTS, MAX_TOPICS, Statistics, StatisticsEvents
-from fairway.waku.libp2p.host import Host
-from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, until
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import quote, urlencode
 
-from fairway.waku.libp2p.host import Host
-from fairway.waku.node import StoreQuery
-from fairway.waku.rest import RestStoreClient
+from fairway.libp2p.host import Host
+from fairway.nodes.node import StoreQuery
+from fairway.nodes.rest import RestStoreClient
 from fairway.wire.store import STORE_QUERY_PROTOCOL
 from patience import until
 

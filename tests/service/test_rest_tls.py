@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from certificates import Authority
 from fairway.cli import app
 from fairway.errors import ConfigurationError, NodeUnavailableError
+from fairway.nodes.connect import connect
+from fairway.nodes.node import RoutedMessage
 from fairway.service.rest import RestOptions, RestServer
 from fairway.service.rest.protocol import REQUEST_TIMEOUT_S
-from fairway.waku.connect import connect
-from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 from nodes_in_threads import NodeInThread
 from patience import PATIENCE_S, run

@@ -8,9 +8,9 @@ import pytest
 
 import fairway
 from fairway.errors import ConfigurationError, NodeUnavailableError
+from fairway.nodes.rest import RestNode, RestNodeOptions, RestStoreClient
+from fairway.nodes.rest.token import token_in
 from fairway.service.rest import RestOptions
-from fairway.waku.rest import RestNode, RestNodeOptions, RestStoreClient
-from fairway.waku.rest.token import token_in
 from patience import PATIENCE_S
 
 TOKEN, ADMIN = "general-0123456789abcdef", "admin-0123456789abcdef=="
@@ -183,7 +183,7 @@ def test_a_channel_goes_through_an_api_with_a_token(rest, tmp_path):
 def test_a_store_is_read_with_the_token_in_a_file(rest, tmp_path):
     import asyncio
 
-    from fairway.waku.node import StoreQuery
+    from fairway.nodes.node import StoreQuery
 
     file = tmp_path / "token"
     file.write_text(TOKEN)

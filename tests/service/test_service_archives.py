@@ -7,12 +7,12 @@ from contextlib import closing
 import pytest
 
 from fairway.errors import ConfigurationError, StorageError, StoreQueryError
+from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.service.archives import Retention
 from fairway.service.open_archive import open_archive
 from fairway.service.options import ServiceOptions
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
-from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, until
 

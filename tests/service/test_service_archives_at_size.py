@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fairway.errors import StorageError
+from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.service import archive_writer
 from fairway.service.archive_writer import ArchiveWriter
 from fairway.service.archives import Retention
@@ -22,7 +23,6 @@ from fairway.service.database_archive import reads_on
 from fairway.service.open_archive import open_sqlite
 from fairway.service.reader_pool import ReaderPool
 from fairway.storage.nwaku_archive import NwakuArchive
-from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, until
 
@@ -291,7 +291,7 @@ CHILD = """
 import asyncio, sys
 from fairway.service.archives import Retention
 from fairway.service.open_archive import open_archive
-from fairway.waku.node import RoutedMessage
+from fairway.nodes.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 
 

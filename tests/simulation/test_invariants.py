@@ -15,11 +15,11 @@ from fairway.events import (
     MessageDelivered,
     MessageReceived,
 )
+from fairway.nodes.node import RoutedMessage
 from fairway.options import Profile, RateLimitConfig
 from fairway.simulation.history import History, Invariant
 from fairway.simulation.invariants import judge, unequal
 from fairway.storage.channel_store import StoredRequest, Write
-from fairway.waku.node import RoutedMessage
 from fairway.wire.sds import SdsMessage
 from fairway.wire.waku_message import WakuMessage
 

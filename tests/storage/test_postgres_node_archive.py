@@ -8,11 +8,11 @@ import time
 import pytest
 
 from fairway.errors import ConfigurationError, SnapshotError, StorageError, StoreQueryError
+from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.service.open_archive import open_archive
 from fairway.storage import postgres_layout as layout
 from fairway.storage.postgres_archive import PostgresArchive
 from fairway.storage.postgres_writer import PostgresUpkeep, PostgresWriter
-from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
 from patience import until
 

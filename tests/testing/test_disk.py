@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import ConfigurationError, StorageError, StoreCorruptError, StoreFullError, StoreLockedError
 from fairway.events import MessageReceived, RequestSent
+from fairway.nodes.local import LocalNetwork
 from fairway.protocol.effects import Change
 from fairway.storage import sqlite_writer
 from fairway.storage.channel_store import Handling, StoredRequest, TracePoint, Write
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import DiskFault, DiskFaults, Machine, Process, SimulatedDisk, run, virtual_time
-from fairway.waku.local import LocalNetwork
 
 OWNER = ("harbour", "alice", "/fairway/1/harbour/proto")
 OWNER_OF_BOB = ("harbour", "bob", OWNER[2])

@@ -11,10 +11,10 @@ import pytest
 
 import fairway
 from fairway.environment import time_ns
+from fairway.nodes.node import RoutedMessage
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.testing import Machine, Process, SimulatedInternet, VirtualLoop, run, virtual_time
-from fairway.waku.node import RoutedMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
 

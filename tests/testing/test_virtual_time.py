@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import fairway
+from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.storage.channel_store import Stored
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.testing import Deadlock, ForeignThread, Machine, Process, VirtualLoop, run, virtual_time
-from fairway.waku.local import LocalNetwork, NetworkFaults
 
 TOPIC = "/harbour/1/team/proto"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from fairway.errors import ConfigurationError
+from fairway.nodes.discovery.network import Network
 from fairway.rln.contract import ContractMembership
 from fairway.rln.epochs import RlnNetwork
 from fairway.rln.group import RlnGroup
@@ -16,7 +17,6 @@ from fairway.rln.membership import RlnMembership
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.slash_log import SlashLog
 from fairway.service.proof_gate import ProofGate
-from fairway.waku.discovery.network import Network
 
 CONTRACT: Final = "contract"
 """In place of a file: the contract of the network."""

@@ -29,8 +29,8 @@ from fairway.errors import DeliveryFailedError, FairwayError
 from fairway.events import MessageEvent, MessageReceived
 from fairway.files.outcomes import FileOutcome
 from fairway.files.receiving import FileReceiver
-from fairway.waku.node import WakuNode
-from fairway.waku.until_stopped import stop_event
+from fairway.nodes.node import WakuNode
+from fairway.nodes.until_stopped import stop_event
 
 _MAX_UNDER_WAY: Final = 256
 """Sends that wait to become durable; beyond it no further command is read."""

@@ -32,9 +32,9 @@ from fairway.events import (
     RequestSent,
 )
 from fairway.files.sending import FileDelivery, FileProgress, is_file_request, send_file
+from fairway.nodes.node import WakuNode
+from fairway.nodes.proving import quota_of
 from fairway.units import NS_PER_MS, counted
-from fairway.waku.node import WakuNode
-from fairway.waku.proving import quota_of
 from fairway.wire.topics import autoshard
 
 _OF_SENDS = (

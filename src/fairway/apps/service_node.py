@@ -22,21 +22,21 @@ from typing import Any, Final
 
 from fairway.apps.node_rln import NodeRln
 from fairway.errors import ConfigurationError, StoreLockedError
+from fairway.libp2p.errors import IdentityError
+from fairway.libp2p.keeper import KeptPeer, KeptState
+from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.public_keys import KeyType
+from fairway.libp2p.transports.web_origins import is_loopback
+from fairway.nodes.protocols.request_limiter import RequestRate
+from fairway.nodes.until_stopped import stop_event
+from fairway.owned_tasks import OwnedTasks
 from fairway.service.archives import MAX_AGE_S, MIN_BYTES, Retention
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer
 from fairway.storage.store_lock import StoreLock
+from fairway.subscription import Subscription
 from fairway.visible import visible
-from fairway.waku.libp2p.errors import IdentityError
-from fairway.waku.libp2p.keeper import KeptPeer, KeptState
-from fairway.waku.libp2p.keys import IdentityKey
-from fairway.waku.libp2p.public_keys import KeyType
-from fairway.waku.libp2p.transports.web_origins import is_loopback
-from fairway.waku.owned_tasks import OwnedTasks
-from fairway.waku.protocols.request_limiter import RequestRate
-from fairway.waku.subscription import Subscription
-from fairway.waku.until_stopped import stop_event
 
 if sys.platform != "win32":
     import resource

@@ -18,11 +18,11 @@ from fairway.apps.member_rln import MemberRln
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
+from fairway.nodes.connect import connect
+from fairway.nodes.node import WakuNode
 from fairway.options import BloomPolicy, Profile, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption, SymmetricPayload
 from fairway.units import counted
-from fairway.waku.connect import connect
-from fairway.waku.node import WakuNode
 from fairway.wire.topics import default_topic
 
 MOMENT_S: Final = 2.0
@@ -34,7 +34,7 @@ class ChannelSettings:
     """One participant of one channel."""
 
     node: str
-    """Address of the node, as `fairway.waku.connect.connect` takes it."""
+    """Address of the node, as `fairway.nodes.connect.connect` takes it."""
     channel_id: str
     sender_id: str
     tls_ca_file: Path | None = None

@@ -10,6 +10,7 @@ from typing import Any
 from fairway.channel.clock import Clock
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
+from fairway.nodes.node import NetworkRules, WakuNode
 from fairway.opening import Opening
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Decoder, Encoder, Encryption, check_encryption
@@ -18,7 +19,6 @@ from fairway.storage.channel_store import ChannelStore
 from fairway.storage.memory_store import MemoryStore
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.type_checks import check_callback, check_type
-from fairway.waku.node import NetworkRules, WakuNode
 
 
 def create_reliable_channel(

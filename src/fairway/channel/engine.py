@@ -34,6 +34,9 @@ from fairway.events import (
     OrderKey,
 )
 from fairway.foreign_code import ForeignCode
+from fairway.nodes.node import NodeStatus, RoutedMessage, SendResult, WakuNode
+from fairway.nodes.status_board import AWAY
+from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Placed, Prove, Publish, QueryStore
 from fairway.protocol.incoming.retrieval import QueryBudget
 from fairway.protocol.ratelimit import RlnProofProvider
@@ -47,11 +50,8 @@ from fairway.storage.channel_store import (
     TracePoint,
     Write,
 )
+from fairway.subscription import Subscription
 from fairway.visible import visible
-from fairway.waku.node import NodeStatus, RoutedMessage, SendResult, WakuNode
-from fairway.waku.owned_tasks import OwnedTasks
-from fairway.waku.status_board import AWAY
-from fairway.waku.subscription import Subscription
 from fairway.wire.file_message import file_header
 from fairway.wire.topics import autoshard
 

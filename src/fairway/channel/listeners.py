@@ -26,9 +26,9 @@ from fairway.errors import ConfigurationError, copy_of
 from fairway.events import EVENT_NAMES, Event, HandlerFailed, MessageReceived
 from fairway.foreign_code import ForeignCode
 from fairway.loop_binding import LoopBinding
+from fairway.owned_tasks import OwnedTasks
+from fairway.subscription import Subscription
 from fairway.type_checks import check_callback
-from fairway.waku.owned_tasks import OwnedTasks
-from fairway.waku.subscription import Subscription
 
 Handler = Callable[[Any], Awaitable[object] | object]
 Told = tuple[Event, HandOver | None]

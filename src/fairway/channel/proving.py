@@ -15,9 +15,9 @@ from typing import Final
 
 from fairway.channel.clock import Clock
 from fairway.errors import RlnError, RlnErrorKind
+from fairway.nodes.proving import proof_of, quota_of
 from fairway.protocol.effects import Prove
 from fairway.protocol.ratelimit import EpochQuota, RlnProofProvider
-from fairway.waku.proving import proof_of, quota_of
 
 QUOTA_S: Final = 10.0
 """Interval between two questions for the quota, of which other programs with the same membership use a part."""

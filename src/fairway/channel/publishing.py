@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 from fairway.foreign_code import ForeignCode
+from fairway.nodes.node import RoutedMessage, SendResult, WakuNode
+from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.effects import Publish
-from fairway.waku.node import RoutedMessage, SendResult, WakuNode
-from fairway.waku.owned_tasks import OwnedTasks
 
 _ANSWER_TIMEOUT_S: Final = 20.0
 _FULL: Final = 1_000

@@ -50,6 +50,7 @@ from fairway.events import (
 )
 from fairway.foreign_code import call_in_thread
 from fairway.loop_binding import LoopBinding
+from fairway.nodes.node import WakuNode
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.incoming.delivering import logical_message_id
@@ -63,7 +64,6 @@ from fairway.storage.channel_store import ChannelStore, SendOutcome, Write
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.type_checks import check_type
 from fairway.visible import visible
-from fairway.waku.node import WakuNode
 
 E = TypeVar("E")
 

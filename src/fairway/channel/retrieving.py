@@ -26,11 +26,11 @@ from fairway.channel.clock import Clock
 from fairway.errors import NetworkError, StoreQueryError, StoreRefusedError
 from fairway.events import Limit, LimitReached, StoreRefused
 from fairway.foreign_code import ForeignCode
+from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery, WakuNode
 from fairway.protocol.effects import QueryStore
 from fairway.protocol.incoming.catching_up import Backwards, PagedReading, PageRead, Step, TimeAway
 from fairway.protocol.incoming.retrieval import QueryBudget
 from fairway.units import NS_PER_MS
-from fairway.waku.node import RoutedMessage, StorePage, StoreQuery, WakuNode
 
 _ANSWER_TIMEOUT_S: Final = 30.0
 _PAUSE_S: Final = 1.0

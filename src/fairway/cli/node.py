@@ -16,6 +16,12 @@ from fairway.cli._config_file import config_text, read_config
 from fairway.cli._log_lines import LogLevel, logging_to_stderr
 from fairway.cli._password import PASSWORD_VARIABLE, password_of
 from fairway.errors import ConfigurationError
+from fairway.libp2p.limits import HostLimits
+from fairway.nodes.discovery.network import network_of
+from fairway.nodes.discovery.state_folder import default_state, peers_file
+from fairway.nodes.protocols.rules import MAX_RELAYED_BYTES
+from fairway.nodes.rest.options import NWAKU_CACHE_MESSAGES
+from fairway.nodes.rest.token import token_in
 from fairway.service.options import (
     DEFAULT_CLUSTER,
     DEFAULT_CONNECTIONS,
@@ -24,12 +30,6 @@ from fairway.service.options import (
     limits_of_service,
 )
 from fairway.service.rest.options import RestOptions
-from fairway.waku.discovery.network import network_of
-from fairway.waku.discovery.state_folder import default_state, peers_file
-from fairway.waku.libp2p.limits import HostLimits
-from fairway.waku.protocols.rules import MAX_RELAYED_BYTES
-from fairway.waku.rest.options import NWAKU_CACHE_MESSAGES
-from fairway.waku.rest.token import token_in
 from fairway.wire.topics import CLUSTER_COUNT, SHARDS_PER_CLUSTER
 
 _NO_ARCHIVE = "none:"

@@ -16,9 +16,9 @@ from typing import Final, TypeVar
 
 from fairway.errors import StorageError
 from fairway.foreign_code import call_in_thread
+from fairway.nodes.node import RoutedMessage
+from fairway.owned_tasks import OwnedTasks
 from fairway.units import counted
-from fairway.waku.node import RoutedMessage
-from fairway.waku.owned_tasks import OwnedTasks
 
 FLUSH_AFTER_S: Final = 0.05
 """Longest time until a message is written; `ArchiveWriter.flush` writes at once."""

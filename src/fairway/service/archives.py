@@ -13,9 +13,9 @@ from typing import Final
 
 from fairway.environment import time_ns
 from fairway.errors import ConfigurationError
+from fairway.nodes.message_store import MemoryMessageStore
+from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
 from fairway.type_checks import check_fields
-from fairway.waku.message_store import MemoryMessageStore
-from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
 
 _DAY_S: Final = 86_400.0

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from fairway.environment import time_ns
-from fairway.waku.node import RoutedMessage
+from fairway.nodes.node import RoutedMessage
 
 MAX_ARRIVALS: Final = 100_000
 """Messages that the log remembers."""

@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 from fairway.errors import StoreQueryError
+from fairway.nodes.archive_store import page_of
+from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
 from fairway.service.archive_writer import ArchiveWriter, Waiting, in_thread
 from fairway.service.archives import ArchiveStatistics, NodeArchive, Retention
 from fairway.service.reader_pool import ReaderPool
 from fairway.service.upkeep import Upkeep, UpkeepLoop
 from fairway.storage.archive import ArchiveEntry
 from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS
-from fairway.waku.archive_store import page_of
-from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 
 QUERY_LIMIT_S: Final = 5.0
 """Time for which a query may read; after it the query ends in an error."""

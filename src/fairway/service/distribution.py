@@ -12,15 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from fairway.libp2p.peer_id import PeerId
+from fairway.libp2p.seen_messages import SeenMessages
+from fairway.nodes.node import RoutedMessage
+from fairway.nodes.protocols.filter_service import FilterService
 from fairway.service.archives import NodeArchive
 from fairway.service.arrival_log import ArrivalLog, ArrivedMessage
 from fairway.service.filter_pusher import FilterPusher
 from fairway.service.topic_traffic import TopicTraffic
-from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.node import RoutedMessage
-from fairway.waku.protocols.filter_service import FilterService
-from fairway.waku.seen_messages import SeenMessages
-from fairway.waku.subscription import Subscription
+from fairway.subscription import Subscription
 from fairway.wire.filter import MessagePush, encode_message_push
 
 Wanted = Callable[[RoutedMessage], bool]

@@ -25,13 +25,13 @@ from functools import partial
 from typing import Final
 
 from fairway.errors import copy_of
+from fairway.libp2p.errors import ConnectionClosedError, Libp2pError, StreamResetError
+from fairway.libp2p.host import Host
+from fairway.libp2p.peer_id import PeerId
+from fairway.libp2p.shared_bytes import SharedBytes
+from fairway.libp2p.stream import Stream
+from fairway.owned_tasks import OwnedTasks
 from fairway.service.push_queue import PushQueue
-from fairway.waku.libp2p.errors import ConnectionClosedError, Libp2pError, StreamResetError
-from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.libp2p.shared_bytes import SharedBytes
-from fairway.waku.libp2p.stream import Stream
-from fairway.waku.owned_tasks import OwnedTasks
 from fairway.wire.filter import FILTER_PUSH_PROTOCOL
 from fairway.wire.varint import length_prefixed
 

@@ -23,6 +23,35 @@ from typing import Final, Self
 
 from fairway.environment import monotonic_s, time_ns
 from fairway.errors import NodeUnavailableError, StoreQueryError
+from fairway.libp2p.gossipsub.router import Deliver
+from fairway.libp2p.host import Host
+from fairway.libp2p.keeper import KeptPeer, PeerKeeper
+from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.multiaddr import Multiaddr
+from fairway.libp2p.peer_book import HostEvent, PeerDisconnected
+from fairway.libp2p.peer_id import PeerId
+from fairway.libp2p.public_keys import KeyType
+from fairway.libp2p.transports.certificate import ServerCertificate
+from fairway.nodes.discovery.node_record import Capability, NodeRecord
+from fairway.nodes.discovery.peer_finder import PeerFinder
+from fairway.nodes.discovery.peer_memory import PeerMemory
+from fairway.nodes.discovery.record_shelf import RecordShelf
+from fairway.nodes.listeners import criteria_of
+from fairway.nodes.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
+from fairway.nodes.protocols.exchange import answering
+from fairway.nodes.protocols.filter_service import FilterService
+from fairway.nodes.protocols.introductions import Introductions
+from fairway.nodes.protocols.lightpush import LightPushService
+from fairway.nodes.protocols.peer_exchange import PeerExchangeService
+from fairway.nodes.protocols.peer_requests import PeerRequests
+from fairway.nodes.protocols.pending_responses import PendingResponses
+from fairway.nodes.protocols.relay import Relay
+from fairway.nodes.protocols.request_limiter import RequestLimiter
+from fairway.nodes.protocols.rules import Refusal
+from fairway.nodes.protocols.store_service import StoreService
+from fairway.nodes.proving import prepare_soon, with_proof
+from fairway.nodes.status_board import WatchedNode
+from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.service.archives import NodeArchive
 from fairway.service.distribution import Distribution
@@ -31,36 +60,7 @@ from fairway.service.open_archive import open_archive
 from fairway.service.options import ServiceOptions
 from fairway.service.proof_gate import ProofGate
 from fairway.service.served_topics import ServedTopics
-from fairway.waku.discovery.node_record import Capability, NodeRecord
-from fairway.waku.discovery.peer_finder import PeerFinder
-from fairway.waku.discovery.peer_memory import PeerMemory
-from fairway.waku.discovery.record_shelf import RecordShelf
-from fairway.waku.libp2p.gossipsub.router import Deliver
-from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.keeper import KeptPeer, PeerKeeper
-from fairway.waku.libp2p.keys import IdentityKey
-from fairway.waku.libp2p.multiaddr import Multiaddr
-from fairway.waku.libp2p.peer_book import HostEvent, PeerDisconnected
-from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.libp2p.public_keys import KeyType
-from fairway.waku.libp2p.transports.certificate import ServerCertificate
-from fairway.waku.listeners import criteria_of
-from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
-from fairway.waku.owned_tasks import OwnedTasks
-from fairway.waku.protocols.exchange import answering
-from fairway.waku.protocols.filter_service import FilterService
-from fairway.waku.protocols.introductions import Introductions
-from fairway.waku.protocols.lightpush import LightPushService
-from fairway.waku.protocols.peer_exchange import PeerExchangeService
-from fairway.waku.protocols.peer_requests import PeerRequests
-from fairway.waku.protocols.pending_responses import PendingResponses
-from fairway.waku.protocols.relay import Relay
-from fairway.waku.protocols.request_limiter import RequestLimiter
-from fairway.waku.protocols.rules import Refusal
-from fairway.waku.protocols.store_service import StoreService
-from fairway.waku.proving import prepare_soon, with_proof
-from fairway.waku.status_board import WatchedNode
-from fairway.waku.subscription import Subscription
+from fairway.subscription import Subscription
 from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
 from fairway.wire.filter import MAX_REQUEST_BYTES as MAX_FILTER_REQUEST_BYTES
 from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL, StatusCode, client_action

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from fairway.errors import ConfigurationError
+from fairway.libp2p.limits import HostLimits
+from fairway.libp2p.transports.web_origins import checked_origins
+from fairway.nodes.discovery.network import Network
+from fairway.nodes.protocols.filter_service import FilterLimits
+from fairway.nodes.protocols.request_limiter import RequestRate
+from fairway.nodes.protocols.rules import MAX_RELAYED_BYTES, MessageRules
 from fairway.service.archives import Retention
 from fairway.type_checks import check_fields
-from fairway.waku.discovery.network import Network
-from fairway.waku.libp2p.limits import HostLimits
-from fairway.waku.libp2p.transports.web_origins import checked_origins
-from fairway.waku.protocols.filter_service import FilterLimits
-from fairway.waku.protocols.request_limiter import RequestRate
-from fairway.waku.protocols.rules import MAX_RELAYED_BYTES, MessageRules
 from fairway.wire.topics import SHARDS_PER_CLUSTER, autoshard, pubsub_topic
 
 DEFAULT_CLUSTER: Final = 1

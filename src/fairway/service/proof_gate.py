@@ -23,6 +23,8 @@ from typing import Final
 
 from fairway.environment import monotonic_s, time_ns
 from fairway.foreign_code import ForeignCode, call_in_thread
+from fairway.nodes.node import RoutedMessage
+from fairway.owned_tasks import OwnedTasks
 from fairway.rln.group import RlnGroup
 from fairway.rln.nullifiers import DoubleSignal, NullifierLog
 from fairway.rln.proof import SignalProof
@@ -30,8 +32,6 @@ from fairway.rln.proving import CircuitVerifier, Verifier
 from fairway.rln.validation import ProofFault, ProofRefusal, ProofValidator
 from fairway.service.proof_queue import ProofQueue
 from fairway.units import NS_PER_MS
-from fairway.waku.node import RoutedMessage
-from fairway.waku.owned_tasks import OwnedTasks
 
 MAX_WAITING: Final = 1_024
 """Messages that wait for verification, which takes the thread two seconds; as many may wait for a look at the group."""

@@ -16,10 +16,10 @@ from functools import partial
 from typing import Final, Protocol
 
 from fairway.errors import StorageError
+from fairway.owned_tasks import OwnedTasks
 from fairway.service.archive_writer import in_thread
 from fairway.service.archives import Retention
 from fairway.units import NS_PER_S, counted
-from fairway.waku.owned_tasks import OwnedTasks
 
 EVERY_S: Final = 60.0
 _COUNT_SHARE: Final = 0.01

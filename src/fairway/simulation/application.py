@@ -16,10 +16,10 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ChannelClosedError, ConfigurationError, DeliveryFailedError, StorageError
 from fairway.events import EVENT_NAMES, Event, MessageReceived
+from fairway.nodes.node import WakuNode
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.storage.channel_store import ChannelStore
-from fairway.waku.node import WakuNode
 
 _CHECKED_S: Final = 5.0
 """Interval at which a program that reads by handlers checks whether its channel runs."""

@@ -12,10 +12,10 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
+from fairway.nodes.node import RoutedMessage, WakuNode
 from fairway.options import ReliableChannelOptions
 from fairway.simulation.history import History
 from fairway.units import NS_PER_MS
-from fairway.waku.node import RoutedMessage, WakuNode
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.segment import Segment
 from fairway.wire.waku_message import WakuMessage

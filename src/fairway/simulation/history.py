@@ -25,11 +25,11 @@ from fairway.events import (
     MessageDelivered,
     MessageReceived,
 )
+from fairway.nodes.node import RoutedMessage
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.storage.channel_store import Write
 from fairway.units import NS_PER_MS
-from fairway.waku.node import RoutedMessage
 from fairway.wire.hashing import keccak256
 from fairway.wire.sds import Kind, SdsMessage
 from fairway.wire.waku_message import WakuMessage

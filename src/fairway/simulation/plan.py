@@ -12,9 +12,9 @@ from random import Random
 from typing import Any, Final, Self
 
 from fairway.errors import ConfigurationError
+from fairway.nodes.local import NetworkFaults
 from fairway.options import Profile, RateLimitConfig, ReliableChannelOptions
 from fairway.units import HOUR_MS
-from fairway.waku.local import NetworkFaults
 
 MINUTE_MS: Final = 60_000
 _SHARE_OF_TROUBLES: Final = (0.1, 0.3, 0.5)

@@ -28,6 +28,8 @@ from fairway.channel.reliable_channel import ReliableChannel
 from fairway.environment import environment
 from fairway.errors import ChannelClosedError, NodeUnavailableError, StorageError
 from fairway.events import DeliveryError, MessageDelivered
+from fairway.nodes.local import LocalNetwork, LocalNode, NetworkFaults
+from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption.aead import AesGcm
 from fairway.simulation.application import Application, ChannelArguments, Wish
@@ -58,8 +60,6 @@ from fairway.storage.memory_store import MemoryStore
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop, run
 from fairway.units import NS_PER_MS
-from fairway.waku.local import LocalNetwork, LocalNode, NetworkFaults
-from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 
 CONTENT_TOPIC: Final = "/fairway/1/harbour/proto"
 _STEP_MS: Final = 30_000

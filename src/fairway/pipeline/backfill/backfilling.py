@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
+from fairway.nodes.node import RoutedMessage
 from fairway.pipeline.backfill.even_pace import EvenPace
 from fairway.pipeline.backfill.hash_set import HashSet
 from fairway.pipeline.backfill.target import Offered, Settled, Target, TargetOptions
@@ -25,7 +26,6 @@ from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import ArchiveScan, MessageScan, Selection
 from fairway.storage.archive import HASH_BYTES
 from fairway.storage.lip76 import Shards
-from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 
 DEFAULT_EPOCH_MS: Final = 600_000

@@ -16,11 +16,11 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from fairway.errors import NetworkError, NodeUnavailableError, StoreQueryError
+from fairway.nodes.connect import connect
+from fairway.nodes.message_store import MAX_PAGE_SIZE
+from fairway.nodes.node import NodeQuota, StoreQuery, WakuNode
 from fairway.pipeline.backfill.target import Offered, Settled, Target
 from fairway.storage.postgres_session import place_without_credentials
-from fairway.waku.connect import connect
-from fairway.waku.message_store import MAX_PAGE_SIZE
-from fairway.waku.node import NodeQuota, StoreQuery, WakuNode
 
 READY_S: Final = 30.0
 """Longest wait for a node to be connected and to have a store."""

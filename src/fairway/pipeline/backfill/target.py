@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from fairway.waku.node import NodeQuota, RoutedMessage
+    from fairway.nodes.node import NodeQuota, RoutedMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

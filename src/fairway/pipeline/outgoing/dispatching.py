@@ -26,10 +26,10 @@ from typing import Any, Final
 
 import pyarrow.dataset as ds
 
+from fairway.nodes.node import WakuNode
 from fairway.pipeline.sinks.dispatch import DispatchCounts, Dispatcher
 from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.units import NS_PER_MS
-from fairway.waku.node import WakuNode
 
 RESTAMP_AFTER_MS: Final = 10_000
 """Relays that check proofs, and the archives of nwaku, refuse a message whose timestamp is 20 seconds old."""

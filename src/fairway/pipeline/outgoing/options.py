@@ -8,10 +8,10 @@ from enum import Enum
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
+from fairway.nodes.discovery.network import network_of
 from fairway.options import BloomPolicy, Profile, RateLimitConfig, ReliableChannelOptions
 from fairway.pipeline.outgoing.composing import check_options
 from fairway.pipeline.outgoing.scheduled import Counting, check_limit
-from fairway.waku.discovery.network import network_of
 from fairway.wire.topics import pubsub_topic
 
 KIND: Final = "send"

@@ -20,6 +20,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from fairway.errors import ConfigurationError
+from fairway.nodes.connect import connect
 from fairway.pipeline.keys import ChannelKeys, digest_of
 from fairway.pipeline.location import local_path
 from fairway.pipeline.outgoing.dispatching import Dispatch, DispatchProgress
@@ -32,7 +33,6 @@ from fairway.pipeline.run.progress import Progress
 from fairway.pipeline.sinks.dispatch import DispatchCounts
 from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.units import NS_PER_MS
-from fairway.waku.connect import connect
 
 RECEIPTS_FILE: Final = "receipts.db"
 

@@ -21,10 +21,10 @@ from hashlib import sha256
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError, StoreQueryError
+from fairway.nodes.node import RoutedMessage, StoreQuery, WakuNode
 from fairway.pipeline.sinks.ledger import Claim, ReceiptLedger, ReceiptStatus
 from fairway.storage.lip76 import Shards
 from fairway.units import NS_PER_MS, NS_PER_S
-from fairway.waku.node import RoutedMessage, StoreQuery, WakuNode
 from fairway.wire.waku_message import WakuMessage
 
 FIRST_PAUSE_S: Final = 1.0

@@ -49,13 +49,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from fairway.errors import ConfigurationError, NetworkError
+from fairway.nodes.connect import connect
 from fairway.pipeline.location import local_path
 from fairway.pipeline.sinks.dispatch import REQUIRED_COLUMNS, DispatchCounts, Dispatcher
 from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.pipeline.times import duration_ms
 from fairway.storage.lip76 import Shards
 from fairway.units import MS_PER_S
-from fairway.waku.connect import connect
 
 _LOG: Final = logging.getLogger(__name__)
 _NAMES: Final = ("node", "receipts", "attempts", "failOnError", "maxWaitMs", "restampAfterMs", "cluster", "shards")

@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from fairway.errors import ConfigurationError
+from fairway.nodes.rest import RestStoreClient
 from fairway.pipeline.location import (
     SCHEMES,
     Location,
@@ -29,7 +30,6 @@ from fairway.storage.lip76 import Lip76Archive, Shards
 from fairway.storage.nwaku_archive import NwakuArchive, file_at
 from fairway.storage.postgres_archive import PostgresArchive
 from fairway.storage.postgres_session import place_without_credentials
-from fairway.waku.rest import RestStoreClient
 
 PARQUET: Final = "parquet:"
 """Scheme of tables that Spark can also read by itself."""

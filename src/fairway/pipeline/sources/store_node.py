@@ -1,4 +1,4 @@
-"""`StoreNodeArchive`: a store node as an archive, read page by page with `fairway.waku.rest.RestStoreClient`.
+"""`StoreNodeArchive`: a store node as an archive, read page by page with `fairway.nodes.rest.RestStoreClient`.
 
 Invariant: the timestamp and hash of a message decide which slice it is in, whatever order and range the node uses. So
 slices neither miss nor repeat a message of the node. A node does not report the number of its messages: slices have
@@ -23,6 +23,11 @@ from hashlib import sha256
 from typing import Final
 
 from fairway.errors import NodeUnavailableError, StoreRefusedError
+from fairway.nodes.message_store import MAX_PAGE_SIZE
+from fairway.nodes.node import StoreQuery
+from fairway.nodes.rest import RestStoreClient, StoreAnswer, StoreEntry
+from fairway.nodes.rest.store_client import DEFAULT_ATTEMPTS
+from fairway.nodes.rest.store_messages import timestamp_of
 from fairway.protocol.query_windows import WindowLength
 from fairway.storage.archive import (
     DEFAULT_PAGE_BYTES,
@@ -36,11 +41,6 @@ from fairway.storage.archive import (
     ReadableArchive,
     time_slice,
 )
-from fairway.waku.message_store import MAX_PAGE_SIZE
-from fairway.waku.node import StoreQuery
-from fairway.waku.rest import RestStoreClient, StoreAnswer, StoreEntry
-from fairway.waku.rest.store_client import DEFAULT_ATTEMPTS
-from fairway.waku.rest.store_messages import timestamp_of
 
 _PROBE: Final = 10
 """Messages to ask for to find the last one; others may have its timestamp."""

@@ -16,15 +16,15 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from fairway.errors import ConfigurationError, NetworkError
+from fairway.libp2p.connection import Connection
+from fairway.libp2p.errors import IdentityError
+from fairway.libp2p.multiaddr import Multiaddr
+from fairway.libp2p.peer_id import PeerId
+from fairway.nodes.listeners import Criterion
+from fairway.nodes.protocols.relay import RELAY_PROTOCOL
+from fairway.nodes.rest.shapes import json_of
 from fairway.service.rest.answers import JSON, RefusedError, answer, decode_body, fine
 from fairway.service.rest.context import RestContext
-from fairway.waku.libp2p.connection import Connection
-from fairway.waku.libp2p.errors import IdentityError
-from fairway.waku.libp2p.multiaddr import Multiaddr
-from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.listeners import Criterion
-from fairway.waku.protocols.relay import RELAY_PROTOCOL
-from fairway.waku.rest.shapes import json_of
 from fairway.wire.filter import FILTER_PUSH_PROTOCOL, FILTER_SUBSCRIBE_PROTOCOL
 from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL
 from fairway.wire.peer_exchange import PEER_EXCHANGE_PROTOCOL

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from fairway.errors import DecodeError, FairwayError
 from fairway.json_reading import read_json
-from fairway.waku.rest.shapes import json_of
+from fairway.nodes.rest.shapes import json_of
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"

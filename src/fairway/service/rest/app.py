@@ -29,6 +29,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairway.errors import FairwayError
+from fairway.libp2p.transports.web_origins import is_loopback
 from fairway.service.rest.access import Access
 from fairway.service.rest.admin import AdminEndpoints
 from fairway.service.rest.answers import PlainText, RefusedError
@@ -43,7 +44,6 @@ from fairway.service.rest.openapi import PATHS
 from fairway.service.rest.pages import PageEndpoints
 from fairway.service.rest.relay import RelayEndpoints
 from fairway.service.rest.store import messages as store_messages
-from fairway.waku.libp2p.transports.web_origins import is_loopback
 
 MAX_REQUESTS: Final = 64
 """Requests under way at once, without event streams. Beyond it the request whose body the server has awaited longest is

@@ -11,6 +11,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from starlette.requests import Request
 
 from fairway.errors import ConfigurationError
+from fairway.libp2p.transports.certificate import ServerCertificate
+from fairway.nodes.node import RoutedMessage
 from fairway.service.node import ServiceNode
 from fairway.service.rest.answers import RefusedError, read_body
 from fairway.service.rest.awaited_bodies import AwaitedBodies
@@ -18,9 +20,7 @@ from fairway.service.rest.message_cache import RestMessageCache
 from fairway.service.rest.message_sender import MessageSender
 from fairway.service.rest.messaging_events import ReceivedMessages, SendEvents
 from fairway.service.rest.options import RestOptions
-from fairway.waku.libp2p.transports.certificate import ServerCertificate
-from fairway.waku.node import RoutedMessage
-from fairway.waku.subscription import Subscription
+from fairway.subscription import Subscription
 
 CACHE_TOPICS: Final = 10_000
 """Topics that REST clients may be subscribed to: pubsub and content topics of relay, and those of messaging."""

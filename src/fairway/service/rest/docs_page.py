@@ -9,7 +9,7 @@ import json
 from html import escape
 from typing import Any, Final
 
-from fairway.waku.rest.shapes import json_of
+from fairway.nodes.rest.shapes import json_of
 
 _OPERATIONS: Final = "<!-- operations -->"
 _TITLE: Final = "<!-- title -->"

@@ -24,15 +24,15 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from fairway.errors import FairwayError, StorageError, StoreQueryError
+from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
+from fairway.nodes.rest.shapes import StoredEntry, hex_of, json_of, store_shape
 from fairway.service.arrival_log import ArrivedMessage
 from fairway.service.rest.answers import RefusedError
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.server_sent_events import ServerSentEvents, begin, chunk
 from fairway.service.rest.statistics import Statistics, StatisticsEvents
+from fairway.subscription import Subscription
 from fairway.units import counted
-from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
-from fairway.waku.rest.shapes import StoredEntry, hex_of, json_of, store_shape
-from fairway.waku.subscription import Subscription
 
 MAX_CONTENT_TOPICS: Final = 1_000
 """Content topics of one stream."""

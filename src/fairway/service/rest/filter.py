@@ -13,9 +13,9 @@ from typing import Final, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fairway.nodes.rest.shapes import FilterAllRequest, FilterAnswer, FilterRequest, filter_shape
 from fairway.service.rest.answers import RefusedError, answer, decode_body
 from fairway.service.rest.context import RestContext, client_of
-from fairway.waku.rest.shapes import FilterAllRequest, FilterAnswer, FilterRequest, filter_shape
 
 MAX_CONTENT_TOPICS: Final = 100
 """Content topics of one request, as in nwaku."""

@@ -12,11 +12,11 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fairway.libp2p.gossipsub.options import GossipsubOptions
 from fairway.service.node import ServiceNode
 from fairway.service.rest.answers import PlainText, answer
 from fairway.service.rest.context import RestContext
 from fairway.visible import visible
-from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 
 READY, NOT_READY, NOT_MOUNTED = "READY", "NOT_READY", "NOT_MOUNTED"
 _NO_PEERS: Final = "No connected peers"

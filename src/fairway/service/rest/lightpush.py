@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fairway.errors import ConfigurationError, DecodeError
+from fairway.nodes.rest.shapes import PushAnswer, PushRequest, message_of
 from fairway.service.rest.answers import RefusedError, answer, decode_body, fine
 from fairway.service.rest.context import RestContext, client_of
 from fairway.service.rest.relay import stamped
-from fairway.waku.rest.shapes import PushAnswer, PushRequest, message_of
 from fairway.wire.lightpush import LightPushRequest, LightPushResponse, StatusCode
 from fairway.wire.waku_message import encode_waku_message
 

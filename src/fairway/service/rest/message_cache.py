@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from fairway.waku.node import RoutedMessage
+from fairway.nodes.node import RoutedMessage
 
 
 class RestMessageCache:

@@ -19,14 +19,14 @@ from typing import Final
 
 from fairway.environment import monotonic_s, time_ns
 from fairway.errors import FairwayError
+from fairway.nodes.message_store import MAX_PAGE_SIZE
+from fairway.nodes.node import RoutedMessage, SendResult, StoreQuery
+from fairway.nodes.proving import with_proof
+from fairway.owned_tasks import OwnedTasks
 from fairway.service.node import ServiceNode
 from fairway.service.rest.answers import RefusedError
 from fairway.service.rest.messaging_events import SendEvents, SendKind
 from fairway.service.rest.store_peers import ask_store_peers
-from fairway.waku.message_store import MAX_PAGE_SIZE
-from fairway.waku.node import RoutedMessage, SendResult, StoreQuery
-from fairway.waku.owned_tasks import OwnedTasks
-from fairway.waku.proving import with_proof
 from fairway.wire.store import StoreQueryRequest
 
 MAX_SENDS: Final = 256

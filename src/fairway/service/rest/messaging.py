@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from fairway.environment import time_ns
 from fairway.errors import ConfigurationError, DecodeError
+from fairway.nodes.node import RoutedMessage
+from fairway.nodes.rest.shapes import MessageRequest, MessagingRequest, message_of
 from fairway.service.rest.answers import RefusedError, answer, decode_body, fine
 from fairway.service.rest.context import RestContext
-from fairway.waku.node import RoutedMessage
-from fairway.waku.rest.shapes import MessageRequest, MessagingRequest, message_of
 
 _DROPPED: Final = "X-Messaging-Dropped"
 """Header with the number of records that were evicted since they were fetched last."""

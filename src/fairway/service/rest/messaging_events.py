@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from msgspec import UNSET
 
-from fairway.waku.node import RoutedMessage
-from fairway.waku.rest.shapes import ReceivedRecord, SendEvent, SendStatus, hex_of, relay_shape
+from fairway.nodes.node import RoutedMessage
+from fairway.nodes.rest.shapes import ReceivedRecord, SendEvent, SendStatus, hex_of, relay_shape
 
 MAX_SEND_REQUESTS: Final = 10_000
 """Sends whose events wait to be fetched."""

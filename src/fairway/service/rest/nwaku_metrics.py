@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from fairway.nodes.protocols.filter_service import FilterStatus
 from fairway.rln.validation import ProofFault
 from fairway.service.archives import ArchiveStatistics
 from fairway.service.distribution import SIZE_BOUNDS
 from fairway.service.rest.admin import SERVICES
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.statistics import agents_of
-from fairway.waku.protocols.filter_service import FilterStatus
 from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
 from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL
 from fairway.wire.peer_exchange import PEER_EXCHANGE_PROTOCOL

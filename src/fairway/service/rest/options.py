@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairway.errors import ConfigurationError
+from fairway.libp2p.transports.web_origins import checked_origins
+from fairway.nodes.rest.options import NWAKU_CACHE_MESSAGES
+from fairway.nodes.rest.token import checked_token
 from fairway.type_checks import check_fields
-from fairway.waku.libp2p.transports.web_origins import checked_origins
-from fairway.waku.rest.options import NWAKU_CACHE_MESSAGES
-from fairway.waku.rest.token import checked_token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fairway.errors import ConfigurationError, DecodeError
+from fairway.nodes.node import RoutedMessage
+from fairway.nodes.protocols.rules import Refusal
+from fairway.nodes.rest.shapes import MessageRequest, message_of, relay_shape
 from fairway.service.rest.answers import RefusedError, answer, decode_body, fine
 from fairway.service.rest.context import RestContext
-from fairway.waku.node import RoutedMessage
-from fairway.waku.protocols.rules import Refusal
-from fairway.waku.rest.shapes import MessageRequest, message_of, relay_shape
 from fairway.wire.lightpush import StatusCode
 from fairway.wire.topics import StaticShard
 from fairway.wire.waku_message import WakuMessage

@@ -19,14 +19,14 @@ from typing import Final, Self
 
 import uvicorn
 
+from fairway.libp2p.reachable import interface_addresses
+from fairway.libp2p.transports.certificate import ServerCertificate
+from fairway.owned_tasks import OwnedTasks
 from fairway.service.node import ServiceNode
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.options import RestOptions
 from fairway.service.rest.protocol import REQUEST_TIMEOUT_S, BoundedProtocol, ConnectionsState
-from fairway.waku.libp2p.reachable import interface_addresses
-from fairway.waku.libp2p.transports.certificate import ServerCertificate
-from fairway.waku.owned_tasks import OwnedTasks
 
 MAX_HEADER_BYTES: Final = 65_536
 """Size of a request's head; longer ones are answered with 431."""

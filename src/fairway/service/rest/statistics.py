@@ -18,12 +18,12 @@ from starlette.types import Send
 
 from fairway.environment import monotonic_s
 from fairway.errors import FairwayError
+from fairway.nodes.rest.shapes import json_of
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.health import health_of
 from fairway.service.rest.server_sent_events import ServerSentEvents, begin, chunk
 from fairway.service.topic_traffic import SLOT_S, Flow, ShardTotals
 from fairway.visible import visible
-from fairway.waku.rest.shapes import json_of
 
 EVERY_S: Final = 2.0
 """Time between two events."""

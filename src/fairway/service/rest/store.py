@@ -18,14 +18,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fairway.errors import ConfigurationError, DecodeError
+from fairway.libp2p.multiaddr import Multiaddr
+from fairway.libp2p.peer_id import PeerId
+from fairway.nodes.message_store import MAX_PAGE_SIZE
+from fairway.nodes.protocols.store_service import DEFAULT_PAGE_SIZE
+from fairway.nodes.rest.shapes import StoredEntry, StoredPage, hex_of, store_shape
 from fairway.service.rest.answers import RefusedError, answer
 from fairway.service.rest.context import RestContext, client_of
 from fairway.service.rest.store_peers import ask_store_at, ask_store_peers
-from fairway.waku.libp2p.multiaddr import Multiaddr
-from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.message_store import MAX_PAGE_SIZE
-from fairway.waku.protocols.store_service import DEFAULT_PAGE_SIZE
-from fairway.waku.rest.shapes import StoredEntry, StoredPage, hex_of, store_shape
 from fairway.wire.store import (
     StoredMessage,
     StoreQueryRequest,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from fairway.errors import DecodeError, NetworkError
+from fairway.libp2p.multiaddr import Multiaddr
+from fairway.libp2p.peer_id import PeerId
+from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.service.rest.answers import RefusedError
-from fairway.waku.libp2p.multiaddr import Multiaddr
-from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.protocols.peer_requests import PeerRequests
 from fairway.wire.store import (
     MAX_RESPONSE_BYTES,
     STORE_QUERY_PROTOCOL,

@@ -1,0 +1,373 @@
+"""`Connection`: a secured, multiplexed connection with one peer.
+
+One task reads it and passes the muxer's events to the streams. Every stream that the peer opens has a task, which
+negotiates the protocol and runs its handler. All these tasks end with the connection. A peer that breaks a protocol,
+sends garbage or reaches a bound loses this connection, or one of its streams; other connections go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from enum import Enum
+from typing import Any, Final
+
+from fairway.libp2p.byte_budget import ByteBudget
+from fairway.libp2p.carrier import Carrier
+from fairway.libp2p.errors import (
+    ConnectionClosedError,
+    Libp2pError,
+    LimitError,
+    NegotiationError,
+    StreamResetError,
+)
+from fairway.libp2p.handlers import Handlers
+from fairway.libp2p.limits import HostLimits
+from fairway.libp2p.link import negotiate
+from fairway.libp2p.multiaddr import Multiaddr
+from fairway.libp2p.multistream import MultistreamDialer, MultistreamListener
+from fairway.libp2p.mux.events import (
+    DataReceived,
+    MuxEvent,
+    RemoteWriteClosed,
+    StreamOpened,
+    StreamWasReset,
+    WindowOpened,
+)
+from fairway.libp2p.mux.limits import MuxerStatistics
+from fairway.libp2p.stream import Stream
+from fairway.libp2p.upgrade import Upgraded
+from fairway.owned_tasks import OwnedTasks
+
+_log: Final = logging.getLogger(__name__)
+
+_HANDLER_GRACE_S: Final = 1.0
+_STREAMS_PER_TURN: Final = 32
+"""Streams that a peer may open before other tasks run: one read may open, and reset, many thousands."""
+_NORMAL: Final = 0
+_PROTOCOL_ERROR: Final = 1
+
+
+class Direction(Enum):
+    """Which side opened a connection."""
+
+    INBOUND = "inbound"
+    OUTBOUND = "outbound"
+
+
+class Connection:
+    """A connection of a `Host`, which makes and runs it."""
+
+    def __init__(
+        self,
+        upgraded: Upgraded,
+        *,
+        direction: Direction,
+        remote_address: Multiaddr,
+        handlers: Handlers,
+        limits: HostLimits,
+        budget: ByteBudget,
+    ) -> None:
+        self.peer_id = upgraded.peer_id
+        """The peer's id, which the handshake has proven."""
+        self.direction = direction
+        self.remote_address = remote_address
+        """The address that was dialled, or from which the peer connected."""
+        self.muxer = upgraded.muxer.protocol
+        """The name of the negotiated muxer."""
+        self.limits = limits
+        self.carrier = Carrier(upgraded.muxer, upgraded.link, self.stream_relieved)
+        self._core = upgraded.muxer
+        self._link = upgraded.link
+        self._handlers = handlers
+        self._budget = budget
+        self._unfinished_bytes = 0
+        self._streams: dict[int, Stream] = {}
+        self._tasks = OwnedTasks()
+        self._runner: asyncio.Task[None] | None = None
+        self._closing = False
+        self._relieved = asyncio.Event()
+        self._stream_ended = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._seen_bytes = 0
+        self._pinged = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection has ended or is being closed."""
+        return self._closing or self._ended.is_set()
+
+    @property
+    def observed_address(self) -> Multiaddr:
+        """The IP address and port from which the peer's packets come, also if a DNS name was dialled."""
+        return self._link.transport.remote_address
+
+    @property
+    def dialled(self) -> bool:
+        """Whether this node opened the connection."""
+        return self.direction is Direction.OUTBOUND
+
+    # ---- what a host does
+
+    async def run(self) -> None:
+        """Read until the connection ends, then end everything that belongs to it. Raises nothing but cancellation."""
+        self._runner = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(self.limits.keepalive_interval_s, self._tick)
+        try:
+            await self._read_on()
+        except Libp2pError as error:
+            _log.debug("connection with %s: %s", self.peer_id, error)
+            self._core.go_away(_PROTOCOL_ERROR)
+            self.carrier.flush()
+        finally:
+            self._closing = True
+            await self._end()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run a task that ends with the connection at the latest; its errors are logged."""
+        self._tasks.spawn(self._guarded(work), name)
+
+    # ---- what an application does
+
+    async def open_stream(self, protocols: Sequence[str], timeout_s: float = 10.0) -> Stream:
+        """Open a stream with the first of ``protocols`` that the peer supports.
+
+        Raises:
+            NegotiationError: the peer supports none of them, or did not answer in time.
+            StreamResetError: the peer accepts no more streams now.
+            LimitError: too many streams are open, and none of them ended in time.
+            ConnectionClosedError: the connection has ended.
+
+        """
+        negotiation = MultistreamDialer(protocols)
+        stream: Stream | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                stream = await self._begin_stream()
+                stream.protocol = await negotiate(stream, negotiation)
+                return stream
+        except TimeoutError as error:
+            if stream is None:
+                raise LimitError(
+                    f"max_outbound_streams ({self.limits.muxer.max_outbound_streams}) streams to {self.peer_id} are "
+                    f"open, and none ended within {timeout_s:g} s: close some first"
+                ) from error
+            raise NegotiationError(
+                f"{self.peer_id} did not agree on {', '.join(protocols)} within {timeout_s:g} s"
+            ) from error
+        finally:
+            if stream is not None and not stream.protocol:
+                await stream.reset()
+
+    async def close(self) -> None:
+        """End the connection with its streams and tasks."""
+        if not self._closing:
+            self._closing = True
+            self._core.go_away(_NORMAL)
+            self.carrier.flush()
+            self._fail_streams()
+            await self._link.transport.close()
+        # A handler that closes its own connection cannot wait for its own end.
+        current = asyncio.current_task()
+        if current is not self._runner and current not in self._tasks:
+            await self._ended.wait()
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection and its streams and tasks have ended."""
+        await self._ended.wait()
+
+    def streams(self) -> tuple[Stream, ...]:
+        """Return the open streams, opened by either side."""
+        return tuple(self._streams.values())
+
+    @property
+    def received_bytes(self) -> int:
+        """Encrypted bytes from the network."""
+        return self._link.received_bytes
+
+    @property
+    def sent_bytes(self) -> int:
+        """Encrypted bytes to the network."""
+        return self._link.sent_bytes
+
+    def muxer_statistics(self) -> MuxerStatistics:
+        """Return counts of the streams."""
+        return self._core.statistics()
+
+    # ---- what a stream does
+
+    def stream_relieved(self) -> None:
+        """Note that a stream holds fewer bytes: the reading task may go on if it waited for that."""
+        self._recount()
+        self._relieved.set()
+
+    def message_grew(self, size_bytes: int) -> None:
+        """Note that a stream holds ``size_bytes`` more of an incomplete message; a negative number means fewer."""
+        self._unfinished_bytes += size_bytes
+        self._recount()
+        if size_bytes > 0:
+            self._budget.enforce()
+
+    def forget(self, stream_id: int) -> None:
+        """Remove a stream that has ended in both directions."""
+        self._streams.pop(stream_id, None)
+        self._stream_ended.set()
+
+    # ---- what the budget of all connections does
+
+    def give_way(self) -> None:
+        """Reset the stream that holds the most bytes, because all connections together hold too many."""
+        stream_id, stream = max(self._streams.items(), key=lambda one: one[1].held_bytes, default=(0, None))
+        if stream is not None and stream.held_bytes:
+            self._core.shed(stream_id)
+            self.carrier.schedule_flush()
+            self.forget(stream_id)
+            stream.fail(StreamResetError("all peers together sent more than this host may hold, and this stream most"))
+            self.stream_relieved()
+
+    # ---- inside
+
+    async def _read_on(self) -> None:
+        core, link, carrier = self._core, self._link, self.carrier
+        while data := await link.read():
+            opened = 0
+            for event in core.receive_data(data):
+                self._handle(event)
+                if isinstance(event, StreamOpened):
+                    opened += 1
+                    if opened % _STREAMS_PER_TURN == 0:
+                        await asyncio.sleep(0)
+            self._recount()
+            self._budget.enforce()
+            if core.queued_bytes:
+                carrier.schedule_flush()
+            while (stream_id := core.overfull()) is not None and not link.transport.is_closed:
+                await self._wait_for_reader(stream_id)
+
+    def _handle(self, event: MuxEvent) -> None:
+        match event:
+            case DataReceived(stream_id, data):
+                if (stream := self._streams.get(stream_id)) is not None:
+                    stream.data_arrived(data)
+            case WindowOpened(stream_id):
+                if (stream := self._streams.get(stream_id)) is not None:
+                    stream.window_opened()
+            case RemoteWriteClosed(stream_id):
+                if (stream := self._streams.get(stream_id)) is not None:
+                    stream.peer_ended()
+            case StreamOpened(stream_id):
+                stream = self._streams[stream_id] = Stream(self, stream_id, inbound=True)
+                self.spawn(self._serve(stream), f"stream {stream_id} of {self.peer_id}")
+            case StreamWasReset(stream_id, by_peer):
+                self._stream_ended.set()
+                if (stream := self._streams.pop(stream_id, None)) is not None:
+                    stream.fail(StreamResetError(_reset_reason(by_peer)), keep_what_is_whole=by_peer)
+
+    def _recount(self) -> None:
+        """Tell the budget of the host how many bytes this connection holds."""
+        if not self._ended.is_set():
+            self._budget.hold(self, self._core.buffered_bytes + self._unfinished_bytes)
+
+    async def _wait_for_reader(self, stream_id: int) -> None:
+        """Read nothing from the network until a full stream was read; reset it after `slow_reader_timeout_s`."""
+        self._relieved.clear()
+        try:
+            async with asyncio.timeout(self.limits.slow_reader_timeout_s):
+                while self._core.overfull() == stream_id and not self._link.transport.is_closed:
+                    await self._relieved.wait()
+                    self._relieved.clear()
+        except TimeoutError:
+            self._core.reset(stream_id)
+            self.carrier.schedule_flush()
+            if (stream := self._streams.pop(stream_id, None)) is not None:
+                reason = f"nobody read the stream for {self.limits.slow_reader_timeout_s:g} s, and it held up others"
+                stream.fail(StreamResetError(reason))
+            self._recount()
+
+    async def _begin_stream(self) -> Stream:
+        while not self.is_closed:
+            if not self._core.is_full:
+                stream_id = self._core.open_stream()
+                stream = self._streams[stream_id] = Stream(self, stream_id, inbound=False)
+                self.carrier.schedule_flush()
+                return stream
+            self._stream_ended.clear()
+            await self._stream_ended.wait()
+        raise ConnectionClosedError(f"the connection with {self.peer_id} has ended: connect again")
+
+    async def _serve(self, stream: Stream) -> None:
+        try:
+            async with asyncio.timeout(self.limits.negotiation_timeout_s):
+                listener = MultistreamListener(self._handlers.speaks)
+                stream.protocol = await negotiate(stream, listener)
+            with self._handlers.serving(stream.protocol, self.peer_id) as handler:
+                await handler(stream)
+            await stream.close()
+        except BaseException:
+            # After any error the peer must learn that the stream is no longer served.
+            await stream.reset()
+            raise
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (Libp2pError, TimeoutError) as error:
+            _log.debug("with %s: %s", self.peer_id, error)
+        except Exception:  # noqa: BLE001  whatever it is, it belongs to one stream of one peer
+            # A fault in a handler must end no more than the stream that it served.
+            _log.debug("with %s: a handler failed", self.peer_id, exc_info=True)
+
+    async def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fail_streams()
+        try:
+            await self._link.transport.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_HANDLER_GRACE_S):
+                    await self._tasks.wait()
+        finally:
+            self._link.transport.abort()
+            await self._tasks.close()
+            self._budget.hold(self, 0)
+            self._ended.set()
+
+    def _fail_streams(self) -> None:
+        """Fail all streams and wake all tasks that wait for a stream or for room: the connection has ended."""
+        fault = StreamResetError(f"the connection with {self.peer_id} has ended")
+        streams = list(self._streams.values())
+        self._streams.clear()
+        for stream in streams:
+            stream.fail(fault, keep_what_is_whole=True)
+        self.carrier.wake_writers()
+        self._stream_ended.set()
+
+    def _tick(self) -> None:
+        """End the connection if the peer reads nothing or does not answer a ping; called every interval."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self.limits.keepalive_interval_s, self._tick)
+        stalled = self.carrier.stalled_since
+        silent = self._link.received_bytes == self._seen_bytes
+        self._seen_bytes = self._link.received_bytes
+        if stalled is not None and loop.time() - stalled > self.limits.write_stall_timeout_s:
+            _log.debug("%s takes nothing: disconnected", self.peer_id)
+            self._link.transport.abort()
+        elif not silent:
+            self._pinged = False
+        elif self._pinged:
+            _log.debug("%s does not answer a ping: disconnected", self.peer_id)
+            self._link.transport.abort()
+        else:
+            # mplex has no ping: there only TCP's keep-alive finds a peer that has vanished.
+            self._pinged = self._core.ping(self._seen_bytes & 0xFFFFFFFF)
+            self.carrier.schedule_flush()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.direction.value} with {self.peer_id} at {self.remote_address} over {self.muxer}>"
+
+
+def _reset_reason(by_peer: bool) -> str:
+    return "the peer reset the stream" if by_peer else "more bytes waited unread than a connection may hold"

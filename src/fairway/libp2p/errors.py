@@ -1,0 +1,111 @@
+"""The errors of `fairway.libp2p`, as a tree: faults of peers, limits and wrong settings have separate classes.
+
+::
+
+    Libp2pError (a NetworkError)
+    +-- AddressError              a multiaddr that cannot be read or cannot be used (also a ConfigurationError)
+    +-- IdentityError             a key, peer id, signature or signed record that is not what it says
+    +-- DialError                 no connection came about: refused, unreachable, timed out
+    +-- TlsError                  the TLS handshake of a WebSocket failed
+    |   +-- UntrustedCertificateError   the certificate of the other side is not trusted
+    +-- HandshakeError            the Noise handshake failed; ``fault`` says how
+    +-- NegotiationError          no protocol was agreed on, or multistream-select was not spoken
+    +-- FrameError                bytes that break the framing or the format of the layer that read them
+    |   +-- FrameTooLongError     a message is longer, or a number larger, than allowed
+    +-- LimitError                one of our limits was reached; the text names it
+    +-- ConnectionClosedError     the connection has ended
+    +-- StreamError
+        +-- StreamResetError      a stream was reset: what was in flight is lost
+        +-- StreamClosedError     a stream was used after its own side had closed it
+
+Garbage from a peer raises nothing outside this tree.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from fairway.errors import ConfigurationError, NetworkError
+
+
+class Libp2pError(NetworkError):
+    """Base of everything that goes wrong between two libp2p peers."""
+
+
+class AddressError(Libp2pError, ConfigurationError):
+    """A multiaddr that cannot be read, or that names nothing this program can dial or listen on."""
+
+
+class IdentityError(Libp2pError):
+    """A key, peer id, signature or signed record that is malformed or does not fit the others."""
+
+
+class DialError(Libp2pError):
+    """A connection could not be made; the cause is chained."""
+
+
+class TlsError(Libp2pError):
+    """The TLS handshake failed: one side speaks no TLS, or does not trust the certificate of the other."""
+
+
+class UntrustedCertificateError(TlsError):
+    """The certificate of the other side is not trusted: to dial again does not help."""
+
+
+class HandshakeFault(Enum):
+    """How a Noise handshake failed."""
+
+    WRONG_KEY = "wrong key"
+    """A part of a handshake message cannot be opened: it was sealed with another key, or changed on the way."""
+    LOW_ORDER_POINT = "low-order point"
+    """A Diffie-Hellman key of the peer gives a publicly known secret."""
+    BAD_PAYLOAD = "bad payload"
+    """The handshake payload is no such message, or lacks the identity key or its signature."""
+    WRONG_SIGNATURE = "wrong signature"
+    """The identity key did not sign the peer's Noise key."""
+    WRONG_PEER = "wrong peer"
+    """The peer proved an identity, but not the one that was dialled."""
+    TOO_LONG = "too long"
+    """A handshake message is longer than any that makes sense."""
+    TRUNCATED = "truncated"
+    """A handshake message, or the stream of them, ends early."""
+
+
+class HandshakeError(Libp2pError):
+    """The Noise handshake failed: the connection must be closed. ``fault`` is for counters and for tests."""
+
+    def __init__(self, fault: HandshakeFault, detail: str) -> None:
+        super().__init__(f"the Noise handshake failed ({fault.value}): {detail}")
+        self.fault = fault
+
+
+class NegotiationError(Libp2pError):
+    """multistream-select agreed on no protocol."""
+
+
+class FrameError(Libp2pError):
+    """Bytes that break the framing or format of the layer that read them; nothing after them can be trusted."""
+
+
+class FrameTooLongError(FrameError):
+    """A message is longer, or a number larger, than allowed; only its length was read."""
+
+
+class LimitError(Libp2pError):
+    """A limit of this node was reached; the text names the limit."""
+
+
+class ConnectionClosedError(Libp2pError):
+    """The connection has ended, by either side."""
+
+
+class StreamError(Libp2pError):
+    """Base of what goes wrong on one stream."""
+
+
+class StreamResetError(StreamError):
+    """The stream was reset by either side: what was in flight is lost."""
+
+
+class StreamClosedError(StreamError):
+    """The stream was written to after this side had closed its writing half."""

@@ -1,0 +1,189 @@
+"""`HostLimits`: the bounds of a host; `ConnectionAdmission`: which connections it accepts.
+
+Each resource that a peer can use has a bound here: connections, handshakes, streams, bytes and time. Invariant: a peer
+that reaches a bound loses a stream or connection of its own, not one of another peer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
+from typing import Final, TypeVar
+
+from fairway.libp2p.errors import LimitError
+from fairway.libp2p.mux.limits import MuxerLimits, require_positive
+from fairway.libp2p.peer_id import PeerId
+from fairway.type_checks import check_fields
+
+_MIB: Final = 1_048_576
+
+_Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLimits:
+    """The bounds of a host; times are in seconds."""
+
+    max_connections: int = 512
+    """Connections in both directions."""
+    max_accepted_connections: int = 448
+    """Connections that peers opened; the rest of ``max_connections`` is left for connections that this host opens."""
+    max_connections_per_peer: int = 4
+    """Connections with one peer id; two peers that dial each other at the same time may have two."""
+    max_connections_per_ip: int = 256
+    """Accepted connections from one IP address, or one /64 network of IPv6, including those in the handshake."""
+    max_pending_handshakes: int = 128
+    """Accepted connections in the handshake; one more ends the oldest of the IP address that has the most."""
+    max_pending_handshakes_per_ip: int = 64
+    """Accepted connections of one IP address in the handshake; one more ends its oldest."""
+    handshake_timeout_s: float = 10.0
+    """Time from the first byte of a connection until its muxer is negotiated, in either direction."""
+    negotiation_timeout_s: float = 10.0
+    """Time for the peer to negotiate the protocol of a stream that it opened."""
+    close_linger_s: float = 10.0
+    """Time for the peer to close its half of a stream that this host closed; after it the stream is reset."""
+    slow_reader_timeout_s: float = 10.0
+    """Time for which a full mplex stream may stop the reading of its connection; after it the stream is reset."""
+    keepalive_interval_s: float = 30.0
+    """A peer that sends nothing for so long gets a ping (yamux); after as long again the connection ends."""
+    write_stall_timeout_s: float = 30.0
+    """A connection ends if the transport takes none of the waiting bytes for so long."""
+    max_buffered_bytes: int = 256 * _MIB
+    """Received bytes of all connections that are unread or belong to incomplete messages. Beyond it the connection that
+    holds the most resets its fullest stream."""
+    muxer: MuxerLimits = field(default_factory=MuxerLimits)
+    """The bounds of each connection's muxer."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        """Raise `ConfigurationError` for a limit that is not above 0."""
+        require_positive(self)
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """An accepted connection, as `ConnectionAdmission` counts it."""
+
+    ip: str
+    """The IP address or /64 network that it came from."""
+    turn_away: Callable[[], None]
+    """Ends the connection, to make room for a newer handshake."""
+    is_pending: bool = True
+    """Whether the handshake is under way."""
+    is_counted: bool = True
+    """Whether the connection counts for its IP address."""
+
+
+class ConnectionAdmission:
+    """Counts connections and handshakes under way.
+
+    When there are too many handshakes, a new one ends the oldest. An honest peer completes its handshake in
+    milliseconds, so that silent connections cannot block it.
+    """
+
+    def __init__(self, limits: HostLimits) -> None:
+        self._limits = limits
+        # In order of arrival: the first is the oldest.
+        self._pending: dict[Ticket, None] = {}
+        self._pending_by_ip: dict[str, dict[Ticket, None]] = {}
+        self._accepted_by_ip: Counter[str] = Counter()
+        self._by_peer: Counter[PeerId] = Counter()
+        self._connections = 0
+        self._accepted = 0
+        self.refused = 0
+        """Connections that were refused, at once or during their handshake."""
+
+    @property
+    def pending(self) -> int:
+        """Accepted connections whose handshake is under way."""
+        return len(self._pending)
+
+    def knock(self, ip: str, turn_away: Callable[[], None]) -> Ticket:
+        """Count an accepted connection that begins its handshake; this may end another handshake.
+
+        Raises:
+            LimitError: there are too many connections; the caller closes this one.
+
+        """
+        limits = self._limits
+        ip = _place_of(ip)
+        from_there = self._pending_by_ip.get(ip, {})
+        if len(from_there) >= limits.max_pending_handshakes_per_ip:
+            self._make_room(from_there)
+        elif self.pending >= limits.max_pending_handshakes:
+            self._make_room(max(self._pending_by_ip.values(), key=len))
+        self._check_total(accepted=True)
+        self._check(self._accepted_by_ip[ip], limits.max_connections_per_ip, "max_connections_per_ip")
+        ticket = Ticket(ip, turn_away)
+        self._pending[ticket] = None
+        self._pending_by_ip.setdefault(ip, {})[ticket] = None
+        self._accepted_by_ip[ip] += 1
+        return ticket
+
+    def handshake_over(self, ticket: Ticket) -> None:
+        """Note that a handshake has succeeded or failed. Can be called twice."""
+        if ticket.is_pending:
+            ticket.is_pending = False
+            del self._pending[ticket]
+            from_there = self._pending_by_ip[ticket.ip]
+            del from_there[ticket]
+            if not from_there:
+                del self._pending_by_ip[ticket.ip]
+
+    def gone(self, ticket: Ticket) -> None:
+        """Note that an accepted connection has ended. Can be called twice."""
+        self.handshake_over(ticket)
+        if ticket.is_counted:
+            ticket.is_counted = False
+            _count_down(self._accepted_by_ip, ticket.ip)
+
+    def enter(self, peer_id: PeerId, *, accepted: bool) -> None:
+        """Count a connection after its handshake; ``accepted`` says whether the peer opened it.
+
+        Raises:
+            LimitError: the host, or this peer, has too many connections; the caller closes this one.
+
+        """
+        self._check_total(accepted=accepted)
+        self._check(self._by_peer[peer_id], self._limits.max_connections_per_peer, "max_connections_per_peer")
+        self._connections += 1
+        self._accepted += accepted
+        self._by_peer[peer_id] += 1
+
+    def leave(self, peer_id: PeerId, *, accepted: bool) -> None:
+        """Note that a connection counted by `enter` has ended."""
+        self._connections -= 1
+        self._accepted -= accepted
+        _count_down(self._by_peer, peer_id)
+
+    def _make_room(self, crowd: dict[Ticket, None]) -> None:
+        oldest = next(iter(crowd))
+        self.refused += 1
+        self.gone(oldest)
+        oldest.turn_away()
+
+    def _check_total(self, *, accepted: bool) -> None:
+        self._check(self._connections, self._limits.max_connections, "max_connections")
+        if accepted:
+            self._check(self._accepted, self._limits.max_accepted_connections, "max_accepted_connections")
+
+    def _check(self, count: int, limit: int, name: str) -> None:
+        if count >= limit:
+            self.refused += 1
+            raise LimitError(f"{name} is {limit}, and so many there are: raise it, or wait until one ends")
+
+
+def _place_of(ip: str) -> str:
+    """Return the unit that limits count: the IPv4 address, or the /64 network of IPv6, which belongs to one owner."""
+    if ":" not in ip:
+        return ip
+    address = IPv6Address(ip)
+    return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
+
+
+def _count_down(counter: Counter[_Key], key: _Key) -> None:
+    counter[key] -= 1
+    if counter[key] <= 0:
+        del counter[key]

@@ -1,0 +1,146 @@
+"""The Noise handshake of libp2p: its frames, and the identities of both sides.
+
+No I/O: pass received bytes to `NoiseHandshake.receive_data`, and send the bytes of `NoiseHandshake.data_to_send`, until
+`Secured` is returned. A peer with another identity than the expected one is refused as soon as its payload is read, so
+that the initiator does not send its own identity. After a failure the handshake stays failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fairway.libp2p.errors import HandshakeError, HandshakeFault
+from fairway.libp2p.noise.identity import MAX_PAYLOAD_BYTES, NoiseCredentials, read_payload
+from fairway.libp2p.noise.pattern import KEY_BYTES, TAG_BYTES, Role, XXHandshake
+from fairway.libp2p.noise.session import NoiseSession
+from fairway.libp2p.peer_id import PeerId
+
+NOISE_PROTOCOL: Final = "/noise"
+"""The name for multistream-select."""
+
+_WITH_IDENTITY: Final = (2, 3)
+"""The messages that carry a payload; the first one is not encrypted."""
+
+_LONGEST_MESSAGE: Final = KEY_BYTES + (KEY_BYTES + TAG_BYTES) + MAX_PAYLOAD_BYTES + TAG_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secured:
+    """The result of a handshake."""
+
+    peer_id: PeerId
+    """The peer's id, which the handshake has proven."""
+    session: NoiseSession
+    """Encrypts and decrypts the bytes after the handshake."""
+    leftover: bytes
+    """Encrypted frames that arrived behind the handshake, for ``session.receive_data``."""
+
+
+class NoiseHandshake:
+    """One side of a handshake.
+
+    ``ephemeral`` must be a new key for each handshake. ``expected_peer`` is the only peer to accept; None: any.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_credentials",
+        "_expected_peer",
+        "_fault",
+        "_noise",
+        "_out",
+        "_peer_id",
+        "_role",
+        "_secured",
+    )
+
+    def __init__(
+        self,
+        *,
+        role: Role,
+        credentials: NoiseCredentials,
+        ephemeral: X25519PrivateKey,
+        expected_peer: PeerId | None = None,
+    ) -> None:
+        self._role = role
+        self._credentials = credentials
+        self._expected_peer = expected_peer
+        self._noise = XXHandshake(role=role, static=credentials.static, ephemeral=ephemeral)
+        self._buffer = bytearray()
+        self._out: list[bytes] = []
+        self._peer_id: PeerId | None = None
+        self._secured = False
+        self._fault: HandshakeError | None = None
+        self._send_our_messages()
+
+    def data_to_send(self) -> bytes:
+        """Return the bytes to send now, perhaps none; also after `Secured`, for the initiator's last message."""
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def receive_data(self, data: bytes) -> Secured | None:
+        """Process received bytes; return `Secured` after the last message.
+
+        After a `HandshakeError` the connection must be closed.
+        """
+        if self._fault is not None:
+            raise HandshakeError(self._fault.fault, "it had failed before")
+        if self._secured:
+            raise HandshakeError(HandshakeFault.TOO_LONG, "it is over; what follows belongs to its session")
+        self._buffer += data
+        try:
+            while self._noise.turn is not None and (message := self._next_message()) is not None:
+                self._read(message)
+                self._send_our_messages()
+            return self._finish() if self._noise.turn is None else None
+        except HandshakeError as error:
+            self._fault = error
+            self._buffer.clear()
+            self._out.clear()
+            raise
+
+    def _next_message(self) -> bytes | None:
+        if len(self._buffer) < 2:
+            return None
+        size = int.from_bytes(self._buffer[:2])
+        if size > _LONGEST_MESSAGE:
+            detail = f"message {self._noise.message_number} claims {size} bytes, at most {_LONGEST_MESSAGE} are read"
+            raise HandshakeError(HandshakeFault.TOO_LONG, detail)
+        if len(self._buffer) < 2 + size:
+            return None
+        message = bytes(self._buffer[2 : 2 + size])
+        del self._buffer[: 2 + size]
+        return message
+
+    def _read(self, message: bytes) -> None:
+        number = self._noise.message_number
+        payload = self._noise.read_message(message)
+        remote_static = self._noise.remote_static
+        if number not in _WITH_IDENTITY or remote_static is None:
+            return
+        self._peer_id = PeerId.from_public_key(read_payload(payload, remote_static))
+        if self._expected_peer is not None and self._peer_id != self._expected_peer:
+            detail = (
+                f"expected {self._expected_peer}, found {self._peer_id}: the node has another key than before, or "
+                "another node is there now; give its present address"
+            )
+            raise HandshakeError(HandshakeFault.WRONG_PEER, detail)
+
+    def _send_our_messages(self) -> None:
+        while self._noise.turn is self._role:
+            with_identity = self._noise.message_number in _WITH_IDENTITY
+            payload = self._credentials.payload() if with_identity else b""
+            message = self._noise.write_message(payload)
+            self._out.append(len(message).to_bytes(2) + message)
+
+    def _finish(self) -> Secured:
+        if self._peer_id is None:
+            raise HandshakeError(HandshakeFault.BAD_PAYLOAD, "the peer sent no identity")
+        self._secured = True
+        leftover = bytes(self._buffer)
+        self._buffer.clear()
+        return Secured(peer_id=self._peer_id, session=NoiseSession(self._noise.keys), leftover=leftover)

@@ -1,0 +1,351 @@
+"""`Stream`: one stream of a connection, as protocols use it.
+
+Both directions have back-pressure: `Stream.write` returns when the peer's window and the transport have taken the
+bytes, and unread bytes use up the window of the peer, so that it stops. After a failure every call raises the error;
+no call waits for a peer that has disconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from fairway.errors import copy_of
+from fairway.libp2p.carrier import Carrier
+from fairway.libp2p.errors import FrameError, StreamClosedError, StreamError, StreamResetError
+from fairway.libp2p.limits import HostLimits
+from fairway.libp2p.multiaddr import Multiaddr
+from fairway.libp2p.peer_id import PeerId
+from fairway.libp2p.receive_buffer import ReceiveBuffer
+from fairway.libp2p.varint import decode_uvarint
+from fairway.wire.varint import encode_uvarint
+
+_PIECE_BYTES: Final = 131_072
+_REPORT_BYTES: Final = 32_768
+_PART_BYTES: Final = 16_384
+"""Smallest part in which an incomplete message is held, because each part costs the memory of an object as well."""
+
+
+class StreamOwner(Protocol):
+    """The connection that a stream belongs to."""
+
+    peer_id: PeerId
+    muxer: str
+    limits: HostLimits
+    carrier: Carrier
+
+    @property
+    def observed_address(self) -> Multiaddr:
+        """The address from which the peer's packets come."""
+
+    async def close(self) -> None:
+        """End the connection and all its streams."""
+
+    def forget(self, stream_id: int) -> None:
+        """Remove a stream that has ended in both directions."""
+
+    def stream_relieved(self) -> None:
+        """Note that a stream holds fewer bytes."""
+
+    def message_grew(self, size_bytes: int) -> None:
+        """Note that a stream holds ``size_bytes`` more of an incomplete message; a negative number means fewer."""
+
+
+class Stream:
+    """A bidirectional stream; one task reads and any number write. Made by a connection or given to a handler."""
+
+    def __init__(self, connection: StreamOwner, stream_id: int, *, inbound: bool) -> None:
+        self.connection = connection
+        self.peer_id = connection.peer_id
+        self.inbound = inbound
+        """Whether the peer opened it."""
+        self.protocol = ""
+        """The protocol, once negotiated."""
+        self._carrier = connection.carrier
+        self._id = stream_id
+        self._buffer = ReceiveBuffer()
+        self._taken = 0
+        self._unfinished_bytes = 0
+        self._fault: StreamError | None = None
+        self._is_whole = False
+        self._peer_closed = False
+        self._write_closed = False
+        self._closed = False
+        self._reader: asyncio.Future[None] | None = None
+        self._window: asyncio.Future[None] | None = None
+        self._writing = asyncio.Lock()
+        self._linger: asyncio.TimerHandle | None = None
+
+    # ---- reading
+
+    async def read(self, max_bytes: int = 65_536) -> bytes:
+        """Return at least one byte, or ``b""`` when the peer has ended its writing.
+
+        Raises:
+            StreamResetError: the stream was reset, or the connection has ended.
+
+        """
+        while not self._buffer.size:
+            if self._ended():
+                return b""
+            await self._arrival()
+        return self._take(min(max_bytes, self._buffer.size))
+
+    async def read_exactly(self, size: int) -> bytes:
+        """Return ``size`` bytes.
+
+        Raises:
+            FrameError: the peer ended its writing before.
+            StreamResetError: the stream was reset, or the connection has ended.
+
+        """
+        if self._buffer.size >= size:
+            return self._take(size)
+        parts = []
+        missing = size
+        try:
+            while missing:
+                while self._buffer.size < min(missing, _PART_BYTES):
+                    if self._ended():
+                        here = size - missing + self._buffer.size
+                        raise FrameError(f"the peer ended the stream after {here} of {size} bytes")
+                    await self._arrival()
+                part = self._take(min(missing, self._buffer.size))
+                parts.append(part)
+                missing -= len(part)
+                if missing:
+                    self._message_grew(len(part))
+            return b"".join(parts)
+        finally:
+            self._message_grew(-self._unfinished_bytes)
+            # A fault keeps this frame alive by its traceback until garbage is collected: not the parts, too.
+            parts.clear()
+
+    async def read_frame(self, max_bytes: int) -> bytes | None:
+        """Return the next message, which follows its length (an unsigned varint); None if the stream ends before it.
+
+        Raises:
+            FrameTooLongError: the message is longer than ``max_bytes``; the next read returns its length.
+            FrameError: its length is no varint, or the stream ends within it.
+            StreamResetError: the stream was reset, or the connection has ended.
+
+        """
+        while True:
+            prefix = decode_uvarint(self._buffer.data, self._buffer.start, max_value=max_bytes)
+            if prefix is not None:
+                size, body = prefix
+                prefix_bytes = body - self._buffer.start
+                if self._buffer.size - prefix_bytes >= size:
+                    return self._take(prefix_bytes + size, skip=prefix_bytes)
+                self._take(prefix_bytes)
+                return await self.read_exactly(size)
+            if self._ended():
+                if self._buffer.size:
+                    raise FrameError("the peer ended the stream within the length of a message")
+                return None
+            await self._arrival()
+
+    def unread(self, data: bytes) -> None:
+        """Put ``data`` back: the next read returns it."""
+        if data:
+            self._buffer.prepend(data)
+            self._carrier.consumed(self._id, -len(data))
+
+    # ---- writing
+
+    async def write(self, data: bytes) -> None:
+        """Send ``data``; return when the peer's window and the transport have taken it. Writers wait for each other.
+
+        Raises:
+            StreamClosedError: this side was closed.
+            StreamResetError: the stream was reset, or the connection has ended.
+
+        """
+        view = memoryview(data if isinstance(data, bytes) else bytes(data))
+        async with self._writing:
+            while view.nbytes:
+                self._check_writable()
+                if self._carrier.is_full:
+                    await self._carrier.drain()
+                    continue
+                taken = self._carrier.muxer.send(self._id, view[:_PIECE_BYTES])
+                if taken:
+                    self._carrier.schedule_flush()
+                    view = view[taken:]
+                else:
+                    await self._window_opening()
+            while self._carrier.is_full and self._fault is None:
+                await self._carrier.drain()
+
+    async def write_frame(self, data: bytes) -> None:
+        """Send one message behind its length; errors as for `write`."""
+        await self.write(encode_uvarint(len(data)) + data)
+
+    # ---- ending
+
+    async def close_write(self) -> None:
+        """End the writing of this side; the peer may still write."""
+        if not self._write_closed and self._fault is None:
+            async with self._writing:
+                self._write_closed = True
+                self._carrier.muxer.close_write(self._id)
+                self._carrier.schedule_flush()
+            self._forget_if_done()
+
+    async def close(self) -> None:
+        """End the writing and reading of this side.
+
+        If a writer does not finish, or the peer does not end its writing, within ``close_linger_s``, the stream is
+        reset.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._wake_reader()
+        try:
+            async with asyncio.timeout(self.connection.limits.close_linger_s):
+                await self.close_write()
+        except TimeoutError:
+            self._reset_now()
+        if self._fault is not None:
+            return
+        self._buffer.clear()
+        self._taken = 0
+        self._carrier.muxer.stop_reading(self._id)
+        self._carrier.schedule_flush()
+        self.connection.stream_relieved()
+        self._forget_if_done()
+        if not self._peer_closed:
+            loop = asyncio.get_running_loop()
+            self._linger = loop.call_later(self.connection.limits.close_linger_s, self._reset_now)
+
+    async def reset(self) -> None:
+        """End the stream in both directions at once; bytes under way are lost."""
+        self._reset_now()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await self.reset()
+
+    # ---- for the connection
+
+    @property
+    def held_bytes(self) -> int:
+        """Received bytes that are unread or belong to an incomplete message."""
+        return self._buffer.size + self._unfinished_bytes
+
+    def data_arrived(self, data: bytes) -> None:
+        """Add received bytes."""
+        if not self._closed:
+            self._buffer.append(data)
+            self._wake_reader()
+
+    def peer_ended(self) -> None:
+        """Note that the peer has ended its writing."""
+        self._peer_closed = True
+        self._stop_lingering()
+        self._wake_reader()
+        self._forget_if_done()
+
+    def window_opened(self) -> None:
+        """Wake the writer: the peer accepts more bytes."""
+        if self._window is not None and not self._window.done():
+            self._window.set_result(None)
+
+    def fail(self, fault: StreamError, *, keep_what_is_whole: bool = False) -> None:
+        """End the stream with an error, which all waiting calls raise.
+
+        ``keep_what_is_whole``: if the peer had ended its writing before, its bytes can still be read.
+        """
+        if self._fault is None:
+            self._fault = fault
+            self._is_whole = keep_what_is_whole and self._peer_closed and not self._closed
+        self._stop_lingering()
+        self._message_grew(-self._unfinished_bytes)
+        if not self._is_whole:
+            self._buffer.clear()
+        self._wake_reader()
+        self.window_opened()
+        if self._writing.locked():
+            self._carrier.wake_writers()
+
+    def __repr__(self) -> str:
+        return f"<Stream {self._id} {self.protocol or 'unnegotiated'} with {self.peer_id}>"
+
+    # ---- inside
+
+    def _take(self, size: int, skip: int = 0) -> bytes:
+        data = self._buffer.take(size, skip)
+        # Each report costs a frame, so several reads are reported together.
+        self._taken += size
+        if self._taken >= _REPORT_BYTES or not self._buffer.size:
+            taken, self._taken = self._taken, 0
+            if taken > 0:
+                self._carrier.consumed(self._id, taken)
+            self._forget_if_done()
+        return data
+
+    def _message_grew(self, size_bytes: int) -> None:
+        if size_bytes:
+            self._unfinished_bytes += size_bytes
+            self.connection.message_grew(size_bytes)
+
+    def _forget_if_done(self) -> None:
+        """Remove the stream from the connection if it has ended in both directions."""
+        if self._peer_closed and self._write_closed and not self._buffer.size:
+            self.connection.forget(self._id)
+
+    def _ended(self) -> bool:
+        if self._fault is not None and not self._is_whole:
+            raise copy_of(self._fault)
+        if self._closed:
+            raise StreamClosedError("this side closed the stream: nothing is read from it any more")
+        return self._peer_closed
+
+    async def _arrival(self) -> None:
+        if self._reader is not None:
+            raise RuntimeError(f"{self!r} is being read by another task already: one task reads a stream")
+        self._reader = asyncio.get_running_loop().create_future()
+        try:
+            await self._reader
+        finally:
+            self._reader = None
+
+    async def _window_opening(self) -> None:
+        self._window = asyncio.get_running_loop().create_future()
+        try:
+            await self._window
+        finally:
+            self._window = None
+
+    def _check_writable(self) -> None:
+        if self._fault is not None:
+            raise copy_of(self._fault)
+        if self._write_closed:
+            raise StreamClosedError("this side closed the stream for writing: open another one")
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def _stop_lingering(self) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+
+    def _reset_now(self) -> None:
+        self._is_whole = False
+        if self._fault is None and not (self._peer_closed and self._write_closed and self._closed):
+            self._carrier.muxer.reset(self._id)
+            self._carrier.schedule_flush()
+            self.connection.forget(self._id)
+            self.connection.stream_relieved()
+        self.fail(StreamResetError("the stream was reset by this side"))

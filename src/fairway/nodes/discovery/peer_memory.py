@@ -1,0 +1,72 @@
+"""`PeerMemory`: the file in which a node remembers the peers that served it, and the newest lists that it saw.
+
+A file that is damaged or of another network is as good as none: discovery begins anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fairway.errors import DecodeError
+from fairway.json_reading import read_json
+from fairway.libp2p.errors import AddressError
+from fairway.libp2p.multiaddr import Multiaddr
+from fairway.storage.whole_file import replace_whole
+
+MAX_REMEMBERED: Final = 100
+"""Peers that are remembered; the first ones count."""
+MAX_FILE_BYTES: Final = 1_048_576
+"""Longer files are not read."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class _Contents(msgspec.Struct, frozen=True, kw_only=True):
+    cluster: int | None
+    peers: list[str]
+    sequences: dict[str, int]
+
+
+class PeerMemory:
+    """The file of one network."""
+
+    def __init__(self, path: Path, *, cluster_id: int | None) -> None:
+        """Remember in ``path``, whose folder is made when something is written."""
+        self._path: Final = path
+        self._cluster_id: Final = cluster_id
+        self._written: bytes | None = None
+
+    def read(self) -> tuple[tuple[Multiaddr, ...], dict[str, int]]:
+        """Return the addresses of the remembered peers, and the sequence numbers of lists by domain."""
+        try:
+            with self._path.open("rb") as file:
+                contents = read_json(file.read(MAX_FILE_BYTES), _Contents)
+            addresses = tuple(Multiaddr.parse(text) for text in contents.peers[:MAX_REMEMBERED])
+        except FileNotFoundError:
+            return (), {}
+        except (OSError, DecodeError, AddressError) as error:
+            _LOG.warning("%s is not used: %s", self._path, error)
+            return (), {}
+        if contents.cluster != self._cluster_id:
+            _LOG.warning("%s is not used: it is of cluster %s", self._path, contents.cluster)
+            return (), {}
+        return tuple(one for one in addresses if one.peer_id is not None), dict(contents.sequences)
+
+    def write(self, addresses: Iterable[Multiaddr], sequences: dict[str, int]) -> None:
+        """Remember peers; a file that cannot be written is a warning."""
+        peers = [str(address) for address in addresses][:MAX_REMEMBERED]
+        data = msgspec.json.encode(_Contents(cluster=self._cluster_id, peers=peers, sequences=sequences))
+        if data == self._written:
+            return
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_whole(self._path, data)
+        except OSError as error:
+            _LOG.warning("%s cannot be written, so no peers are remembered: %s", self._path, error)
+        else:
+            self._written = data

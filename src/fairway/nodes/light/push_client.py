@@ -1,0 +1,270 @@
+"""`PushClient`: sends a message by light push through two service nodes at a time, and through others if those fail.
+
+WAKU-LIGHTPUSH; WAKU-P2P-RELIABILITY, "Lightpush".
+
+A node is asked in the latest version that it serves: 3, or 2, which go-waku has and which has no status codes.
+`fairway.wire.lightpush.client_action` says what an answer means. Invariants: a message counts as sent if a node took or
+knows it, and as refused for good if all nodes refused it for good; a node that took it but relayed it to nobody is
+believed only when no other node does better. A message that is sent again, because no store has it, goes first to nodes
+that have not taken it.
+
+A node that relays a message to nobody may know it already (`ClientAction.NOT_RELAYED`). It counts as known if this
+client handed the same message, by its message hash, to any node that took it, or to this node, which did not answer in
+time. A message that this client has handed to nobody before was refused.
+
+A node that is silent holds nothing up: the next one is asked as soon as another one failed, and a send ends with the
+first node that relayed the message, while the request to the other one goes on. A node whose streams are all in use
+comes after the others. A request that still waits for a stream when the send ends is dropped, so that slow nodes do not
+fill the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from fairway.environment import new_uuid
+from fairway.errors import DecodeError
+from fairway.libp2p.errors import Libp2pError, LimitError
+from fairway.libp2p.host import Host
+from fairway.libp2p.peer_id import PeerId
+from fairway.nodes.light.options import LightOptions
+from fairway.nodes.light.peer_pool import PeerPool
+from fairway.nodes.node import RoutedMessage, SendResult
+from fairway.nodes.protocols.peer_requests import PeerRequests
+from fairway.owned_tasks import OwnedTasks
+from fairway.wire.lightpush import (
+    LIGHTPUSH_PROTOCOL,
+    LIGHTPUSH_V2_PROTOCOL,
+    MAX_RESPONSE_BYTES,
+    ClientAction,
+    LightPushRequest,
+    StatusCode,
+    client_action,
+    decode_lightpush_response,
+    decode_push_response_v2,
+    encode_lightpush_request,
+    encode_push_request_v2,
+)
+
+PUSH_PROTOCOLS: Final = (LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL)
+"""Protocols of light push, the preferred one first."""
+
+_MAX_ATTEMPTS: Final = 6
+"""Requests made for one message before it counts as not sent."""
+_NEEDS_PROOF: Final = "the network asks for RLN proofs: connect with rln=fairway.RlnMembership(...)"
+_NO_REQUEST_ID: Final = "N/A"
+"""go-waku and nwaku refuse a request for its peer's rate before they read it, so they cannot repeat its id."""
+_BLAMELESS: Final = frozenset({ClientAction.DONE, ClientAction.KNOWN}) | {
+    action for action in ClientAction if action.is_final
+}
+"""Answers of a node that does its service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """The answer of a node, or why there is none."""
+
+    peer: PeerId
+    protocol: str
+    action: ClientAction
+    detail: str = ""
+    status_code: int | None = None
+    """None in version 2, and if there was no answer."""
+    reached_nobody: bool = False
+    """Whether the node took the message, and relayed it to no peer."""
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the message counts as sent."""
+        return self.action in {ClientAction.DONE, ClientAction.KNOWN}
+
+
+@dataclass(slots=True)
+class _Past:
+    """The nodes that this client handed a message."""
+
+    took: set[PeerId] = field(default_factory=set)
+    silent: set[PeerId] = field(default_factory=set)
+    """They did not answer in time."""
+    is_relayed: bool = False
+    """Whether one that took it relayed it, or does not say."""
+
+
+class PushClient:
+    """Pushes through the peers of a pool."""
+
+    def __init__(
+        self, host: Host, requests: PeerRequests, pool: PeerPool, options: LightOptions, tasks: OwnedTasks
+    ) -> None:
+        """``tasks`` are those of the node, which hold the requests."""
+        self._host: Final = host
+        self._requests: Final = requests
+        self._pool: Final = pool
+        self._options: Final = options
+        self._tasks: Final = tasks
+        self._past: OrderedDict[bytes, _Past] = OrderedDict()
+        """By message hash, for as many messages as are watched."""
+
+    async def push(self, message: RoutedMessage) -> SendResult:
+        """Send a message."""
+        peers = self._choose(message)
+        untried = deque(peers)
+        answers: list[_Answer] = []
+        asked: set[asyncio.Task[None]] = set()
+        waiting: set[asyncio.Task[None]] = set()
+        try:
+            while (untried or asked) and not any(answer.is_sent and not answer.reached_nobody for answer in answers):
+                while untried and len(asked) < self._options.peers_to_use:
+                    trying = self._try(untried.popleft(), message, answers, waiting, is_only=len(peers) == 1)
+                    task = self._tasks.spawn(trying)
+                    waiting.add(task)
+                    asked.add(task)
+                done, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+                if any(task.cancelled() for task in done):
+                    break  # the node closes
+        except asyncio.CancelledError:
+            for task in asked:
+                self._tasks.cancel(task)
+            raise
+        for task in asked & waiting:
+            task.cancel()
+        return _result(answers)
+
+    def _choose(self, message: RoutedMessage) -> list[PeerId]:
+        """Return the nodes to ask, the best first."""
+        past = self._past.get(message.message_hash, _Past())
+        serving = self._pool.serving(*PUSH_PROTOCOLS)
+        # What a store lacks was not relayed by those that took it: others come first when it is sent again.
+        ordered = sorted(
+            serving, key=lambda peer: (peer in past.took, self._requests.is_busy(peer, self._protocol_of(peer)))
+        )
+        return ordered[:_MAX_ATTEMPTS]
+
+    def _protocol_of(self, peer: PeerId) -> str:
+        served = self._host.protocols_of(peer)
+        return next((protocol for protocol in PUSH_PROTOCOLS if protocol in served), LIGHTPUSH_PROTOCOL)
+
+    async def _try(
+        self,
+        peer: PeerId,
+        message: RoutedMessage,
+        answers: list[_Answer],
+        waiting: set[asyncio.Task[None]],
+        *,
+        is_only: bool,
+    ) -> None:
+        """Send a message through one node, and add its answer."""
+        task = asyncio.current_task()
+
+        def begun() -> None:
+            if task is not None:
+                waiting.discard(task)
+
+        answer = await self._ask(peer, message, begun, is_only=is_only)
+        if answer.action is ClientAction.DONE:
+            past = self._past_of(message)
+            past.took.add(peer)
+            past.is_relayed |= not answer.reached_nobody
+            for other in answers:
+                if other.action is ClientAction.NOT_RELAYED and past.is_relayed:
+                    self._pool.served(other.peer, other.protocol)  # it had the message from this node
+        answers.append(answer)
+
+    def _past_of(self, message: RoutedMessage) -> _Past:
+        past = self._past.setdefault(message.message_hash, _Past())
+        if len(self._past) > self._options.max_presence:
+            self._past.popitem(last=False)
+        return past
+
+    def _is_known(self, peer: PeerId, message: RoutedMessage) -> bool:
+        past = self._past.get(message.message_hash)
+        return past is not None and (past.is_relayed or peer in past.silent)
+
+    async def _ask(self, peer: PeerId, message: RoutedMessage, begun: Callable[[], None], *, is_only: bool) -> _Answer:
+        protocol = self._protocol_of(peer)
+        encode, read = _VERSIONS[protocol]
+        request = LightPushRequest(
+            request_id=new_uuid(), pubsub_topic=message.pubsub_topic, message_bytes=message.encoded
+        )
+        try:
+            encoded = await self._requests.ask(
+                peer,
+                protocol,
+                encode(request),
+                max_response_bytes=MAX_RESPONSE_BYTES,
+                timeout_s=self._options.request_timeout_s,
+                begun=begun,
+                is_only=is_only,
+            )
+            answer = read(peer, encoded)
+        except LimitError as error:
+            # Nobody was asked: more is sent at once than the node answers.
+            return _Answer(peer=peer, protocol=protocol, action=ClientAction.RETRY_LATER, detail=str(error))
+        except (Libp2pError, TimeoutError, DecodeError) as error:
+            was_silent = isinstance(error, TimeoutError)
+            if was_silent:
+                self._past_of(message).silent.add(peer)
+            self._pool.failed(peer, protocol, was_silent=was_silent)
+            detail = str(error) or "no response in time"
+            return _Answer(peer=peer, protocol=protocol, action=ClientAction.RETRY_ELSEWHERE, detail=detail)
+        if answer.action is ClientAction.NOT_RELAYED and self._is_known(peer, message):
+            answer = replace(answer, action=ClientAction.KNOWN)
+        if answer.action in _BLAMELESS:
+            self._pool.served(peer, protocol)
+        else:
+            self._pool.failed(peer, protocol)
+        return answer
+
+
+def _read(peer: PeerId, encoded: bytes) -> _Answer:
+    response = decode_lightpush_response(encoded)
+    return _Answer(
+        peer=peer,
+        protocol=LIGHTPUSH_PROTOCOL,
+        action=response.action,
+        detail=f"{response.status_code} {response.status_desc or ''}".strip(),
+        status_code=response.status_code,
+        reached_nobody=response.relay_peer_count == 0,
+    )
+
+
+def _read_v2(peer: PeerId, encoded: bytes) -> _Answer:
+    response = decode_push_response_v2(encoded)
+    if response.is_success:
+        action = ClientAction.DONE
+    elif response.request_id == _NO_REQUEST_ID:
+        action = ClientAction.RETRY_LATER
+    else:
+        action = client_action(None, response.info)
+    detail = response.info or "the node gives no reason"
+    return _Answer(peer=peer, protocol=LIGHTPUSH_V2_PROTOCOL, action=action, detail=detail)
+
+
+_VERSIONS: Final[dict[str, tuple[Callable[[LightPushRequest], bytes], Callable[[PeerId, bytes], _Answer]]]] = {
+    LIGHTPUSH_PROTOCOL: (encode_lightpush_request, _read),
+    LIGHTPUSH_V2_PROTOCOL: (encode_push_request_v2, _read_v2),
+}
+"""Protocol -> encoder of requests, and reader of responses."""
+
+
+def _result(answers: Sequence[_Answer]) -> SendResult:
+    if any(answer.is_sent for answer in answers):
+        return SendResult(accepted=True)
+    if not answers:
+        return SendResult(accepted=False, detail="no light push peer is connected")
+    detail = "; ".join(f"{answer.peer}: {answer.detail}".strip() for answer in answers)
+    if any(answer.status_code == StatusCode.OUT_OF_RLN_PROOF for answer in answers):
+        detail += f" ({_NEEDS_PROOF})"
+    # A permanent refusal of one node does not hold for others, which may be right, and take it a moment later.
+    return SendResult(
+        accepted=False,
+        permanent=all(answer.action.is_final for answer in answers),
+        too_large=all(answer.action is ClientAction.TOO_LARGE for answer in answers),
+        too_many=any(answer.action is ClientAction.RETRY_LATER for answer in answers),
+        unserved=all(answer.status_code == StatusCode.UNSUPPORTED_PUBSUB_TOPIC for answer in answers),
+        detail=detail,
+    )

@@ -1,0 +1,52 @@
+"""`PendingResponses`: bounds the responses that peers request and do not read.
+
+Responses under way have at most `MAX_PENDING_BYTES` together, or there is only one. Beyond that the oldest is dropped:
+an honest peer reads quickly. A response waits at most `WRITE_TIMEOUT_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from fairway.libp2p.stream import Stream
+from fairway.wire.varint import length_prefixed
+
+MAX_PENDING_BYTES: Final = 67_108_864
+"""64 MiB: some twenty of the longest pages of a store."""
+WRITE_TIMEOUT_S: Final = 60.0
+
+
+class PendingResponses:
+    """The responses of one node on their way out."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        """Bytes of the responses that are being written."""
+        self.given_up = 0
+        """Responses that were dropped for later ones."""
+        self._sizes: dict[Stream, int] = {}
+
+    def __len__(self) -> int:
+        """Return how many responses are being written."""
+        return len(self._sizes)
+
+    async def write(self, stream: Stream, response: bytes) -> None:
+        """Write a response; raises `StreamResetError` if it was dropped, and `TimeoutError`."""
+        frame = length_prefixed(response)
+        del response  # the frame is a copy, and one is enough to hold
+        self._sizes[stream] = len(frame)
+        self.size_bytes += len(frame)
+        try:
+            while self.size_bytes > MAX_PENDING_BYTES and len(self._sizes) > 1:
+                self.given_up += 1
+                oldest = next(iter(self._sizes))
+                self._forget(oldest)
+                await oldest.reset()
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await stream.write(frame)
+        finally:
+            self._forget(stream)
+
+    def _forget(self, stream: Stream) -> None:
+        self.size_bytes -= self._sizes.pop(stream, 0)

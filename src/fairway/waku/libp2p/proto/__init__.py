@@ -1,1 +1,0 @@
-"""Protobuf schemas of libp2p and what `make proto` generates from them; none of it leaves `fairway.waku.libp2p`."""

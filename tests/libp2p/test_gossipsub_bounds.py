@@ -1,0 +1,305 @@
+"""What a router keeps to however its peers behave: who stays in a full mesh, and how much is remembered."""
+
+import asyncio
+import hashlib
+import random
+
+import pytest
+
+from fairway.libp2p.gossipsub.codec import (
+    Graft,
+    IHave,
+    IWant,
+    Message,
+    SubscriptionChange,
+    control_frame,
+    decode_rpc,
+    encode_message,
+    publish_frame,
+    subscription_frame,
+)
+from fairway.libp2p.gossipsub.mesh import Mesh
+from fairway.libp2p.gossipsub.options import GossipsubOptions
+from fairway.libp2p.gossipsub.outbox import MAX_CONTROL_BYTES, MAX_CONTROL_FRAMES, PeerOutbox
+from fairway.libp2p.gossipsub.router import Deliver, Router, Send, ValidationResult
+from fairway.libp2p.gossipsub.score import RETAIN_SCORE_S, PeerScores
+from fairway.libp2p.peer_id import PeerId
+from fairway.libp2p.shared_bytes import SharedBytes
+from fairway.libp2p.varint import decode_uvarint
+
+TOPIC = "/waku/2/rs/16/0"
+
+
+def peer(number):
+    return PeerId(b"\x12\x20" + hashlib.sha256(str(number).encode()).digest())
+
+
+def body(frame):
+    _, start = decode_uvarint(frame) or (0, 0)
+    return frame[start:]
+
+
+def mesh_of(options, *, dialled, accepted, seed):
+    """Return a mesh of so many peers that this node dialled and that dialled it, all as good, and their scores."""
+    scores = PeerScores()
+    mesh = Mesh(options, scores, random.Random(seed))
+    mesh.join(TOPIC, 0)
+    for number in range(dialled + accepted):
+        scores.add_peer(peer(number), None)
+        mesh.add_peer(peer(number), dialled=number < dialled)
+        mesh.interest(peer(number), TOPIC, subscribed=True)
+    for number in range(dialled + accepted):
+        mesh.graft((peer(number),), TOPIC, 0)
+    return mesh, scores
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(("dialled", "accepted"), [(3, 12), (2, 12), (0, 12), (12, 0), (7, 7)])
+def test_a_mesh_that_is_too_large_keeps_enough_peers_that_this_node_dialled(dialled, accepted, seed):
+    options = GossipsubOptions()
+    mesh, _ = mesh_of(options, dialled=dialled, accepted=accepted, seed=seed)
+    mesh.maintain(TOPIC, 1)
+    members = mesh.members(TOPIC)
+    assert len(members) == options.d
+    assert sum(peer(number) in members for number in range(dialled)) >= min(dialled, options.d_out), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_best_peers_stay_when_a_mesh_is_reduced(seed):
+    options = GossipsubOptions(d_score=4)
+    mesh, scores = mesh_of(options, dialled=0, accepted=12, seed=seed)
+    for number in range(4):
+        scores.delivered_first(peer(number), TOPIC)
+    mesh.maintain(TOPIC, 1)
+    assert {peer(number) for number in range(4)} <= mesh.members(TOPIC), f"seed {seed}"
+
+
+def router_with(*peers, options=None):
+    router = Router(options, rng=random.Random(1))
+    router.subscribe(TOPIC, lambda message: ValidationResult.ACCEPT, 0)
+    for other in peers:
+        router.add_peer(other, dialled=False, address=None)
+        router.receive(other, body(subscription_frame((SubscriptionChange(topic=TOPIC, subscribed=True),))), 0)
+    return router
+
+
+def test_backoffs_are_bounded_however_many_identities_ask(monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.gossipsub.mesh.MAX_BACKOFFS", 50)
+    router = router_with(options=GossipsubOptions(d=0, d_low=0, d_high=0, d_out=0))
+    for number in range(500):
+        router.add_peer(peer(number), dialled=False, address=None)
+        (refusal,) = router.receive(peer(number), body(control_frame((Graft(topic=TOPIC),))), 1)
+        assert decode_rpc(body(refusal.frame)).control[0].topic == TOPIC
+        router.remove_peer(peer(number), 1)
+    assert router.statistics().backoffs == 50
+
+
+def test_ids_of_any_length_are_read_and_those_that_nobody_makes_left_out():
+    have = IHave(topic=TOPIC, message_ids=(b"i" * 128, b"i" * 129, b"", b"i" * 100_000))
+    assert decode_rpc(body(control_frame((have,)))).control == (IHave(topic=TOPIC, message_ids=(b"i" * 128, b"")),)
+    want = IWant(message_ids=(b"i" * 1_000, b"ok"))
+    assert decode_rpc(body(control_frame((want,)))).control == (IWant(message_ids=(b"ok",)),)
+
+
+def test_what_a_peer_told_of_itself_survives_a_broken_stream():
+    router = router_with(peer(1))
+    router.heartbeat(1)
+    assert router.mesh_of(TOPIC) == {peer(1)}
+    (hello,) = router.renew_peer(peer(1))
+    assert decode_rpc(body(hello.frame)).subscriptions == (SubscriptionChange(topic=TOPIC, subscribed=True),)
+    assert router.mesh_of(TOPIC) == frozenset()
+    grafts = [effect for effect in router.heartbeat(2) if isinstance(effect, Send)]
+    assert decode_rpc(body(grafts[0].frame)).control == (Graft(topic=TOPIC),)
+    assert router.renew_peer(peer(9)) == []
+
+
+def test_a_peer_that_is_graylisted_is_named():
+    router = router_with(peer(1), peer(2))
+    for _ in range(40):
+        router.receive(peer(1), body(publish_frame(b"\xff")), 1)
+    assert router.graylisted(1) == (peer(1),)
+    assert router.receive(peer(1), body(publish_frame(encode_message(Message(topic=TOPIC, data=b"x")))), 1) == []
+
+
+def test_everybody_who_asks_for_a_message_is_handed_the_same_bytes():
+    router = router_with(peer(1), peer(2))
+    router.publish(Message(topic=TOPIC, data=b"d" * 1_000), 1)
+    message_id = hashlib.sha256(b"d" * 1_000).digest()
+    want = body(control_frame((IWant(message_ids=(message_id,)),)))
+    (first,), (second,) = router.receive(peer(1), want, 1), router.receive(peer(2), want, 1)
+    assert first.frame is second.frame
+
+
+def test_an_outbox_holds_a_bounded_number_of_bytes_and_the_newest_message_whatever_its_length():
+    outbox = PeerOutbox(max_bytes=1_000)
+    for number in range(100):
+        outbox.put(bytes([number]) * 100, control=False)
+    assert (outbox.waiting_bytes, outbox.dropped, outbox.has_room) == (1_000, 90, False)
+    outbox.put(b"long" * 1_000, control=False)
+    assert (outbox.waiting_bytes, outbox.dropped) == (4_000, 100)
+    assert not outbox.stuck
+
+
+@pytest.mark.parametrize(("frame", "count"), [(b"c", MAX_CONTROL_FRAMES), (b"c" * 1_024, MAX_CONTROL_BYTES // 1_024)])
+def test_control_that_piles_up_in_number_or_bytes_shows_that_a_peer_does_not_read(frame, count):
+    outbox = PeerOutbox(max_bytes=1_000)
+    for _ in range(count):
+        outbox.put(frame, control=True)
+    assert not outbox.stuck
+    outbox.put(frame, control=True)
+    assert outbox.stuck
+    outbox.forget_control()
+    assert not outbox.stuck
+    assert outbox.waiting_bytes == 0
+
+
+def test_a_member_of_the_mesh_that_was_too_slow_is_told_of_what_it_missed():
+    router = router_with(peer(1))
+    router.heartbeat(1)
+    assert router.mesh_of(TOPIC) == {peer(1)}
+    router.publish(Message(topic=TOPIC, data=b"data"), 1)
+    assert router.heartbeat(2) == []
+    (told,) = router.heartbeat(3, [peer(1), peer(9)])
+    assert told.peers == (peer(1),)
+    assert decode_rpc(body(told.frame)).control == (
+        IHave(topic=TOPIC, message_ids=(hashlib.sha256(b"data").digest(),)),
+    )
+
+
+@pytest.mark.parametrize("grafts", ["the peer grafts", "this node grafts"])
+def test_a_peer_that_joins_the_mesh_is_told_once_of_what_was_said_before(grafts):
+    router = router_with(peer(1))
+    router.publish(Message(topic=TOPIC, data=b"data"), 0.5)
+    if grafts == "the peer grafts":
+        router.receive(peer(1), body(control_frame((Graft(topic=TOPIC),))), 0.7)
+    have = IHave(topic=TOPIC, message_ids=(hashlib.sha256(b"data").digest(),))
+    told = router.heartbeat(1)
+    assert decode_rpc(body(told[-1].frame)).control == (have,)
+    assert router.mesh_of(TOPIC) == {peer(1)}
+    assert router.heartbeat(2) == []
+
+
+def test_an_outbox_says_once_what_gave_way():
+    outbox = PeerOutbox(max_bytes=10)
+    for _ in range(3):
+        outbox.put(b"0123456789", control=False)
+    assert (outbox.dropped_since_asked(), outbox.dropped_since_asked(), outbox.dropped) == (2, 0, 2)
+
+
+def test_bad_scores_outlast_a_connection_for_a_while_and_are_bounded_in_number(monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.gossipsub.score.MAX_RETAINED", 3)
+    scores = PeerScores()
+    for number in range(5):
+        scores.add_peer(peer(number), "192.0.2.1")
+        scores.misbehaved(peer(number), 10)
+        scores.remove_peer(peer(number), float(number))
+    assert [scores.score(peer(number), 5.0) < 0 for number in range(5)] == [False, False, True, True, True]
+    scores.add_peer(peer(4), "192.0.2.2")
+    assert scores.score(peer(4), 6.0) < 0
+    scores.decay(7.0)
+    scores.decay(3 + RETAIN_SCORE_S + 0.5)
+    assert [scores.score(peer(number), 700.0) < 0 for number in (2, 3, 4)] == [False, False, True]
+    good = peer(9)
+    scores.add_peer(good, None)
+    scores.delivered_first(good, TOPIC)
+    assert scores.score(good, 8.0) > 0
+    scores.remove_peer(good, 8.0)
+    assert scores.score(good, 8.0) == 0
+
+
+def test_what_a_peer_asks_for_between_heartbeats_is_looked_up_so_often_and_no_more():
+    router = router_with(peer(1))
+    router.publish(Message(topic=TOPIC, data=b"data"), 1)
+    unknown = tuple(hashlib.sha256(b"%d" % number).digest() for number in range(5_000))
+    here = hashlib.sha256(b"data").digest()
+    assert router.receive(peer(1), body(control_frame((IWant(message_ids=unknown),))), 1) == []
+    assert router.receive(peer(1), body(control_frame((IWant(message_ids=(here,)),))), 1) == []
+    router.heartbeat(2)
+    assert len(router.receive(peer(1), body(control_frame((IWant(message_ids=(here,)),))), 2)) == 1
+
+
+def test_a_message_in_many_outboxes_counts_once_until_the_last_has_let_go_of_it():
+    held = SharedBytes()
+    one, other = [PeerOutbox(max_bytes=1_000, held=held) for _ in range(2)]
+    message, second = b"m" * 400, b"n" * 300
+    for outbox in (one, other):
+        outbox.put(message, control=False)
+    other.put(second, control=False)
+    other.put(b"control", control=True)
+    assert held.size_bytes == 700
+    assert asyncio.run(one.take(1)) == message
+    assert held.size_bytes == 700
+    assert (other.drop_messages(), other.dropped, other.has_room) == (2, 2, True)
+    assert (held.size_bytes, other.waiting_bytes) == (0, 7)
+    assert other.drop_messages() == 0
+
+
+def test_the_data_of_a_message_on_another_topic_keeps_nobody_from_getting_it_on_its_own():
+    router = router_with(peer(1), peer(2))
+    router.subscribe("another", lambda message: ValidationResult.ACCEPT, 0)
+    for number, topic in ((1, "another"), (2, TOPIC)):
+        frame = publish_frame(encode_message(Message(topic=topic, data=b"data")))
+        (delivered, *_) = router.receive(peer(number), body(frame), 1)
+        assert delivered.message == Message(topic=topic, data=b"data")
+    assert router.statistics().duplicates == 0
+
+
+@pytest.mark.parametrize(
+    "rpc",
+    [
+        b"\x0a\x00" * 1_001,
+        b"\x12\x00" * 1_001,
+        b"\x1a\xd2\x0f" + b"\x0a\x00" * 1_001,
+        body(control_frame(tuple(IWant(message_ids=(b"",) * 5_000) for _ in range(11)))),
+    ],
+    ids=["subscriptions", "messages", "control", "ids"],
+)
+def test_a_peer_whose_rpcs_cost_more_to_read_than_to_send_is_parted_with_after_a_few(rpc):
+    router = router_with(peer(1))
+    for _ in range(4):
+        assert not router.graylisted(1)
+        router.receive(peer(1), rpc, 1)
+    assert router.graylisted(1) == (peer(1),)
+
+
+def test_the_longest_gossip_that_is_honest_is_held_against_nobody():
+    router = router_with(peer(1))
+    ids = tuple(hashlib.sha256(b"%d" % number).digest() for number in range(5_000))
+    router.receive(peer(1), body(control_frame(tuple(IHave(topic=TOPIC, message_ids=ids) for _ in range(8)))), 1)
+    assert router.score_of(peer(1), 1) >= 0
+
+
+NWAKU_READS_BYTES = 153_600
+"""nwaku resets the stream of a longer RPC."""
+
+
+def sent(effects):
+    return [effect.frame for effect in effects if isinstance(effect, Send)]
+
+
+def test_gossip_about_any_number_of_messages_comes_in_rpcs_that_nwaku_reads():
+    options = GossipsubOptions(max_data_bytes=NWAKU_READS_BYTES, d=0, d_low=0, d_high=0, d_out=0)
+    router = router_with(peer(1), peer(2), options=options)
+    for number in range(6_000):
+        router.publish(Message(topic=TOPIC, data=b"%d" % number), 1)
+    frames = sent(router.heartbeat(2))
+    ids = tuple(hashlib.sha256(b"unknown %d" % number).digest() for number in range(5_000))
+    frames += sent(router.receive(peer(1), body(control_frame((IHave(topic=TOPIC, message_ids=ids),))), 2))
+    assert len(frames) == 3
+    assert all(100_000 < len(body(frame)) <= NWAKU_READS_BYTES for frame in frames)
+
+
+@pytest.mark.parametrize("size", [NWAKU_READS_BYTES - 40, NWAKU_READS_BYTES])
+def test_a_message_whose_rpc_is_longer_than_nwaku_reads_is_delivered_and_sent_to_nobody(size):
+    options = GossipsubOptions(max_data_bytes=NWAKU_READS_BYTES)
+    router = router_with(peer(1), peer(2), options=options)
+    router.heartbeat(1)
+    data = bytes(size)
+    received = body(publish_frame(encode_message(Message(topic=TOPIC, data=data))))
+    effects = router.receive(peer(1), received, 2)
+    own = router.publish(Message(topic=TOPIC, data=b"x" + data[1:]), 2)
+    assert any(isinstance(effect, Deliver) for effect in effects)
+    assert len(sent(effects)) == len(sent(own)) == (size < NWAKU_READS_BYTES)
+    asked = [hashlib.sha256(one).digest() for one in (data, b"x" + data[1:])]
+    answers = router.receive(peer(2), body(control_frame((IWant(message_ids=tuple(asked)),))), 3)
+    assert len(answers) == (2 if size < NWAKU_READS_BYTES else 0)

@@ -1,0 +1,196 @@
+"""What all peers together can make a host hold: whoever holds the most gives way, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.libp2p.byte_budget import ByteBudget
+from fairway.libp2p.errors import Libp2pError
+from fairway.libp2p.host import Host
+from fairway.libp2p.limits import HostLimits
+from fairway.libp2p.ping import ping
+from fairway.wire.varint import encode_uvarint
+from muxers import MUXERS
+from patience import PATIENCE_S, until
+
+LISTEN = ["/ip4/127.0.0.1/tcp/0"]
+
+
+class Holder:
+    """Holds what it is told, and halves it when it gives way."""
+
+    def __init__(self, budget, gives_way=True):
+        self.budget, self.size, self.times, self.gives_way = budget, 0, 0, gives_way
+
+    def hold(self, size):
+        self.size = size
+        self.budget.hold(self, size)
+        self.budget.enforce()
+
+    def give_way(self):
+        self.times += 1
+        if self.gives_way:
+            self.size //= 2
+            self.budget.hold(self, self.size)
+
+
+def test_who_holds_the_most_gives_way():
+    budget = ByteBudget(100)
+    large, small = Holder(budget), Holder(budget)
+    large.hold(80)
+    small.hold(30)
+    assert (large.size, small.size) == (40, 30)
+    assert budget.used_bytes == 70
+
+
+def test_a_budget_whose_holders_have_nothing_to_give_is_exceeded_without_end_but_no_call_lasts_for_ever():
+    budget = ByteBudget(100)
+    stubborn = Holder(budget, gives_way=False)
+    stubborn.hold(500)
+    assert (budget.used_bytes, stubborn.times) == (500, 1)
+    budget.hold(stubborn, 0)
+    assert budget.used_bytes == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 400)), max_size=60))
+def test_who_holds_less_than_an_equal_share_never_gives_way(steps):
+    budget = ByteBudget(1_000)
+    modest, *greedy = [Holder(budget) for _ in range(5)]
+    for who, size in steps:
+        if who == 0:
+            modest.hold(size // 2)
+        else:
+            greedy[who - 1].hold(greedy[who - 1].size + size)
+        assert budget.used_bytes == modest.size + sum(one.size for one in greedy) <= 1_000
+    assert modest.times == 0
+
+
+async def answer(stream):
+    while (frame := await stream.read_frame(1 << 20)) is not None:
+        await stream.write_frame(frame[:10])
+
+
+async def neglect(stream):
+    await asyncio.Event().wait()
+
+
+async def asks(host, node, size):
+    async with await host.open_stream(node.peer_id, ["/answer/1"]) as stream:
+        await stream.write_frame(bytes(size))
+        return await stream.read_frame(100)
+
+
+@contextlib.asynccontextmanager
+async def node_with_peers(count, limit, muxer):
+    async with contextlib.AsyncExitStack() as exits:
+        node = await exits.enter_async_context(
+            await Host.start(listen=LISTEN, limits=HostLimits(max_buffered_bytes=limit))
+        )
+        node.handle("/answer/1", answer)
+        node.handle("/neglect/1", neglect)
+        peers = [await exits.enter_async_context(await Host.start(muxers=[muxer])) for _ in range(count)]
+        for peer in peers:
+            await peer.connect(node.addresses[0])
+        yield node, peers
+
+
+@MUXERS
+def test_messages_that_are_begun_and_not_finished_are_bounded_over_all_peers(run, muxer):
+    async def scenario():
+        async with node_with_peers(5, 1_000_000, muxer) as (node, (honest, *slow)):
+            begun = []
+            most = 0
+            for peer in slow:
+                for _ in range(10):
+                    stream = await peer.open_stream(node.peer_id, ["/answer/1"])
+                    with contextlib.suppress(Libp2pError):
+                        await stream.write(encode_uvarint(200_000) + bytes(100_000))
+                    begun.append(stream)
+                    most = max(most, node.statistics().buffered_bytes)
+            await until(lambda: node.statistics().buffered_bytes > 800_000)
+            assert max(most, node.statistics().buffered_bytes) <= 1_000_000
+            for _ in range(5):
+                assert await asks(honest, node, 150_000) == bytes(10)
+            for stream in begun:
+                await stream.reset()
+            await until(lambda: node.statistics().buffered_bytes == 0)
+
+    run(scenario())
+
+
+@MUXERS
+def test_peers_that_fill_the_memory_with_unread_bytes_cost_an_honest_peer_nothing(run, muxer):
+    async def scenario():
+        async with node_with_peers(4, 300_000, muxer) as (node, (honest, *bad)):
+
+            async def fill(peer):
+                while True:
+                    with contextlib.suppress(Libp2pError):
+                        stream = await peer.open_stream(node.peer_id, ["/neglect/1"])
+                        await stream.write(bytes(3_000))
+                    await asyncio.sleep(0)
+
+            fillers = [asyncio.create_task(fill(peer)) for peer in bad for _ in range(5)]
+            try:
+                await until(lambda: node.statistics().buffered_bytes > 290_000)
+                for _ in range(20):
+                    assert await asks(honest, node, 20_000) == bytes(10)
+            finally:
+                for task in fillers:
+                    task.cancel()
+                await asyncio.gather(*fillers, return_exceptions=True)
+
+    run(scenario())
+
+
+def test_what_is_read_after_a_connection_has_ended_is_not_counted_again(run):
+    async def scenario():
+        async with node_with_peers(1, 1_000_000, "/yamux/1.0.0") as (node, (peer,)):
+            told = 0
+
+            async def tell(stream):
+                nonlocal told
+                await stream.write(b"all of it")
+                await stream.close_write()
+                told += 1
+
+            peer.handle("/tell/1", tell)
+            read, _unread = [await node.open_stream(peer.peer_id, ["/tell/1"]) for _ in range(2)]
+            await until(lambda: told == 2)
+            await ping(node.connections()[0], timeout_s=PATIENCE_S)  # whatever was sent before has come, too
+            assert node.statistics().buffered_bytes == 18
+            await peer.close()
+            await until(lambda: not node.connections())
+            assert await read.read() == b"all of it"
+            assert node.statistics().buffered_bytes == 0
+
+    run(scenario())
+
+
+def test_a_message_that_comes_in_tiny_pieces_takes_little_more_memory_than_it_has_bytes(run):
+    async def scenario():
+        async with node_with_peers(1, 1_000_000, "/yamux/1.0.0") as (node, (peer,)):
+            stream = await peer.open_stream(node.peer_id, ["/answer/1"])
+            await stream.write(encode_uvarint(30_000) + b"x")
+            (connection,) = node.connections()
+            await until(lambda: any(one.protocol == "/answer/1" for one in connection.streams()))
+            (inbound,) = [one for one in connection.streams() if one.protocol == "/answer/1"]
+            tracemalloc.start()
+            try:
+                for number in range(10_000):
+                    inbound.data_arrived(b"%c%c" % (number % 251, number % 241))
+                    await asyncio.sleep(0)
+                gc.collect()
+                held, _ = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert held < 100_000
+            await stream.reset()
+
+    run(scenario())

@@ -1,0 +1,348 @@
+"""The bounds of a host: each is reached, each costs whoever reached it, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from fairway.errors import ConfigurationError
+from fairway.libp2p.errors import DialError, Libp2pError, LimitError, StreamResetError
+from fairway.libp2p.host import Host
+from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.limits import ConnectionAdmission, HostLimits
+from fairway.libp2p.multiaddr import Multiaddr
+from fairway.libp2p.mux import MuxerLimits
+from fairway.libp2p.peer_id import PeerId
+from fairway.libp2p.transports import dial_tcp
+from muxers import MUXERS
+from patience import until
+
+LISTEN = ["/ip4/127.0.0.1/tcp/0"]
+
+
+async def hold(stream):
+    while await stream.read():
+        pass
+
+
+def a_peer():
+    return PeerId.from_public_key(IdentityKey.generate().public_key)
+
+
+class Door:
+    """An admission with a crowd, and who of it was turned away."""
+
+    def __init__(self, **limits):
+        self.admission = ConnectionAdmission(HostLimits(**limits))
+        self.away = []
+
+    def knock(self, ip, name):
+        return self.admission.knock(ip, lambda: self.away.append(name))
+
+
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_limit_that_allows_nothing_is_refused_where_it_is_written(value):
+    with pytest.raises(ConfigurationError, match=f"max_connections is {value}"):
+        HostLimits(max_connections=value)
+    with pytest.raises(ConfigurationError, match="send_frame_bytes"):
+        MuxerLimits(send_frame_bytes=value)
+
+
+def test_the_oldest_at_the_door_of_one_address_gives_way():
+    door = Door(max_pending_handshakes_per_ip=2)
+    tickets = [door.knock("192.0.2.1", number) for number in range(4)]
+    door.knock("192.0.2.2", "another address")
+    assert door.away == [0, 1]
+    assert door.admission.pending == 3
+    assert door.admission.refused == 2
+    for ticket in tickets:
+        door.admission.gone(ticket)
+        door.admission.gone(ticket)
+    assert door.admission.pending == 1
+
+
+def test_the_address_with_the_largest_crowd_gives_way_when_the_whole_door_is_full():
+    door = Door(max_pending_handshakes=5, max_pending_handshakes_per_ip=4)
+    door.knock("192.0.2.9", "honest, and the oldest of all")
+    for number in range(4):
+        door.knock("192.0.2.1", number)
+    door.knock("192.0.2.2", "newcomer")
+    assert door.away == [0]
+
+
+def test_connections_are_bounded_in_all_by_peer_and_by_address():
+    door = Door(max_connections=3, max_connections_per_peer=2, max_connections_per_ip=2)
+    peer = a_peer()
+    door.admission.enter(peer, accepted=True)
+    door.admission.enter(peer, accepted=True)
+    with pytest.raises(LimitError, match="max_connections_per_peer is 2"):
+        door.admission.enter(peer, accepted=True)
+    door.admission.enter(a_peer(), accepted=True)
+    with pytest.raises(LimitError, match="max_connections is 3"):
+        door.admission.enter(a_peer(), accepted=True)
+    with pytest.raises(LimitError, match="max_connections is 3"):
+        door.knock("192.0.2.1", "late")
+    door.admission.leave(peer, accepted=True)
+    first = door.knock("192.0.2.1", "first")
+    door.knock("192.0.2.1", "second")
+    with pytest.raises(LimitError, match="max_connections_per_ip is 2"):
+        door.knock("192.0.2.1", "third")
+    door.admission.gone(first)
+    door.knock("192.0.2.1", "fourth")
+
+
+def test_a_peer_has_no_more_connections_than_it_may(run):
+    async def scenario():
+        limits = HostLimits(max_connections_per_peer=2)
+        key = IdentityKey.generate()
+        async with await Host.start(listen=LISTEN, limits=limits) as server, contextlib.AsyncExitStack() as stack:
+            for _ in range(4):
+                twin = await stack.enter_async_context(await Host.start(key=key))
+                await twin.connect(server.addresses[0])
+            await until(lambda: server.statistics().refused_connections == 2)
+            assert server.statistics().connections == 2
+            assert server.statistics().peers == 1
+
+    run(scenario())
+
+
+@MUXERS
+def test_a_peer_that_opens_too_many_streams_of_a_protocol_has_those_reset(run, muxer):
+    async def scenario():
+        async with await Host.start(listen=LISTEN) as server, await Host.start(muxers=[muxer]) as client:
+            server.handle("/hold/1", hold, max_streams_per_peer=3)
+            server.handle("/other/1", hold)
+            connection = await client.connect(server.addresses[0])
+            held = [await connection.open_stream(["/hold/1"]) for _ in range(3)]
+            with pytest.raises(StreamResetError):
+                await (await connection.open_stream(["/hold/1"])).read()
+            await connection.open_stream(["/other/1"])
+            await held[0].close()
+            await until(lambda: server.statistics().inbound_streams == 3)
+            again = await connection.open_stream(["/hold/1"])
+            await again.write(b"welcome again")
+
+    run(scenario())
+
+
+@MUXERS
+def test_two_thousand_silent_streams_are_bounded_and_others_are_served(run, muxer):
+    async def scenario():
+        limits = HostLimits(negotiation_timeout_s=0.5, muxer=MuxerLimits(max_inbound_streams=100))
+        generous = HostLimits(muxer=MuxerLimits(max_outbound_streams=10_000))
+        async with (
+            await Host.start(listen=LISTEN, limits=limits) as server,
+            await Host.start(muxers=[muxer], limits=generous) as hostile,
+            await Host.start(muxers=[muxer]) as honest,
+        ):
+            server.handle("/hold/1", hold)
+            connection = await hostile.connect(server.addresses[0])
+            core = connection.carrier.muxer
+            for _ in range(2000):
+                core.open_stream()
+            connection.carrier.flush()
+            await until(lambda: server.connections()[0].muxer_statistics().refused_streams >= 1900)
+            assert server.statistics().inbound_streams <= 100
+            await honest.connect(server.addresses[0])
+            await served(honest, server)
+            await until(lambda: server.statistics().inbound_streams == 0)
+
+    run(scenario())
+
+
+async def served(honest, server):
+    """Speak to a host that waits only a moment for a protocol's name: on a slow machine one of them may take longer."""
+    while True:
+        with contextlib.suppress(Libp2pError):
+            async with await honest.open_stream(server.peer_id, ["/hold/1"]) as stream:
+                return await stream.write(b"served")
+
+
+@MUXERS
+def test_a_stream_beyond_the_limit_waits_until_another_one_ends_and_only_so_long(run, muxer):
+    async def scenario():
+        limits = HostLimits(muxer=MuxerLimits(max_outbound_streams=2))
+        async with await Host.start(listen=LISTEN) as server, await Host.start(muxers=[muxer], limits=limits) as client:
+            server.handle("/hold/1", hold)
+            connection = await client.connect(server.addresses[0])
+            await until(lambda: client.protocols_of(server.peer_id))
+            await until(lambda: client.statistics().outbound_streams == 0)
+            held = [await connection.open_stream(["/hold/1"]) for _ in range(2)]
+            with pytest.raises(LimitError, match=r"max_outbound_streams \(2\) .* within 0\.05 s"):
+                await connection.open_stream(["/hold/1"], timeout_s=0.05)
+            waiting = [asyncio.create_task(connection.open_stream(["/hold/1"], timeout_s=60)) for _ in range(2)]
+            await asyncio.sleep(0)
+            assert client.statistics().outbound_streams == 2
+            await held[0].reset()
+            await held[1].close()
+            await asyncio.gather(*waiting)
+
+    run(scenario())
+
+
+@MUXERS
+def test_three_hundred_streams_at_once_reach_a_peer_that_accepts_as_many_as_nim_libp2p(run, muxer):
+    async def scenario():
+        limits = HostLimits(muxer=MuxerLimits(max_inbound_streams=200))
+        async with await Host.start(listen=LISTEN, limits=limits) as server, await Host.start(muxers=[muxer]) as client:
+
+            async def echo(stream):
+                await stream.write(await stream.read_exactly(1))
+
+            server.handle("/echo/1", echo, max_streams_per_peer=1_000)
+            connection = await client.connect(server.addresses[0])
+
+            async def asked(number):
+                async with await connection.open_stream(["/echo/1"], timeout_s=60) as stream:
+                    await stream.write(bytes([number % 256]))
+                    return await stream.read_exactly(1)
+
+            answers = await asyncio.gather(*(asked(number) for number in range(300)))
+            assert answers == [bytes([number % 256]) for number in range(300)]
+            assert server.connections()[0].muxer_statistics().refused_streams == 0
+
+    run(scenario())
+
+
+def test_addresses_of_one_network_of_ipv6_are_one_place():
+    door = Door(max_pending_handshakes_per_ip=2)
+    for number in range(3):
+        door.knock(f"2001:db8:0:1::{number}", number)
+    door.knock("2001:db8:0:2::1", "another network")
+    assert door.away == [0]
+    assert door.admission.pending == 3
+
+
+def test_a_crowd_that_took_every_place_keeps_a_host_from_dialling_nobody(run):
+    async def scenario():
+        limits = HostLimits(max_connections=3, max_accepted_connections=2)
+        async with contextlib.AsyncExitStack() as stack:
+            server = await stack.enter_async_context(await Host.start(listen=LISTEN, limits=limits))
+            known = await stack.enter_async_context(await Host.start(listen=LISTEN))
+            crowd = [await stack.enter_async_context(await Host.start()) for _ in range(3)]
+            for one in crowd:
+                with contextlib.suppress(DialError):
+                    await one.connect(server.addresses[0])
+            await until(lambda: server.statistics().refused_connections == 1)
+            assert server.statistics().connections == 2
+            await server.connect(known.addresses[0])
+            assert server.statistics().connections == 3
+            await crowd[0].close()
+            await until(lambda: server.statistics().connections == 2)
+            await crowd[2].connect(server.addresses[0])
+            await until(lambda: server.statistics().connections == 3)
+
+    run(scenario())
+
+
+@MUXERS
+def test_what_all_connections_hold_unread_is_bounded(run, muxer):
+    async def scenario():
+        gate = asyncio.Event()
+
+        async def neglect(stream):
+            await gate.wait()
+
+        limits = HostLimits(max_buffered_bytes=1_000_000)
+        async with contextlib.AsyncExitStack() as stack:
+            server = await stack.enter_async_context(await Host.start(listen=LISTEN, limits=limits))
+            server.handle("/neglect/1", neglect)
+            writers = []
+            for _ in range(10):
+                client = await stack.enter_async_context(await Host.start(muxers=[muxer]))
+                connection = await client.connect(server.addresses[0])
+                stream = await connection.open_stream(["/neglect/1"])
+                writers.append(asyncio.create_task(stream.write(bytes(250_000))))
+            results = await asyncio.gather(*writers, return_exceptions=True)
+            assert all(result is None or isinstance(result, StreamResetError) for result in results)
+            most = 0
+
+            def overflowed():
+                nonlocal most
+                most = max(most, server.statistics().buffered_bytes)
+                return sum(one.muxer_statistics().overflowed_streams for one in server.connections())
+
+            await until(lambda: overflowed() >= 6)
+            assert 0 < most <= 1_000_000
+            gate.set()
+            await until(lambda: server.statistics().buffered_bytes == 0)
+
+    run(scenario())
+
+
+def test_a_peer_that_vanished_without_a_word_is_found_by_ping(run):
+    async def scenario():
+        limits = HostLimits(keepalive_interval_s=0.1)
+        async with await Host.start(listen=LISTEN, limits=limits) as server, await Host.start() as client:
+            connection = await client.connect(server.addresses[0])
+            await until(lambda: server.statistics().connections == 1)
+            for _ in range(3):
+                before = server.connections()[0].received_bytes
+                await until(lambda before=before: server.connections()[0].received_bytes > before)
+            assert server.statistics().connections == 1, "a peer that answers pings stays"
+            with frozen(connection):
+                await until(lambda: server.statistics().connections == 0)
+
+    run(scenario())
+
+
+@contextlib.contextmanager
+def frozen(connection):
+    """A machine that is gone: its sockets are still there, and nothing is read from them any more."""
+    transport = connection.carrier.link.transport
+    thaw = asyncio.Event()
+    read = transport.read
+
+    async def read_later():
+        await thaw.wait()
+        return await read()
+
+    transport.read = read_later
+    try:
+        yield
+    finally:
+        thaw.set()
+
+
+@MUXERS
+def test_a_peer_that_takes_nothing_is_disconnected(run, muxer):
+    async def scenario():
+        async def pour(stream):
+            while True:
+                await stream.write(bytes(100_000))
+
+        limits = HostLimits(keepalive_interval_s=0.1, write_stall_timeout_s=0.2)
+        wide = HostLimits(muxer=MuxerLimits(receive_window_bytes=1 << 26, stream_buffer_bytes=1 << 26))
+        async with (
+            await Host.start(listen=LISTEN, limits=limits) as server,
+            await Host.start(muxers=[muxer], limits=wide) as client,
+        ):
+            server.handle("/pour/1", pour)
+            connection = await client.connect(server.addresses[0])
+            await connection.open_stream(["/pour/1"])
+            with frozen(connection):
+                await until(lambda: server.statistics().connections == 0)
+
+    run(scenario())
+
+
+def test_a_connection_that_closed_when_all_was_sent_can_still_be_aborted(run):
+    async def scenario():
+        async def read_late(reader, writer):
+            await closing.wait()
+            sizes.append(len(await reader.read()))
+            writer.close()
+
+        closing, sizes = asyncio.Event(), []
+        async with await asyncio.start_server(read_late, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            transport = await dial_tcp(Multiaddr.parse(f"/ip4/127.0.0.1/tcp/{port}"))
+            transport.write(bytes(8_000_000))
+            asyncio.get_running_loop().call_soon(closing.set)
+            await transport.close()
+            transport.abort()
+            await until(lambda: sizes)
+
+    run(scenario())

@@ -1,0 +1,143 @@
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples import examples
+from fairway.libp2p.errors import FrameError, Libp2pError, LimitError
+from fairway.libp2p.noise.pattern import SessionKeys
+from fairway.libp2p.noise.session import MAX_FRAMES, MAX_PLAINTEXT_BYTES, NoiseSession
+
+ONE, TWO, HASH = b"\1" * 32, b"\2" * 32, b"\3" * 32
+
+
+def sessions(**nonces):
+    ours = NoiseSession(SessionKeys(send=ONE, receive=TWO, handshake_hash=HASH), **nonces)
+    theirs = NoiseSession(SessionKeys(send=TWO, receive=ONE, handshake_hash=HASH))
+    return ours, theirs
+
+
+@examples(0.5)
+@given(st.lists(st.binary(max_size=300), max_size=8), st.data())
+def test_what_was_sealed_is_opened_however_reads_are_cut(messages, data):
+    ours, theirs = sessions()
+    waiting = b"".join(ours.encrypt(message) for message in messages)
+    opened = b""
+    while waiting:
+        size = data.draw(st.integers(1, len(waiting)))
+        opened += theirs.receive_data(waiting[:size])
+        waiting = waiting[size:]
+    assert opened == b"".join(messages)
+    assert theirs.buffered_bytes == 0
+    assert (ours.frames_sent, theirs.frames_received) == (sum(map(bool, messages)),) * 2
+    theirs.receive_eof()
+
+
+@pytest.mark.parametrize("size", [0, 1, MAX_PLAINTEXT_BYTES, MAX_PLAINTEXT_BYTES + 1, 3 * MAX_PLAINTEXT_BYTES, 200_000])
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_data_go_out_in_as_few_frames_as_hold_them(size, kind):
+    ours, theirs = sessions()
+    plaintext = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    sealed = ours.encrypt(kind(plaintext))
+    frames = -(-size // MAX_PLAINTEXT_BYTES)
+    assert ours.frames_sent == frames
+    assert len(sealed) == size + frames * 18
+    assert theirs.receive_data(kind(sealed)) == plaintext
+
+
+def test_byte_by_byte_holds_one_frame_at_most():
+    ours, theirs = sessions()
+    sealed = ours.encrypt(b"x" * 2_000)
+    for byte in sealed[:-1]:
+        assert theirs.receive_data(bytes([byte])) == b""
+    assert theirs.buffered_bytes == len(sealed) - 1
+    assert theirs.receive_data(sealed[-1:]) == b"x" * 2_000
+    assert theirs.buffered_bytes == 0
+
+
+@given(st.data())
+def test_a_changed_frame_ends_the_session(data):
+    ours, theirs = sessions()
+    genuine = ours.encrypt(b"some plaintext")
+    sealed = bytearray(genuine)
+    position = data.draw(st.integers(2, len(sealed) - 1))
+    sealed[position] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(FrameError, match="Noise frame 0"):
+        theirs.receive_data(bytes(sealed))
+    with pytest.raises(FrameError, match="Noise frame 0"):
+        theirs.receive_data(genuine)
+
+
+def test_frames_come_once_and_in_order():
+    ours, theirs = sessions()
+    first, second = ours.encrypt(b"1"), ours.encrypt(b"2")
+    with pytest.raises(FrameError):
+        theirs.receive_data(second)
+    ours, theirs = sessions()
+    assert theirs.receive_data(ours.encrypt(b"1")) == b"1"
+    with pytest.raises(FrameError):
+        theirs.receive_data(first)
+
+
+def test_what_was_opened_before_the_bad_frame_is_not_handed_out():
+    ours, theirs = sessions()
+    with pytest.raises(FrameError, match="Noise frame 1"):
+        theirs.receive_data(ours.encrypt(b"1") + b"\x00\x10" + bytes(16))
+
+
+@pytest.mark.parametrize("size", range(16))
+def test_a_frame_without_room_for_its_tag_is_refused_at_once(size):
+    _, theirs = sessions()
+    with pytest.raises(FrameError, match="a tag"):
+        theirs.receive_data(bytes([0, size]))
+
+
+def test_an_empty_frame_of_a_peer_is_no_fault():
+    theirs = sessions()[1]
+    tag = ChaCha20Poly1305(ONE).encrypt(bytes(12), b"", None)
+    assert theirs.receive_data(b"\x00\x10" + tag) == b""
+    assert theirs.frames_received == 1
+
+
+def test_a_stream_that_ends_inside_a_frame_was_cut_off():
+    ours, theirs = sessions()
+    theirs.receive_data(ours.encrypt(b"whole") + b"\0")
+    with pytest.raises(FrameError, match="inside a Noise frame"):
+        theirs.receive_eof()
+
+
+def test_a_nonce_is_never_used_twice():
+    ours, _ = sessions(frames_sent=MAX_FRAMES - 1)
+    assert ours.encrypt(b"the last frame")
+    with pytest.raises(LimitError, match="at most"):
+        ours.encrypt(b"one more")
+    ours, _ = sessions(frames_sent=MAX_FRAMES - 1)
+    with pytest.raises(LimitError):
+        ours.encrypt(bytes(MAX_PLAINTEXT_BYTES + 1))
+    assert ours.frames_sent == MAX_FRAMES - 1
+
+
+def test_frames_beyond_the_last_nonce_are_not_opened():
+    ours, _ = sessions(frames_received=MAX_FRAMES)
+    with pytest.raises(LimitError):
+        ours.receive_data(b"\x00\x10" + bytes(16))
+    with pytest.raises(FrameError, match="used up"):
+        ours.receive_data(b"")
+
+
+@given(st.lists(st.binary(max_size=100), max_size=5))
+def test_garbage_raises_nothing_but_a_libp2p_error(pieces):
+    _, theirs = sessions()
+    opened = b""
+    try:
+        for piece in pieces:
+            opened += theirs.receive_data(piece)
+    except Libp2pError as error:
+        assert str(error)  # noqa: PT017 - any error of the tree is right, and it says something
+    assert opened == b""
+
+
+def test_a_session_shows_its_name_and_no_key():
+    ours, _ = sessions()
+    assert HASH.hex()[:16] in repr(ours)
+    assert ONE.hex() not in repr(ours)

@@ -1,0 +1,82 @@
+"""ping: 32 bytes that come back, or an error that says why not."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.libp2p.errors import FrameError, Libp2pError, NegotiationError
+from fairway.libp2p.host import Host
+from fairway.libp2p.ping import PING_PROTOCOL, Pinger, ping
+
+MUXERS = pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
+
+
+@MUXERS
+def test_a_ping_comes_back_from_either_side(run, muxer):
+    async def scenario():
+        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as server, await Host.start(muxers=[muxer]) as one:
+            connection = await one.connect(server.addresses[0])
+            (accepted,) = server.connections()
+            for side in (connection, accepted):
+                for _ in range(20):
+                    assert 0 < await ping(side) < 10
+
+    run(scenario())
+
+
+@MUXERS
+def test_several_pings_may_use_one_stream_and_come_in_pieces(run, muxer):
+    async def scenario():
+        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as server, await Host.start(muxers=[muxer]) as one:
+            connection = await one.connect(server.addresses[0])
+            async with await connection.open_stream([PING_PROTOCOL]) as stream:
+                payload = bytes(range(32))
+                for begin in range(0, 32, 5):
+                    await stream.write(payload[begin : begin + 5])
+                await stream.write(payload)
+                assert await stream.read_exactly(64) == payload * 2
+
+    run(scenario())
+
+
+def test_a_peer_that_answers_late_wrongly_or_not_at_all_is_told_apart(run):
+    async def silent(stream):
+        await stream.read_exactly(1000)
+
+    async def wrong(stream):
+        await stream.write(bytes(32))
+        await stream.read_exactly(1000)
+
+    async def scenario():
+        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as server, await Host.start() as client:
+            connection = await client.connect(server.addresses[0])
+            server.handle(PING_PROTOCOL, silent)
+            with pytest.raises(Libp2pError, match=r"within 0\.05 s"):
+                await ping(connection, timeout_s=0.05)
+            server.handle(PING_PROTOCOL, wrong)
+            with pytest.raises(FrameError, match="other bytes"):
+                await ping(connection)
+            await connection.close()
+            with pytest.raises((Libp2pError, NegotiationError)):
+                await ping(connection)
+
+    run(scenario())
+
+
+def test_pings_in_a_row_use_one_stream_and_another_one_once_the_peer_ends_it(run):
+    streams = []
+
+    async def twice(stream):
+        streams.append(stream)
+        for _ in range(2):
+            await stream.write(await stream.read_exactly(32))
+
+    async def scenario():
+        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as server, await Host.start() as client:
+            server.handle(PING_PROTOCOL, twice)
+            pinger = Pinger(await client.connect(server.addresses[0]))
+            for _ in range(5):
+                assert 0 < await pinger.ping() < 10
+            assert len(streams) == 3
+
+    run(scenario())

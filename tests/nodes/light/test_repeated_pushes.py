@@ -1,0 +1,157 @@
+"""A light client and answers of nwaku about messages that it knows already, and that are too large for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fairway.libp2p.host import Host
+from fairway.libp2p.stream import Stream
+from fairway.nodes.light import LightNode, LightOptions
+from fairway.nodes.node import RoutedMessage
+from fairway.nodes.protocols.exchange import answering
+from fairway.wire.lightpush import (
+    LIGHTPUSH_PROTOCOL,
+    LIGHTPUSH_V2_PROTOCOL,
+    LightPushResponse,
+    PushResponseV2,
+    encode_lightpush_response,
+    encode_push_response_v2,
+)
+from fairway.wire.waku_message import WakuMessage
+from patience import PATIENCE_S, run, until
+
+SHARD = "/waku/2/rs/16/0"
+NWAKU = json.loads((Path(__file__).parents[2] / "vectors" / "nwaku" / "lightpush.json").read_text())
+TAKEN = bytes.fromhex(NWAKU["version 3"]["sent"]["response"])
+RELAYED_TO_NOBODY = bytes.fromhex(NWAKU["version 3"]["on a shard without peers"]["response"])
+TAKEN_V2 = encode_push_response_v2(PushResponseV2(request_id="r1", is_success=True, info="OK"))
+RELAYED_TO_NOBODY_V2 = bytes.fromhex(NWAKU["version 2"]["sent a second time"]["response"])
+TOO_LARGE = NWAKU["words of a message that is too large"]
+SILENCE, RESET = b"no answer", b"reset"
+
+
+class Node:
+    """A service node that gives these answers to pushes, one after the other, and the last one again and again."""
+
+    def __init__(self, *answers: bytes, protocol: str = LIGHTPUSH_PROTOCOL) -> None:
+        self.asked = 0
+        self._answers: Iterator[bytes] = iter(answers)
+        self._last = answers[-1]
+        self._protocol = protocol
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[Host]:
+        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as host:
+            host.handle(self._protocol, self._serve)
+            yield host
+
+    async def _serve(self, stream: Stream) -> None:
+        self.asked += 1
+        answer = next(self._answers, self._last)
+        if answer == SILENCE:
+            await asyncio.Event().wait()
+        elif answer == RESET:
+            await stream.reset()
+        else:
+            await answering(lambda *_: _said(answer), max_request_bytes=1 << 20)(stream)
+
+
+async def _said(answer: bytes) -> bytes:
+    return answer
+
+
+@contextlib.asynccontextmanager
+async def client_of(nodes: Iterable[Node], **options: float) -> AsyncIterator[LightNode]:
+    async with contextlib.AsyncExitStack() as exits:
+        hosts = [await exits.enter_async_context(node.serving()) for node in nodes]
+        chosen = LightOptions(**{"request_timeout_s": PATIENCE_S, **options})  # type: ignore[arg-type]
+        light = await LightNode.start([host.addresses[0] for host in hosts], chosen, connect_timeout_s=None)
+        await exits.enter_async_context(light)
+        await until(lambda: all(light.host.protocols_of(host.peer_id) for host in hosts))
+        yield light
+
+
+def message(number: int = 0) -> RoutedMessage:
+    waku = WakuMessage(payload=b"%d" % number, content_topic="/fairway-test/1/room/proto", timestamp_ns=1 + number)
+    return RoutedMessage.of(SHARD, waku)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "taken", "relayed_to_nobody"),
+    [
+        (LIGHTPUSH_PROTOCOL, TAKEN, RELAYED_TO_NOBODY),
+        (LIGHTPUSH_V2_PROTOCOL, TAKEN_V2, RELAYED_TO_NOBODY_V2),
+    ],
+    ids=["version 3", "version 2"],
+)
+def test_a_message_that_a_node_took_counts_as_sent_when_the_node_relays_it_to_nobody_the_second_time(
+    protocol: str, taken: bytes, relayed_to_nobody: bytes
+) -> None:
+    async def work() -> None:
+        async with client_of([Node(taken, relayed_to_nobody, protocol=protocol)]) as light:
+            assert (await light.send(message())).accepted
+            assert (await light.send(message())).accepted
+            # The node has peers no longer, or never had: it does not know this one.
+            other = await light.send(message(1))
+            assert (other.accepted, other.permanent) == (False, False)
+
+    run(work())
+
+
+def test_a_message_that_a_node_did_not_answer_in_time_counts_as_sent_when_it_is_relayed_to_nobody_then() -> None:
+    async def work() -> None:
+        async with client_of([Node(SILENCE, RELAYED_TO_NOBODY)], request_timeout_s=0.3) as light:
+            assert not (await light.send(message())).accepted
+            assert (await light.send(message())).accepted
+
+    run(work())
+
+
+def test_a_request_that_a_node_did_not_read_does_not_make_its_message_known() -> None:
+    async def work() -> None:
+        async with client_of([Node(RESET, RELAYED_TO_NOBODY)]) as light:
+            assert not (await light.send(message())).accepted
+
+    run(work())
+
+
+def test_a_message_that_a_node_says_to_have_seen_counts_as_sent() -> None:
+    async def work() -> None:
+        seen = LightPushResponse(request_id="r", status_code=420, status_desc="Dropping already-seen message")
+        async with client_of([Node(encode_lightpush_response(seen))]) as light:
+            assert (await light.send(message())).accepted
+
+    run(work())
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_node_that_heard_the_message_from_another_one_first_is_not_blamed(first: int) -> None:
+    async def work() -> None:
+        taking, hearing = Node(TAKEN), Node(RELAYED_TO_NOBODY)
+        nodes = [taking, hearing]
+        async with client_of([nodes[first], nodes[1 - first]], peers_to_use=1) as light:
+            for number in range(5):
+                assert (await light.send(message(number))).accepted
+            # The node that comes first is asked first each time, whichever it is; a blamed one would come last.
+            assert hearing.asked in {0, 5}
+
+    run(work())
+
+
+def test_a_message_that_is_too_large_is_refused_for_good_with_the_limit() -> None:
+    async def work() -> None:
+        refused = encode_lightpush_response(LightPushResponse(request_id="r", status_code=420, status_desc=TOO_LARGE))
+        async with client_of([Node(refused), Node(refused)]) as light:
+            result = await light.send(message())
+            assert (result.accepted, result.permanent, result.too_large) == (False, True, True)
+            assert "153600 bytes" in result.detail
+        async with client_of([Node(refused), Node(TAKEN)]) as light:
+            assert (await light.send(message())).accepted
+
+    run(work())

@@ -1,0 +1,209 @@
+"""Tasks with an owner: none is lost, none outlives it, and what they raise is told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairway.errors import ForeignCodeError
+from fairway.owned_tasks import OwnedTasks
+from patience import PATIENCE_S, until
+
+
+async def for_ever():
+    await asyncio.Event().wait()
+
+
+async def fail(error):
+    raise error
+
+
+def run(story):
+    async def alone():
+        async with asyncio.timeout(PATIENCE_S):
+            await story
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(alone())
+
+
+def test_tasks_are_cancelled_in_the_order_in_which_they_were_started():
+    async def story():
+        ended = []
+
+        async def note(number):
+            try:
+                await for_ever()
+            finally:
+                ended.append(number)
+
+        tasks = OwnedTasks()
+        for number in range(50):
+            tasks.spawn(note(number))
+        await asyncio.sleep(0)
+        await tasks.close()
+        assert ended == list(range(50))
+
+    run(story())
+
+
+def test_closing_cancels_what_runs_and_waits_for_its_end():
+    async def story():
+        ended = []
+
+        async def slow_to_end():
+            try:
+                await for_ever()
+            finally:
+                await asyncio.sleep(0.02)
+                ended.append(True)
+
+        tasks = OwnedTasks()
+        running = [tasks.spawn(slow_to_end(), f"number {number}") for number in range(3)]
+        assert [task.get_name() for task in running] == ["number 0", "number 1", "number 2"]
+        await asyncio.sleep(0)
+        assert len(tasks) == 3
+        await tasks.close()
+        await tasks.close()
+        assert len(tasks) == 0
+        assert len(ended) == 3
+        assert all(task.cancelled() for task in running)
+
+    run(story())
+
+
+def test_a_task_that_another_one_starts_while_it_is_cancelled_ends_as_well():
+    async def story():
+        tasks = OwnedTasks()
+
+        async def parent():
+            try:
+                await for_ever()
+            finally:
+                tasks.spawn(for_ever())
+
+        tasks.spawn(parent())
+        await asyncio.sleep(0)
+        await tasks.close()
+        assert len(tasks) == 0
+
+    run(story())
+
+
+def test_waiting_ends_when_the_last_task_has_ended_by_itself():
+    async def story():
+        tasks, release, ended = OwnedTasks(), asyncio.Event(), []
+
+        async def until_released(number):
+            await release.wait()
+            ended.append(number)
+
+        for number in range(3):
+            tasks.spawn(until_released(number))
+        asyncio.get_running_loop().call_later(0.02, release.set)
+        await tasks.wait()
+        await tasks.wait()
+        assert ended == [0, 1, 2]
+
+    run(story())
+
+
+def test_what_a_task_raises_is_told_once_when_it_ends_and_a_cancellation_is_not():
+    async def story():
+        told = []
+        tasks = OwnedTasks(failed=told.append)
+        error = ValueError("unforeseen")
+        tasks.spawn(fail(error))
+        tasks.spawn(for_ever())
+        await until(lambda: told)
+        assert told == [error]
+        await tasks.close()
+        assert told == [error]
+
+    run(story())
+
+
+def test_a_task_that_its_owner_cancels_is_not_reported_and_one_that_others_cancel_is():
+    async def story():
+        told = []
+        tasks = OwnedTasks(failed=told.append)
+        own, cancelled, shared = tasks.spawn(for_ever()), tasks.spawn(for_ever()), asyncio.ensure_future(for_ever())
+
+        async def share():
+            await shared
+
+        sharing = tasks.spawn(share())
+        await asyncio.sleep(0)
+        tasks.cancel(own)
+        cancelled.cancel()
+        shared.cancel()
+        await asyncio.wait([own, cancelled, sharing])
+        assert [type(error) for error in told] == [ForeignCodeError, ForeignCodeError]
+        assert "for_ever has ended: other code cancelled its task" in str(told[0])
+
+    run(story())
+
+
+def test_the_end_of_asyncio_run_is_not_reported():
+    told = []
+
+    async def story():
+        tasks = OwnedTasks(failed=told.append)
+        for _ in range(3):
+            tasks.spawn(for_ever())
+        await asyncio.sleep(0)
+
+    asyncio.run(story())
+    assert told == []
+
+
+def test_without_anybody_to_tell_the_event_loops_handler_hears_of_it():
+    async def story():
+        told = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        tasks = OwnedTasks()
+        error = ValueError("unforeseen")
+        task = tasks.spawn(fail(error))
+        await asyncio.wait([task])
+        assert told == [error]
+
+    run(story())
+
+
+def test_a_task_may_close_its_owner_and_goes_on():
+    async def story():
+        tasks, went_on = OwnedTasks(), []
+
+        async def closing():
+            await tasks.close()
+            went_on.append(len(tasks))
+
+        other = tasks.spawn(for_ever())
+        await tasks.spawn(closing())
+        assert other.cancelled()
+        assert went_on == [1]
+
+    run(story())
+
+
+def test_who_is_cancelled_while_closing_hears_of_it_and_the_tasks_end_all_the_same():
+    async def story():
+        release = asyncio.Event()
+
+        async def stubborn():
+            try:
+                await for_ever()
+            finally:
+                await release.wait()
+
+        tasks = OwnedTasks()
+        tasks.spawn(stubborn())
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(tasks.close(), 0.02)
+        release.set()
+        await tasks.wait()
+        assert len(tasks) == 0
+
+    run(story())
