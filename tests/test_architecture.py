@@ -47,14 +47,12 @@ RANKS = {
     "pipeline": 7,
     "testing": 8,
     "files": 8,
-    "apps": 9,
     "simulation": 10,
     "cli": 11,
     "__main__": 12,
 }
 # What may import the packages of which extras; everything else is the core. The longest prefix counts.
 EXTRAS_OF = {
-    "apps": {"cli"},
     "cli": {"cli"},
     "simulation/render": {"cli"},
     "service/rest": {"node"},
@@ -368,9 +366,9 @@ def test_tests_reach_the_product_by_public_names():
         ("node.relay._pubsub", "_pubsub"),
         ("a._b.c = 1", "_b"),
         ("monkeypatch.setattr(sending, '_NODE_S', 1)", "_NODE_S"),
-        ("monkeypatch.setattr('fairway.apps.sending._NODE_S', 1)", "_NODE_S"),
+        ("monkeypatch.setattr('fairway.cli.send._NODE_S', 1)", "_NODE_S"),
         ("getattr(node, '_tasks')", "_tasks"),
-        ("from fairway.apps.chat import _line", "_line"),
+        ("from fairway.cli.chat import _line", "_line"),
         ("self._own", None),
         ("super()._own()", None),
         ("entry._replace(a=1)", None),

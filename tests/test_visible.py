@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from fairway.apps.chat import Conversation
-from fairway.apps.event_json import as_line
-from fairway.apps.screen import PipeScreen
-from fairway.apps.tailing import indented
-from fairway.apps.tracing import describe
 from fairway.cli._console import PlainConsole
-from fairway.cli.tail import message_text
+from fairway.cli._event_json import as_line
+from fairway.cli._screen import PipeScreen
+from fairway.cli.chat import Conversation
+from fairway.cli.tail import indented, message_text
+from fairway.cli.trace import describe
 from fairway.events import IrretrievableMessage, LossReason, MessageDelivered, MessageReceived
 from fairway.visible import visible
 

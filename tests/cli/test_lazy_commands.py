@@ -64,7 +64,7 @@ def test_a_broken_command_fails_only_itself(app: typer.Typer):
 
 
 def test_the_help_of_fairway_loads_no_command_and_no_client_of_nodes_elsewhere():
-    parts = ("fairway.cli.", "fairway.apps", "fairway.nodes.light", "fairway.nodes.rest", "fairway.libp2p")
+    parts = ("fairway.cli.", "fairway.nodes.light", "fairway.nodes.rest", "fairway.libp2p")
     code = (
         "import sys; sys.argv = ['fairway', '--help']; from fairway.cli import app\n"
         "try:\n    app()\nexcept SystemExit:\n"

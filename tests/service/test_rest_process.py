@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fairway.apps.service_node import NodeSettings, serve
+from fairway.cli._node_process import NodeSettings, serve
 from fairway.errors import ConfigurationError
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions

@@ -11,9 +11,8 @@ from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
-from fairway.apps.member_rln import MemberRln
-from fairway.apps.settings import ChannelSettings, key_in, load_options, shared_key
 from fairway.cli._password import PASSWORD_VARIABLE, password_of
+from fairway.cli._settings import ChannelSettings, MemberRln, key_in, load_options, shared_key
 from fairway.errors import ConfigurationError
 from fairway.options import BloomPolicy, Profile
 from fairway.protocol.encryption import Encryption

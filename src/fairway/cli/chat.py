@@ -1,19 +1,45 @@
-"""``fairway chat``: a conversation on a terminal, by way of `fairway.apps.chat`."""
+"""``fairway chat``: sends typed lines, shows received messages, and marks acknowledged ones.
+
+A sent line appears when it is durable; a mark follows when a participant has acknowledged it. A received message is
+finished when it has been shown.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from fairway.apps.chat import chat
-from fairway.apps.screen import PipeScreen, TerminalScreen
-from fairway.apps.settings import ChannelSettings
+from fairway.channel.listeners import EventStream
+from fairway.channel.receipt import Receipt
+from fairway.channel.reliable_channel import ReliableChannel
 from fairway.cli._channel_options import with_settings
 from fairway.cli._console import PlainConsole
+from fairway.cli._files import make_folder, save_message, words_for
+from fairway.cli._notes import Notes
+from fairway.cli._screen import PipeScreen, Screen, TerminalScreen
+from fairway.cli._settings import ChannelSettings
+from fairway.cli.tail import as_text, file_in, indented
+from fairway.errors import FairwayError
+from fairway.events import (
+    ChannelStatus,
+    DeliveryError,
+    Event,
+    MessageDelivered,
+    MessageReceived,
+    StatusChanged,
+)
+from fairway.files.receiving import FileReceiver
+from fairway.files.sending import FileProgress, is_file_request, send_file
+from fairway.protocol.statistics import Gap
+from fairway.units import MS_PER_S, NS_PER_S, counted
+from fairway.visible import visible
 
 
 @with_settings
@@ -44,3 +70,241 @@ async def _converse(settings: ChannelSettings, save: Path | None) -> None:
             await chat(settings, screen, save=save)
     else:
         await chat(settings, PipeScreen(console), save=save)
+
+
+_LAST_WORDS_S = 10.0
+"""How long the end waits for the network to take what was sent last."""
+_SHOWN_OF_A_LINE = 40
+_KEPT_RECEIPTS = 1_000
+_SHOWN_GAPS = 10
+_SHORT_ID = 8
+_MINUTE_S = 60
+_HOUR_S = 3_600
+COMMANDS = (
+    "/file PATH to send a file, /who to see who has your last message, /waiting to see what waits for what, /quit"
+)
+
+
+async def chat(settings: ChannelSettings, screen: Screen, *, save: Path | None = None) -> None:
+    """Converse until ``/quit`` or the end of the input. Raises a `FairwayError` if the channel cannot go on."""
+    if save is not None:
+        make_folder(save)
+    async with settings.open(needs_node=False) as (_, channel):
+        receiver = None if save is None else await FileReceiver.open(channel, save)
+        await Conversation(channel, screen, save, receiver).run()
+
+
+class Conversation:
+    """One conversation."""
+
+    def __init__(
+        self, channel: ReliableChannel, screen: Screen, save: Path | None, receiver: FileReceiver | None = None
+    ) -> None:
+        self._channel = channel
+        self._screen = screen
+        self._save = save
+        self._receiver = receiver
+        self._files: set[asyncio.Task[None]] = set()
+        """Files that are being sent."""
+        self._notes = Notes(channel.sender_id)
+        self._sent: dict[str, tuple[Receipt, str]] = {}
+        """By request id, newest last: the receipt, and what was sent."""
+
+    async def run(self) -> None:
+        """Talk and listen until one of them ends."""
+        channel = self._channel
+        stream = channel.events()
+        await channel.start()
+        self._note(f"you are {channel.sender_id} in {channel.channel_id}; type a line to send it; {COMMANDS}")
+        reading = asyncio.ensure_future(self._read())
+        listening = asyncio.ensure_future(self._listen(stream))
+        try:
+            await asyncio.wait((reading, listening), return_when=asyncio.FIRST_COMPLETED)
+            for task in (reading, listening):
+                if task.done():
+                    # Raises if the channel failed.
+                    task.result()
+            await self._finish_sending()
+        finally:
+            for task in (reading, listening, *self._files):
+                task.cancel()
+            await asyncio.gather(reading, listening, *self._files, return_exceptions=True)
+
+    async def _read(self) -> None:
+        async for line in self._screen.lines():
+            words = line.strip()
+            if words == "/quit":
+                return
+            if words:
+                try:
+                    await self._obey(words)
+                except FairwayError as error:
+                    self._note(str(error), "red")
+
+    async def _obey(self, words: str) -> None:
+        command, _, rest = words.partition(" ")
+        if command == "/file" and not rest.strip():
+            self._note("/file needs the path of a file: /file PATH", "red")
+        elif command == "/file":
+            task = asyncio.ensure_future(self._send_file(rest.strip()))
+            self._files.add(task)
+            task.add_done_callback(self._files.discard)
+        elif command == "/who":
+            self._who()
+        elif command == "/waiting":
+            self._waiting()
+        elif command.startswith("/") and not command.startswith("//"):
+            self._note(
+                f"there is no {command}; there are {COMMANDS}; to send a line that begins with / begin it with //",
+                "red",
+            )
+        else:
+            text = words.removeprefix("/") if command.startswith("//") else words
+            await self._send(text.encode(), text)
+
+    async def _send(self, payload: bytes, shown: str) -> None:
+        receipt = await self._channel.send(payload)
+        self._sent[receipt.request_id] = (receipt, shown)
+        if len(self._sent) > _KEPT_RECEIPTS:
+            del self._sent[next(iter(self._sent))]
+        self._screen.show(_line(time.time(), self._channel.sender_id, shown, "green"))
+
+    async def _send_file(self, given: str) -> None:
+        """Send a file, which goes on while one talks."""
+        shown = ""
+
+        def show(progress: FileProgress) -> None:
+            nonlocal shown
+            if not shown:
+                shown = f"{progress.name} ({counted(progress.size_bytes, 'byte')})"
+                self._screen.show(_line(time.time(), self._channel.sender_id, shown, "green"))
+
+        try:
+            path = await asyncio.to_thread(Path(given).expanduser)
+            delivery = await send_file(self._channel, path, progress=show)
+        except FairwayError as error:
+            self._note(f"✗ {_quoted(shown) + ': ' if shown else ''}{error}", "red")
+        else:
+            self._note(f"✓ {_quoted(shown)}: {', '.join(delivery.delivered_to) or 'several together'}", "green")
+
+    def _who(self) -> None:
+        if not self._sent:
+            self._note("you have sent nothing yet")
+            return
+        receipt, shown = next(reversed(self._sent.values()))
+        progress = receipt.progress
+        names = ", ".join(progress.acknowledged_by)
+        if names:
+            parts = f", {len(progress.chunks_acknowledged)} of {counted(progress.total_chunks, 'segment')} so far"
+            self._note(f"{_quoted(shown)} was acknowledged by {names}{parts if not receipt.has_ended else ''}")
+        elif progress.possible_ack_count:
+            self._note(f"{_quoted(shown)} was probably received by {progress.possible_ack_count}")
+        else:
+            self._note(f"nobody acknowledged {_quoted(shown)} yet")
+
+    def _waiting(self) -> None:
+        gaps = self._channel.gaps(_SHOWN_GAPS)
+        if not gaps:
+            self._note("nothing waits: all that others cite is here")
+        for gap in gaps:
+            self._note(_as_note(gap, time.time()))
+        more = self._channel.statistics().protocol.missing - len(gaps)
+        if more > 0:
+            self._note(f"and {more:,} more that are missing")
+
+    async def _listen(self, stream: EventStream) -> None:
+        async for event in stream:
+            if isinstance(event, MessageReceived):
+                await self._show(event)
+            else:
+                self.mark(event)
+
+    async def _show(self, message: MessageReceived) -> None:
+        brought = file_in(message.payload) if self._receiver is None else await self._receiver.take(message)
+        text = as_text(message.payload)
+        if brought is not None:
+            words = words_for(brought)
+            if words is None:
+                self._finish(message)
+                return
+            text = words
+        elif text is None:
+            text = f"a file of {counted(len(message.payload), 'byte')}, SHA-256 {message.message_id[:16]}"
+            if self._save is not None and self._receiver is not None:
+                saved = await save_message(self._receiver, self._save, message)
+                text += f", saved as {saved}" if isinstance(saved, Path) else f": {saved.detail}"
+        at_s = message.timestamp_ns / NS_PER_S or time.time()
+        if not message.dependencies_met:
+            text += "  [something before it is missing]"
+        self._screen.show(_line(at_s, message.sender_id, text, "bold cyan"))
+        self._finish(message)
+
+    def _finish(self, message: MessageReceived) -> None:
+        if not message.ephemeral:
+            self._channel.finish(message)
+
+    def mark(self, event: Event) -> None:
+        """Show what became of a message, of the channel or of the node."""
+        match event:
+            case MessageDelivered(request_id=request) | DeliveryError(request_id=request) if is_file_request(request):
+                return
+            case MessageDelivered(delivered_to=names):
+                self._note(f"✓ {self._name(event.request_id)}: {', '.join(names) or 'several together'}", "green")
+            case DeliveryError(detail=detail):
+                self._note(f"✗ {self._name(event.request_id)}: {detail}", "red")
+            case StatusChanged(status=status):
+                is_held_up = status is ChannelStatus.SYNCING and self._channel.gaps(1)
+                self._note(f"{status.value}: something is missing; /waiting says what" if is_held_up else status.value)
+            case _:
+                note = self._notes.of(event)
+                if note is not None:
+                    self._note(*note)
+
+    def _name(self, request_id: str) -> str:
+        known = self._sent.get(request_id)
+        return _quoted(known[1]) if known is not None else "an earlier message"
+
+    async def _finish_sending(self) -> None:
+        """Let the network take what was sent last, if it does so soon."""
+        waiting: list[asyncio.Future[None]] = [
+            asyncio.ensure_future(receipt.sent()) for receipt, _ in self._sent.values() if not receipt.has_ended
+        ]
+        waiting += self._files
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=_LAST_WORDS_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    def _note(self, text: str, style: str = "dim") -> None:
+        self._screen.show(Text(f"  {visible(text)}", style))
+
+
+def _line(at_s: float, sender: str, text: str, style: str) -> Text:
+    return Text.assemble(
+        (time.strftime("%H:%M ", time.localtime(at_s)), "dim"), (f"{visible(sender)}  ", style), indented(text)
+    )
+
+
+def _as_note(gap: Gap, now_s: float) -> str:
+    author = f"a message of {gap.sender_id}" if gap.sender_id else "a message, nobody says whose,"
+    missing = f"{author} ({gap.message_id[:_SHORT_ID]}) has been missing for {_ago(now_s - gap.since_ms / MS_PER_S)}"
+    if not gap.waiting:
+        return f"{missing}; nothing waits for it"
+    counts = Counter(sender for sender, _ in gap.waiting)
+    whose = ", ".join(f"{count:,} of {sender}" for sender, count in counts.items())
+    wait = "waits" if len(gap.waiting) == 1 else "wait"
+    return f"{missing}; {len(gap.waiting):,} {wait} for it: {whose}"
+
+
+def _ago(seconds: float) -> str:
+    whole = max(0, round(seconds))
+    if whole < _MINUTE_S:
+        return f"{whole} s"
+    return (
+        f"{whole // _MINUTE_S} min" if whole < _HOUR_S else f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S} min"
+    )
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if len(text) <= _SHOWN_OF_A_LINE else f'"{text[:_SHOWN_OF_A_LINE]}..."'

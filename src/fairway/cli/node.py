@@ -10,10 +10,9 @@ from typing import Annotated
 
 import typer
 
-from fairway.apps.node_rln import RPC_VARIABLE, NodeRln
-from fairway.apps.service_node import NodeSettings, request_rate, retention_of, serve
 from fairway.cli._config_file import config_text, read_config
 from fairway.cli._log_lines import LogLevel, logging_to_stderr
+from fairway.cli._node_process import RPC_VARIABLE, NodeRln, NodeSettings, request_rate, retention_of, serve
 from fairway.cli._password import PASSWORD_VARIABLE, password_of
 from fairway.errors import ConfigurationError
 from fairway.libp2p.limits import HostLimits

@@ -1,17 +1,39 @@
-"""``fairway participant``: a participant for scripts, run by `fairway.apps.participant`."""
+"""``fairway participant``: one process is one participant, with JSON lines as commands and as events.
+
+For scripts in any language, and for tests that kill processes. A received message is finished when its line has been
+written. After a crash only unfinished messages come again, with ``redelivered`` true. "accepted" means durable. It
+precedes all events of its request, except for an ephemeral message. A wrong command is answered and changes nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
-from fairway.apps.participant import Reporting, run_participant
-from fairway.apps.settings import ChannelSettings
+from fairway.channel.listeners import EventStream
+from fairway.channel.receipt import Receipt
+from fairway.channel.reliable_channel import ReliableChannel
 from fairway.cli._channel_options import with_settings
+from fairway.cli._event_json import as_json, as_line, brought_as_json, event_as_json, payload_as_json
+from fairway.cli._files import make_folder, read_payload, save_message
+from fairway.cli._lines import LineReader, LineWriter, TooLong
+from fairway.cli._participant_commands import Command, CommandError, parse_command
+from fairway.cli._settings import ChannelSettings
+from fairway.errors import DeliveryFailedError, FairwayError
+from fairway.events import MessageEvent, MessageReceived
+from fairway.files.outcomes import FileOutcome
+from fairway.files.receiving import FileReceiver
+from fairway.nodes.node import WakuNode
+from fairway.nodes.until_stopped import stop_event
 
 
 @with_settings
@@ -50,3 +72,231 @@ def command(
             events=sys.stdout.fileno(),
         )
     )
+
+
+_MAX_UNDER_WAY: Final = 256
+"""Sends that wait to become durable; beyond it no further command is read."""
+_ID_BYTES: Final = 16
+_LAST_WORDS_S: Final = 10.0
+"""How long a stop waits for sends under way and for a driver that is slow to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reporting:
+    """What to print of received messages, and where to save their payloads."""
+
+    save: Path | None = None
+    """Folder into which each file is saved under its name, and each other payload under its message id, before its
+    line. That says where, and what came of a file."""
+    payloads: bool = False
+    """Whether lines carry ``payload_base64``."""
+
+
+async def run_participant(settings: ChannelSettings, reporting: Reporting, *, commands: int, events: int) -> None:
+    """Take part until stopped: by a command, by the end of ``commands``, by SIGTERM or SIGINT.
+
+    ``commands`` and ``events`` are file descriptors. Raises the `FairwayError` that ended it early, after telling it.
+    """
+    out = LineWriter(events)
+    try:
+        async with stop_event() as stopping:
+            try:
+                if reporting.save is not None:
+                    make_folder(reporting.save)
+                async with settings.open(needs_node=False) as (node, channel):
+                    files = None if reporting.save is None else await FileReceiver.open(channel, reporting.save)
+                    await _Participant(node, channel, out, reporting, files).run(LineReader(commands), stopping)
+            except FairwayError as error:
+                _say(out, **_error(error))
+                raise
+        _say(out, event="stopped")
+    except BrokenPipeError:
+        # The reader is gone. Lines that it did not read are not finished, and come again.
+        return
+    finally:
+        with suppress(OSError):
+            await asyncio.wait_for(out.close(), _LAST_WORDS_S)
+
+
+class _Participant:
+    """The life of one participant."""
+
+    def __init__(
+        self,
+        node: WakuNode,
+        channel: ReliableChannel,
+        out: LineWriter,
+        reporting: Reporting,
+        files: FileReceiver | None,
+    ) -> None:
+        self._node = node
+        self._channel = channel
+        self._out = out
+        self._reporting = reporting
+        self._files = files
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._room = asyncio.Semaphore(_MAX_UNDER_WAY)
+
+    async def run(self, lines: LineReader, stopping: asyncio.Event) -> None:
+        channel = self._channel
+        stream = channel.events()
+        await channel.start()
+        _say(
+            self._out,
+            event="ready",
+            sender_id=channel.sender_id,
+            channel_id=channel.channel_id,
+            content_topic=channel.content_topic,
+            pid=os.getpid(),
+        )
+        reporting = asyncio.ensure_future(self._report(stream))
+        ends = (asyncio.ensure_future(self._obey(lines)), asyncio.ensure_future(stopping.wait()))
+        try:
+            await asyncio.wait((reporting, *ends), return_when=asyncio.FIRST_COMPLETED)
+            lines.close()
+            ends[1].cancel()
+            # The loop over commands ends with the command that it is at, and only then no further send begins.
+            await asyncio.wait((ends[0],), timeout=_LAST_WORDS_S)
+            if self._under_way:
+                await asyncio.wait(self._under_way.values(), timeout=_LAST_WORDS_S)
+            stream.close()
+            await asyncio.wait((reporting,), timeout=_LAST_WORDS_S)
+        finally:
+            sending = list(self._under_way.values())
+            for task in (reporting, *ends, *sending):
+                task.cancel()
+            results = await asyncio.gather(reporting, ends[0], *sending, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _report(self, stream: EventStream) -> None:
+        """Tell every event, and finish with each message whose line is written."""
+        async for event in stream:
+            if isinstance(event, MessageReceived):
+                await self._report_message(event)
+                continue
+            if isinstance(event, MessageEvent):
+                await self._answered(event.request_id)
+            self._out.put(as_line(event_as_json(event)))
+            await self._out.room()
+
+    async def _report_message(self, message: MessageReceived) -> None:
+        told = event_as_json(message, with_payload=self._reporting.payloads)
+        if self._reporting.save is not None and self._files is not None:
+            brought: Path | FileOutcome | None = await self._files.take(message)
+            if brought is None:
+                brought = await save_message(self._files, self._reporting.save, message)
+            told |= brought_as_json(brought)
+        await self._out.written(self._out.put(as_line(told)))
+        if not message.ephemeral:
+            self._channel.finish(message)
+
+    async def _answered(self, request_id: str) -> None:
+        """Wait until a send that became durable this moment is answered."""
+        answering = self._under_way.get(request_id)
+        if answering is not None:
+            await asyncio.wait((answering,))
+
+    async def _obey(self, lines: LineReader) -> None:
+        """Carry out commands until one says stop, or there are no more."""
+        async for line in lines:
+            if isinstance(line, bytes) and not line.strip():
+                continue
+            command: Command | None = None
+            try:
+                if isinstance(line, TooLong):
+                    raise CommandError(f"the line has more than {line.limit_bytes} bytes; send large payloads as file")
+                command = parse_command(line)
+                if command.name == "stop":
+                    return
+                await self._carry_out(command)
+            except FairwayError as error:
+                _say(self._out, **_error(error, command))
+
+    async def _carry_out(self, command: Command) -> None:
+        match command.name:
+            case "statistics":
+                told = as_json(self._channel.statistics())
+                _say(self._out, event="statistics", **told, tag=command.tag)
+            case "status":
+                _say(self._out, event="state", **self._state(), tag=command.tag)
+            case _:
+                await self._begin_sending(command)
+
+    def _state(self) -> dict[str, Any]:
+        status, statistics = self._node.status, self._channel.statistics()
+        return {
+            "status": self._channel.status.value,
+            "health": status.health.value,
+            "store": status.store,
+            "open_requests": statistics.protocol.open_requests,
+            "missing": statistics.protocol.missing,
+            "unfinished": statistics.unfinished,
+        }
+
+    async def _begin_sending(self, command: Command) -> None:
+        """Start a send; it goes on while further commands are read."""
+        content = command.content
+        if isinstance(content, Path):
+            # Read here and not in the task, so that sends keep the order of their commands.
+            limit_bytes = self._channel.options.segmentation.max_message_size_bytes
+            content = await asyncio.to_thread(read_payload, content, limit_bytes)
+        assert content is not None, "parse_command sees to it"
+        await self._room.acquire()
+        request_id = command.request_id if command.request_id is not None else secrets.token_hex(_ID_BYTES)
+        # The same request twice: one after the other.
+        await self._answered(request_id)
+        task = asyncio.ensure_future(self._send(command, content, request_id))
+        self._under_way[request_id] = task
+        task.add_done_callback(lambda _: self._sent(request_id))
+
+    def _sent(self, request_id: str) -> None:
+        del self._under_way[request_id]
+        self._room.release()
+
+    async def _send(self, command: Command, payload: bytes, request_id: str) -> None:
+        try:
+            if command.name == "send_ephemeral":
+                ephemeral = await self._channel.send_ephemeral(payload)
+                ids = {"request_id": ephemeral.request_id, "message_id": ephemeral.message_id}
+                _say(self._out, event="accepted", **ids, **payload_as_json(payload), ephemeral=True, tag=command.tag)
+                return
+            receipt = await self._channel.send(payload, count=command.count, by=command.by, request_id=request_id)
+        except FairwayError as error:
+            _say(self._out, **_error(error, command))
+            return
+        ids = {"request_id": receipt.request_id, "message_id": receipt.message_id}
+        ended = await _how_it_ended(receipt)
+        _say(
+            self._out,
+            event="accepted",
+            **ids,
+            **payload_as_json(payload),
+            ephemeral=False,
+            outcome=ended,
+            tag=command.tag,
+        )
+
+
+async def _how_it_ended(receipt: Receipt) -> Mapping[str, Any] | None:
+    """Return what became of a request that an earlier run made and ended; None while it is open."""
+    if not receipt.has_ended:
+        return None
+    try:
+        acknowledgement = await receipt.delivered()
+    except DeliveryFailedError as error:
+        return {"delivered": False, "detail": str(error)}
+    return {"delivered": True, "delivered_to": list(acknowledgement.delivered_to), "at_ms": acknowledgement.at_ms}
+
+
+def _error(error: FairwayError, command: Command | None = None) -> dict[str, Any]:
+    name, tag = (command.name, command.tag) if command is not None else (None, None)
+    kind = type(error).__name__
+    if isinstance(error, CommandError):
+        name, tag, kind = error.name, error.tag, "ConfigurationError"
+    return {"event": "error", "error": kind, "detail": str(error), "command": name, "tag": tag}
+
+
+def _say(out: LineWriter, **told: Any) -> None:
+    out.put(as_line(told))

@@ -1,23 +1,47 @@
-"""``fairway trace``: prints what `fairway.apps.tracing` found out."""
+"""``fairway trace``: shows the path of a message, read from the stores of several participants.
+
+Each store records what happened to a message at its participant. The command sorts these records by time: how often
+each segment was sent and under which hash, who acknowledged it, how the send ended, and who received the message.
+Clocks of different machines may disagree; the order within one store is always right.
+"""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fairway.apps.event_json import as_json, event_as_json
-from fairway.apps.tracing import MessageTrace, TracedEvent, TracedFile, TracedSending, describe, trace_message
 from fairway.cli._console import PlainConsole
-from fairway.events import DeliveryError, MessageDelivered, MessageReceived
+from fairway.cli._event_json import as_json, event_as_json
+from fairway.errors import ConfigurationError
+from fairway.events import (
+    DeliveryError,
+    EphemeralMessageDropped,
+    Event,
+    MessageAcknowledged,
+    MessageDelivered,
+    MessageEvent,
+    MessagePossiblyAcknowledged,
+    MessageQueued,
+    MessageReceived,
+    MessageSendError,
+    MessageSending,
+    MessageSent,
+    MessageSetAside,
+)
+from fairway.storage.channel_store import SendOutcome, StoredRequest, TracePoint
+from fairway.storage.store_reader import Owner, StoreReader
 from fairway.units import counted
 from fairway.visible import visible
+from fairway.wire.file_message import FileManifest, FileMessage, FilePart, WholeFile, read_file_header
 
 _SHOWN_STEPS: Final = 40
 _SHOWN_SEGMENTS: Final = 40
@@ -188,3 +212,318 @@ def _row(step: TracedEvent, start_ms: int) -> tuple[str, ...]:
 def _plain(text: str) -> str:
     """Return a text from the network for rich to print: invisible characters and markup are escaped."""
     return escape(visible(text))
+
+
+SHORTEST_PREFIX: Final = 4
+_SHOWN_IDS: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedEvent:
+    """Something that happened to the message."""
+
+    at_ms: int
+    who: str
+    """Sender id of the store that has it."""
+    event: Event
+    size_bytes: int | None
+    """Of a received payload, which is not kept here itself."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TracedSegment:
+    """What one segment of a send went through."""
+
+    chunk_index: int
+    is_parity: bool
+    attempts: int = 0
+    """Transmissions that were begun."""
+    message_hashes: list[bytes] = field(default_factory=list)
+    """Of the WakuMessages that the network took, oldest first."""
+    possible_ack_count: int = 0
+    acknowledged: bool = False
+    acknowledged_by: tuple[str, ...] = ()
+    """Sender ids of participants known to have acknowledged it; later ones may be missing."""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedSending:
+    """One send of the message: who sent it, what became of it."""
+
+    who: str
+    request_id: str
+    request: StoredRequest | None
+    """None if the store has forgotten it."""
+    segments: tuple[TracedSegment, ...]
+    ending: Event | None
+    """The last event that ended it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TracedFileMessage:
+    """A message of a file: all of it, its manifest, or a part."""
+
+    message_id: str
+    part: int | None
+    """From 0; None for the whole file and for the manifest."""
+    outcome: SendOutcome | None = None
+    """How its latest send went; None if no store has one."""
+    received_by: list[str] = field(default_factory=list)
+    """Sender ids of the stores that received it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedFile:
+    """The file that the message is, or belongs to."""
+
+    name: str
+    """Empty if no store has the manifest."""
+    media_type: str
+    size_bytes: int | None
+    """None for a file in one message, whose size is that of the message without a header."""
+    total_parts: int
+    """0 for a file in one message, and if no store has the manifest."""
+    messages: tuple[TracedFileMessage, ...]
+    """The manifest and the parts that a store has, in their order; the message itself of a file in one message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageTrace:
+    """The story of one message."""
+
+    message_id: str
+    channel_id: str
+    sendings: tuple[TracedSending, ...]
+    steps: tuple[TracedEvent, ...]
+    """Everything, in order of time."""
+    file: TracedFile | None = None
+    """None if the message is of no file."""
+
+    @property
+    def receipts(self) -> tuple[TracedEvent, ...]:
+        """Who received the message, and when."""
+        return tuple(step for step in self.steps if isinstance(step.event, MessageReceived))
+
+
+class _Witness(NamedTuple):
+    owner: Owner
+    reader: StoreReader
+
+
+def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | None:
+    """Return the story of a message; None if no store knows anything of it.
+
+    ``identifier`` is a message id or the beginning of one, a request id, or an SDS id. Raises `ConfigurationError` if
+    it is the beginning of several, and a `StorageError` if a store cannot be read.
+    """
+    if not stores:
+        raise ConfigurationError("no store is given; name at least one: --store alice.db")
+    witnesses = []
+    for path in stores:
+        reader = StoreReader(path)
+        witnesses.append(_Witness(reader.owner(), reader))
+    found = _resolve(identifier, witnesses)
+    if found is None:
+        return None
+    message_id, request_id = found
+    steps: list[TracedEvent] = []
+    requests: dict[tuple[str, str], StoredRequest] = {}
+    for owner, reader in witnesses:
+        who = owner.sender_id
+        requests |= {(who, stored.request_id): stored for stored in reader.requests(message_id)}
+        steps += [
+            TracedEvent(at_ms=point.at_ms, who=who, event=point.event, size_bytes=point.size_bytes)
+            for point in reader.trace(message_id)
+        ]
+    if request_id is not None:
+        steps = [step for step in steps if getattr(step.event, "request_id", request_id) == request_id]
+        requests = {key: stored for key, stored in requests.items() if key[1] == request_id}
+    file = _file_of(message_id, witnesses)
+    # A stable sort: events of one store within a millisecond keep their order.
+    steps.sort(key=lambda step: step.at_ms)
+    return MessageTrace(
+        message_id=message_id,
+        channel_id=witnesses[0].owner.channel_id,
+        sendings=_sendings(steps, requests),
+        steps=tuple(steps),
+        file=file,
+    )
+
+
+def describe(event: Event) -> str:
+    """Return what an event of a message means, in a few words that a terminal may show."""
+    return visible(_described(event))
+
+
+def _described(event: Event) -> str:
+    match event:
+        case MessageSending(attempt=0):
+            return "goes over the wire"
+        case MessageSending(attempt=attempt):
+            return f"goes over the wire again, retry {attempt}"
+        case MessageSent(message_hash=message_hash):
+            return f"taken by the network, hash {message_hash.hex()[:16]}"
+        case MessageQueued():
+            return "held back by the rate limit"
+        case MessagePossiblyAcknowledged(participant=name, possible_ack_count=count):
+            return f"probably received by {name} ({count} so far)"
+        case MessageAcknowledged(acknowledged_by=names, chunks_acknowledged=chunks, total_chunks=total):
+            return f"acknowledged by {', '.join(names)}, {len(chunks)} of {counted(total, 'segment')} so far"
+        case MessageDelivered(delivered_to=names):
+            return f"delivered to {', '.join(names) or 'several together'}"
+        case MessageSendError(reason=reason, detail=detail):
+            return f"cannot be sent: {reason.value} {detail}".rstrip()
+        case DeliveryError(detail=detail):
+            return f"given up: {detail}"
+        case EphemeralMessageDropped(reason=reason):
+            return f"dropped: {reason.value}"
+        case MessageSetAside(attempts=attempts, error=error):
+            return f"set aside: handlers raised {counted(attempts, 'time')}, {error}"
+        case MessageReceived():
+            return ", ".join(["received", *_remarks(event)])
+        case _:
+            return "all of it taken by the network"
+
+
+def _remarks(message: MessageReceived) -> list[str]:
+    remarks = []
+    if message.ephemeral:
+        remarks.append("ephemeral")
+    if message.recovered:
+        remarks.append("recovered by Reed-Solomon")
+    if not message.dependencies_met:
+        remarks.append("something before it is missing")
+    return remarks
+
+
+def _resolve(identifier: str, witnesses: Iterable[_Witness]) -> tuple[str, str | None] | None:
+    """Return the message id, and the request id if that was what was given."""
+    prefixed: set[str] = set()
+    for _, reader in witnesses:
+        request = reader.request(identifier)
+        if request is not None:
+            return request.message_id, identifier
+        for point in reader.trace(identifier):
+            message_id = getattr(point.event, "message_id", "")
+            # A request that the store has forgotten may still be in its trace.
+            by_request = isinstance(point.event, MessageEvent) and point.event.request_id == identifier
+            return message_id, identifier if by_request else None
+        if len(identifier) >= SHORTEST_PREFIX:
+            prefixed |= reader.message_ids(identifier.lower())
+    if len(prefixed) > 1:
+        some = ", ".join(sorted(prefixed)[:_SHOWN_IDS])
+        raise ConfigurationError(
+            f"{identifier} is the beginning of {len(prefixed)} message ids; give more of it: {some}"
+        )
+    return (prefixed.pop(), None) if prefixed else None
+
+
+def _file_of(message_id: str, witnesses: Sequence[_Witness]) -> TracedFile | None:
+    """Return the file that a message is, or belongs to, as far as the stores know it; None if it is of no file."""
+    messages: dict[str, TracedFileMessage] = {}
+    header = _note_file_message(message_id, witnesses, messages)
+    manifest_id = header.manifest_id.hex() if isinstance(header, FilePart) else message_id
+    first = header if manifest_id == message_id else _note_file_message(manifest_id, witnesses, messages)
+    if header is None:
+        return None
+    if not isinstance(first, WholeFile):
+        for owner, reader in witnesses:
+            requests, points = reader.parts(bytes.fromhex(manifest_id))
+            _note_in(owner, requests, points, messages)
+    named = first if isinstance(first, WholeFile | FileManifest) else None
+    return TracedFile(
+        name="" if named is None else named.name,
+        media_type="" if named is None else named.media_type,
+        size_bytes=named.size_bytes if isinstance(named, FileManifest) else None,
+        total_parts=named.parts if isinstance(named, FileManifest) else 0,
+        messages=tuple(sorted(messages.values(), key=lambda each: -1 if each.part is None else each.part)),
+    )
+
+
+def _note_file_message(
+    message_id: str, witnesses: Iterable[_Witness], messages: dict[str, TracedFileMessage]
+) -> FileMessage | None:
+    """Note a message of a file, and return its header; None if it is of no file, or unknown."""
+    headers: list[bytes] = []
+    for owner, reader in witnesses:
+        requests, points = reader.requests(message_id), reader.trace(message_id)
+        _note_in(owner, requests, points, messages)
+        headers += [request.file_header for request in requests] + [point.file_header for point in points]
+    return next((found for found in map(read_file_header, headers) if found is not None), None)
+
+
+def _note_in(
+    owner: Owner,
+    requests: Iterable[StoredRequest],
+    points: Iterable[TracePoint],
+    messages: dict[str, TracedFileMessage],
+) -> None:
+    """Note what one store has of messages of a file."""
+
+    def noted(message_id: str, header: bytes) -> TracedFileMessage | None:
+        message = read_file_header(header)
+        if message is None:
+            return None
+        part = message.index if isinstance(message, FilePart) else None
+        return messages.setdefault(message_id, TracedFileMessage(message_id=message_id, part=part))
+
+    for request in sorted(requests, key=lambda request: request.accepted_at_ms):
+        if (sent := noted(request.message_id, request.file_header)) is not None:
+            sent.outcome = request.outcome
+    for point in points:
+        received = noted(getattr(point.event, "message_id", ""), point.file_header)
+        if received is not None and owner.sender_id not in received.received_by:
+            received.received_by.append(owner.sender_id)
+
+
+def _sendings(
+    steps: Iterable[TracedEvent], requests: dict[tuple[str, str], StoredRequest]
+) -> tuple[TracedSending, ...]:
+    """Return every send of the message, in the order in which they began."""
+    stories: dict[tuple[str, str], list[Event]] = {}
+    for key in sorted(requests, key=lambda key: requests[key].accepted_at_ms):
+        stories[key] = []
+    for step in steps:
+        if isinstance(step.event, MessageEvent):
+            stories.setdefault((step.who, step.event.request_id), []).append(step.event)
+    return tuple(
+        TracedSending(
+            who=who,
+            request_id=request_id,
+            request=requests.get((who, request_id)),
+            segments=_segments(events),
+            ending=next(
+                (each for each in reversed(events) if isinstance(each, MessageDelivered | DeliveryError)),
+                None,
+            ),
+        )
+        for (who, request_id), events in stories.items()
+    )
+
+
+def _segments(events: Iterable[Event]) -> tuple[TracedSegment, ...]:
+    segments: dict[int, TracedSegment] = {}
+    known: frozenset[int] = frozenset()
+    for event in events:
+        match event:
+            case MessageSending(chunk_info=chunk):
+                _segment(segments, chunk.chunk_index, is_parity=chunk.is_parity).attempts += 1
+            case MessageSent(chunk_info=chunk, message_hash=message_hash):
+                _segment(segments, chunk.chunk_index, is_parity=chunk.is_parity).message_hashes.append(message_hash)
+            case MessagePossiblyAcknowledged(chunk_info=chunk, possible_ack_count=count):
+                segment = _segment(segments, chunk.chunk_index, is_parity=chunk.is_parity)
+                segment.possible_ack_count = max(segment.possible_ack_count, count)
+            case MessageSendError(chunk_info=chunk, reason=reason):
+                _segment(segments, chunk.chunk_index, is_parity=chunk.is_parity).error = reason.value
+            case MessageAcknowledged(chunks_acknowledged=chunks, acknowledged_by=names):
+                # The event is about the segment that the list did not have before.
+                for index in frozenset(chunks) - known:
+                    segment = _segment(segments, index, is_parity=False)
+                    segment.acknowledged, segment.acknowledged_by = True, names
+                known = frozenset(chunks)
+    return tuple(segments[index] for index in sorted(segments))
+
+
+def _segment(segments: dict[int, TracedSegment], index: int, *, is_parity: bool) -> TracedSegment:
+    return segments.setdefault(index, TracedSegment(chunk_index=index, is_parity=is_parity))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.apps.lines import LineReader, LineWriter, TooLong
+from fairway.cli._lines import LineReader, LineWriter, TooLong
 from patience import PATIENCE_S, run
 
 Result = TypeVar("Result")

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from fairway.apps.file_words import words_for
-from fairway.apps.sending import FileToSend, SendGoal, SendReport, Watching, send_message, send_one_file
-from fairway.apps.settings import ChannelSettings
-from fairway.apps.tailing import Brought, Until, tail
-from fairway.apps.tracing import trace_message
 from fairway.channel.receipt import Progress, Wait
 from fairway.channel.reliable_channel import ReliableChannel
+from fairway.cli._files import words_for
+from fairway.cli._settings import ChannelSettings
+from fairway.cli.send import FileToSend, SendGoal, SendReport, Watching, send_message, send_one_file
+from fairway.cli.tail import Brought, Until, tail
+from fairway.cli.trace import trace_message
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.events import Event, MessageDelivered, MessageReceived
 from fairway.files.sending import FileProgress

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fairway.apps.sending import FileToSend, SendGoal, SendReport, Watching, send_message, send_one_file
-from fairway.apps.settings import ChannelSettings
-from fairway.apps.tailing import Until, tail
-from fairway.apps.tracing import describe, trace_message
 from fairway.channel.receipt import Wait
+from fairway.cli._settings import ChannelSettings
+from fairway.cli.send import FileToSend, SendGoal, SendReport, Watching, send_message, send_one_file
+from fairway.cli.tail import Until, tail
+from fairway.cli.trace import describe, trace_message
 from fairway.errors import ConfigurationError, StorageError
 from fairway.events import MessageDelivered, MessageReceived
 from fairway.nodes.local.network import process_network
@@ -117,9 +117,7 @@ def test_of_an_unknown_message_nothing_is_known(story: Story):
 
 
 def test_the_beginning_of_several_ids_is_refused_with_the_ids(story: Story, monkeypatch: pytest.MonkeyPatch):
-    from fairway.apps import tracing
-
-    monkeypatch.setattr(tracing, "SHORTEST_PREFIX", 0)
+    monkeypatch.setattr("fairway.cli.trace.SHORTEST_PREFIX", 0)
     other = story.send(b"another")
     with pytest.raises(ConfigurationError, match="the beginning of 2 message ids") as error:
         trace_message("", [story.alice])

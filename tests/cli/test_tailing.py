@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fairway.apps.sending import SendGoal, Watching, send_message
-from fairway.apps.settings import ChannelSettings
-from fairway.apps.tailing import Until, as_text, tail
 from fairway.channel.receipt import Wait
+from fairway.cli._settings import ChannelSettings
+from fairway.cli.send import SendGoal, Watching, send_message
+from fairway.cli.tail import Until, as_text, tail
 from fairway.errors import ConfigurationError
 from fairway.events import Event, MessageReceived
 from fairway.files.outcomes import FileRefused

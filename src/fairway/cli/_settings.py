@@ -12,9 +12,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from fairway.apps.member_rln import MemberRln
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
@@ -212,3 +211,28 @@ def _overlay(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
         else value
         for name, value in given.items()
     }
+
+
+if TYPE_CHECKING:
+    from fairway.rln.membership import RlnMembership
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRln:
+    """What the command line says about the membership."""
+
+    group: Path
+    """The file of the group."""
+    keystore: Path
+    password: str = field(repr=False)
+    """Of the keystore."""
+
+    def open(self) -> RlnMembership:
+        """Return the membership, to be closed; it reads files and decrypts, so call it in a worker thread.
+
+        Raises `WrongPasswordError`, a `StorageError` for files that cannot be used, and `MissingExtraError` without
+        fairway-rln.
+        """
+        from fairway.rln.membership import RlnMembership  # noqa: PLC0415 - most participants need no RLN
+
+        return RlnMembership.load(self.keystore, self.password, self.group)

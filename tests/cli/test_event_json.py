@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from fairway.apps.event_json import as_json, as_line, event_as_json
+from fairway.cli._event_json import as_json, as_line, event_as_json
 from fairway.events import (
     EVENT_NAMES,
     ChunkInfo,

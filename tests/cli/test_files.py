@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.apps.files import make_folder, read_payload, read_stream, save_payload
+from fairway.cli._files import make_folder, read_payload, read_stream, save_payload
 from fairway.errors import ConfigurationError, MessageTooLargeError, StorageError
 
 

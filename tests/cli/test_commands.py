@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.apps.commands import FIELDS, Command, CommandError, parse_command
+from fairway.cli._participant_commands import FIELDS, Command, CommandError, parse_command
 
 
 @pytest.mark.parametrize(

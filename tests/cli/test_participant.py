@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fairway.apps.lines import LineReader
-from fairway.apps.participant import Reporting, run_participant
-from fairway.apps.settings import ChannelSettings
+from fairway.cli._lines import LineReader
+from fairway.cli._settings import ChannelSettings
+from fairway.cli.participant import Reporting, run_participant
 from fairway.errors import ConfigurationError, NodeUnavailableError, StorageError
 from patience import PATIENCE_S, run
 

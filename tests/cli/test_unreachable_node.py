@@ -13,16 +13,14 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from fairway.apps import sending
-from fairway.apps import settings as settings_module
-from fairway.apps.chat import chat
-from fairway.apps.notes import Notes
-from fairway.apps.screen import Screen
-from fairway.apps.sending import SendGoal, Watching, send_message
-from fairway.apps.settings import ChannelSettings
-from fairway.apps.tailing import Until, tail
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.receipt import Wait
+from fairway.cli._notes import Notes
+from fairway.cli._screen import Screen
+from fairway.cli._settings import ChannelSettings
+from fairway.cli.chat import chat
+from fairway.cli.send import SendGoal, Watching, send_message
+from fairway.cli.tail import Until, tail
 from fairway.errors import NodeUnavailableError
 from fairway.events import (
     Event,
@@ -114,8 +112,8 @@ def test_a_send_to_a_node_that_does_not_serve_the_shard_says_so_and_names_the_op
 def test_a_send_with_a_store_is_accepted_without_a_node_and_goes_out_when_there_is_one(
     place: Place, at_place: Callable[..., ChannelSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "NODE_S", 0.2)
-    monkeypatch.setattr(settings_module, "MOMENT_S", 0.1)
+    monkeypatch.setattr("fairway.cli.send.NODE_S", 0.2)
+    monkeypatch.setattr("fairway.cli._settings.MOMENT_S", 0.1)
 
     async def work() -> None:
         alice, bob = at_place("alice", tmp_path / "alice.db"), at_place("bob")
@@ -131,7 +129,7 @@ def test_a_send_with_a_store_is_accepted_without_a_node_and_goes_out_when_there_
                 came.append(event.payload)
 
         async with place.node():
-            monkeypatch.setattr(sending, "NODE_S", PATIENCE_S)
+            monkeypatch.setattr("fairway.cli.send.NODE_S", PATIENCE_S)
             reading = asyncio.ensure_future(tail(bob, Until(count=3, linger_s=0), show))
             report = await send_message(alice, b"third", SendGoal(wait=Wait.SENT, timeout_s=PATIENCE_S), Watching())
             assert report.reached
@@ -154,7 +152,7 @@ def test_a_send_without_a_store_needs_a_node(
     async def at_once(address: str, **options: Any) -> object:
         return await connect(address, **{**options, "connect_timeout_s": 0.2})
 
-    monkeypatch.setattr("fairway.apps.settings.connect", at_once)
+    monkeypatch.setattr("fairway.cli._settings.connect", at_once)
     with pytest.raises(NodeUnavailableError, match="Connection refused"):
         asyncio.run(send_message(settings, b"x", SendGoal(), Watching()))
 

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from fairway.apps.service_node import NodeSettings, request_rate, retention_of, serve
 from fairway.cli._log_lines import LogLine
+from fairway.cli._node_process import NodeSettings, request_rate, retention_of, serve
 from fairway.errors import ConfigurationError
 from fairway.libp2p import keeper
 from fairway.libp2p.host import Host
@@ -73,7 +73,7 @@ async def serving(settings: NodeSettings):
 @pytest.mark.parametrize("as_json", [False, True])
 def test_the_log_says_when_a_peer_cannot_be_reached_connects_and_disconnects(monkeypatch, caplog, as_json):
     monkeypatch.setattr(keeper, "FIRST_PAUSE_S", 0.02)
-    caplog.set_level("INFO", "fairway.apps.service_node")
+    caplog.set_level("INFO", "fairway.cli._node_process")
 
     async def work():
         key = IdentityKey.generate()

@@ -11,9 +11,9 @@ from typing import Self
 import pytest
 from rich.text import Text
 
-from fairway.apps.chat import chat
-from fairway.apps.screen import Screen
-from fairway.apps.settings import ChannelSettings
+from fairway.cli._screen import Screen
+from fairway.cli._settings import ChannelSettings
+from fairway.cli.chat import chat
 from fairway.nodes.connect import connect
 from fairway.nodes.node import RoutedMessage
 from fairway.options import SdsConfig

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairway.apps.settings import ChannelSettings, load_options, shared_key
+from fairway.cli._settings import ChannelSettings, load_options, shared_key
 from fairway.errors import ConfigurationError
 from fairway.options import BloomPolicy, Profile, ReliableChannelOptions
 from fairway.wire.topics import ContentTopic, default_topic

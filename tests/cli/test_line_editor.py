@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from fairway.apps.line_editor import MAX_CHARACTERS, LineEditor
+from fairway.cli._screen import MAX_CHARACTERS, LineEditor
 
 
 @pytest.mark.parametrize(

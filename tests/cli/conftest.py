@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairway.apps.settings import ChannelSettings
+from fairway.cli._settings import ChannelSettings
 from fairway.options import ReliableChannelOptions
 
 MakeSettings = Callable[..., ChannelSettings]

@@ -1,1 +1,0 @@
-"""Programs around a channel: what the commands of the command line run."""
