@@ -148,6 +148,26 @@ def test_what_a_sender_knew_comes_before_its_message(harbour):
     assert harbour.broken() == {Invariant.ORDER}
 
 
+def test_what_the_sender_of_a_lost_message_knew_may_come_after_what_descends_from_that(harbour):
+    first, lost, last = (harbour.send("alice", text) for text in ("hello", "lost", "bye"))
+    for name in ("bob", "carol"):
+        harbour.history.told(name, IrretrievableMessage(message_id=lost.sds_ids[0], reason=LossReason.TIMEOUT))
+        harbour.receive(name, last)
+        harbour.receive(name, first)
+    harbour.history.left.add("alice")
+    assert harbour.broken() == set()
+
+
+def test_what_the_sender_of_a_lost_message_did_not_know_still_comes_in_order(harbour):
+    lost, first, last = (harbour.send("alice", text) for text in ("lost", "hello", "bye"))
+    for name in ("bob", "carol"):
+        harbour.history.told(name, IrretrievableMessage(message_id=lost.sds_ids[0], reason=LossReason.TIMEOUT))
+        harbour.receive(name, last)
+        harbour.receive(name, first)
+    harbour.history.left.add("alice")
+    assert harbour.broken() == {Invariant.ORDER}
+
+
 def test_a_send_that_failed_may_be_delivered_late_once(harbour):
     message = harbour.send("alice", "hello")
     for name in ("bob", "carol"):

@@ -372,6 +372,10 @@ class History:
 
     # What is owed.
 
+    def lost_send(self, event: IrretrievableMessage) -> SendRecord | None:
+        """Return the send that a participant gave up; None for what nobody sent."""
+        return next((self.send_of[i] for i in (event.message_id, *event.sds_ids) if i in self.send_of), None)
+
     def owed_to(self, send: SendRecord) -> frozenset[str]:
         """Return the participants that must receive a message.
 

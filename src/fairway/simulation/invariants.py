@@ -33,21 +33,26 @@ def _undelivered(history: History, owed: Mapping[int, frozenset[str]]) -> Iterat
 def _lost(history: History, owed: Mapping[int, frozenset[str]]) -> Iterator[str]:
     """No participant gives up what it gets, or what it is owed."""
     for at_ms, name, event in history.losses:
-        for sds_id in dict.fromkeys((event.message_id, *event.sds_ids)):
-            send = history.send_of.get(sds_id)
-            if send is not None and name in owed[send.number]:
-                yield f"{name} gave up {send} at {at_ms / 1_000:.1f} s ({event.reason.value})"
-                break
+        send = history.lost_send(event)
+        if send is not None and name in owed[send.number]:
+            yield f"{name} gave up {send} at {at_ms / 1_000:.1f} s ({event.reason.value})"
 
 
 def _out_of_order(history: History, owed: Mapping[int, frozenset[str]]) -> Iterator[str]:
-    """Whatever a sender had received or sent before a message is handed over before that message."""
+    """Whatever a sender had received or sent before a message is handed over before that message.
+
+    Nobody can tell what a lost message cites. So what its sender knew need not come before what descends from it.
+    """
     for name, order in history.order.items():
         due = sum(1 << send.number for send in history.sends if name in owed[send.number])
+        lost = [(at_ms, history.lost_send(event)) for at_ms, loser, event in history.losses if loser == name]
         known = 0
         for number in order:
             send = history.sends[number]
             overtaken = send.knew & due & ~known
+            for at_ms, gone in lost:
+                if gone is not None and at_ms <= send.received_ms[name] and send.knew >> gone.number & 1:
+                    overtaken &= ~gone.knew
             if overtaken:
                 first = history.sends[(overtaken & -overtaken).bit_length() - 1]
                 yield f"{name} got {send} before {first}, which its sender knew"
