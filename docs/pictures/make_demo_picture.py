@@ -25,9 +25,9 @@ def main() -> None:
         folder = Path(name)
         file = folder / "sea.raw"
         file.write_bytes(random.Random(1).randbytes(1_000_000))  # noqa: S311 - content, no secret
-        demo = Demo(file, folder, ("alice", "bob", "carol"), kill=True, console=console)
+        demo = Demo(file, folder, ("alice", "bob", "carol"), console)
         asyncio.run(demo.run(loss=0.3, seed=1))
-        console.print(demo.summary())
+        demo.print_result()
     PICTURE.write_text(console.export_svg(title="fairway demo"), encoding="utf-8")
 
 
