@@ -10,7 +10,7 @@ import pytest
 from fairway.errors import ConfigurationError, StoreQueryError
 from fairway.nodes import SendResult
 from fairway.nodes.light import LightOptions
-from fairway.nodes.light.pulse import BEAT_S, SILENT_AFTER
+from fairway.nodes.light.liveness import BEAT_S, SILENT_AFTER
 from fairway.nodes.local import NO_FAULTS, LocalNetwork, NetworkFaults
 from fairway.nodes.local.node import PING_INTERVAL_MS, REQUEST_TIMEOUT_S, SILENCE_MS
 from fairway.testing import Machine, Process, virtual_time
@@ -31,7 +31,7 @@ def now_s():
 def test_the_times_are_those_of_a_light_client():
     options = LightOptions()
     assert options.request_timeout_s == REQUEST_TIMEOUT_S
-    assert options.ping_interval_s * 1_000 == PING_INTERVAL_MS
+    assert options.advanced.ping_interval_s * 1_000 == PING_INTERVAL_MS
     assert SILENT_AFTER * BEAT_S * 1_000 == SILENCE_MS
 
 

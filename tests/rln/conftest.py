@@ -99,7 +99,7 @@ class Harbour:
         return membership
 
     async def client(self, node, rln=None, **options):
-        given = LightOptions(presence_first_s=0.5, request_timeout_s=PATIENCE_S, **options)
+        given = LightOptions(request_timeout_s=PATIENCE_S, **options)
         return await self.exits.enter_async_context(await LightNode.start([node.addresses[0]], given, rln=rln))
 
     def message(self, payload=b"hello", *, topic=topic, **fields):

@@ -9,7 +9,7 @@ import pytest
 import fairway
 from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
 from fairway.libp2p.keys import IdentityKey
-from fairway.nodes.light import LightNode, LightOptions
+from fairway.nodes.light import AdvancedLightOptions, LightNode, LightOptions
 from fairway.nodes.node import NodeHealth, RoutedMessage, StoreQuery
 from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.service.node import ServiceNode
@@ -19,7 +19,7 @@ from patience import PATIENCE_S, run, until
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
-FAST = LightOptions(ping_interval_s=0.2, presence_first_s=0.1, request_timeout_s=60.0)
+FAST = LightOptions(request_timeout_s=60.0, advanced=AdvancedLightOptions(ping_interval_s=0.2, confirm_after_s=0.1))
 
 
 def options(*peers, **changes):

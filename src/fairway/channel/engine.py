@@ -340,6 +340,13 @@ class Engine:
             )
 
         self._enter(answered)
+        if result.stored is not None:
+            result.stored.add_done_callback(partial(self._looked_for, publication.sds_id))
+
+    def _looked_for(self, sds_id: str, stored: asyncio.Future[bool | None]) -> None:
+        """Pass on that no store has a message that the node sent."""
+        if not stored.cancelled() and stored.exception() is None and stored.result() is False:
+            self._enter(lambda now_ms: self.stack.not_stored(sds_id, now_ms))
 
     def _learn_quota(self, now_ms: int) -> None:
         quota = self._node.quota

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import Final
 
 from fairway.foreign_code import ForeignCode
-from fairway.nodes.node import RoutedMessage, SendResult, WakuNode
+from fairway.nodes.node import SEND_TIMEOUT_S, RoutedMessage, SendResult, WakuNode
 from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.effects import Publish
 
-_ANSWER_TIMEOUT_S: Final = 20.0
+ANSWER_TIMEOUT_S: Final = SEND_TIMEOUT_S + 2.0
+"""Longest wait for a node; a node that keeps its own limit answers before."""
 _FULL: Final = 1_000
 """Waiting transmissions from which on new sends wait, too."""
 
@@ -89,10 +90,10 @@ class Publisher:
             message_hash=publication.message_hash,
         )
         try:
-            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 with ForeignCode("the node's send"):
                     return await self._node.send(routed)
         except TimeoutError:
-            return SendResult(accepted=False, detail=f"the node did not answer within {_ANSWER_TIMEOUT_S:.0f} s")
+            return SendResult(accepted=False, detail=f"the node did not answer within {ANSWER_TIMEOUT_S:.0f} s")
         except Exception as error:  # noqa: BLE001 - after any failure of a node the message is sent again
             return SendResult(accepted=False, detail=f"the node raised {error!r}")

@@ -9,11 +9,12 @@ messages until that changes.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from fairway.errors import ConfigurationError
 from fairway.events import NodeHealth as NodeHealth  # noqa: PLC0414 - part of this interface, too
@@ -21,6 +22,9 @@ from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.subscription import Subscription
 from fairway.wire.lightpush import ClientAction
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
+
+SEND_TIMEOUT_S: Final = 18.0
+"""Longest time in which `WakuNode.send` answers. A single request to a node takes less, a channel waits for more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,9 @@ class SendResult:
     """Whether each node that was asked said that it does not serve the message's pubsub topic (421)."""
     detail: str = ""
     """Why it was not accepted, as text for people."""
+    stored: asyncio.Future[bool | None] | None = field(default=None, compare=False)
+    """Of an accepted message: whether stores have it, some seconds later. False if no store has it, None if the answer
+    stays unknown. No future if the node does not look."""
 
     @classmethod
     def refused(cls, action: ClientAction, detail: str, *, unserved: bool = False) -> Self:
@@ -187,7 +194,10 @@ class WakuNode(ABC):
 
     @abstractmethod
     async def send(self, message: RoutedMessage) -> SendResult:
-        """Send a message to the network. Failures of the network are results, not exceptions."""
+        """Send a message to the network, within `SEND_TIMEOUT_S`.
+
+        Failures of the network are results, not exceptions.
+        """
 
     @abstractmethod
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:

@@ -284,6 +284,11 @@ class Stack:
         effects = self._sending.answered(token, answer, now_ms)
         return self._finish(effects + self._leave(now_ms), now_ms)
 
+    def not_stored(self, sds_id: str, now_ms: int) -> tuple[Effect, ...]:
+        """Take that no store has a message that the node accepted; its first retry is due at once."""
+        self._sending.not_stored(sds_id, now_ms)
+        return self._finish(self._leave(now_ms), now_ms)
+
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
         """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
         self._say_what_can_come(now_ms)

@@ -33,15 +33,15 @@ from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.public_keys import KeyType
 from fairway.libp2p.transports.certificate import ServerCertificate
 from fairway.nodes.discovery.node_record import Capability, NodeRecord
+from fairway.nodes.discovery.node_records import NodeRecords
 from fairway.nodes.discovery.peer_finder import PeerFinder
 from fairway.nodes.discovery.peer_memory import PeerMemory
-from fairway.nodes.discovery.record_shelf import RecordShelf
 from fairway.nodes.listeners import criteria_of
 from fairway.nodes.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.nodes.protocols.exchange import answering
 from fairway.nodes.protocols.filter_service import FilterService
-from fairway.nodes.protocols.introductions import Introductions
 from fairway.nodes.protocols.lightpush import LightPushService
+from fairway.nodes.protocols.metadata import MetadataExchange
 from fairway.nodes.protocols.peer_exchange import PeerExchangeService
 from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.nodes.protocols.pending_responses import PendingResponses
@@ -122,7 +122,7 @@ class ServiceNode(WatchedNode):
         self._closed = False
         self.pending_responses: Final = PendingResponses()
         """Responses that peers have not read yet."""
-        self._introductions: Final = Introductions(
+        self._introductions: Final = MetadataExchange(
             host,
             WakuMetadata(cluster_id=options.cluster_id, shards=options.shards),
             timeout_s=_METADATA_TIMEOUT_S,
@@ -151,7 +151,7 @@ class ServiceNode(WatchedNode):
         self.record: NodeRecord | None = None
         """What the node says of itself, signed; None if its key is Ed25519, which signs no records."""
         self.record = self._new_record()
-        self.records: Final = RecordShelf(cluster_id=options.cluster_id, shards=options.shards)
+        self.records: Final = NodeRecords(cluster_id=options.cluster_id, shards=options.shards)
         """Records of other nodes of its network, for peer exchange."""
         self.peer_exchange: Final = PeerExchangeService(
             records=self._records_to_give, limiter=self.limiters["peer_exchange"], rng=rng
@@ -437,7 +437,7 @@ class ServiceNode(WatchedNode):
 
 
 def _finder_of(
-    host: Host, options: ServiceOptions, admits: Callable[[PeerId], bool], shelf: RecordShelf, rng: random.Random
+    host: Host, options: ServiceOptions, admits: Callable[[PeerId], bool], records: NodeRecords, rng: random.Random
 ) -> PeerFinder | None:
     if options.network is None:
         return None
@@ -445,7 +445,7 @@ def _finder_of(
     if options.peer_memory is not None:
         memory = PeerMemory(options.peer_memory, cluster_id=options.cluster_id)
     return PeerFinder(
-        host, options.network, wanted=options.peers_to_find, admits=admits, shelf=shelf, rng=rng, memory=memory
+        host, options.network, wanted=options.peers_to_find, admits=admits, records=records, rng=rng, memory=memory
     )
 
 

@@ -211,6 +211,21 @@ def test_what_waits_for_a_stream_too_long_asks_the_sender_to_slow_down_and_blame
     run(work())
 
 
+def test_what_still_waits_for_a_stream_when_a_push_ends_is_dropped_without_an_error() -> None:
+    async def work() -> None:
+        errors: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        slow, quick = Node(10), Node(10)
+        async with client_of(slow, quick) as light:
+            slow.release.clear()
+            assert faults(await send_at_once(light, 3 * MAX_STREAMS)) == set()
+            slow.release.set()
+            await until(lambda: not slow.pushes.open)
+        assert errors == []
+
+    run(work())
+
+
 async def echo(peer: str, data: bytes) -> bytes:
     return data
 

@@ -12,7 +12,7 @@ import pytest
 
 from fairway.errors import StoreQueryError
 from fairway.libp2p.host import Host
-from fairway.nodes.light import LightNode, LightOptions
+from fairway.nodes.light import AdvancedLightOptions, LightNode, LightOptions
 from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.nodes.protocols.exchange import answering
 from fairway.wire.filter import FILTER_PUSH_PROTOCOL, MessagePush, encode_message_push
@@ -184,7 +184,7 @@ def test_one_node_that_refuses_for_good_does_not_speak_for_those_that_cannot_now
     run(work())
 
 
-def test_what_two_nodes_took_and_no_store_has_goes_to_the_third_one_when_it_is_sent_again():
+def test_what_two_nodes_took_and_no_store_has_goes_to_the_third_one():
     taken = Counter()
 
     def taking(name):
@@ -199,10 +199,11 @@ def test_what_two_nodes_took_and_no_store_has_goes_to_the_third_one_when_it_is_s
 
     async def work():
         services = [{LIGHTPUSH_PROTOCOL: taking(name), STORE_QUERY_PROTOCOL: store([])} for name in "abc"]
-        async with among(*services, presence_first_s=0.05, presence_attempts=2) as (light, _):
-            assert (await light.send(message(b"out"))).accepted
-            await until(lambda: taken.total() >= 4)
-            assert len(taken) == 3
+        async with among(*services, advanced=AdvancedLightOptions(confirm_after_s=0.05)) as (light, _):
+            result = await light.send(message(b"out"))
+            assert result.stored is not None
+            assert await result.stored is False
+            await until(lambda: len(taken) == 3)
 
     run(work())
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from fairway.channel.publishing import ANSWER_TIMEOUT_S
 from fairway.libp2p.host import Host
 from fairway.libp2p.stream import Stream
-from fairway.nodes.light import LightNode, LightOptions
-from fairway.nodes.node import RoutedMessage
+from fairway.nodes.light import LightNode, LightOptions, push_client
+from fairway.nodes.node import SEND_TIMEOUT_S, RoutedMessage
 from fairway.nodes.protocols.exchange import answering
 from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,
@@ -33,14 +34,15 @@ RELAYED_TO_NOBODY = bytes.fromhex(NWAKU["version 3"]["on a shard without peers"]
 TAKEN_V2 = encode_push_response_v2(PushResponseV2(request_id="r1", is_success=True, info="OK"))
 RELAYED_TO_NOBODY_V2 = bytes.fromhex(NWAKU["version 2"]["sent a second time"]["response"])
 TOO_LARGE = NWAKU["words of a message that is too large"]
-SILENCE, RESET = b"no answer", b"reset"
+SILENCE, RESET, SLOW = b"no answer", b"reset", b"an answer when it is released"
 
 
 class Node:
     """A service node that gives these answers to pushes, one after the other, and the last one again and again."""
 
     def __init__(self, *answers: bytes, protocol: str = LIGHTPUSH_PROTOCOL) -> None:
-        self.asked = 0
+        self.asked = self.waiting = 0
+        self.release = asyncio.Event()
         self._answers: Iterator[bytes] = iter(answers)
         self._last = answers[-1]
         self._protocol = protocol
@@ -56,6 +58,11 @@ class Node:
         answer = next(self._answers, self._last)
         if answer == SILENCE:
             await asyncio.Event().wait()
+        elif answer == SLOW:
+            self.waiting += 1
+            await self.release.wait()
+            await answering(lambda *_: _said(TAKEN), max_request_bytes=1 << 20)(stream)
+            self.waiting -= 1
         elif answer == RESET:
             await stream.reset()
         else:
@@ -111,6 +118,28 @@ def test_a_message_that_a_node_did_not_answer_in_time_counts_as_sent_when_it_is_
             assert (await light.send(message())).accepted
 
     run(work())
+
+
+def test_a_push_ends_before_the_requests_to_silent_nodes_do_and_their_late_answers_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(push_client, "SEND_TIMEOUT_S", 0.3)
+
+    async def work() -> None:
+        slow = Node(SLOW, RELAYED_TO_NOBODY)
+        async with client_of([slow]) as light:
+            late = await light.send(message())
+            assert (late.accepted, late.permanent, late.too_many) == (False, False, False)
+            assert "no further response within 0.3 s" in late.detail
+            slow.release.set()
+            await until(lambda: not slow.waiting)
+            assert (await light.send(message())).accepted
+
+    run(work())
+
+
+def test_the_time_limits_of_a_request_a_push_and_a_channel_nest() -> None:
+    assert LightOptions().request_timeout_s < SEND_TIMEOUT_S < ANSWER_TIMEOUT_S
 
 
 def test_a_request_that_a_node_did_not_read_does_not_make_its_message_known() -> None:

@@ -11,7 +11,7 @@ import pytest
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.stream import Stream
-from fairway.nodes.light import LightNode, LightOptions
+from fairway.nodes.light import AdvancedLightOptions, LightNode, LightOptions
 from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.nodes.protocols.exchange import answering
 from fairway.wire.filter import (
@@ -135,9 +135,8 @@ async def among(
     """A light client that knows what these nodes serve."""
     options = LightOptions(
         peers_to_use=peers_to_use,
-        ping_interval_s=ping_interval_s,
-        max_failed_pings=1,
         request_timeout_s=request_timeout_s,
+        advanced=AdvancedLightOptions(ping_interval_s=ping_interval_s, max_failed_pings=1),
     )
     async with contextlib.AsyncExitStack() as exits:
         hosts = [await exits.enter_async_context(node.serving()) for node in nodes]

@@ -9,7 +9,7 @@ import time
 from fairway.libp2p.host import Host
 from fairway.libp2p.keys import IdentityKey
 from fairway.libp2p.multiaddr import Multiaddr
-from fairway.nodes.light import LightNode, pulse
+from fairway.nodes.light import LightNode, liveness
 from fairway.nodes.node import RoutedMessage
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
@@ -71,8 +71,8 @@ def message(number):
 
 
 def test_a_node_that_froze_is_noticed_and_messages_come_again_when_it_thaws(monkeypatch):
-    monkeypatch.setattr(pulse, "BEAT_S", 0.05)
-    monkeypatch.setattr(pulse, "GONE_AFTER", 10_000)
+    monkeypatch.setattr(liveness, "BEAT_S", 0.05)
+    monkeypatch.setattr(liveness, "GONE_AFTER", 10_000)
 
     async def work():
         wire = Wire()
@@ -95,7 +95,7 @@ def test_a_node_that_froze_is_noticed_and_messages_come_again_when_it_thaws(monk
 
 
 def test_a_node_that_stays_silent_is_dialled_anew(monkeypatch):
-    monkeypatch.setattr(pulse, "BEAT_S", 0.05)
+    monkeypatch.setattr(liveness, "BEAT_S", 0.05)
 
     async def work():
         wire = Wire()
@@ -117,7 +117,7 @@ def test_a_node_that_stays_silent_is_dialled_anew(monkeypatch):
 
 def test_that_a_node_is_silent_is_known_within_five_seconds():
     # The last byte may come just after a beat.
-    assert pulse.BEAT_S * (pulse.SILENT_AFTER + 1) < 5
+    assert liveness.BEAT_S * (liveness.SILENT_AFTER + 1) < 5
 
 
 def test_a_node_that_came_back_with_another_key_is_called_by_its_name():
@@ -144,9 +144,9 @@ def test_silence_is_counted_in_looks_and_not_in_time_so_that_a_client_that_was_s
         changes = []
         async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as there, await Host.start() as host:
             connection = await host.connect(there.addresses[0])
-            looks = pulse.Pulse(host, changed=lambda: changes.append(looks.silent))
+            looks = liveness.Liveness(host, changed=lambda: changes.append(looks.silent))
             # Neither host gets a turn between two looks, as when the whole program is held up.
-            for _ in range(pulse.SILENT_AFTER):
+            for _ in range(liveness.SILENT_AFTER):
                 await looks.look()
             assert (looks.beats(there.peer_id), changes) == (True, [])
             await looks.look()

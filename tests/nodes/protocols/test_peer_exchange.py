@@ -13,9 +13,9 @@ from fairway.libp2p.host import Host
 from fairway.libp2p.keys import IdentityKey
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.public_keys import KeyType
-from fairway.nodes.discovery import record_shelf
+from fairway.nodes.discovery import node_records
 from fairway.nodes.discovery.node_record import NodeRecord
-from fairway.nodes.discovery.record_shelf import RecordRefusal, RecordShelf
+from fairway.nodes.discovery.node_records import NodeRecords, RecordRefusal
 from fairway.nodes.protocols.exchange import answering
 from fairway.nodes.protocols.peer_exchange import PeerExchangeService, ask_for_records
 from fairway.nodes.protocols.request_limiter import RequestLimiter, RequestRate
@@ -136,14 +136,14 @@ REFUSED = {
 
 @pytest.mark.parametrize(("one", "refusal"), REFUSED.values(), ids=REFUSED)
 def test_a_record_is_not_kept_that_is(one, refusal):
-    shelf = RecordShelf(cluster_id=1, shards=[0, 1, 2])
+    shelf = NodeRecords(cluster_id=1, shards=[0, 1, 2])
     assert shelf.add(one) is refusal
     assert shelf.refused == {refusal: 1}
     assert shelf.records() == ()
 
 
 def test_the_newest_record_of_a_node_is_kept():
-    shelf = RecordShelf(cluster_id=1)
+    shelf = NodeRecords(cluster_id=1)
     assert shelf.add(record(1, sequence=5)) is None
     assert shelf.add(record(1, sequence=5)) is RecordRefusal.OLD
     assert shelf.add(record(1, sequence=4)) is RecordRefusal.OLD
@@ -152,8 +152,8 @@ def test_the_newest_record_of_a_node_is_kept():
 
 
 def test_a_full_shelf_takes_newer_records_of_the_nodes_it_has_only(monkeypatch):
-    monkeypatch.setattr(record_shelf, "MAX_RECORDS", 2)
-    shelf = RecordShelf(cluster_id=None)
+    monkeypatch.setattr(node_records, "MAX_RECORDS", 2)
+    shelf = NodeRecords(cluster_id=None)
     assert [shelf.add(record(number)) for number in (1, 2, 3)] == [None, None, RecordRefusal.FULL]
     assert shelf.add(record(2, sequence=2)) is None
     shelf.remove(RECORDS[0].peer_id)

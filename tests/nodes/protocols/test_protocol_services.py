@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fairway.errors import ConfigurationError, NetworkError, StoreQueryError
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
 from fairway.nodes.protocols.filter_service import FilterLimits, FilterService
-from fairway.nodes.protocols.introductions import mismatch
 from fairway.nodes.protocols.lightpush import LightPushService
+from fairway.nodes.protocols.metadata import mismatch
 from fairway.nodes.protocols.request_limiter import RequestLimiter, RequestRate
 from fairway.nodes.protocols.rules import MAX_CLOCK_OFFSET_NS, MAX_RELAYED_BYTES, MessageRules, Refusal
 from fairway.nodes.protocols.store_service import RESPONSE_BYTES, StoreService

@@ -26,8 +26,8 @@ from fairway.nodes.discovery.list_reader import NodeListReader
 from fairway.nodes.discovery.network import Network
 from fairway.nodes.discovery.node_list import NodeListUrl
 from fairway.nodes.discovery.node_record import NodeRecord
+from fairway.nodes.discovery.node_records import NodeRecords
 from fairway.nodes.discovery.peer_memory import PeerMemory
-from fairway.nodes.discovery.record_shelf import RecordShelf
 from fairway.nodes.protocols.peer_exchange import ask_for_records
 from fairway.owned_tasks import OwnedTasks
 from fairway.wire.peer_exchange import PEER_EXCHANGE_PROTOCOL
@@ -99,18 +99,18 @@ class PeerFinder:
         *,
         wanted: int,
         admits: Callable[[PeerId], bool],
-        shelf: RecordShelf,
+        records: NodeRecords,
         rng: random.Random,
         memory: PeerMemory | None = None,
     ) -> None:
-        """``admits`` returns whether a connected peer is of use; ``shelf`` gets the records that are found."""
+        """``admits`` returns whether a connected peer is of use; ``records`` gets those that are found."""
         self.faults: Final[Counter[str]] = Counter()
         """What was wrong with what others told, by reason."""
         self._host: Final = host
         self._network: Final = network
         self._wanted: Final = wanted
         self._admits: Final = admits
-        self._shelf: Final = shelf
+        self._records: Final = records
         self._rng: Final = rng
         self._memory: Final = memory
         self._tasks: Final = OwnedTasks()
@@ -254,7 +254,7 @@ class PeerFinder:
         if one.told and one.failures >= _FORGOTTEN_AFTER:
             del self._candidates[peer]
             self._asked_s.pop(peer, None)
-            self._shelf.remove(peer)
+            self._records.remove(peer)
 
     async def _ask(self, peer: PeerId) -> None:
         try:
@@ -304,7 +304,7 @@ class PeerFinder:
         """Keep a record, and dial its node when peers are needed; return whether it was kept."""
         if record.peer_id == self._host.peer_id:
             return False
-        refusal = self._shelf.add(record)
+        refusal = self._records.add(record)
         if refusal is not None:
             self.faults[refusal.value] += 1
             return False

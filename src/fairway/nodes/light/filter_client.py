@@ -164,7 +164,7 @@ class FilterClient:
             count = len(self._holders)
             for peer in others:
                 if count < enough or (count < enough + more and peer in better):
-                    self._holders[peer] = _Holder(ping_due_s=self._clock() + self._options.ping_interval_s)
+                    self._holders[peer] = _Holder(ping_due_s=self._clock() + self._options.advanced.ping_interval_s)
                     count += 1
         return list(self._holders.items())
 
@@ -218,7 +218,7 @@ class FilterClient:
     async def _ping(self, peer: PeerId, holder: _Holder) -> None:
         now_s = self._clock()
         fault = await self._request(peer, FilterSubscribeType.SUBSCRIBER_PING)
-        holder.ping_due_s = now_s + self._options.ping_interval_s
+        holder.ping_due_s = now_s + self._options.advanced.ping_interval_s
         if fault is None:
             holder.failed_pings = 0
             return
@@ -228,10 +228,10 @@ class FilterClient:
             self._note(peer, fault)
             return
         holder.failed_pings += 1
-        if holder.failed_pings >= self._options.max_failed_pings:
+        if holder.failed_pings >= self._options.advanced.max_failed_pings:
             self._give_up(peer, fault)
         else:
-            holder.ping_due_s = now_s + min(_TICK_S, self._options.ping_interval_s)
+            holder.ping_due_s = now_s + min(_TICK_S, self._options.advanced.ping_interval_s)
             self._look.set()
 
     async def _request(

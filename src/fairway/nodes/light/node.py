@@ -12,7 +12,7 @@ import logging
 import random
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -25,15 +25,15 @@ from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.peer_book import HostEvent
 from fairway.libp2p.peer_id import PeerId
 from fairway.nodes.discovery.network import Network
+from fairway.nodes.discovery.node_records import NodeRecords
 from fairway.nodes.discovery.peer_finder import PeerFinder
 from fairway.nodes.discovery.peer_memory import PeerMemory
-from fairway.nodes.discovery.record_shelf import RecordShelf
 from fairway.nodes.light.filter_client import FilterClient
+from fairway.nodes.light.liveness import Liveness
 from fairway.nodes.light.options import LightOptions
 from fairway.nodes.light.peer_pool import PeerPool
-from fairway.nodes.light.presence import PresenceKeeper
-from fairway.nodes.light.pulse import Pulse
 from fairway.nodes.light.push_client import PUSH_PROTOCOLS, PushClient
+from fairway.nodes.light.sent_confirmation import SentConfirmation
 from fairway.nodes.light.store_client import StoreClient
 from fairway.nodes.listeners import Criterion, NodeSubscriptions, criteria_of
 from fairway.nodes.node import (
@@ -46,7 +46,7 @@ from fairway.nodes.node import (
     StorePage,
     StoreQuery,
 )
-from fairway.nodes.protocols.introductions import Introductions
+from fairway.nodes.protocols.metadata import MetadataExchange
 from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.nodes.proving import prepare_soon, with_proof
 from fairway.nodes.status_board import WatchedNode
@@ -70,7 +70,7 @@ class LightStatistics:
     confirmed: int
     """Sent messages that a store returned."""
     resent: int
-    """Messages that were sent again because no store had them."""
+    """Messages that were pushed once more because no store had them."""
     unwanted: int
     """Pushed messages without a matching subscription, or that could not be decoded."""
 
@@ -102,14 +102,14 @@ class LightNode(WatchedNode):
         self._network: Final = network
         self._closed = False
         self._tasks: Final = OwnedTasks()
-        self._introductions: Final = Introductions(
+        self._metadata: Final = MetadataExchange(
             host,
             WakuMetadata(cluster_id=options.cluster_id),
             timeout_s=options.request_timeout_s,
             parting=logging.WARNING,
             admitted=self._peers_changed,
         )
-        self._pulse: Final = Pulse(host, changed=self._peers_changed)
+        self._liveness: Final = Liveness(host, changed=self._peers_changed)
         self._pool: Final = PeerPool(host, clock=monotonic_s, admits=self._admits)
         requests = PeerRequests(host)
         self._push: Final = PushClient(host, requests, self._pool, options, self._tasks)
@@ -124,10 +124,10 @@ class LightNode(WatchedNode):
             hand_on=self._listeners.hear,
             changed=self._show_status,
         )
-        self._presence: Final = PresenceKeeper(
+        self._confirmation: Final = SentConfirmation(
             present=self._store.present,
             push=self._push.push,
-            options=options,
+            after_s=options.advanced.confirm_after_s,
             clock=monotonic_s,
             tasks=self._tasks,
         )
@@ -139,7 +139,7 @@ class LightNode(WatchedNode):
                 network,
                 wanted=options.peers_to_use,
                 admits=self._admits,
-                shelf=RecordShelf(cluster_id=network.cluster),
+                records=NodeRecords(cluster_id=network.cluster),
                 rng=rng,
                 memory=memory,
             )
@@ -177,7 +177,7 @@ class LightNode(WatchedNode):
             chosen = chosen.of_cluster(network.cluster)
         remembered = None if network is None or memory is None else PeerMemory(memory, cluster_id=network.cluster)
         prepare_soon(rln)
-        host = await Host.start(key=key, limits=chosen.host_limits, tls_ca_file=chosen.tls_ca_file)
+        host = await Host.start(key=key, limits=chosen.advanced.host_limits, tls_ca_file=chosen.tls_ca_file)
         node = cls(host, addresses, chosen, network=network, memory=remembered, rln=rln)
         try:
             node._run()
@@ -211,7 +211,8 @@ class LightNode(WatchedNode):
     async def send(self, message: RoutedMessage) -> SendResult:
         """Send by light push, with a proof if the node has a membership.
 
-        An accepted message is looked for in stores, and sent again if none has it.
+        An accepted message is looked for in stores, and pushed once more if none has it; then `SendResult.stored` says
+        whether a store has it.
         """
         self._binding.check()
         if self._closed:
@@ -223,9 +224,9 @@ class LightNode(WatchedNode):
         if isinstance(proven, SendResult):
             return proven
         result = await self._push.push(proven)
-        if result.accepted:
-            self._presence.add(proven)
-        return result
+        if not result.accepted or message.message.ephemeral:
+            return result
+        return replace(result, stored=self._confirmation.watch(proven))
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
         """Return the messages of others on content topics.
@@ -255,7 +256,7 @@ class LightNode(WatchedNode):
     def statistics(self) -> LightStatistics:
         """Return counts since the start."""
         return LightStatistics(
-            confirmed=self._presence.confirmed, resent=self._presence.resent, unwanted=self._filter.unwanted
+            confirmed=self._confirmation.confirmed, resent=self._confirmation.resent, unwanted=self._filter.unwanted
         )
 
     async def close(self) -> None:
@@ -267,8 +268,9 @@ class LightNode(WatchedNode):
         self._closed = True
         self._board.close()
         self._listeners.close()
+        self._confirmation.close()
         async with AsyncExitStack() as exits:  # closes all even if one fails or the caller is cancelled
-            parts = (self.host, self._filter, self._keeper, self._tasks, self._introductions, self._pulse)
+            parts = (self.host, self._filter, self._keeper, self._tasks, self._metadata, self._liveness)
             for part in parts:
                 exits.push_async_callback(part.close)
             if self.finder is not None:
@@ -277,8 +279,8 @@ class LightNode(WatchedNode):
     def _run(self) -> None:
         self._tasks.spawn(self._follow(self.host.watch()))
         self._tasks.spawn(self._filter.run())
-        self._tasks.spawn(self._presence.run())
-        self._tasks.spawn(self._pulse.run())
+        self._tasks.spawn(self._confirmation.run())
+        self._tasks.spawn(self._liveness.run())
         self._tasks.spawn(self._tick())
         self._keeper.start()
         if self.finder is not None:
@@ -299,11 +301,11 @@ class LightNode(WatchedNode):
             ) from None
 
     def _admits(self, peer: PeerId) -> bool:
-        return self._introductions.admits(peer) and self._pulse.beats(peer)
+        return self._metadata.admits(peer) and self._liveness.beats(peer)
 
     async def _follow(self, events: Subscription[HostEvent]) -> None:
         async for event in events:
-            self._introductions.take(event)
+            self._metadata.take(event)
             self._peers_changed()
 
     def _peers_changed(self) -> None:
@@ -332,15 +334,15 @@ class LightNode(WatchedNode):
     def _reasons(self) -> str:
         """Return why no service node can be used, as text for people."""
         reasons = [*self._keeper.failures(), *(self.finder.failures() if self.finder is not None else ())]
-        if silent := self._pulse.silent:
+        if silent := self._liveness.silent:
             reasons.insert(0, f"{', '.join(sorted(map(str, silent)))} does not answer")
         elif self._pool.serving(FILTER_SUBSCRIBE_PROTOCOL) and not self._filter.idle and not self._filter.holders:
             refusal = f": {self._filter.refusal}" if self._filter.refusal else ""
             reasons.insert(0, f"no node has the filter subscription{refusal}")
         elif connected := len(self.host.connections()):
             reasons.insert(0, f"{connected} connected, which serve no light push and filter to this cluster")
-        elif self._introductions.parted is not None:
-            reasons.insert(0, self._introductions.parted)
+        elif self._metadata.parted is not None:
+            reasons.insert(0, self._metadata.parted)
         return "; ".join(reasons) or "still connecting"
 
     def _show_status(self) -> None:

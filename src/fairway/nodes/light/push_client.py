@@ -3,26 +3,25 @@
 WAKU-LIGHTPUSH; WAKU-P2P-RELIABILITY, "Lightpush".
 
 A node is asked in the latest version that it serves: 3, or 2, which go-waku has and which has no status codes.
-`fairway.wire.lightpush.client_action` says what an answer means. Invariants: a message counts as sent if a node took or
-knows it, and as refused for good if all nodes refused it for good; a node that took it but relayed it to nobody is
-believed only when no other node does better. A message that is sent again, because no store has it, goes first to nodes
-that have not taken it.
+`fairway.wire.lightpush.client_action` says what an answer means. Invariants: a push asks each node at most once, and
+ends within `SEND_TIMEOUT_S`; it retries nothing later. A message counts as sent if a node took or knows it, and as
+refused for good if all nodes refused it for good. A node that took a message but relayed it to no peer decides only if
+no other node does better.
 
-A node that relays a message to nobody may know it already (`ClientAction.NOT_RELAYED`). It counts as known if this
-client handed the same message, by its message hash, to any node that took it, or to this node, which did not answer in
-time. A message that this client has handed to nobody before was refused.
+A node that relays a message to no peer may know it already (`ClientAction.NOT_RELAYED`). The message counts as known if
+this client pushed the same message, by its message hash, to any node that took it, or to this node, which did not
+answer in time. Otherwise the node refused it.
 
-A node that is silent holds nothing up: the next one is asked as soon as another one failed, and a send ends with the
-first node that relayed the message, while the request to the other one goes on. A node whose streams are all in use
-comes after the others. A request that still waits for a stream when the send ends is dropped, so that slow nodes do not
-fill the memory.
+If a node fails, the next one is asked at once. A push ends with the first node that relayed the message, while the
+request to the other node goes on. A node whose streams are all in use comes after the others. When the push ends, a
+request that still waits for a stream is cancelled, so that slow nodes do not fill the memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -33,7 +32,8 @@ from fairway.libp2p.host import Host
 from fairway.libp2p.peer_id import PeerId
 from fairway.nodes.light.options import LightOptions
 from fairway.nodes.light.peer_pool import PeerPool
-from fairway.nodes.node import RoutedMessage, SendResult
+from fairway.nodes.light.sent_confirmation import MAX_WATCHED
+from fairway.nodes.node import SEND_TIMEOUT_S, RoutedMessage, SendResult
 from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.owned_tasks import OwnedTasks
 from fairway.wire.lightpush import (
@@ -54,7 +54,8 @@ PUSH_PROTOCOLS: Final = (LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL)
 """Protocols of light push, the preferred one first."""
 
 _MAX_ATTEMPTS: Final = 6
-"""Requests made for one message before it counts as not sent."""
+"""Nodes that one push asks at most."""
+_NO_RESPONSE: Final = "no response in time"
 _NEEDS_PROOF: Final = "the network asks for RLN proofs: connect with rln=fairway.RlnMembership(...)"
 _NO_REQUEST_ID: Final = "N/A"
 """go-waku and nwaku refuse a request for its peer's rate before they read it, so they cannot repeat its id."""
@@ -94,6 +95,25 @@ class _Past:
     """Whether one that took it relayed it, or does not say."""
 
 
+@dataclass(slots=True)
+class _Push:
+    """One push of a message."""
+
+    message: RoutedMessage
+    is_only: bool
+    """Whether one node serves light push."""
+    answers: list[_Answer] = field(default_factory=list)
+    waiting: dict[asyncio.Task[None], None] = field(default_factory=dict)
+    """Requests that wait for a stream; they are cancelled when the push ends. The others go on."""
+    is_late: bool = False
+    """Whether the push ended after `SEND_TIMEOUT_S`."""
+
+    @property
+    def is_relayed(self) -> bool:
+        """Whether a node relayed the message, or knows it."""
+        return any(answer.is_sent and not answer.reached_nobody for answer in self.answers)
+
+
 class PushClient:
     """Pushes through the peers of a pool."""
 
@@ -107,38 +127,37 @@ class PushClient:
         self._options: Final = options
         self._tasks: Final = tasks
         self._past: OrderedDict[bytes, _Past] = OrderedDict()
-        """By message hash, for as many messages as are watched."""
+        """By message hash, for the newest messages."""
 
     async def push(self, message: RoutedMessage) -> SendResult:
-        """Send a message."""
+        """Send a message, within `SEND_TIMEOUT_S`."""
         peers = self._choose(message)
+        push = _Push(message, is_only=len(peers) == 1)
         untried = deque(peers)
-        answers: list[_Answer] = []
         asked: set[asyncio.Task[None]] = set()
-        waiting: set[asyncio.Task[None]] = set()
         try:
-            while (untried or asked) and not any(answer.is_sent and not answer.reached_nobody for answer in answers):
-                while untried and len(asked) < self._options.peers_to_use:
-                    trying = self._try(untried.popleft(), message, answers, waiting, is_only=len(peers) == 1)
-                    task = self._tasks.spawn(trying)
-                    waiting.add(task)
-                    asked.add(task)
-                done, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-                if any(task.cancelled() for task in done):
-                    break  # the node closes
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                while (untried or asked) and not push.is_relayed:
+                    while untried and len(asked) < self._options.peers_to_use:
+                        asked.add(self._tasks.spawn(self._ask(push, untried.popleft())))
+                    done, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+                    if any(task.cancelled() for task in done):
+                        break  # the node closes
+        except TimeoutError:
+            push.is_late = True
         except asyncio.CancelledError:
-            for task in asked:
-                self._tasks.cancel(task)
+            push.waiting |= dict.fromkeys(asked)
             raise
-        for task in asked & waiting:
-            task.cancel()
-        return _result(answers)
+        finally:
+            for task in push.waiting:
+                self._tasks.cancel(task)
+        return _result(push)
 
     def _choose(self, message: RoutedMessage) -> list[PeerId]:
         """Return the nodes to ask, the best first."""
         past = self._past.get(message.message_hash, _Past())
         serving = self._pool.serving(*PUSH_PROTOCOLS)
-        # What a store lacks was not relayed by those that took it: others come first when it is sent again.
+        # The nodes that took the message come last: if it is pushed again, no store has it from them.
         ordered = sorted(
             serving, key=lambda peer: (peer in past.took, self._requests.is_busy(peer, self._protocol_of(peer)))
         )
@@ -148,44 +167,12 @@ class PushClient:
         served = self._host.protocols_of(peer)
         return next((protocol for protocol in PUSH_PROTOCOLS if protocol in served), LIGHTPUSH_PROTOCOL)
 
-    async def _try(
-        self,
-        peer: PeerId,
-        message: RoutedMessage,
-        answers: list[_Answer],
-        waiting: set[asyncio.Task[None]],
-        *,
-        is_only: bool,
-    ) -> None:
+    async def _ask(self, push: _Push, peer: PeerId) -> None:
         """Send a message through one node, and add its answer."""
         task = asyncio.current_task()
-
-        def begun() -> None:
-            if task is not None:
-                waiting.discard(task)
-
-        answer = await self._ask(peer, message, begun, is_only=is_only)
-        if answer.action is ClientAction.DONE:
-            past = self._past_of(message)
-            past.took.add(peer)
-            past.is_relayed |= not answer.reached_nobody
-            for other in answers:
-                if other.action is ClientAction.NOT_RELAYED and past.is_relayed:
-                    self._pool.served(other.peer, other.protocol)  # it had the message from this node
-        answers.append(answer)
-
-    def _past_of(self, message: RoutedMessage) -> _Past:
-        past = self._past.setdefault(message.message_hash, _Past())
-        if len(self._past) > self._options.max_presence:
-            self._past.popitem(last=False)
-        return past
-
-    def _is_known(self, peer: PeerId, message: RoutedMessage) -> bool:
-        past = self._past.get(message.message_hash)
-        return past is not None and (past.is_relayed or peer in past.silent)
-
-    async def _ask(self, peer: PeerId, message: RoutedMessage, begun: Callable[[], None], *, is_only: bool) -> _Answer:
-        protocol = self._protocol_of(peer)
+        assert task is not None
+        push.waiting[task] = None
+        protocol, message = self._protocol_of(peer), push.message
         encode, read = _VERSIONS[protocol]
         request = LightPushRequest(
             request_id=new_uuid(), pubsub_topic=message.pubsub_topic, message_bytes=message.encoded
@@ -197,27 +184,49 @@ class PushClient:
                 encode(request),
                 max_response_bytes=MAX_RESPONSE_BYTES,
                 timeout_s=self._options.request_timeout_s,
-                begun=begun,
-                is_only=is_only,
+                begun=lambda: push.waiting.pop(task, None),
+                is_only=push.is_only,
             )
             answer = read(peer, encoded)
         except LimitError as error:
-            # Nobody was asked: more is sent at once than the node answers.
-            return _Answer(peer=peer, protocol=protocol, action=ClientAction.RETRY_LATER, detail=str(error))
+            # The node was not asked: more is sent at once than it answers.
+            answer = _Answer(peer=peer, protocol=protocol, action=ClientAction.RETRY_LATER, detail=str(error))
         except (Libp2pError, TimeoutError, DecodeError) as error:
             was_silent = isinstance(error, TimeoutError)
             if was_silent:
                 self._past_of(message).silent.add(peer)
             self._pool.failed(peer, protocol, was_silent=was_silent)
-            detail = str(error) or "no response in time"
-            return _Answer(peer=peer, protocol=protocol, action=ClientAction.RETRY_ELSEWHERE, detail=detail)
-        if answer.action is ClientAction.NOT_RELAYED and self._is_known(peer, message):
+            detail = str(error) or _NO_RESPONSE
+            answer = _Answer(peer=peer, protocol=protocol, action=ClientAction.RETRY_ELSEWHERE, detail=detail)
+        else:
+            answer = self._judged(push, answer)
+        finally:
+            push.waiting.pop(task, None)
+        push.answers.append(answer)
+
+    def _judged(self, push: _Push, answer: _Answer) -> _Answer:
+        """Note the answer of a node, and return what it means."""
+        past = self._past.get(push.message.message_hash, _Past())
+        if answer.action is ClientAction.NOT_RELAYED and (past.is_relayed or answer.peer in past.silent):
             answer = replace(answer, action=ClientAction.KNOWN)
         if answer.action in _BLAMELESS:
-            self._pool.served(peer, protocol)
+            self._pool.served(answer.peer, answer.protocol)
         else:
-            self._pool.failed(peer, protocol)
+            self._pool.failed(answer.peer, answer.protocol)
+        if answer.action is ClientAction.DONE:
+            past = self._past_of(push.message)
+            past.took.add(answer.peer)
+            past.is_relayed |= not answer.reached_nobody
+            for other in push.answers:
+                if other.action is ClientAction.NOT_RELAYED and past.is_relayed:
+                    self._pool.served(other.peer, other.protocol)  # it had the message from this node
         return answer
+
+    def _past_of(self, message: RoutedMessage) -> _Past:
+        past = self._past.setdefault(message.message_hash, _Past())
+        if len(self._past) > MAX_WATCHED:
+            self._past.popitem(last=False)
+        return past
 
 
 def _read(peer: PeerId, encoded: bytes) -> _Answer:
@@ -251,20 +260,24 @@ _VERSIONS: Final[dict[str, tuple[Callable[[LightPushRequest], bytes], Callable[[
 """Protocol -> encoder of requests, and reader of responses."""
 
 
-def _result(answers: Sequence[_Answer]) -> SendResult:
+def _result(push: _Push) -> SendResult:
+    answers = push.answers
     if any(answer.is_sent for answer in answers):
         return SendResult(accepted=True)
-    if not answers:
+    details = [f"{answer.peer}: {answer.detail}".strip() for answer in answers]
+    if push.is_late:
+        details.append(f"no further response within {SEND_TIMEOUT_S:g} s")
+    if not details:
         return SendResult(accepted=False, detail="no light push peer is connected")
-    detail = "; ".join(f"{answer.peer}: {answer.detail}".strip() for answer in answers)
     if any(answer.status_code == StatusCode.OUT_OF_RLN_PROOF for answer in answers):
-        detail += f" ({_NEEDS_PROOF})"
-    # A permanent refusal of one node does not hold for others, which may be right, and take it a moment later.
+        details[-1] += f" ({_NEEDS_PROOF})"
+    # Other nodes may accept a moment later what some nodes refuse for good.
+    is_whole = not push.is_late
     return SendResult(
         accepted=False,
-        permanent=all(answer.action.is_final for answer in answers),
-        too_large=all(answer.action is ClientAction.TOO_LARGE for answer in answers),
-        too_many=any(answer.action is ClientAction.RETRY_LATER for answer in answers),
-        unserved=all(answer.status_code == StatusCode.UNSUPPORTED_PUBSUB_TOPIC for answer in answers),
-        detail=detail,
+        permanent=is_whole and all(answer.action.is_final for answer in answers),
+        too_large=is_whole and all(answer.action is ClientAction.TOO_LARGE for answer in answers),
+        too_many=any(answer.action is ClientAction.RETRY_LATER for answer in answers) or bool(push.waiting),
+        unserved=is_whole and all(answer.status_code == StatusCode.UNSUPPORTED_PUBSUB_TOPIC for answer in answers),
+        detail="; ".join(details),
     )

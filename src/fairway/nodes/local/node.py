@@ -22,7 +22,7 @@ from fairway.subscription import Subscription
 REQUEST_TIMEOUT_S: Final = 10.0
 """How long a client waits for an answer (`LightOptions.request_timeout_s`)."""
 SILENCE_MS: Final = 3_000
-"""After what time a client notices that a service node does not answer (`fairway.nodes.light.pulse`)."""
+"""After what time a client notices that a service node does not answer (`fairway.nodes.light.liveness`)."""
 PING_INTERVAL_MS: Final = 60_000
 """Interval between the filter pings of a client (`LightOptions.ping_interval_s`)."""
 NO_ANSWER: Final = "no response in time"

@@ -407,6 +407,13 @@ class Sending:
             self._postpone(carried, SegmentStep.NOT_TAKEN, now_ms)
         return []
 
+    def not_stored(self, sds_id: str, now_ms: int) -> None:
+        """Retransmit a segment at once that was sent once and that no store has."""
+        segment = self._live(sds_id)
+        may_retry = self._max_retries > 0 and segment is not None and segment.retry_at is not None
+        if segment is not None and may_retry and segment.attempts == 1 and not segment.acknowledged_by:
+            self.requests.plan_retry(segment, now_ms)
+
     def reviewed(self, review: Review, now_ms: int) -> list[Effect]:
         """Pass on evidence about a segment, and stop repeating what its request no longer needs."""
         segment = self._live(review.message_id)

@@ -1,4 +1,4 @@
-"""`RecordShelf`: the newest record of each node of one network that was heard of.
+"""`NodeRecords`: the newest record of each node of one network that was heard of.
 
 Invariant: it holds at most `MAX_RECORDS` records, all of its cluster, with a common shard, and with an address. What
 comes when it is full is refused: a stranger who makes up nodes must not push out those that serve.
@@ -30,7 +30,7 @@ class RecordRefusal(Enum):
     """There is no room."""
 
 
-class RecordShelf:
+class NodeRecords:
     """The records of one network."""
 
     def __init__(self, *, cluster_id: int | None, shards: Collection[int] = ()) -> None:

@@ -1,4 +1,4 @@
-"""`Pulse`: notices connected peers that no longer answer.
+"""`Liveness`: notices connected peers that no longer answer.
 
 When a peer process ends, its connection closes. When a peer freezes or loses its network, TCP waits for a quarter of an
 hour. So a peer without traffic is pinged every second, and counts as silent after `SILENT_AFTER` seconds; any bytes
@@ -44,14 +44,14 @@ class _Asker:
         try:
             await self.pinger.ping(timeout_s=BEAT_S * GONE_AFTER)
         except Libp2pError as error:
-            _LOG.debug("%s", error)  # a wrong answer counts, too: the bytes received decide
+            _LOG.debug("%s", error)  # a wrong answer counts as well: the received bytes decide
 
 
-class Pulse:
+class Liveness:
     """Watches the connections of one host while `run` runs."""
 
     def __init__(self, host: Host, *, changed: Callable[[], None]) -> None:
-        """Call ``changed`` when a peer fell silent, or speaks again."""
+        """Call ``changed`` when a peer fell silent, or sends again."""
         self._host: Final = host
         self._changed: Final = changed
         self._heard: dict[Connection, _Heard] = {}
@@ -93,7 +93,7 @@ class Pulse:
         self._show()
         for connection, heard in list(self._heard.items()):
             if heard.silent_beats == GONE_AFTER:
-                _LOG.debug("%s said nothing for %d s: disconnected", connection.peer_id, GONE_AFTER)
+                _LOG.debug("%s sent nothing for %d s: disconnected", connection.peer_id, GONE_AFTER)
                 self._tasks.spawn(connection.close())
 
     async def close(self) -> None:

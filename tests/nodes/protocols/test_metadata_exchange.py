@@ -10,7 +10,7 @@ import pytest
 from fairway.libp2p.host import Host
 from fairway.libp2p.ping import ping
 from fairway.nodes.protocols.exchange import answering
-from fairway.nodes.protocols.introductions import Introductions
+from fairway.nodes.protocols.metadata import MetadataExchange
 from fairway.wire.metadata import METADATA_PROTOCOL, WakuMetadata, encode_metadata
 from patience import PATIENCE_S, run, until
 
@@ -31,7 +31,7 @@ async def introduced(handler):
     """Two hosts that are connected; the first one asks the second one, which answers with a handler."""
     async with await Host.start() as ours, await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as theirs:
         admitted = []
-        introductions = Introductions(
+        introductions = MetadataExchange(
             ours, WakuMetadata(cluster_id=16), timeout_s=PATIENCE_S, admitted=lambda: admitted.append(True)
         )
         events = ours.watch()

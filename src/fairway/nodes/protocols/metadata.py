@@ -1,4 +1,4 @@
-"""`Introductions`: exchanges cluster ids with peers, and disconnects peers of another cluster (66/WAKU2-METADATA).
+"""`MetadataExchange`: exchanges cluster ids with peers, and disconnects peers of another cluster (66/WAKU2-METADATA).
 
 Other nodes query each new peer within milliseconds, and close the connection without an answer: so a light client
 answers, too. One query per peer is under way at a time. A peer that does not answer stays connected.
@@ -23,7 +23,7 @@ from fairway.wire.metadata import MAX_METADATA_BYTES, METADATA_PROTOCOL, WakuMet
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Introductions:
+class MetadataExchange:
     """The metadata protocol of one host."""
 
     def __init__(
