@@ -74,7 +74,7 @@ async def latency(*, messages: int, warming: int, payload_bytes: int, history: i
     arrivals: asyncio.Queue[float] = asyncio.Queue()
 
     async def read(bob: ReliableChannel) -> None:
-        async for _ in bob.messages():
+        async for _ in bob:
             arrivals.put_nowait(perf_counter())
 
     async with _pair(_quiet(history), durable=durable) as (alice, bob):
@@ -118,7 +118,7 @@ async def transfer(*, messages: int, payload_bytes: int, loss: float, seed: int,
     network = LocalNetwork(faults, seed=seed)
     payloads = [os.urandom(payload_bytes) for _ in range(messages)]
     async with _pair(_hasty(2, faster), network=network) as (alice, bob):
-        stream = bob.messages()
+        stream = aiter(bob)
         start_cpu = process_time()
         for payload in payloads:
             start = perf_counter()
@@ -149,7 +149,7 @@ async def fill(*, messages: int, payload_bytes: int, durable: str) -> Any:
             await alice.send(_payload(number, payload_bytes))
 
     async def read(bob: ReliableChannel) -> None:
-        stream = bob.messages()
+        stream = aiter(bob)
         for _ in range(messages):
             await anext(stream)
             room.release()
@@ -263,7 +263,7 @@ async def _create(
 
 async def _read(channel: ReliableChannel, messages: int) -> None:
     """Read as an application does, until so many messages have come."""
-    stream = channel.messages()
+    stream = aiter(channel)
     for _ in range(messages):
         await anext(stream)
 

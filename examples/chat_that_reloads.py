@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import fairway
+from fairway.testing import LocalNetwork
 
 TOPIC = "/example/1/harbour/proto"
 
@@ -30,7 +31,7 @@ async def visit(node: fairway.WakuNode, store: Path, words: str) -> None:
         print("the chat opens")
         await show(channel)
         await channel.send(words.encode())
-        async for _ in channel.messages():
+        async for _ in channel:
             print("an answer has come")
             await show(channel)
             break
@@ -38,13 +39,13 @@ async def visit(node: fairway.WakuNode, store: Path, words: str) -> None:
 
 async def answer(channel: fairway.ReliableChannel) -> None:
     """Answer every line."""
-    async for message in channel.messages():
+    async for message in channel:
         await channel.send(b"I heard: " + bytes(message))
 
 
 async def main() -> None:
     """Visit a chat twice."""
-    with fairway.LocalNetwork() as network, tempfile.TemporaryDirectory() as folder:
+    with LocalNetwork() as network, tempfile.TemporaryDirectory() as folder:
         async with fairway.create_reliable_channel(network.node("bob"), "harbour", "bob", TOPIC) as bob:
             answering = asyncio.ensure_future(answer(bob))
             async with network.node("alice") as node:

@@ -27,7 +27,7 @@ async def join(network: LocalNetwork, name: str) -> fairway.ReliableChannel:
 
 async def receive(channel: fairway.ReliableChannel) -> None:
     """Print the first message that comes."""
-    async for message in channel.messages():
+    async for message in channel:
         digest = hashlib.sha256(message.payload).hexdigest()
         how = ", rebuilt with Reed-Solomon" if message.recovered else ""
         print(f"{channel.sender_id}: {len(message.payload)} bytes, SHA-256 {digest[:16]}...{how}")

@@ -27,16 +27,16 @@ async def join(node: fairway.WakuNode, name: str) -> fairway.ReliableChannel:
 
 async def answer(channel: fairway.ReliableChannel) -> None:
     """Answer every question."""
-    async for message in channel.messages():
+    async for message in channel:
         print(f"{channel.sender_id} heard: {bytes(message).decode()}")
         await channel.send(b"yes to: " + bytes(message))
 
 
 async def hear(channel: fairway.ReliableChannel) -> None:
     """Print as many answers as there are questions."""
-    async with channel.messages() as messages:
-        for _ in QUESTIONS:
-            print(f"{channel.sender_id} heard: {bytes(await anext(messages)).decode()}")
+    messages = aiter(channel)
+    for _ in QUESTIONS:
+        print(f"{channel.sender_id} heard: {bytes(await anext(messages)).decode()}")
 
 
 async def main() -> None:

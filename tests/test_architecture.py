@@ -23,6 +23,7 @@ SOURCE = ROOT / "src" / "fairway"
 # Imports point downwards only: a part may import parts of a smaller rank, and itself.
 RANKS = {
     "environment": 0,
+    "lazy_names": 0,
     "errors": 0,
     "units": 0,
     "extras": 1,
@@ -38,6 +39,7 @@ RANKS = {
     "wire": 1,
     "options": 2,
     "protocol": 3,
+    "encryption": 4,
     "storage": 4,
     "rln": 5,
     "libp2p": 5,

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import assert_type
 
 import fairway
+from fairway.channel.statistics import ChannelStatistics
+from fairway.encryption import AesGcm, ChaCha20Poly1305, Encryption, generate_key
+from fairway.events import Limit, LimitReached, LossReason
+from fairway.nodes import LightOptions, RestNodeOptions
 
 
 async def a_node_is_awaited_or_entered() -> None:
     assert_type(await fairway.connect("local:", name="alice"), fairway.WakuNode)
-    async with fairway.connect("/ip4/127.0.0.1/tcp/1", options=fairway.LightOptions(peers_to_use=1)) as node:
+    async with fairway.connect("/ip4/127.0.0.1/tcp/1", options=LightOptions(peers_to_use=1)) as node:
         assert_type(node, fairway.WakuNode)
-    fairway.connect("http://127.0.0.1:1", options=fairway.RestNodeOptions(), connect_timeout_s=None)
+    fairway.connect("http://127.0.0.1:1", options=RestNodeOptions(), connect_timeout_s=None)
     fairway.connect("local:", options="fast")  # type: ignore[arg-type]
     fairway.connect("local:", colour="blue")  # type: ignore[call-arg]
 
@@ -22,14 +26,14 @@ async def a_channel_is_awaited_or_entered(node: fairway.WakuNode) -> None:
     async with fairway.create_reliable_channel(node, "team", "alice", topic, store="alice.db") as channel:
         assert_type(channel, fairway.ReliableChannel)
         assert_type(channel.status, fairway.ChannelStatus)
-        assert_type(channel.statistics(), fairway.ChannelStatistics)
+        assert_type(channel.statistics(), ChannelStatistics)
 
 
 async def a_send_has_a_receipt(channel: fairway.ReliableChannel) -> None:
     receipt = await channel.send(b"x", by={"bob"}, count=2, request_id="mine")
     assert_type(receipt, fairway.Receipt)
     assert_type(await receipt.sent(), None)
-    assert_type(await receipt.delivered(by=["bob"], count=2), fairway.Acknowledgement)
+    assert_type(await receipt.delivered(), fairway.Acknowledgement)
     assert_type((await receipt.delivered()).delivered_to, tuple[str, ...])
     async for progress in receipt.updates():
         assert_type(progress, fairway.Progress)
@@ -38,7 +42,7 @@ async def a_send_has_a_receipt(channel: fairway.ReliableChannel) -> None:
 
 
 async def messages_and_events_have_types(channel: fairway.ReliableChannel) -> None:
-    async for message in channel.messages():
+    async for message in channel:
         assert_type(message, fairway.MessageReceived)
         assert_type(bytes(message), bytes)
         channel.finish(message)
@@ -47,15 +51,15 @@ async def messages_and_events_have_types(channel: fairway.ReliableChannel) -> No
         match event:
             case fairway.MessageDelivered(delivered_to=names):
                 assert_type(names, tuple[str, ...])
-            case fairway.LimitReached(limit=limit):
-                assert_type(limit, fairway.Limit)
+            case LimitReached(limit=limit):
+                assert_type(limit, Limit)
             case _:
                 pass
 
 
 def handlers_have_types(channel: fairway.ReliableChannel) -> None:
     def on_lost(event: fairway.IrretrievableMessage) -> None:
-        assert_type(event.reason, fairway.LossReason)
+        assert_type(event.reason, LossReason)
 
     channel.on(fairway.IrretrievableMessage, on_lost)
     channel.on("irretrievable-message", on_lost)
@@ -63,7 +67,7 @@ def handlers_have_types(channel: fairway.ReliableChannel) -> None:
 
 
 def ciphers_are_encryption() -> None:
-    key = fairway.generate_key()
+    key = generate_key()
     assert_type(key, bytes)
-    ciphers: list[fairway.Encryption] = [fairway.AesGcm(key), fairway.ChaCha20Poly1305(key)]
-    assert_type(ciphers[0], fairway.Encryption)
+    ciphers: list[Encryption] = [AesGcm(key), ChaCha20Poly1305(key)]
+    assert_type(ciphers[0], Encryption)

@@ -1,7 +1,6 @@
 """The events of a channel: frozen dataclasses, made for ``match``.
 
-Each event has the names of up to three specifications: kebab-case in RELIABLE-CHANNEL-API, ``reliable:message:*`` in
-LIP-173, and the names of the Logos C interface. `EVENT_NAMES` lists them.
+`EVENT_NAMES` has the name of each event in texts. docs/names.md has the names that the specifications use.
 
 ``message_id`` is the SHA-256 of the payload before segmentation, in lower-case hex; two sends of one payload share it.
 ``request_id`` is unique per send. Times are integer milliseconds since the Unix epoch.
@@ -432,7 +431,7 @@ class HandlerFailed:
     handler: str
     """Qualified name of the handler."""
     event_name: str
-    """Event that the handler was called with, by the first of its names in `EVENT_NAMES`."""
+    """Event that the handler was called with, by its name in `EVENT_NAMES`."""
     error: str
     """``repr`` of the exception."""
 
@@ -481,30 +480,28 @@ Event = (
     | MessageSetAside
 )
 
-EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
-    MessageSending: ("sending-message",),
-    MessageSent: ("message-sent",),
-    RequestSent: ("reliable:message:sent", "onChannelMessageSent"),
-    MessagePossiblyAcknowledged: ("message-possibly-acknowledged",),
-    MessageAcknowledged: ("message-acknowledged",),
-    MessageDelivered: ("reliable:message:delivered",),
-    MessageSendError: ("sending-message-irrecoverable-error",),
-    # LIP-173, "Type definitions", emits a delivery error when retransmissions are exhausted; its drafts emit a send
-    # error. A failed request emits `DeliveryError` for any reason, which has each of these names.
-    DeliveryError: ("reliable:message:delivery-error", "reliable:message:send-error", "onChannelMessageError"),
-    MessageQueued: ("message-queued", "onMessageQueued"),
-    EphemeralMessageDropped: ("ephemeral-message-dropped",),
-    MessageReceived: ("message-received", "reliable:message:received", "onChannelMessageReceived"),
-    IrretrievableMessage: ("irretrievable-message", "onChannelMessageLost"),
-    StatusChanged: ("status",),
-    NodeStatusChanged: ("node-status",),
-    MessagesUndecryptable: ("messages-undecryptable",),
-    SenderIdInUse: ("sender-id-in-use",),
-    ForeignMessages: ("foreign-messages",),
-    SendingBlocked: ("sending-blocked",),
-    LimitReached: ("limit-reached",),
-    StoreRefused: ("store-refused",),
-    HandlerFailed: ("handler-failed",),
-    MessageSetAside: ("message-set-aside",),
+EVENT_NAMES: Final[dict[type, str]] = {
+    MessageSending: "sending-message",
+    MessageSent: "message-sent",
+    RequestSent: "request-sent",
+    MessagePossiblyAcknowledged: "message-possibly-acknowledged",
+    MessageAcknowledged: "message-acknowledged",
+    MessageDelivered: "message-delivered",
+    MessageSendError: "sending-message-irrecoverable-error",
+    DeliveryError: "delivery-error",
+    MessageQueued: "message-queued",
+    EphemeralMessageDropped: "ephemeral-message-dropped",
+    MessageReceived: "message-received",
+    IrretrievableMessage: "irretrievable-message",
+    StatusChanged: "status",
+    NodeStatusChanged: "node-status",
+    MessagesUndecryptable: "messages-undecryptable",
+    SenderIdInUse: "sender-id-in-use",
+    ForeignMessages: "foreign-messages",
+    SendingBlocked: "sending-blocked",
+    LimitReached: "limit-reached",
+    StoreRefused: "store-refused",
+    HandlerFailed: "handler-failed",
+    MessageSetAside: "message-set-aside",
 }
-"""Event type -> its names in RELIABLE-CHANNEL-API, in LIP-173 and in the Logos C interface."""
+"""Event type -> its name in texts, such as JSON: that of RELIABLE-CHANNEL-API if it has the event."""

@@ -100,6 +100,15 @@ class Delivery(Enum):
     """As soon as it is complete; ``dependencies_met`` says whether its dependencies arrived before it."""
 
 
+class Receive(Enum):
+    """How an application receives messages, if it gives no handler of its own to ``create_reliable_channel``."""
+
+    LOOP = "loop"
+    """By ``async for message in channel``."""
+    EVENTS = "events"
+    """As the `MessageReceived` among the events of ``channel.events()``."""
+
+
 class IdRule(Enum):
     """How the SDS message id of an outgoing message is computed. Receivers do not check ids."""
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.events import MessageReceived
 from fairway.nodes.local import NO_FAULTS, NetworkFaults
 from fairway.options import ReliableChannelOptions
+from listening import listen
 
 DEFAULTS = ReliableChannelOptions()
 PAYLOADS = [b"message %d" % number for number in range(20)]
@@ -17,7 +17,7 @@ PAYLOADS = [b"message %d" % number for number in range(20)]
 
 def heard_by(channel):
     heard = []
-    channel.on(MessageReceived, lambda event: heard.append(event.payload))
+    listen(channel, lambda event: heard.append(event.payload))
     return heard
 
 

@@ -63,7 +63,7 @@ async def test_all_is_delivered_through_loss_and_every_message_is_proven_once():
         network = Validating(NetworkFaults(loss=0.3))
         alice, bob = [await channel(exits, network, name, member(name), options=options) for name in ("alice", "bob")]
         wanted = [b"message %d" % number for number in range(30)]
-        stream = bob.messages()
+        stream = aiter(bob)
         for payload in wanted:
             await alice.send(payload)
         assert [(await anext(stream)).payload for _ in wanted] == wanted
@@ -138,7 +138,7 @@ def test_a_provider_that_fails_now_and_then_costs_time_and_no_message(error, met
             network = Validating()
             alice = await channel(exits, network, "alice", Failing(rate_limit=LIMIT, epoch_ms=EPOCH_MS))
             bob = await channel(exits, network, "bob", member("bob"))
-            stream = bob.messages()
+            stream = aiter(bob)
             for payload in (b"one", b"two"):
                 await alice.send(payload)
             assert {(await anext(stream)).payload for _ in range(2)} == {b"one", b"two"}
@@ -182,7 +182,7 @@ def test_proofs_are_made_beside_the_event_loop_and_beside_sending():
             slow = Slow(rate_limit=LIMIT, epoch_ms=EPOCH_MS)
             alice = await channel(exits, network, "alice", slow)
             bob = await channel(exits, network, "bob", None)
-            stream = bob.messages()
+            stream = aiter(bob)
             await alice.send(b"one")
             await alice.send(b"two")
             assert (await anext(stream)).payload == b"one"

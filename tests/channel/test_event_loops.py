@@ -8,11 +8,13 @@ import warnings
 
 import pytest
 
-from fairway import LocalNetwork, connect, create_reliable_channel
+from fairway import connect, create_reliable_channel
 from fairway.errors import EventLoopError, StoreLockedError
+from fairway.nodes.local import LocalNetwork
 from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.storage.memory_store import MemoryStore
 from fairway.wire.waku_message import WakuMessage
+from listening import listen
 from patience import PATIENCE_S
 
 TOPIC = "/fairway/1/harbour/proto"
@@ -38,8 +40,8 @@ CALLS = {
     "Receipt.updates": lambda channel, receipt: updates(receipt),
 }
 FUNCTIONS = {
-    "on": lambda channel: channel.on("message-received", print),
-    "messages": lambda channel: channel.messages(),
+    "on": lambda channel: channel.on("message-sent", print),
+    "messages": aiter,
     "events": lambda channel: channel.events(),
     "finish": lambda channel: channel.finish(None),
     "receipt": lambda channel: channel.receipt("request"),
@@ -61,7 +63,7 @@ def test_a_channel_whose_event_loop_has_ended_says_so():
 
         async def leave_open():
             channel = await create(network)
-            return channel, await channel.send(b"hello"), channel.messages(), channel.events()
+            return channel, await channel.send(b"hello"), aiter(channel), channel.events()
 
         channel, receipt, messages, events = asyncio.run(leave_open())
         assert not channel.is_started()
@@ -79,7 +81,7 @@ def test_a_channel_that_is_used_in_another_thread_says_how_to_call_it_there():
     async def story():
         with LocalNetwork() as network:
             async with create(network) as channel:
-                receipt, messages, events = await channel.send(b"hello"), channel.messages(), channel.events()
+                receipt, messages, events = await channel.send(b"hello"), aiter(channel), channel.events()
                 for call in CALLS.values():
                     told = await asyncio.to_thread(asyncio.run, raised_by(call, channel, receipt))
                     assert "run_coroutine_threadsafe" in told
@@ -100,7 +102,7 @@ def test_between_two_runs_of_its_event_loop_a_channel_can_be_used():
     heard = []
     with LocalNetwork() as network, asyncio.Runner() as runner:
         alice, bob = runner.run(_opened(create(network))), runner.run(_opened(create(network, name="bob")))
-        bob.on("message-received", lambda message: heard.append(message.payload))
+        listen(bob, lambda message: heard.append(message.payload))
         runner.run(alice.send(b"hello"))
         assert alice.statistics().protocol.open_requests == 1
         runner.run(asyncio.sleep(0.01))

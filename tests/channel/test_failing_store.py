@@ -66,9 +66,9 @@ def test_a_full_disk_ends_everything_with_one_clear_error_and_a_restart_goes_on(
         alice, bob = await group.channel("alice", store=store), await group.channel("bob")
         kept = await alice.send(b"kept")
         await kept.delivered()
-        waiting = [asyncio.ensure_future(anext(stream)) for stream in (alice.messages(), alice.events())]
+        waiting = [asyncio.ensure_future(anext(stream)) for stream in (aiter(alice), alice.events())]
         await asyncio.sleep(0)
-        heard = bob.messages()
+        heard = aiter(bob)
         assert await group.take(heard, 1) == [b"kept"]
 
         store.is_full = True
@@ -95,7 +95,7 @@ def test_every_call_of_a_failed_channel_raises_an_error_of_its_own(in_group):
         alice = await group.channel("alice", store=store)
         receipt = await alice.send(b"kept")
         store.is_full = True
-        calls = [alice.send(b"refused"), *(receipt.delivered() for _ in range(20)), anext(alice.messages())]
+        calls = [alice.send(b"refused"), *(receipt.delivered() for _ in range(20)), anext(aiter(alice))]
         errors = await asyncio.gather(*calls, return_exceptions=True)
         for _ in range(20):
             errors += await asyncio.gather(alice.send(b"refused too"), receipt.sent(), return_exceptions=True)
@@ -113,7 +113,7 @@ def test_a_send_that_the_disk_failed_says_what_is_not_known_and_can_be_repeated_
     async def scenario(group):
         store = kind(SqliteStore(tmp_path / "alice.db"))
         alice, bob = await group.channel("alice", store=store), await group.channel("bob")
-        heard = bob.messages()
+        heard = aiter(bob)
         store.is_full = True
         with pytest.raises(StoreFullError, match="may or may not be kept") as raised:
             await alice.send(b"perhaps")
@@ -146,7 +146,7 @@ def test_many_sends_at_once_share_the_disk(in_group_on_disk, tmp_path):
         alice = await group.channel("alice", store=tmp_path / "alice.db")
         bob = await group.channel("bob", store=tmp_path / "bob.db")
         receipts = await asyncio.gather(*(alice.send(str(number).encode()) for number in range(300)))
-        got = await group.take(bob.messages(), 300)
+        got = await group.take(aiter(bob), 300)
         assert got == [str(number).encode() for number in range(300)]
         await asyncio.gather(*(receipt.delivered() for receipt in receipts))
 

@@ -111,10 +111,8 @@ def test_whatever_a_handler_raises_its_message_comes_again_and_the_others_are_ha
     caplog.set_level(logging.CRITICAL, logger="fairway.channel")
 
     async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
         work, called = second_call((SYNCHRONOUS | ASYNCHRONOUS)[failure])
-        failed = []
-        bob.on("message-received", kind(work))
+        alice, bob, failed = await group.channel("alice"), await group.channel("bob", receive=kind(work)), []
         bob.on("handler-failed", failed.append)
         sent = [b"%d" % number for number in range(6)]
         for payload in sent:
@@ -186,9 +184,9 @@ def test_whatever_encrypting_raises_that_send_has_failed_and_the_others_arrive(i
         alice = await group.channel("alice", encryption=kind("encrypt", fail))
         bob = await group.channel("bob", encryption=kind("", fail))
         failed = []
-        alice.on("reliable:message:send-error", failed.append)
+        alice.on("delivery-error", failed.append)
         receipts = [await alice.send(b"%d" % number) for number in range(4)]
-        assert await group.take(bob.messages(), 3) == [b"0", b"2", b"3"]
+        assert await group.take(aiter(bob), 3) == [b"0", b"2", b"3"]
         assert [event.request_id for event in failed] == [receipts[1].request_id]
 
     in_group(scenario, sync_min_interval_ms=0)
@@ -201,7 +199,7 @@ def test_whatever_decrypting_raises_the_message_arrives_with_a_retransmission(in
         bob = await group.channel("bob", encryption=kind("decrypt", fail))
         for number in range(4):
             await alice.send(b"%d" % number)
-        assert await group.take(bob.messages(), 4) == [b"0", b"1", b"2", b"3"]
+        assert await group.take(aiter(bob), 4) == [b"0", b"1", b"2", b"3"]
 
     in_group(scenario)
 
@@ -240,7 +238,7 @@ async def test_whatever_a_node_raises_is_a_failure_of_that_request(error, caplog
             await (await alice.send(b"%d" % number)).sent()
         # He was away, and has to ask the store.
         async with create_reliable_channel(network.node("bob"), "harbour", "bob", TOPIC) as bob:
-            stream = bob.messages()
+            stream = aiter(bob)
             assert [bytes(await anext(stream)) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
             assert bob.statistics().store_failures > 0
         await alice.close()
@@ -316,7 +314,7 @@ def test_whatever_a_store_raises_the_channel_has_failed_and_says_so(in_group, ca
     async def scenario(group):
         store = RaisingStore()
         alice = await group.channel("alice", store=store)
-        waiting = asyncio.ensure_future(anext(alice.messages()))
+        waiting = asyncio.ensure_future(anext(aiter(alice)))
         await asyncio.sleep(0)
         store.error = error
         for call in (alice.send(b"x"), waiting):

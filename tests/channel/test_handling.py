@@ -1,4 +1,4 @@
-"""When a message counts as handled, and what becomes of one that handlers cannot stand."""
+"""When a message is finished, and what happens to one on which the handler raises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 
 from fairway.errors import ConfigurationError
 from fairway.events import HandlerFailed, Limit, LimitReached, MessageReceived, MessageSetAside
+from fairway.options import Receive
 from fairway.storage.memory_store import MemoryStore
+from listening import listen
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +44,7 @@ def test_a_message_that_is_finished_early_takes_no_later_one_along_over_stop_and
     async def scenario(group):
         store = MemoryStore() if kind == "memory" else tmp_path / "bob.db"
         alice, bob = await group.channel("alice"), await group.channel("bob", store=store)
-        stream = bob.messages()
+        stream = aiter(bob)
         await alice.send(b"one")
         bob.finish(await anext(stream))
         await bob.stop()
@@ -51,14 +53,17 @@ def test_a_message_that_is_finished_early_takes_no_later_one_along_over_stop_and
         assert await group.take(stream, 1) == [b"two"]
         await bob.close()
         bob = await group.channel("bob", store=store)
-        assert await group.take(bob.messages(), 1) == [b"two"]
+        assert await group.take(aiter(bob), 1) == [b"two"]
 
     in_group_on_disk(scenario)
 
 
 def test_a_message_from_before_a_stop_can_be_finished_after_the_start(in_group_on_disk, tmp_path):
     async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob", store=tmp_path / "bob.db")
+        alice, bob = (
+            await group.channel("alice"),
+            await group.channel("bob", store=tmp_path / "bob.db", receive=Receive.EVENTS),
+        )
         events = bob.events()
         await alice.send(b"one")
         message = await _next_message(events)
@@ -73,7 +78,7 @@ def test_a_message_from_before_a_stop_can_be_finished_after_the_start(in_group_o
 def test_what_is_finished_while_the_channel_is_stopped_does_not_come_again(in_group_on_disk, tmp_path):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob", store=tmp_path / "bob.db")
-        stream = bob.messages()
+        stream = aiter(bob)
         await alice.send(b"one")
         message = await anext(stream)
         await bob.stop()
@@ -86,18 +91,17 @@ def test_what_is_finished_while_the_channel_is_stopped_does_not_come_again(in_gr
     in_group_on_disk(scenario)
 
 
-def test_what_a_handler_finished_during_the_start_does_not_come_again(in_group_on_disk, tmp_path):
+def test_what_the_handler_has_finished_does_not_come_again(in_group_on_disk, tmp_path):
     async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob", store=tmp_path / "bob.db")
+        alice, heard = await group.channel("alice"), []
+        bob = await group.channel("bob", store=tmp_path / "bob.db")
         await (await alice.send(b"one")).delivered()
         await bob.close()
-        heard = []
         for _ in range(2):
             bob = await group.channel(
-                "bob", store=tmp_path / "bob.db", options=replace(group.options, auto_start=False)
+                "bob", store=tmp_path / "bob.db", receive=lambda message: heard.append(message.payload)
             )
-            bob.on(MessageReceived, lambda message: heard.append(message.payload))
-            await bob.start()
+            await group.until(lambda: heard)
             await bob.close()
         assert heard == [b"one"]
 
@@ -106,7 +110,10 @@ def test_what_a_handler_finished_during_the_start_does_not_come_again(in_group_o
 
 def test_with_events_a_message_stays_on_disk_while_it_is_handled_over_any_number_of_starts(in_group_on_disk, tmp_path):
     async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob", store=tmp_path / "bob.db")
+        alice, bob = (
+            await group.channel("alice"),
+            await group.channel("bob", store=tmp_path / "bob.db", receive=Receive.EVENTS),
+        )
         events = bob.events()
         await alice.send(b"one")
         for _ in range(3):
@@ -127,7 +134,7 @@ def test_with_events_a_message_stays_on_disk_while_it_is_handled_over_any_number
 
 def test_events_that_wait_over_a_restart_bring_each_message_once(in_group):
     async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
+        alice, bob = await group.channel("alice"), await group.channel("bob", receive=Receive.EVENTS)
         events = bob.events()
         await (await alice.send(b"one")).delivered()
         await bob.stop()
@@ -138,49 +145,45 @@ def test_events_that_wait_over_a_restart_bring_each_message_once(in_group):
     in_group(scenario)
 
 
-def test_a_handler_that_ends_after_a_restart_does_not_finish_what_its_successor_handles(in_group):
+def test_a_message_that_the_handler_still_has_after_a_restart_comes_to_it_once(in_group):
     async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        begun, gates = [], [asyncio.Event(), asyncio.Event()]
+        begun, gate = [], asyncio.Event()
 
-        class Slow:
-            def __call__(self, message):
-                begun.append(message)
-                return gates[len(begun) - 1].wait()
+        async def slow(message):
+            begun.append(message.payload)
+            await gate.wait()
 
-        bob.on(MessageReceived, Slow())
+        alice, bob = await group.channel("alice"), await group.channel("bob", receive=slow)
         await alice.send(b"one")
-        await group.until(lambda: len(begun) == 1)
+        await group.until(lambda: begun)
         await bob.stop()
         await bob.start()
-        await group.until(lambda: len(begun) == 2)
-        gates[0].set()
-        await asyncio.sleep(0.02)
-        assert bob.statistics().unfinished == 1
-        gates[1].set()
+        await (await alice.send(b"two")).delivered()
+        assert (begun, bob.statistics().unfinished) == ([b"one"], 2)
+        gate.set()
         await group.until(lambda: bob.statistics().unfinished == 0)
+        assert begun == [b"one", b"two"]
 
     in_group(scenario)
 
 
-def test_a_handler_that_raises_gets_the_message_again_in_the_same_life(in_group):
+def test_a_handler_that_raises_gets_the_message_again_and_later_ones_meanwhile(in_group):
     async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        failing, steady = [], []
+        handled = []
 
         async def fails_once(message):
-            failing.append(message.payload)
-            if len(failing) == 1:
+            handled.append(message.payload)
+            if handled.count(b"one") == 1 and message.payload == b"one":
                 raise ValueError("the database is away")
 
-        bob.on(MessageReceived, fails_once)
-        bob.on(MessageReceived, lambda message: steady.append(message.payload))
+        alice, bob = await group.channel("alice"), await group.channel("bob", receive=fails_once)
         await alice.send(b"one")
-        await group.until(lambda: bob.statistics().unfinished == 0 and len(failing) == 2)
-        assert steady == [b"one"]
+        await alice.send(b"two")
+        await group.until(lambda: bob.statistics().unfinished == 0 and len(handled) == 3)
+        assert handled == [b"one", b"two", b"one"]
         assert bob.set_aside() == ()
 
-    in_group(scenario, handling_retry_ms=5)
+    in_group(scenario, handling_retry_ms=500)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -188,11 +191,12 @@ def test_messages_that_no_handler_can_stand_are_set_aside_and_stop_nothing(in_gr
     async def scenario(group):
         store = MemoryStore() if kind == "memory" else tmp_path / "bob.db"
         mallory, alice = await group.channel("mallory"), await group.channel("alice")
-        bob = await group.channel("bob", store=store)
         handled, told, read = [], [], []
-        # Who reads nothing takes in nothing when the inbox is full, acknowledgements neither.
-        alice.on(MessageReceived, read.append)
-        bob.on(MessageReceived, lambda message: handled.append(json.loads(message.payload)))
+        bob = await group.channel(
+            "bob", store=store, receive=lambda message: handled.append(json.loads(message.payload))
+        )
+        # A full inbox takes no messages, and so no acknowledgements.
+        listen(alice, read.append)
         bob.on("message-set-aside", told.append)
         for number in range(4):
             await mallory.send(b"no json %d" % number)
@@ -204,11 +208,11 @@ def test_messages_that_no_handler_can_stand_are_set_aside_and_stop_nothing(in_gr
         assert all("JSONDecodeError" in each.error for each in told)
 
         await bob.close()
-        bob = await group.channel("bob", store=store)
+        again = []
+        bob = await group.channel("bob", store=store, receive=again.append)
         assert bob.set_aside() == tuple(told)
         assert bob.statistics().unfinished == 0
-        again = []
-        bob.on(MessageReceived, again.append)
+        await asyncio.sleep(0)
         bob.hand_over_again(told[2])
         assert [(message.payload, message.redelivered) for message in again] == [(b"no json 2", True)]
         bob.finish(told[0])
@@ -232,9 +236,8 @@ def test_attempts_are_counted_over_restarts(in_group_on_disk, tmp_path):
         def refuse(_):
             raise ValueError("no")
 
-        bob = await group.channel("bob", store=tmp_path / "bob.db", options=options)
+        bob = await group.channel("bob", store=tmp_path / "bob.db", options=options, receive=refuse)
         for life in range(1, 4):
-            bob.on(MessageReceived, refuse)
             bob.on(HandlerFailed, failures.append)
             bob.on(MessageSetAside, aside.append)
             await bob.start()
@@ -243,7 +246,7 @@ def test_attempts_are_counted_over_restarts(in_group_on_disk, tmp_path):
             await group.until(lambda life=life: len(failures) == life)
             await group.until(lambda life=life: len(aside) == (life == 3))
             await bob.close()
-            bob = await group.channel("bob", store=tmp_path / "bob.db", options=options)
+            bob = await group.channel("bob", store=tmp_path / "bob.db", options=options, receive=refuse)
         assert aside[0].attempts == 3
 
     in_group_on_disk(scenario, handling_retry_ms=3_600_000)
@@ -251,13 +254,12 @@ def test_attempts_are_counted_over_restarts(in_group_on_disk, tmp_path):
 
 def test_what_is_set_aside_is_bounded_and_says_so(in_group):
     async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
         limits = []
 
         def refuse(_):
             raise ValueError("no")
 
-        bob.on(MessageReceived, refuse)
+        alice, bob = await group.channel("alice"), await group.channel("bob", receive=refuse)
         bob.on(LimitReached, limits.append)
         for number in range(3):
             await alice.send(str(number).encode())
@@ -271,23 +273,22 @@ def test_what_is_set_aside_is_bounded_and_says_so(in_group):
 @pytest.mark.parametrize("reader", ["loop", "events", "handler"])
 def test_a_message_that_cannot_be_handled_now_comes_again_later_and_others_meanwhile(in_group, reader):
     async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
         loop, seen = asyncio.get_running_loop(), []
 
         def handle(message):
             seen.append((bytes(message), message.redelivered, round(loop.time())))
             if bytes(message) == b"one" and not message.redelivered:
                 bob.hand_over_later(message, after_ms=30_000)
-                bob.finish(message)  # what is handed over later stays
+                bob.finish(message)  # a message for later stays
 
         async def read():
-            async for message in bob.messages() if reader == "loop" else bob.events():
+            async for message in bob if reader == "loop" else bob.events():
                 if isinstance(message, MessageReceived):
                     handle(message)
 
+        receive = {"loop": Receive.LOOP, "events": Receive.EVENTS, "handler": handle}[reader]
+        alice, bob = await group.channel("alice"), await group.channel("bob", receive=receive)
         reading = asyncio.ensure_future(read()) if reader != "handler" else None
-        if reading is None:
-            bob.on(MessageReceived, handle)
         begun = round(loop.time())
         for payload in (b"one", b"two"):
             await alice.send(payload)
@@ -307,14 +308,64 @@ def test_a_message_for_later_comes_at_the_next_start_if_that_is_earlier(in_group
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob", store=tmp_path / "bob.db")
         await alice.send(b"one")
-        async with bob.messages() as stream:
-            bob.hand_over_later(await anext(stream), after_ms=3_600_000)
+        bob.hand_over_later(await anext(aiter(bob)), after_ms=3_600_000)
         await bob.close()
         bob = await group.channel("bob", store=tmp_path / "bob.db")
-        again = await anext(bob.messages())
+        again = await anext(aiter(bob))
         assert (bytes(again), again.redelivered) == (b"one", True)
         bob.finish(again)
         with pytest.raises(ConfigurationError, match="not waiting to be finished"):
             bob.hand_over_later(again, after_ms=1)
 
     in_group_on_disk(scenario)
+
+
+def test_a_channel_refuses_another_way_to_receive_than_its_own(in_group):
+    async def scenario(group):
+        by_loop = await group.channel("alice")
+        by_handler = await group.channel("bob", receive=print)
+        by_events = await group.channel("carol", receive=Receive.EVENTS)
+        for channel in (by_loop, by_handler, by_events):
+            with pytest.raises(ConfigurationError, match=r"create_reliable_channel\(receive=...\)"):
+                channel.on(MessageReceived, print)
+        for channel, way in ((by_handler, "its handler"), (by_events, r"events\(\)")):
+            with pytest.raises(ConfigurationError, match=f"receives by {way}"):
+                aiter(channel)
+        with pytest.raises(ConfigurationError, match="receive must be a function of a message"):
+            await group.channel("dave", receive="events")
+
+    in_group(scenario)
+
+
+@pytest.mark.parametrize("receive", ["loop", "handler"])
+def test_a_loop_over_events_shows_messages_and_finishes_none_that_another_reader_gets(in_group, receive):
+    async def scenario(group):
+        gate = asyncio.Event()
+        way = Receive.LOOP if receive == "loop" else lambda _: gate.wait()
+        alice, bob = await group.channel("alice"), await group.channel("bob", receive=way)
+        events = bob.events()
+        for payload in (b"one", b"two"):
+            await (await alice.send(payload)).delivered()
+            assert (await _next_message(events)).payload == payload
+        assert bob.statistics().unfinished == 2
+        gate.set()
+        if receive == "loop":
+            assert await group.take(aiter(bob), 2) == [b"one", b"two"]
+        else:
+            await group.until(lambda: bob.statistics().unfinished == 0)
+
+    in_group(scenario)
+
+
+def test_ephemeral_messages_for_a_loop_that_does_not_run_take_bounded_room(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        for number in range(1_010):
+            await alice.send_ephemeral(b"%d" % number)
+        await asyncio.sleep(10)
+        messages = aiter(bob)
+        assert await group.take(messages, 1_000) == [b"%d" % number for number in range(1_000)]
+        await alice.send_ephemeral(b"later")
+        assert await group.take(messages, 1) == [b"later"]
+
+    in_group(scenario)

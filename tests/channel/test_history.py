@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from fairway.errors import ChannelClosedError, ConfigurationError
-from fairway.events import MessageReceived, OrderKey
+from fairway.events import OrderKey
 from fairway.nodes.local import NetworkFaults
 from fairway.options import SegmentationConfig
 from fairway.storage.channel_store import SendOutcome
 from fairway.storage.memory_store import MemoryStore
+from listening import listen
 
 
 def said(messages):
@@ -22,7 +23,7 @@ async def talk(group, *turns):
     """Let participants speak in turn, each when all have the message before."""
     for speaker, payload in turns:
         receipt = await speaker.send(payload)
-        await receipt.delivered(count=1)
+        await receipt.delivered()
 
 
 def test_all_participants_have_the_same_history_with_their_own_messages_in_it(in_group):
@@ -61,7 +62,7 @@ def test_pages_go_back_from_the_newest_message(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
         received = []
-        bob.on(MessageReceived, received.append)
+        listen(bob, received.append)
         for number in range(25):
             await alice.send(b"%d" % number)
         await group.until(lambda: len(received) == 25)
@@ -151,7 +152,7 @@ def test_a_message_from_the_far_future_does_not_stay_at_the_end(in_group):
     async def scenario(group):
         mallory = await group.channel("mallory")
         bob, received = await group.channel("bob"), []
-        bob.on(MessageReceived, received.append)
+        listen(bob, received.append)
         mallory.protocol.sds.lamport = 1 << 61
         await mallory.send(b"for ever")
         await group.until(lambda: len(received) == 1)
@@ -166,7 +167,7 @@ def test_wrong_arguments_of_history_are_refused(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
         received = []
-        bob.on(MessageReceived, received.append)
+        listen(bob, received.append)
         with pytest.raises(ConfigurationError, match="limit must be at least 1, not 0"):
             await alice.history(0)
         await alice.send_ephemeral(b"typing")

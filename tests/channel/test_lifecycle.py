@@ -19,6 +19,7 @@ from fairway.nodes.local import LocalNetwork
 from fairway.protocol.encryption import AesGcm, Decoder, Encoder
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import run
+from listening import listen
 
 TOPIC = "/fairway/1/harbour/proto"
 
@@ -47,7 +48,7 @@ def test_a_closed_channel_says_so_and_stays_closed(in_group):
         for refused in (alice.send(b"x"), alice.send_ephemeral(b"x"), alice.start()):
             with pytest.raises(ChannelClosedError, match="closed"):
                 await refused
-        for refused in (alice.events, alice.messages, alice.statistics):
+        for refused in (alice.events, lambda: aiter(alice), alice.statistics):
             with pytest.raises(ChannelClosedError, match="create a new one"):
                 refused()
 
@@ -74,7 +75,7 @@ def test_iterations_end_when_the_channel_closes(in_group):
         async def read(stream):
             return [item async for item in stream]
 
-        readers = [asyncio.ensure_future(read(stream)) for stream in (alice.messages(), alice.events())]
+        readers = [asyncio.ensure_future(read(stream)) for stream in (aiter(alice), alice.events())]
         await asyncio.sleep(0.01)
         await alice.close()
         messages, events = await asyncio.gather(*readers)
@@ -87,7 +88,7 @@ def test_iterations_end_when_the_channel_closes(in_group):
 def test_a_stopped_channel_goes_on_where_it_was(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
-        stream = bob.messages()
+        stream = aiter(bob)
         await bob.stop()
         receipt = await alice.send(b"while you slept")
         await asyncio.sleep(0.05)
@@ -125,7 +126,7 @@ def test_a_channel_has_told_all_when_it_has_stopped(in_group):
         store = AnswersAtTheEnd()
         alice, bob = await group.channel("alice"), await group.channel("bob", store=store)
         told = []
-        bob.on("message-received", lambda message: told.append(message.payload))
+        listen(bob, lambda message: told.append(message.payload))
         await (await alice.send(b"before")).delivered()
         store.waits = True
         await alice.send(b"while the disk is busy")
@@ -151,7 +152,7 @@ def test_what_was_accepted_is_sent_after_a_restart(in_group_on_disk, tmp_path, k
 
         bob = await group.channel("bob")
         again = await group.channel("alice", store=store)
-        assert [len(payload) for payload in await group.take(bob.messages(), 2)] == [3, 250_000]
+        assert [len(payload) for payload in await group.take(aiter(bob), 2)] == [3, 250_000]
         receipt = again.receipt(first.request_id)
         assert (await receipt.delivered()).delivered_to == ("bob",)
 
@@ -165,12 +166,12 @@ def test_a_message_in_hand_comes_again_after_a_restart_and_a_finished_one_does_n
         alice, bob = await group.channel("alice"), await group.channel("bob", store=store)
         for text in (b"one", b"two", b"three"):
             await (await alice.send(text)).delivered()
-        stream = bob.messages()
+        stream = aiter(bob)
         assert await group.take(stream, 2) == [b"one", b"two"]
         await bob.close()
 
         bob = await group.channel("bob", store=store)
-        stream = bob.messages()
+        stream = aiter(bob)
         again = await anext(stream)
         assert (again.payload, again.redelivered, again.sender_id) == (b"two", True, "alice")
         bob.finish(again)
@@ -180,13 +181,13 @@ def test_a_message_in_hand_comes_again_after_a_restart_and_a_finished_one_does_n
 
         bob = await group.channel("bob", store=store)
         async with bob:
-            async for message in bob.messages():
+            async for message in bob:
                 assert message.payload == b"three"
                 break
 
         bob = await group.channel("bob", store=store)
         await (await alice.send(b"four")).delivered()
-        assert await group.take(bob.messages(), 1) == [b"four"]
+        assert await group.take(aiter(bob), 1) == [b"four"]
 
     in_group_on_disk(scenario)
 
@@ -199,13 +200,13 @@ def test_a_message_whose_handling_raised_comes_again(in_group_on_disk, tmp_path)
 
         async def use():
             async with bob:
-                async for _ in bob.messages():
+                async for _ in bob:
                     raise ValueError("dropped it")
 
         with pytest.raises(ValueError, match="dropped it"):
             await use()
         bob = await group.channel("bob", store=tmp_path / "bob.db")
-        assert await group.take(bob.messages(), 1) == [b"handle with care"]
+        assert await group.take(aiter(bob), 1) == [b"handle with care"]
 
     in_group_on_disk(scenario)
 
@@ -238,7 +239,7 @@ def test_a_backup_has_what_was_accepted_before_it(in_group_on_disk, tmp_path):
         await alice.close()
         again = await group.channel("alice", store=tmp_path / "copy.db")
         bob = await group.channel("bob")
-        assert await group.take(bob.messages(), 1) == [b"before"]
+        assert await group.take(aiter(bob), 1) == [b"before"]
         await again.receipt(receipt.request_id).delivered()
         with pytest.raises(ConfigurationError, match="store=PATH"):
             await bob.backup(tmp_path / "bob.db")
@@ -274,7 +275,7 @@ def test_seed_001_s_encoder_and_decoder_make_a_encrypted_channel():
             eve = await create_reliable_channel(network.node(), "harbour", "eve", TOPIC)
             async with alice, bob, eve:
                 await alice.send(b"secret")
-                assert (await anext(bob.messages())).payload == b"secret"
+                assert (await anext(aiter(bob))).payload == b"secret"
                 await asyncio.sleep(1)
                 assert eve.statistics().protocol.undecryptable >= 1
 
@@ -335,13 +336,13 @@ def test_an_asynchronous_cipher_is_awaited(in_group):
         events = alice.events()
         await alice.send(b"x" * 300_000)
         await alice.send(b"behind it")
-        got = [await anext(bob.messages()) for _ in range(2)]
+        got = [await anext(aiter(bob)) for _ in range(2)]
         assert [len(message.payload) for message in got] == [300_000, 9]
         async for event in events:
             if isinstance(event, MessageDelivered):
                 break
         await (await bob.send(b"back")).delivered()
-        assert isinstance(await anext(alice.messages()), MessageReceived)
+        assert isinstance(await anext(aiter(alice)), MessageReceived)
 
     in_group(scenario)
 
@@ -350,7 +351,7 @@ def test_whoever_leaves_acknowledges_what_he_has_read(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
         receipt = await alice.send(b"before you go")
-        await group.take(bob.messages(), 1)
+        await group.take(aiter(bob), 1)
         await bob.close()
         assert (await receipt.delivered()).delivered_to == ("bob",)
 

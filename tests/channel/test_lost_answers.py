@@ -12,7 +12,6 @@ import pytest
 from fairway.channel.clock import steady_clock
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import StoreQueryError
-from fairway.events import MessageReceived
 from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.nodes.node import RoutedMessage, StorePage
 from fairway.options import Profile, ReliableChannelOptions, RepairConfig, SdsConfig
@@ -20,6 +19,7 @@ from fairway.testing import virtual_time
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
+from listening import listen
 
 TOPIC = "/fairway/1/harbour/proto"
 OPTIONS = ReliableChannelOptions(
@@ -78,7 +78,7 @@ async def miss_one_that_is_cited(network, *, pages=PAGES):
             heard.append(event.payload)
             found.set()
 
-        bob.on(MessageReceived, hear)
+        listen(bob, hear)
         await (await alice.send(b"after it")).sent()
         began = loop.time()
         async with asyncio.timeout(6 * 3_600):
@@ -214,7 +214,7 @@ async def test_what_a_store_has_is_found_soon_by_short_queries_however_much_it_l
                 if event.payload == b"missed":
                     found.set()
 
-            bob.on(MessageReceived, hear)
+            listen(bob, hear)
             await (await alice.send(b"after it")).sent()
             began = now_ms()
             async with asyncio.timeout(7_200):

@@ -13,7 +13,6 @@ from fairway.events import (
     DeliveryError,
     FailureReason,
     ForeignMessages,
-    MessageReceived,
     MessagesUndecryptable,
     NodeHealth,
     NodeStatusChanged,
@@ -24,6 +23,7 @@ from fairway.events import (
 from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.protocol.encryption import AesGcm
 from fairway.testing import virtual_time
+from listening import listen
 
 TOPIC = "/fairway/1/harbour/proto"
 
@@ -79,7 +79,7 @@ def test_a_channel_whose_node_is_away_at_the_start_says_so_and_sends_when_it_is_
         await group.until(lambda: [event.connected for event in told] == [False])
         assert alice.status is ChannelStatus.SYNCING
         group.nodes["alice"].go_online()
-        assert await group.take(bob.messages(), 1) == [b"later"]
+        assert await group.take(aiter(bob), 1) == [b"later"]
         await receipt.delivered()
 
     in_group(scenario)
@@ -91,7 +91,7 @@ def test_a_channel_is_syncing_while_its_node_is_away_and_until_the_store_has_ans
         await group.until(lambda: bob.status is ChannelStatus.SYNCED)
         told = []
         bob.on(StatusChanged, lambda event: told.append(event.status))
-        bob.on(MessageReceived, lambda event: told.append(event.payload))
+        listen(bob, lambda event: told.append(event.payload))
         # The first listener also hears what happened before.
         await group.until(lambda: told[-1:] == [ChannelStatus.SYNCED])
         told.clear()

@@ -8,12 +8,13 @@ import pytest
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import StoreRefusedError
-from fairway.events import ChannelStatus, MessageReceived, StoreRefused
+from fairway.events import ChannelStatus, StoreRefused
 from fairway.nodes.local import LocalNetwork
 from fairway.nodes.node import StorePage
 from fairway.options import Delivery, ReliableChannelOptions
 from fairway.testing import virtual_time
 from fairway.units import NS_PER_MS
+from listening import listen
 
 TOPIC = "/fairway/1/harbour/proto"
 DAY_S, HOUR_S = 86_400, 3_600
@@ -72,7 +73,7 @@ async def heard_by(network, name, *, seconds=HOUR_S, **options):
     """Return what a newcomer hears in a while, the times that its store refused, and its status in the end."""
     heard, refused = [], []
     async with await join(network, name, **options) as channel:
-        channel.on(MessageReceived, lambda event: heard.append(event.payload))
+        listen(channel, lambda event: heard.append(event.payload))
         channel.on(StoreRefused, refused.append)
         await asyncio.sleep(seconds)
         return heard, refused, channel.status
@@ -104,7 +105,7 @@ async def test_a_participant_reads_on_where_it_was_when_it_was_closed(tmp_path):
                 node, "harbour", "bob", TOPIC, options=options, store=tmp_path / "bob"
             )
             async with channel:
-                channel.on(MessageReceived, lambda event: heard.append(event.payload))
+                listen(channel, lambda event: heard.append(event.payload))
                 await asyncio.sleep(life_s)
             asked.append([query.start_ns for query in network.asked if query.start_ns is not None])
             assert heard
@@ -137,7 +138,7 @@ async def test_a_store_that_refuses_everything_is_asked_on_until_it_does_not():
         network.refuses_all = True
         async with await join(network, "bob") as bob:
             heard, refused = [], []
-            bob.on(MessageReceived, lambda event: heard.append(event.payload))
+            listen(bob, lambda event: heard.append(event.payload))
             bob.on(StoreRefused, refused.append)
             await asyncio.sleep(HOUR_S)
             assert [event.is_left_out for event in refused] == [True, False]

@@ -12,6 +12,7 @@ STORY = """
 import asyncio
 from fairway.channel.creation import create_reliable_channel
 from fairway.testing import run
+from listening import listen
 from fairway.nodes.local import LocalNetwork, NetworkFaults
 
 NAMES = ("alice", "bob", "carol", "dave")
@@ -29,7 +30,7 @@ async def story():
             await create_reliable_channel(node, "harbour", node.name, "/fairway/1/harbour/proto") for node in nodes
         ]
         for channel in channels:
-            channel.on("message-received", lambda event, me=channel.sender_id: print(me, "hears", event.message_id))
+            listen(channel, lambda event, me=channel.sender_id: print(me, "hears", event.message_id))
         for number in range(12):
             await channels[number % 4].send(bytes([number]) * (1 if number % 6 else 150_000))
             if number == 7:

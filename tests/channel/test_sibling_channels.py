@@ -6,13 +6,14 @@ import asyncio
 
 import fairway
 from fairway.protocol.effects import Purpose
-from fairway.testing import virtual_time
+from fairway.testing import LocalNetwork, virtual_time
+from listening import listen
 
 
 @virtual_time()
 async def test_a_channel_with_a_limit_is_not_held_up_by_channels_without_one_at_the_same_node():
     limit = {"rate_limit": {"enabled": True, "epoch_ms": 10_000, "messages_per_epoch": 10}}
-    with fairway.LocalNetwork() as network:
+    with LocalNetwork() as network:
         node = network.node()
         limited = await fairway.create_reliable_channel(node, "limited", "alice", "/a/1/limited/proto", options=limit)
         others = [
@@ -30,7 +31,7 @@ async def test_a_channel_with_a_limit_is_not_held_up_by_channels_without_one_at_
 
 @virtual_time()
 async def test_two_participants_at_one_local_node_hear_each_other_at_once():
-    with fairway.LocalNetwork() as network:
+    with LocalNetwork() as network:
         node = network.node()
         async with (
             fairway.create_reliable_channel(node, "team", "alice", "/a/1/team/proto") as alice,
@@ -38,7 +39,7 @@ async def test_two_participants_at_one_local_node_hear_each_other_at_once():
         ):
             received: list[tuple[bytes, float]] = []
             loop = asyncio.get_running_loop()
-            bob.on("message-received", lambda message: received.append((bytes(message), loop.time())))
+            listen(bob, lambda message: received.append((bytes(message), loop.time())))
             await asyncio.sleep(5)
             began = loop.time()
             await alice.send(b"hello")

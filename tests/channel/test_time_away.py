@@ -35,7 +35,7 @@ class SlowCipher:
 async def _miss(group, count):
     """Let alice and bob meet, then let alice send so many messages that bob, who is offline, does not hear."""
     alice, bob = await group.channel("alice"), await group.channel("bob")
-    stream = bob.messages()
+    stream = aiter(bob)
     await alice.send(b"you are here")
     await anext(stream)
     await group.until(lambda: bob.statistics().store_queries >= 1)
@@ -79,7 +79,7 @@ def test_reading_back_stops_at_known_ground(in_group):
 def test_a_missing_message_is_fetched_by_its_hint(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
-        stream = bob.messages()
+        stream = aiter(bob)
         group.network.partition({"alice"}, {"bob"})
         await (await alice.send(b"missed")).sent()
         group.network.heal()
@@ -93,7 +93,7 @@ def test_a_missing_message_is_fetched_by_its_hint(in_group):
 def test_a_store_that_gives_no_answer_for_long_is_asked_for_a_missing_message_as_often_as_at_first(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
-        stream, asked = bob.messages(), []
+        stream, asked = aiter(bob), []
         group.network.query_observers.append(lambda _, query, __: asked.append(query.message_hashes))
         group.network.partition({"alice"}, {"bob"})
         await (await alice.send(b"missed")).sent()
@@ -114,7 +114,7 @@ def test_a_store_that_gives_no_answer_for_long_is_asked_for_a_missing_message_as
 def test_what_hours_are_read_for_in_vain_does_not_hold_up_what_is_known_by_its_hash(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
-        stream = bob.messages()
+        stream = aiter(bob)
         mallory, now_ms = group.network.node("mallory"), steady_clock()
 
         async def publish(payload):
@@ -162,7 +162,7 @@ def test_a_newcomer_is_not_told_twice_and_a_channel_can_do_without_the_store(in_
         options = replace(group.options, query_on_connect=False)
         bob = await group.channel("bob", options=options)
         carol = await group.channel("carol")
-        assert await group.take(carol.messages(), 1) == [b"before your time"]
+        assert await group.take(aiter(carol), 1) == [b"before your time"]
         await asyncio.sleep(0.05)
         assert bob.statistics().store_queries == 0
 
@@ -211,7 +211,7 @@ def test_the_time_away_is_read_while_messages_come_faster_than_the_disk_writes(i
                     await asyncio.sleep(0.02)
 
             talking = asyncio.create_task(talk())
-            stream = bob.messages()
+            stream = aiter(bob)
             heard = []
             async with asyncio.timeout(60):
                 while b"249" not in heard:
@@ -256,7 +256,7 @@ def test_a_reader_that_does_not_keep_up_holds_the_network_back_and_loses_nothing
             await group.until(lambda: bool(told))
             assert told[0] == LimitReached(limit=Limit.UNREAD_MESSAGES, bound=5)
             assert bob.statistics().unfinished == 5
-            assert await group.take(bob.messages(), 40) == [str(number).encode() for number in range(40)]
+            assert await group.take(aiter(bob), 40) == [str(number).encode() for number in range(40)]
 
     in_group(scenario)
 
@@ -274,7 +274,7 @@ def test_what_a_store_brings_waits_until_it_is_read_too(in_group, cipher):
             await asyncio.sleep(0.02)
             most = max(most, bob.statistics().unfinished)
         assert most == 5
-        stream = bob.messages()
+        stream = aiter(bob)
         for number in range(250):
             assert (await anext(stream)).payload == str(number).encode()
             most = max(most, bob.statistics().unfinished)
@@ -286,7 +286,7 @@ def test_what_a_store_brings_waits_until_it_is_read_too(in_group, cipher):
 def test_what_is_in_no_store_is_declared_lost_and_what_depends_on_it_is_delivered(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
-        stream, lost = bob.messages(), []
+        stream, lost = aiter(bob), []
         bob.on("irretrievable-message", lost.append)
         group.network.partition({"alice"}, {"bob"})
         group.network.faults = NetworkFaults(min_delay_ms=0, max_delay_ms=0, store_loss=1.0)
@@ -305,7 +305,7 @@ def test_an_acknowledgement_that_got_lost_is_found_in_the_store_when_its_author_
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
         receipt = await alice.send(b"read me and go")
-        await group.take(bob.messages(), 1)
+        await group.take(aiter(bob), 1)
         group.network.partition({"alice"}, {"bob"})
         await bob.close()
         group.network.heal()

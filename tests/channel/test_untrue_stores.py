@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from fairway.channel.creation import create_reliable_channel
-from fairway.events import MessageReceived
 from fairway.nodes import StoreQuery
 from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.nodes.local.lies import Lie, false_page
 from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.testing import virtual_time
+from listening import listen
 
 TOPIC = "/fairway/1/harbour/proto"
 HOUR_S = 3_600
@@ -51,7 +51,7 @@ async def join(network, name, **options):
 async def heard_within(channel, seconds):
     """Return the payloads of all that a channel delivers in a while."""
     heard = []
-    channel.on(MessageReceived, lambda event: heard.append(event.payload))
+    listen(channel, lambda event: heard.append(event.payload))
     await asyncio.sleep(seconds)
     return heard
 
@@ -177,7 +177,7 @@ def test_a_group_whose_store_lies_one_time_in_two_loses_nothing(seed):
         with LocalNetwork(faults, seed=seed) as network:
             alice, bob = await join(network, "alice"), await join(network, "bob")
             heard = []
-            bob.on(MessageReceived, lambda event: heard.append(event.payload))
+            listen(bob, lambda event: heard.append(event.payload))
             async with alice, bob:
                 for number in range(30):
                     if number % 10 == 3:

@@ -98,7 +98,7 @@ def test_a_message_is_accepted_told_received_and_delivered(make_settings: MakeSe
                 True,
             )
             assert (tmp_path / received["message_id"]).read_bytes() == b"hello"
-            delivered = await alice.line("reliable:message:delivered", request_id=accepted["request_id"])
+            delivered = await alice.line("message-delivered", request_id=accepted["request_id"])
             assert delivered["delivered_to"] == ["bob"]
 
     run(work())
@@ -112,7 +112,7 @@ def test_an_answer_comes_before_the_events_of_its_request_and_sends_keep_their_o
             for number in range(300):
                 alice.command("send", text=f"message {number}", tag=number)
             last = await alice.line("accepted", tag=299)
-            await alice.line("reliable:message:sent", request_id=last["request_id"])
+            await alice.line("request-sent", request_id=last["request_id"])
             answered: set[str] = set()
             for told in alice.told:
                 if told["event"] == "accepted":
@@ -181,7 +181,7 @@ def test_statistics_and_state_tell_what_is_open(make_settings: MakeSettings):
         async with driven(make_settings("alice")) as alice:
             await alice.line("ready")
             alice.command("send", text="hello")
-            await alice.line("reliable:message:sent")
+            await alice.line("request-sent")
             alice.command("statistics", tag="s")
             statistics = await alice.line("statistics", tag="s")
             assert statistics["protocol"]["open_requests"] == 1
@@ -219,7 +219,7 @@ def test_a_repeated_request_is_the_same_and_tells_how_it_ended_even_after_a_rest
             async with driven(settings) as alice:
                 alice.command("send", text="once", request_id="mine")
                 assert (await alice.line("accepted"))["outcome"] is None
-                await alice.line("reliable:message:delivered", request_id="mine")
+                await alice.line("message-delivered", request_id="mine")
             async with driven(settings) as alice:
                 alice.command("send", text="once", request_id="mine")
                 outcome = (await alice.line("accepted", request_id="mine"))["outcome"]

@@ -155,7 +155,7 @@ def test_two_processes_exchange_a_text_and_a_file_and_end_well(house: House, tmp
     alice.command("send", text="hello", tag=1)
     accepted = alice.until("accepted", tag=1)
     assert bob.until("message-received")["sha256"] == accepted["sha256"]
-    alice.until("reliable:message:delivered", request_id=accepted["request_id"])
+    alice.until("message-delivered", request_id=accepted["request_id"])
     alice.command("send", file=str(tmp_path / "file"))
     received = bob.until("message-received")
     assert (received["size"], len(received["sds_ids"])) == (300_000, 3)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fairway.channel.receipt import Progress, Wait
+from fairway.channel.receipt import Progress
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.cli._files import words_for
 from fairway.cli._settings import ChannelSettings
@@ -20,7 +20,7 @@ from fairway.cli.tail import Brought, Until, tail
 from fairway.cli.trace import trace_message
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.events import Event, MessageDelivered, MessageReceived
-from fairway.files.sending import FileProgress
+from fairway.files.sending import FileProgress, Wait
 from fairway.nodes.local.network import process_network
 from fairway.options import RateLimitConfig, SegmentationConfig
 from patience import PATIENCE_S, run, until

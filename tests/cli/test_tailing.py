@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from fairway.channel.receipt import Wait
 from fairway.cli._settings import ChannelSettings
 from fairway.cli.send import SendGoal, Watching, send_message
 from fairway.cli.tail import Until, as_text, tail
 from fairway.errors import ConfigurationError
 from fairway.events import Event, MessageReceived
 from fairway.files.outcomes import FileRefused
+from fairway.files.sending import Wait
 from fairway.nodes.local.network import process_network
 from patience import PATIENCE_S, run, until
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fairway.channel.receipt import Wait
 from fairway.cli._settings import ChannelSettings
 from fairway.cli.send import FileToSend, SendGoal, SendReport, Watching, send_message, send_one_file
 from fairway.cli.tail import Until, tail
 from fairway.cli.trace import describe, trace_message
 from fairway.errors import ConfigurationError, StorageError
 from fairway.events import MessageDelivered, MessageReceived
+from fairway.files.sending import Wait
 from fairway.nodes.local.network import process_network
 from fairway.options import SegmentationConfig
 from fairway.storage.channel_store import SendOutcome

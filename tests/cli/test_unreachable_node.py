@@ -14,7 +14,6 @@ import pytest
 from rich.text import Text
 
 from fairway.channel.creation import create_reliable_channel
-from fairway.channel.receipt import Wait
 from fairway.cli._notes import Notes
 from fairway.cli._screen import Screen
 from fairway.cli._settings import ChannelSettings
@@ -32,6 +31,7 @@ from fairway.events import (
     SenderIdInUse,
     SendingBlocked,
 )
+from fairway.files.sending import Wait
 from fairway.libp2p.keys import IdentityKey
 from fairway.nodes.connect import connect
 from fairway.service.node import ServiceNode

@@ -67,7 +67,7 @@ class Receiver:
     async def run(self, node, store):
         async with self._join(None, "bob", node=node, store=store) as channel:
             receiver = await FileReceiver.open(channel, self._folder)
-            async for message in channel.messages():
+            async for message in channel:
                 outcome = await receiver.take(message)
                 if isinstance(outcome, FileReceived):
                     self.received.append(outcome)

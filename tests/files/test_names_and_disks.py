@@ -74,7 +74,7 @@ def test_a_file_whose_name_the_disk_refuses_is_saved_under_another_one(join, tmp
                 for name in names:
                     await alice.send(encode_file_message(WholeFile(name=name, content=name.encode())))
                 outcomes = []
-                async for message in bob.messages():
+                async for message in bob:
                     outcomes.append(await receiver.take(message))
                     if len(outcomes) == len(names):
                         break
@@ -109,7 +109,7 @@ def test_a_file_for_which_there_is_no_room_waits_while_others_are_saved(join, ma
                 receiver = await FileReceiver.open(bob, tmp_path / "in")
 
                 async def receive():
-                    async for message in bob.messages():
+                    async for message in bob:
                         with files_of_at_most(limit) if loop.time() < 20 else files_of_at_most(1 << 30):
                             outcomes.append((loop.time(), await receiver.take(message)))
 
@@ -143,6 +143,6 @@ def test_what_cannot_be_read_in_the_hidden_folder_does_not_stop_a_receiver(join,
             async with join(network, "alice") as alice, join(network, "bob") as bob:
                 receiver = await FileReceiver.open(bob, tmp_path / "in")
                 await alice.send(encode_file_message(WholeFile(name="a.txt", content=b"x")))
-                return await receiver.take(await anext(bob.messages()))
+                return await receiver.take(await anext(aiter(bob)))
 
     assert run(work()).path == tmp_path / "in" / "a.txt"

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 import fairway
-from fairway.channel.receipt import Wait
 from fairway.errors import (
     ConfigurationError,
     DeliveryFailedError,
@@ -20,7 +19,7 @@ from fairway.errors import (
 from fairway.events import MessageSending
 from fairway.files.outcomes import FileArriving, FileReceived
 from fairway.files.receiving import FileReceiver
-from fairway.files.sending import PARTS_UNDER_WAY, send_file
+from fairway.files.sending import PARTS_UNDER_WAY, Wait, send_file
 from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.options import Delivery, Profile, SegmentationConfig
 from fairway.testing import SimulatedDisk, run
@@ -32,11 +31,11 @@ SMALL_SEGMENTS = SegmentationConfig(segment_size_bytes=1_024, max_message_size_b
 async def receive(channel, folder, outcomes, until=FileReceived):
     """Take what comes into a folder until a file of a kind of outcome."""
     receiver = await FileReceiver.open(channel, folder)
-    async with channel.messages() as messages:
-        async for message in messages:
-            outcomes.append(await receiver.take(message))
-            if isinstance(outcomes[-1], until):
-                return
+    async for message in channel:
+        outcomes.append(await receiver.take(message))
+        if isinstance(outcomes[-1], until):
+            channel.finish(message)
+            return
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.3])

@@ -117,7 +117,7 @@ async def converse(alice, bob, count, seed):
     got = {"alice": [], "bob": []}
 
     async def read(name, channel):
-        async for message in channel.messages():
+        async for message in channel:
             got[name].append(bytes(message))
 
     readers = [asyncio.create_task(read(name, channel)) for name, channel in (("alice", alice), ("bob", bob))]

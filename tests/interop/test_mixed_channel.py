@@ -140,7 +140,7 @@ async def converse(js, channel, *, seed, count, pause_s):
     got, acknowledged = [], set()
 
     async def read():
-        async for message in channel.messages():
+        async for message in channel:
             got.append(bytes(message))  # noqa: PERF401 - it is looked at while it grows
 
     async def follow():
@@ -264,7 +264,7 @@ class Conversation:
                 self.we_heard.setdefault(event.message_id, time.monotonic())
 
     async def read(self):
-        async for _ in self.channel.messages():
+        async for _ in self.channel:
             pass
 
     def js_says(self, payload):

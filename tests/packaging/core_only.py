@@ -18,19 +18,22 @@ import fairway  # noqa: E402 - what it takes is measured
 
 _TOOK_S = time.process_time() - _BEFORE_S
 
-from fairway.rln.native import poseidon  # noqa: E402 - after what is measured
+from fairway.errors import MissingExtraError  # noqa: E402 - after what is measured
+from fairway.rln.native import poseidon  # noqa: E402
+from fairway.service import ServiceNode, ServiceOptions  # noqa: E402
+from fairway.testing import LocalNetwork  # noqa: E402
 
 
 async def two_participants_talk() -> None:
     """Send a message of several segments over a network inside this process, and hear that it arrived."""
     topic, payload = "/fairway/1/packaging/proto", bytes(300_000)
-    with fairway.LocalNetwork() as network:
+    with LocalNetwork() as network:
         alice, bob = [
             await fairway.create_reliable_channel(network.node(name), "crew", name, topic) for name in ("alice", "bob")
         ]
         async with alice, bob:
             receipt = await alice.send(payload, by={"bob"})
-            message = await anext(bob.messages())
+            message = await anext(aiter(bob))
             assert (message.sender_id, bytes(message)) == ("alice", payload)
             await bob.send(b"I have it")
             assert (await receipt.delivered()).delivered_to == ("bob",)
@@ -40,7 +43,7 @@ async def two_participants_talk() -> None:
 async def a_light_client_talks_through_a_service_node() -> None:
     """Send through libp2p, which the core has: a service node and a light client of it."""
     async with (
-        await fairway.ServiceNode.start(fairway.ServiceOptions(ws_port=None)) as node,
+        await ServiceNode.start(ServiceOptions(ws_port=None)) as node,
         fairway.connect(str(node.addresses[0])) as client,
     ):
         assert client.status.connected
@@ -51,7 +54,7 @@ def what_is_missing_says_so(extra: str, use: Callable[[], object]) -> None:
     """Check that an extra that is not there is named."""
     try:
         use()
-    except fairway.MissingExtraError as error:
+    except MissingExtraError as error:
         told = error
     else:
         raise AssertionError(f"{extra} is installed here")
@@ -80,8 +83,8 @@ def main() -> None:
     what_is_missing_says_so("node", lambda: import_module("fairway.service.rest"))
     what_is_missing_says_so("spark", lambda: import_module("fairway.pipeline"))
     what_is_missing_says_so("rln", lambda: poseidon(bytes(32)))
-    archive = fairway.ServiceOptions(archive="postgresql://waku@127.0.0.1/waku")
-    what_is_missing_says_so("postgresql", lambda: asyncio.run(fairway.ServiceNode.start(archive)))
+    archive = ServiceOptions(archive="postgresql://waku@127.0.0.1/waku")
+    what_is_missing_says_so("postgresql", lambda: asyncio.run(ServiceNode.start(archive)))
     version = ".".join(map(str, sys.version_info[:3]))
     print(f"fairway {fairway.__version__} on Python {version}; import fairway took {_TOOK_S * 1_000:.0f} ms of CPU")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import fairway
+from fairway.errors import MissingExtraError
 from patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -57,15 +58,13 @@ def test_the_core_works_without_any_extra_and_names_those_that_are_missing(witho
 
 
 def test_an_error_about_a_missing_extra_is_an_import_error_of_ours():
-    error = fairway.MissingExtraError("node", "the REST API of a node", "uvicorn")
+    error = MissingExtraError("node", "the REST API of a node", "uvicorn")
     assert isinstance(error, ImportError)
     assert isinstance(error, fairway.FairwayError)
     assert (error.extra, error.name) == ("node", "uvicorn")
     assert str(error).endswith("pip install 'fairway[node]'")
     # Its wheel is compiled, and may have to be made first.
-    assert str(fairway.MissingExtraError("rln", "RLN", "fairway_rln")).endswith(
-        "or in the sources of fairway: make rln"
-    )
+    assert str(MissingExtraError("rln", "RLN", "fairway_rln")).endswith("or in the sources of fairway: make rln")
 
 
 def test_the_version_stands_where_the_wheel_takes_it_from():

@@ -30,6 +30,7 @@ from fairway.pipeline.outgoing.tables import OUTGOING_TABLES
 from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.encryption import AesGcm
+from fairway.service import ServiceNode, ServiceOptions
 from fairway.wire.topics import autoshard
 from nodes_in_threads import NodeInThread
 
@@ -85,7 +86,7 @@ def test_a_sender_that_is_killed_again_and_again_sends_everything_once_and_a_liv
         seen: list[RoutedMessage] = []
 
         async def listen(channel) -> None:
-            async for message in channel.messages():
+            async for message in channel:
                 take(got, message.payload)
 
         async def watch(messages) -> None:
@@ -93,7 +94,7 @@ def test_a_sender_that_is_killed_again_and_again_sends_everything_once_and_a_liv
                 take(seen, message)
 
         async with (
-            await fairway.ServiceNode.start(fairway.ServiceOptions(ws_port=None)) as server,
+            await ServiceNode.start(ServiceOptions(ws_port=None)) as server,
             fairway.connect(str(server.addresses[0])) as node,
             fairway.connect(str(server.addresses[0])) as watcher,
         ):

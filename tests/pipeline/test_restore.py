@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 
+from listening import listen
 from patience import PATIENCE_S
 
 pytest.importorskip("pyarrow")
@@ -67,7 +68,7 @@ def a_talk(encryption=None):
                 opening = create_reliable_channel(network.node(), "harbour", name, TOPIC, encryption=encryption)
                 channels[name] = await talkers.enter_async_context(opening)
                 received[name] = []
-                channels[name].on(MessageReceived, partial(take, received[name]))
+                listen(channels[name], partial(take, received[name]))
             for number in range(8):
                 for name, channel in channels.items():
                     await channel.send(f"{name} {number}".encode() if number else name.encode() * 60_000)
@@ -156,7 +157,7 @@ def test_whoever_was_away_reads_everything_in_order_and_talks_on(talk, tables, t
             for name in ("dave", "erin")
         ]
         async with dave, erin:
-            stream = dave.messages()
+            stream = aiter(dave)
             got = [await anext(stream) for _ in range(24)]
             assert {message.payload for message in got} == {
                 *talk.received["alice"],
@@ -168,7 +169,7 @@ def test_whoever_was_away_reads_everything_in_order_and_talks_on(talk, tables, t
             receipt = await dave.send(b"I have read it all")
             assert dave.statistics().protocol.history > 24, "what was restored is the log that he goes on with"
             await receipt.sent()
-            assert (await anext(erin.messages())).payload == b"I have read it all"
+            assert (await anext(aiter(erin))).payload == b"I have read it all"
 
     live(tmp_path, scenario)
 
@@ -207,7 +208,7 @@ def test_what_waits_for_a_gap_is_delivered_when_a_store_of_the_network_fills_it(
         async with await create_reliable_channel(
             network.node(), "harbour", "dave", TOPIC, store=tmp_path / "dave.db", options=options
         ) as dave:
-            stream = dave.messages()
+            stream = aiter(dave)
             got = [(await anext(stream)).payload for _ in range(24)]
             assert sorted(got) == sorted({*talk.received["alice"], *talk.received["bob"]})
             assert dave.statistics().protocol.parked == 0
@@ -237,7 +238,7 @@ def test_what_waits_for_a_gap_that_nobody_fills_is_delivered_when_that_is_given_
             network.node(), "harbour", "dave", TOPIC, store=tmp_path / "dave.db", options=options
         ) as dave:
             assert dave.statistics().protocol.parked == done.parked, "the time starts anew with the channel"
-            stream = dave.messages()
+            stream = aiter(dave)
             got = [(await anext(stream)).payload for _ in range(23)]
             assert b"bob 1" not in got
             assert dave.statistics().protocol.parked == 0
@@ -271,7 +272,7 @@ def test_around_gaps_everything_else_is_there_at_once_and_what_is_left_out_is_sa
         async with await create_reliable_channel(
             network.node(), "harbour", "erin", TOPIC, store=tmp_path / "erin.db", options=options
         ) as erin:
-            stream = erin.messages()
+            stream = aiter(erin)
             got = [(await anext(stream)).payload for _ in range(24)]
             assert got[-1] == b"bob 1", "what was left out is still asked for, and comes last"
             assert erin.statistics().protocol.missing == 0

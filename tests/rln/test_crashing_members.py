@@ -212,9 +212,8 @@ class Person:
         await reading
 
     async def read(self, channel):
-        async with channel.messages() as messages:
-            async for message in messages:
-                self.received.add(message.payload)
+        async for message in channel:
+            self.received.add(message.payload)
 
 
 class World:

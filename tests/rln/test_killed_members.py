@@ -67,7 +67,7 @@ async def main():
         ) as channel:
             for at in range(int(count)):
                 await channel.send(f"{name} {at}".encode(), request_id=f"{name} {at}")
-            async for message in channel.messages():
+            async for message in channel:
                 print(message.payload.decode(), flush=True)
 
 asyncio.run(main())

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-import fairway
+from fairway.errors import MissingExtraError
 from fairway.rln.native import circuit, poseidon
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -148,5 +148,5 @@ def test_bad_input_is_a_value_error(witness, proven, use, said):
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "fairway_rln", None)
-    with pytest.raises(fairway.MissingExtraError, match=r"pip install 'fairway\[rln\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'fairway\[rln\]'"):
         poseidon(element(1))

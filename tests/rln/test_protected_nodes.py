@@ -23,10 +23,10 @@ from fairway.nodes.protocols.exchange import ask
 from fairway.nodes.proving import with_proof
 from fairway.nodes.rest.shapes import PushRequest, json_of, relay_shape
 from fairway.options import ReliableChannelOptions
+from fairway.rln import RlnMembership
 from fairway.rln.contract import ContractMembership
 from fairway.rln.field import ELEMENT_BYTES, element
 from fairway.rln.identity import Identity
-from fairway.rln.membership import RlnMembership
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.proof import SignalProof
@@ -247,7 +247,7 @@ def test_a_light_client_without_a_membership_is_told_what_the_network_asks_for(h
         assert not result.accepted
         assert not result.permanent
         assert "504" in result.detail
-        assert "rln=fairway.RlnMembership" in result.detail
+        assert "rln=RlnMembership" in result.detail
 
     harbour.run(work)
 
@@ -516,7 +516,7 @@ def test_the_channels_of_a_client_with_a_membership_prove_what_they_send(harbour
             options = ReliableChannelOptions(cluster_id=16, shard_count=1, sync_min_interval_ms=500)
             opened = await create_reliable_channel(client, "room", name, harbour.topic, options=options)
             channels[name] = await harbour.exits.enter_async_context(opened)
-        heard = channels["bob"].messages()
+        heard = aiter(channels["bob"])
         receipt = await channels["alice"].send(b"hello")
         assert (await asyncio.wait_for(anext(heard), PATIENCE_S)).payload == b"hello"
         acknowledgement = await asyncio.wait_for(receipt.delivered(), PATIENCE_S)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import fairway
+from fairway.rln import RlnMembership
 from fairway.rln.keystore import Keystore
 from patience import PATIENCE_S, run
 
@@ -66,13 +67,13 @@ def test_the_page_of_rln_is_true(tmp_path, shell):
     environment = {**os.environ, "FAIRWAY_NODE": address, "FAIRWAY_RLN_PASSWORD": PASSWORD}
 
     async def bob(alice: subprocess.Popen[str]) -> str:
-        with fairway.RlnMembership.load(tmp_path / "bob.keystore", PASSWORD, tmp_path / "ours.json") as membership:
+        with RlnMembership.load(tmp_path / "bob.keystore", PASSWORD, tmp_path / "ours.json") as membership:
             assert PASSWORD not in repr(membership)
             async with (
                 fairway.connect(address, rln=membership) as client,
                 fairway.create_reliable_channel(client, "team", "bob", "/myapp/1/team/proto") as channel,
             ):
-                heard = await asyncio.wait_for(anext(channel.messages()), PATIENCE_S)
+                heard = await asyncio.wait_for(anext(aiter(channel)), PATIENCE_S)
                 assert (heard.sender_id, heard.payload) == ("alice", b"hello")
                 return await asyncio.to_thread(ended, alice)
 

@@ -107,7 +107,7 @@ def test_a_reliable_channel_runs_over_light_clients_files_included():
             alice, bob = channels
             payload = bytes(range(256)) * 2_000
             receipt = await alice.send(payload)
-            async for got in bob.messages():
+            async for got in bob:
                 assert bytes(got) == payload
                 break
             await bob.send(b"thank you")

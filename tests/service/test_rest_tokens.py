@@ -173,7 +173,7 @@ def test_a_channel_goes_through_an_api_with_a_token(rest, tmp_path):
                 fairway.create_reliable_channel(other, "team", "bob", rest.topic, options=options) as bob,
             ):
                 await alice.send(b"through the door")
-                async for message in bob.messages():
+                async for message in bob:
                     assert bytes(message) == b"through the door"
                     break
 

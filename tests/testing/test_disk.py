@@ -487,7 +487,7 @@ async def test_a_message_whose_finishing_was_not_kept_is_handed_over_again():
 
         async def life():
             async with await create_reliable_channel(node, *OWNER_OF_BOB, store=disk.store("bob")) as channel:
-                async for message in channel.messages():
+                async for message in channel:
                     heard.append((message.payload, message.redelivered))
                     if not message.redelivered:
                         # The next sync is that of the message being finished.

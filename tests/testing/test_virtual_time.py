@@ -28,7 +28,7 @@ async def test_the_crew_hears_everything_in_an_hour_of_heavy_loss():
             for minute in range(60):
                 await alice.send(f"minute {minute}".encode())
                 await asyncio.sleep(60)
-            messages = bob.messages()
+            messages = aiter(bob)
             heard = [(await anext(messages)).payload.decode() for _ in range(60)]
     assert heard == [f"minute {minute}" for minute in range(60)]
 
@@ -134,13 +134,13 @@ def test_a_channel_keeps_a_real_file_while_no_time_passes(tmp_path):
                 for name in ("alice", "bob")
             ]
             async with alice, bob:
-                messages = bob.messages()
+                messages = aiter(bob)
                 for number in range(20):
                     began_s = now_s()
                     receipt = await alice.send(f"minute {number}".encode())
                     assert now_s() == began_s, "the send is durable, and no time has passed"
                     seen.append((now_s(), (await anext(messages)).payload.decode()))
-                    await receipt.delivered(by={"bob"})
+                    await receipt.delivered()
                     seen.append((now_s(), "delivered"))
         return seen
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 from fairway.channel.clock import Clock
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
+from fairway.events import MessageReceived
 from fairway.nodes.node import NetworkRules, WakuNode
 from fairway.opening import Opening
-from fairway.options import ReliableChannelOptions
+from fairway.options import Receive, ReliableChannelOptions
 from fairway.protocol.encryption import Decoder, Encoder, Encryption, check_encryption
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.storage.channel_store import ChannelStore
@@ -32,6 +33,7 @@ def create_reliable_channel(
     decoder: Decoder | None = None,
     options: ReliableChannelOptions | Mapping[str, Any] | None = None,
     store: str | PathLike[str] | ChannelStore | None = None,
+    receive: Receive | Callable[[MessageReceived], object] = Receive.LOOP,
     rln: RlnProofProvider | None = None,
     clock: Clock | None = None,
 ) -> Opening[ReliableChannel]:
@@ -46,7 +48,9 @@ def create_reliable_channel(
     participants. ``sender_id`` names this participant: it SHOULD be unique, and the same in every run. An ``encoder``
     and a ``decoder`` can replace ``content_topic`` and ``encryption``. ``options`` can be a mapping, such as one from
     JSON. ``store`` is the path of the file that keeps the state over restarts, or a `ChannelStore`; without it the
-    state is in memory only. ``rln`` provides rate limit proofs, by default that of the node; ``clock`` returns Unix
+    state is in memory only. ``receive`` is how the application receives messages: by ``async for message in channel``,
+    by a handler that is given here, a function or coroutine function of a `MessageReceived`, or with `Receive.EVENTS`
+    by ``channel.events()``. ``rln`` provides rate limit proofs, by default that of the node; ``clock`` returns Unix
     milliseconds. The first listeners get all events from the start on.
 
     Raises `ConfigurationError` for arguments that cannot work, a `StorageError` if the store cannot be used, and
@@ -56,6 +60,8 @@ def create_reliable_channel(
     check_type("encoder", encoder, Encoder | None)
     check_type("decoder", decoder, Decoder | None)
     check_type("rln", rln, RlnProofProvider | None)
+    if not isinstance(receive, Receive):
+        check_callback("receive", receive, "a message")
     if clock is not None:
         check_callback("clock", clock)
         check_type("what clock returns", clock(), int, "it returns Unix milliseconds")
@@ -71,6 +77,7 @@ def create_reliable_channel(
         content_topic,
         options=_in_network(_options_of(options), node.network),
         store=_store_of(store),
+        receive=receive,
         encryption=encryption,
         rln=rln,
         clock=clock,

@@ -82,7 +82,8 @@ class Engine:
         inbox: Inbox,
         *,
         rln: RlnProofProvider | None = None,
-        tell: Callable[[Event, Delivered | None], None],
+        tell: Callable[[Event], None],
+        hand_over: Callable[[Delivered], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         self.stack = stack
@@ -121,6 +122,7 @@ class Engine:
         self._clock = clock
         self._inbox = inbox
         self._tell = tell
+        self._hand_over = hand_over
         self._failed = failed
         self._tasks = OwnedTasks(failed=self._fail)
         self._ciphers: dict[asyncio.Future[bytes], None] = {}
@@ -303,8 +305,7 @@ class Engine:
     def _release(self, item: Outward) -> None:
         match item:
             case Delivered():
-                self._inbox.put(item)
-                self._tell(item.message, item)
+                self._hand_over(item)
             case Prove() | Publish() | QueryStore() if not self._is_running:
                 # The state is stored: the next start sends and queries again.
                 return
@@ -317,7 +318,7 @@ class Engine:
             case AwaitCipher():
                 self._await_cipher(item)
             case _:
-                self._tell(item, None)
+                self._tell(item)
 
     def _prove(self, item: Prove) -> None:
         if self.proofs is not None:

@@ -7,9 +7,8 @@ request of an earlier run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from enum import Enum
 
 from fairway.errors import DeliveryFailedError, SendExpiredError, copy_of
 from fairway.events import (
@@ -27,19 +26,7 @@ from fairway.events import (
     RequestSent,
 )
 from fairway.loop_binding import LoopBinding
-from fairway.protocol.outgoing.request import wanted_names
 from fairway.storage.channel_store import SendOutcome, StoredRequest
-
-
-class Wait(Enum):
-    """How far to wait for what is sent."""
-
-    NONE = "none"
-    """Until it is durable in the store."""
-    SENT = "sent"
-    """Until the network took all of it."""
-    DELIVERED = "delivered"
-    """Until it is acknowledged as asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,40 +195,25 @@ class Receipt(EphemeralReceipt):
         failure = self._failure or self._late_failure
         return failure if isinstance(failure, DeliveryFailedError) else None
 
-    async def delivered(self, *, by: Iterable[str] = (), count: int = 1) -> Acknowledgement:
-        """Wait until at least ``count`` participants, and all in ``by``, have acknowledged the whole message.
+    async def delivered(self) -> Acknowledgement:
+        """Wait until as many participants as the send asked for have acknowledged the whole message.
 
-        Without arguments: until as many have as the send asked for. This only waits; the arguments of `send` decide how
-        long the channel sends the message again. Raises `DeliveryFailedError` if the send fails (`SendExpiredError` if
-        its deadline passes) or ends with fewer acknowledgements, `ChannelClosedError` if the channel closes first (its
-        next start continues the send), and `ConfigurationError` for a ``count`` below 1.
+        Raises `DeliveryFailedError` if the send fails (`SendExpiredError` if its deadline passes), and
+        `ChannelClosedError` if the channel closes first; its next start continues the send.
 
         A failed send may be acknowledged later. Call this again after the error to wait for that; the channel keeps
         trying unless the deadline has passed.
         """
-        names = wanted_names(count, by)
         raised = self._failures_raised
-        asks_more = count != 1 or bool(names)
 
         def reached() -> bool:
-            if self._is_delivered if not asks_more else not self._lacks(count, names):
+            if self._is_delivered:
                 return True
             if self._failures > raised:
                 self._failures_raised = self._failures
                 assert self._late_failure is not None, "a failure was counted"
                 raise copy_of(self._late_failure)
-            if self._is_open or not self._is_delivered:
-                return False
-            known = ", ".join(sorted(self._holders)) or "several together"
-            raise DeliveryFailedError(
-                f"the send ended as it was asked to, delivered to {known}; say at send who else shall have it, "
-                "with by= and count=",
-                acknowledged_by=tuple(sorted(self._by)),
-                delivered_to=tuple(sorted(self._holders)),
-                missing=tuple(sorted(names - self._holders)),
-                missing_count=max(len(names - self._holders), count - len(self._holders)),
-                total_chunks=self._total_chunks,
-            )
+            return False
 
         await self._until(reached)
         return Acknowledgement(
@@ -262,7 +234,7 @@ class Receipt(EphemeralReceipt):
             self._count, self._wanted = max(self._count, count), self._wanted | names
         self._failure = self._late_failure = None
         self._failures_raised = self._failures
-        self._is_open = True
+        self._is_open, self._is_delivered = True, False
 
     def _lacks(self, count: int, names: frozenset[str]) -> bool:
         return (count != 1 or bool(names)) and not (len(self._holders) >= count and names <= self._holders)
@@ -297,10 +269,11 @@ class Receipt(EphemeralReceipt):
                 self._holders |= frozenset(event.delivered_to)
                 self._acknowledged_at_ms = event.at_ms
             case MessageDelivered(delivered_to=names, at_ms=at_ms):
-                self._was_sent = self._is_delivered = True
+                self._was_sent = True
                 self._holders |= frozenset(names)
                 self._by.update(names)
                 self._is_open = self._lacks(self._count, self._wanted)
+                self._is_delivered = not self._is_open
                 self._acknowledged_at_ms = self._acknowledged_at_ms or at_ms
                 self._failure = self._late_failure = None
             case DeliveryError(acknowledged_by=names):

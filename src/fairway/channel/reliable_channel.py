@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from os import PathLike
@@ -17,12 +17,13 @@ from types import TracebackType
 from typing import Final, Self, TypeVar, overload
 from weakref import WeakKeyDictionary
 
-from fairway.channel.attempts import Attempts
 from fairway.channel.clock import Clock, steady_clock
 from fairway.channel.engine import Engine
+from fairway.channel.handlers import Handler
+from fairway.channel.handling import MessageHandling
 from fairway.channel.history import HistoryMessage, messages_of, place_of
-from fairway.channel.inbox import Delivered, HandOver, Inbox, MessageStream
-from fairway.channel.listeners import EventStream, Handler, Listeners
+from fairway.channel.inbox import Delivered, Inbox
+from fairway.channel.listeners import EventStream, Listeners
 from fairway.channel.open_stores import close_store, open_store
 from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt
 from fairway.channel.receipt_book import ReceiptBook
@@ -51,7 +52,8 @@ from fairway.events import (
 from fairway.foreign_code import call_in_thread
 from fairway.loop_binding import LoopBinding
 from fairway.nodes.node import WakuNode
-from fairway.options import ReliableChannelOptions
+from fairway.options import Receive, ReliableChannelOptions
+from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.incoming.delivering import logical_message_id
 from fairway.protocol.outgoing.request import wanted_id, wanted_names
@@ -94,6 +96,7 @@ class ReliableChannel:
         *,
         options: ReliableChannelOptions,
         store: ChannelStore,
+        receive: Receive | Handler = Receive.LOOP,
         encryption: Encryption | None = None,
         rln: RlnProofProvider | None = None,
         clock: Clock | None = None,
@@ -109,12 +112,22 @@ class ReliableChannel:
         self._rln = node.rln if rln is None else rln
         self._clock = clock or steady_clock()
         self._binding = LoopBinding(f"channel {channel_id!r}")
-        self._listeners = Listeners(self._unclaimed, self._binding)
         self._troubles = TroubleLog(channel_id, sender_id)
         self._receipts = ReceiptBook(store, self._so_far, lambda *end: self._started().is_unsaid(*end))
         self._engine: Engine | None = None
+        self._receive = receive if isinstance(receive, Receive) else None
+        """How the application receives messages; None if it gave a handler."""
+        calls = OwnedTasks()
         self._inbox = Inbox(self._finished)
-        self._attempts = Attempts(self._inbox, options, self._keep)
+        self._listeners = Listeners(self._inbox, self._receive, calls, self._binding)
+        self._handling = MessageHandling(
+            self._inbox,
+            options,
+            None if isinstance(receive, Receive) else receive,
+            calls,
+            keep=self._keep,
+            failed=self._listeners.failed,
+        )
         self._finished_late: list[int] = []
         """Numbers of messages that were finished while no store was open."""
         self._failure: BaseException | None = None
@@ -161,10 +174,11 @@ class ReliableChannel:
                     self._inbox,
                     rln=self._rln,
                     tell=self._tell,
+                    hand_over=self._hand_over,
                     failed=self._fail,
                 )
                 self._engine = engine
-                self._attempts.restart(stored.handling)
+                self._handling.load(stored.handling)
                 late, self._finished_late = set(self._finished_late), []
                 for number in late:
                     self._finished(number)
@@ -172,6 +186,7 @@ class ReliableChannel:
                     if number not in late:
                         self._hand_over(Delivered(number, message))
                 await engine.start(stored.changes, stored.first_number)
+                self._handling.start()
             except BaseException:
                 await self._end_engine()
                 close_store(self)
@@ -341,14 +356,22 @@ class ReliableChannel:
         stored = self._store.request(request_id)
         return stored is not None and stored.is_settled
 
-    def messages(self) -> MessageStream:
-        """Return an async iterator over messages of other participants, each once and in causal order.
+    def __aiter__(self) -> AsyncIterator[MessageReceived]:
+        """Return a loop over messages of other participants, each once and in causal order.
 
-        The loop finishes a message when it asks for the next one. A message that was not finished comes again after a
-        restart, with ``redelivered`` set. Use ``async with`` around the loop or the channel to finish the last one.
+        ``async for message in channel`` finishes a message when it asks for the next one. A message that was not
+        finished comes again after a restart, with ``redelivered`` set. If the channel has several loops, each message
+        goes to one of them.
+
+        Raises `ConfigurationError` if the channel was created with another way to receive.
         """
         self._open()
-        return self._inbox.stream()
+        if self._receive is not Receive.LOOP:
+            way = "its handler" if self._receive is None else "events()"
+            raise ConfigurationError(
+                f"this channel receives by {way}: for a loop over the messages create it without receive="
+            )
+        return self._inbox.loop()
 
     def finish(self, message: MessageReceived | MessageSetAside) -> None:
         """Finish a received message: it does not come again after a restart. A message set aside is discarded.
@@ -357,16 +380,16 @@ class ReliableChannel:
         """
         self._binding.check()
         check_type("message", message, MessageReceived | MessageSetAside, "give the object that was handed over")
-        if isinstance(message, MessageSetAside):
-            if message.number not in self._attempts.set_aside:
-                raise ConfigurationError(f"message {message.message_id} is not set aside; see set_aside()")
+        if isinstance(message, MessageReceived):
+            self._inbox.finish(self._number_of(message))
+        elif message.number in self._handling.set_aside:
             self._finished(message.number)
-        elif not self._inbox.finish_message(message):
-            raise ConfigurationError("this message is not waiting to be finished; give the object that was handed over")
+        else:
+            raise ConfigurationError(f"message {message.message_id} is not set aside; see set_aside()")
 
     def set_aside(self) -> tuple[MessageSetAside, ...]:
         """Return the messages on which handlers raised ``max_handling_attempts`` times, oldest first."""
-        return tuple(self._attempts.set_aside.values())
+        return tuple(self._handling.set_aside.values())
 
     def hand_over_again(self, message: MessageSetAside) -> None:
         """Hand over a message that was set aside, as if it had just arrived; its attempts begin at 0 again.
@@ -375,8 +398,8 @@ class ReliableChannel:
         """
         self._started()
         check_type("message", message, MessageSetAside, "give one of set_aside()")
-        stored = self._store.message(message.number) if message.number in self._attempts.set_aside else None
-        if stored is None or not self._attempts.taken_back(message.number):
+        stored = self._store.message(message.number) if message.number in self._handling.set_aside else None
+        if stored is None or not self._handling.take_back(message.number):
             raise ConfigurationError(f"message {message.message_id} is not set aside; see set_aside()")
         self._hand_over(Delivered(message.number, replace(stored, redelivered=True)))
 
@@ -389,21 +412,20 @@ class ReliableChannel:
         Raises `ConfigurationError` if the message does not wait to be finished.
         """
         self._started()
-        delivered = self._inbox.postpone(message)
-        if delivered is None or delivered.number is None:
-            raise ConfigurationError("this message is not waiting to be finished; give the object that was handed over")
+        delivered = self._inbox.postpone(self._number_of(message))
 
         def hand_over() -> None:
-            self._inbox.resume(delivered)
-            self._tell(delivered.message, delivered)
+            if delivered is not None and self._inbox.resume(delivered):
+                self._handed_over(delivered)
 
-        self._attempts.later(delivered.number, after_ms / 1_000, hand_over)
+        assert delivered is not None, "it has a number"
+        self._handling.later(delivered.number or 0, after_ms / 1_000, hand_over)
 
     def events(self) -> EventStream:
-        """Return an async iterator over all events from now on.
+        """Return a loop over all events from now on; the first listeners also get the events before them.
 
-        The first listener also gets the events before it. If the application has no handler of messages and does not
-        use `messages`, this loop finishes a `MessageReceived` when it asks for the next event.
+        `MessageReceived` is among them. When the loop asks for the next event, it finishes the message before, but only
+        in a channel that was created with `Receive.EVENTS`.
         """
         self._open()
         return self._listeners.stream()
@@ -417,9 +439,12 @@ class ReliableChannel:
     def on(self, event: str | type[E], handler: Handler) -> Callable[[], None]:
         """Call ``handler`` with every event of a type; return a function that removes the handler.
 
-        ``event`` is an event class or one of its names in `EVENT_NAMES`; another name raises `ConfigurationError`.
-        The handler may be a coroutine function. If it raises, the channel logs the exception, emits `HandlerFailed` and
-        continues. The first listeners also get the events before them.
+        ``event`` is an event class or its name in `EVENT_NAMES`. The handler may be a coroutine function. If it raises,
+        the channel logs the exception, emits `HandlerFailed` and continues. The first listeners also get the events
+        before them.
+
+        Raises `ConfigurationError` for an unknown name, and for `MessageReceived`: its handler is an argument of
+        `create_reliable_channel`.
         """
         self._open()
         return self._listeners.on(event, handler)
@@ -507,7 +532,7 @@ class ReliableChannel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the channel. Without an exception, messages that a loop has taken are finished."""
-        if kind is None:
+        if kind is None and self._receive is Receive.LOOP:
             self._inbox.finish_in_hand()
         await self.close()
 
@@ -545,7 +570,7 @@ class ReliableChannel:
             except (Exception, asyncio.CancelledError):
                 close_store(self)
                 raise
-            self._attempts.stop()
+            self._handling.stop()
             await call_in_thread(None, "the store's close", close_store, self)
             # What the store wrote last is told before a new start can tell of another state.
             await engine.commits.passed()
@@ -601,22 +626,29 @@ class ReliableChannel:
         self._listeners.tell(event)
 
     def _hand_over(self, delivered: Delivered) -> None:
-        self._inbox.put(delivered)
-        self._tell(delivered.message, delivered)
+        if delivered.number is not None or self._receive is not Receive.EVENTS:
+            self._inbox.put(delivered)
+        self._handed_over(delivered)
 
-    def _tell(self, event: Event, delivered: Delivered | None) -> None:
+    def _handed_over(self, delivered: Delivered) -> None:
+        """Tell a message that the inbox has, and give it to the handler."""
+        self._tell(delivered.message, delivered)
+        self._handling.proceed()
+
+    def _tell(self, event: Event, delivered: Delivered | None = None) -> None:
         self._receipts.observe(event)
         self._troubles.note(event, self._clock())
-        self._listeners.tell(event, None if delivered is None else self._handing(delivered))
+        self._listeners.tell(event, delivered)
 
-    def _unclaimed(self) -> Iterator[tuple[MessageReceived, HandOver]]:
-        return ((delivered.message, self._handing(delivered)) for delivered in self._inbox.unclaimed())
-
-    def _handing(self, delivered: Delivered) -> HandOver:
-        return HandOver(self._inbox, delivered, self._attempts.failed)
+    def _number_of(self, message: MessageReceived) -> int:
+        check_type("message", message, MessageReceived, "give the object that was handed over")
+        number = self._inbox.number_of(message)
+        if number is None:
+            raise ConfigurationError("this message is not waiting to be finished; give the object that was handed over")
+        return number
 
     def _finished(self, number: int) -> None:
-        self._attempts.finished(number)
+        self._handling.finished(number)
         if self._engine is None or not self._engine.keep(Write(finished=(number,))):
             self._finished_late.append(number)
 

@@ -29,7 +29,7 @@ _NOT_SEEN: Final = re.compile("[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u
 
 def event_as_json(event: Event, *, with_payload: bool = False) -> dict[str, Any]:
     """Return an event as an object of JSON types."""
-    told: dict[str, Any] = {"event": EVENT_NAMES[type(event)][0], "type": type(event).__name__}
+    told: dict[str, Any] = {"event": EVENT_NAMES[type(event)], "type": type(event).__name__}
     for field in fields(event):
         if field.name != "payload":
             told[field.name] = as_json(getattr(event, field.name))

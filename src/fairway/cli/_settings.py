@@ -19,7 +19,7 @@ from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
 from fairway.nodes.connect import connect
 from fairway.nodes.node import WakuNode
-from fairway.options import BloomPolicy, Profile, ReliableChannelOptions
+from fairway.options import BloomPolicy, Profile, Receive, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption, SymmetricPayload
 from fairway.units import counted
 from fairway.wire.topics import default_topic
@@ -77,6 +77,7 @@ class ChannelSettings:
                 encryption=self.encryption,
                 options=replace(self.options, auto_start=False),
                 store=self.store,
+                receive=Receive.EVENTS,
             )
             try:
                 yield node, channel

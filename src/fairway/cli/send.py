@@ -20,7 +20,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from fairway.channel.receipt import Progress, Receipt, Wait
+from fairway.channel.receipt import Progress, Receipt
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.cli._channel_options import with_settings
 from fairway.cli._console import PlainConsole
@@ -41,7 +41,7 @@ from fairway.events import (
     MessageSent,
     RequestSent,
 )
-from fairway.files.sending import FileDelivery, FileProgress, is_file_request, send_file
+from fairway.files.sending import FileDelivery, FileProgress, Wait, is_file_request, send_file
 from fairway.nodes.node import WakuNode
 from fairway.nodes.proving import quota_of
 from fairway.units import NS_PER_MS, counted
@@ -536,7 +536,7 @@ async def _reach(
             if wish.wait is Wait.SENT:
                 await receipt.sent()
             elif wish.wait is Wait.DELIVERED:
-                delivered_to = (await receipt.delivered(count=wish.count, by=wish.by)).delivered_to
+                delivered_to = (await receipt.delivered()).delivered_to
     except DeliveryFailedError as error:
         return False, (), str(error)
     except TimeoutError:

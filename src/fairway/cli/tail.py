@@ -159,7 +159,7 @@ def message_text(message: MessageReceived, brought: Brought | None) -> Text:
 
 def _other(event: Event) -> Text:
     told = event_as_json(event)
-    name = EVENT_NAMES[type(event)][0]
+    name = EVENT_NAMES[type(event)]
     fields = ", ".join(f"{key} {_short(value)}" for key, value in told.items() if key not in {"event", "type"})
     return Text.assemble((time.strftime("%H:%M:%S "), "dim"), (f"{name}  ", "yellow"), (fields, "dim"))
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from enum import Enum
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from fairway.channel.receipt import Acknowledgement, Progress, Receipt, Wait
+from fairway.channel.receipt import Acknowledgement, Progress, Receipt
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError, DeliveryFailedError, copy_of
 from fairway.files.outgoing_file import OutgoingFile
@@ -39,6 +40,17 @@ _OF_FILES: Final = "file/"
 def is_file_request(request_id: str) -> bool:
     """Return whether a request is one that `send_file` made."""
     return request_id.startswith(_OF_FILES)
+
+
+class Wait(Enum):
+    """How far to wait for what is sent."""
+
+    NONE = "none"
+    """Until it is durable in the store."""
+    SENT = "sent"
+    """Until the network took all of it."""
+    DELIVERED = "delivered"
+    """Until it is acknowledged as asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +200,7 @@ class _FileSending:
                 if known is None:
                     continue
                 if known.has_ended and not known.lacks(self._count, self._by):
-                    self._note_delivered(number, await known.delivered(by=self._by, count=self._count))
+                    self._note_delivered(number, await known.delivered())
                 else:
                     self._note(number, known.progress)
             if len(self._delivered) < file.messages or not self._channel.is_settled(self._request_id(0)):
@@ -232,7 +244,7 @@ class _FileSending:
                 await self._shown_until(receipt.sent(), number, receipt)
             elif wait is Wait.DELIVERED:
                 await self._show_updates(number, receipt)
-                self._note_delivered(number, await receipt.delivered(by=self._by, count=self._count))
+                self._note_delivered(number, await receipt.delivered())
         except DeliveryFailedError as error:
             failed = copy_of(error)
             which = f"message {number + 1} of {self._file.messages} of {self._file.name}"

@@ -1,22 +1,35 @@
-"""The interface between a channel and the Waku network (`WakuNode`), and its implementations."""
+"""The ways to the network: `connect`, the interface `WakuNode`, its implementations and their options."""
 
-from fairway.nodes.connect import connect
-from fairway.nodes.node import (
-    NodeHealth,
-    NodeQuota,
-    NodeStatus,
-    RoutedMessage,
-    SendResult,
-    StorePage,
-    StoreQuery,
-    WakuNode,
-)
-from fairway.subscription import Subscription
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairway.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from fairway.nodes.connect import connect
+    from fairway.nodes.light.options import LightOptions
+    from fairway.nodes.local.node import LocalNode
+    from fairway.nodes.node import (
+        NodeHealth,
+        NodeQuota,
+        NodeStatus,
+        RoutedMessage,
+        SendResult,
+        StorePage,
+        StoreQuery,
+        WakuNode,
+    )
+    from fairway.nodes.rest.options import RestNodeOptions
+    from fairway.subscription import Subscription
 
 __all__ = [
+    "LightOptions",
+    "LocalNode",
     "NodeHealth",
     "NodeQuota",
     "NodeStatus",
+    "RestNodeOptions",
     "RoutedMessage",
     "SendResult",
     "StorePage",
@@ -25,3 +38,25 @@ __all__ = [
     "WakuNode",
     "connect",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "fairway.nodes.connect": ("connect",),
+            "fairway.nodes.light.options": ("LightOptions",),
+            "fairway.nodes.local.node": ("LocalNode",),
+            "fairway.nodes.node": (
+                "NodeHealth",
+                "NodeQuota",
+                "NodeStatus",
+                "RoutedMessage",
+                "SendResult",
+                "StorePage",
+                "StoreQuery",
+                "WakuNode",
+            ),
+            "fairway.nodes.rest.options": ("RestNodeOptions",),
+            "fairway.subscription": ("Subscription",),
+        },
+    )

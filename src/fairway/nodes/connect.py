@@ -54,7 +54,7 @@ def connect(
     - ``"local:"``: a network inside this process; ``"local:NAME"``: one of several. ``name`` is the name of the node
       in that network.
 
-    ``rln`` is the membership for networks that ask for RLN proofs, such as a `fairway.RlnMembership`: a light client
+    ``rln`` is the membership for networks with RLN proofs, such as a `fairway.rln.RlnMembership`: a light client
     and a client of a REST API prove with it what they and their channels send. Networks with a name or a file tell the
     length of their epochs and their limit.
 

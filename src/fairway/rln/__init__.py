@@ -15,3 +15,24 @@ neither who it is nor which id it uses. Two messages under one id give the secre
 - `membership` is what a program gives to its node, so that what it sends has proofs.
 - `nullifiers` notices double signals, `slash_log` writes down what they give away, `validation` judges messages.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairway.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from fairway.protocol.ratelimit import RlnProofProvider
+    from fairway.rln.membership import RlnMembership
+
+__all__ = ["RlnMembership", "RlnProofProvider"]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "fairway.rln.membership": ("RlnMembership",),
+            "fairway.protocol.ratelimit": ("RlnProofProvider",),
+        },
+    )

@@ -17,7 +17,7 @@ from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ChannelClosedError, ConfigurationError, DeliveryFailedError, StorageError
 from fairway.events import EVENT_NAMES, Event, MessageReceived
 from fairway.nodes.node import WakuNode
-from fairway.options import ReliableChannelOptions
+from fairway.options import Receive, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.storage.channel_store import ChannelStore
 
@@ -92,6 +92,7 @@ class Application:
     async def run(self) -> None:
         """Live until the channel fails; raises what it fails with."""
         given = self._arguments
+        has_loop = self._dice.random() < 0.5
         channel = await create_reliable_channel(
             given.node,
             given.channel_id,
@@ -100,18 +101,17 @@ class Application:
             options=given.options,
             store=given.store,
             encryption=given.encryption,
+            receive=Receive.LOOP if has_loop else self._take,
         )
         self.channel = channel
         for kind in EVENT_NAMES:
             if kind is not MessageReceived:
                 channel.on(kind, lambda event: self._witness.told(self.name, event))
         following = [asyncio.ensure_future(self.follow(request_id)) for request_id in self._wishes]
-        if self._dice.random() < 0.5:
-            async with channel.messages() as messages:
-                async for message in messages:
-                    await self._take(message)
+        if has_loop:
+            async for message in channel:
+                await self._take(message)
         else:
-            channel.on(MessageReceived, self._take)
             while channel.is_started():  # noqa: ASYNC110 - no event tells a program with handlers that a channel failed
                 await asyncio.sleep(_CHECKED_S)
         for task in following:

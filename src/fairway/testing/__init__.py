@@ -8,11 +8,13 @@
             ...
             await asyncio.sleep(3600)
 
-`virtual_time` and `run` run a coroutine on a `VirtualLoop`. A `Process` is one of several programs in such a loop: it
-has a `Machine` with its own wall clock and address, and it can be killed. A `SimulatedDisk` holds the stores of these
-programs, and a `SimulatedInternet` carries their connections: light clients and service nodes run in it as they are.
+`LocalNetwork` is a Waku network in this process. `virtual_time` and `run` run a coroutine on a `VirtualLoop`. A
+`Process` is one of several programs in such a loop: it has a `Machine` with its own wall clock and address, and it can
+be killed. A `SimulatedDisk` holds the stores of these programs, and a `SimulatedInternet` carries their connections:
+light clients and service nodes run in it as they are.
 """
 
+from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.testing.disk import DiskFault, DiskFaults, SimulatedDisk
 from fairway.testing.internet import SimulatedInternet
 from fairway.testing.loop import Deadlock, ForeignThread, Machine, Process, VirtualLoop
@@ -23,7 +25,9 @@ __all__ = [
     "DiskFault",
     "DiskFaults",
     "ForeignThread",
+    "LocalNetwork",
     "Machine",
+    "NetworkFaults",
     "Process",
     "SimulatedDisk",
     "SimulatedInternet",

@@ -47,7 +47,7 @@ def test_a_channel_between_a_rest_client_and_a_light_client_files_included(way):
             for sender, receiver, payload in ((alice, bob, file), (bob, alice, file[::-1])):
                 receipt = await sender.send(payload)
                 async with asyncio.timeout(PATIENCE_S):
-                    async for got in receiver.messages():
+                    async for got in receiver:
                         if bytes(got) == payload:
                             break
                     await receiver.send(b"thank you")

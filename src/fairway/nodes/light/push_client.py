@@ -56,7 +56,7 @@ PUSH_PROTOCOLS: Final = (LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL)
 _MAX_ATTEMPTS: Final = 6
 """Nodes that one push asks at most."""
 _NO_RESPONSE: Final = "no response in time"
-_NEEDS_PROOF: Final = "the network asks for RLN proofs: connect with rln=fairway.RlnMembership(...)"
+_NEEDS_PROOF: Final = "the network asks for RLN proofs: connect with rln=fairway.rln.RlnMembership(...)"
 _NO_REQUEST_ID: Final = "N/A"
 """go-waku and nwaku refuse a request for its peer's rate before they read it, so they cannot repeat its id."""
 _BLAMELESS: Final = frozenset({ClientAction.DONE, ClientAction.KNOWN}) | {

@@ -49,7 +49,7 @@ class Encryption(Protocol):
 
 def check_encryption(encryption: Encryption | None) -> None:
     """Raise `ConfigurationError` if an object is no cipher."""
-    advice = "it has the methods encrypt(bytes) and decrypt(bytes), as fairway.AesGcm(key) has, and a key alone has not"
+    advice = "give a cipher with encrypt(bytes) and decrypt(bytes), such as fairway.encryption.AesGcm(key), not a key"
     check_type("encryption", encryption, Encryption | None, advice)
 
 

@@ -118,7 +118,7 @@ class Segmenter:
                 len(payload),
                 self.limit_bytes,
                 "raise max_message_size_bytes (--max-message-bytes) or segment_size_bytes, or send it "
-                "as a file, in parts (fairway.send_file, --file)"
+                "as a file, in parts (fairway.files.send_file, --file)"
                 if self._format.segments_any
                 else "with bare_content a payload is not segmented: raise segment_size_bytes, or send it in parts",
             )
