@@ -254,7 +254,7 @@ def crashes_of(folder: Path, seed: int, *, crashes: int, messages: int) -> Count
 
 
 def test_sixty_crashes_lose_nothing_and_give_nothing_away(tmp_path):
-    points = crashes_of(tmp_path, 1, crashes=60, messages=5)
+    points = crashes_of(tmp_path, 3, crashes=60, messages=5)
     assert sum(points.values()) >= 60
     assert set(points) == set(Point)
 
