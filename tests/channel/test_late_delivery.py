@@ -101,12 +101,27 @@ async def test_a_send_is_delivered_late_after_a_restart(restart_s):
             assert receipt.has_ended
             assert receipt.failure.missing == ("bob",)
             assert receipt.failure.total_chunks == 1
+            with pytest.raises(DeliveryFailedError):
+                await asyncio.wait_for(receipt.delivered(), 1)
             async with join(network, "bob") as bob:
                 payloads = heard_by(bob)
                 assert (await asyncio.wait_for(receipt.delivered(), HOUR_S)).delivered_to == ("bob",)
                 assert payloads == [b"hello"]
         async with join(network, "alice", store=store) as alice:
             assert (await alice.receipt("greeting").delivered()).delivered_to == ("bob",)
+
+
+@virtual_time()
+async def test_a_failure_of_which_the_application_took_note_is_not_raised_again_after_a_restart():
+    store = MemoryStore()
+    with LocalNetwork() as network:
+        async with join(network, "alice", store=store) as alice:
+            await alice.send(b"hello", by=["bob"], request_id="greeting")
+            await asyncio.sleep(HOUR_S)
+            await alice.settle("greeting")
+        async with join(network, "alice", store=store) as alice:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(alice.receipt("greeting").delivered(), HOUR_S)
 
 
 @pytest.mark.parametrize("fault", [DiskFault.CRASH_BEFORE, DiskFault.CRASH_AFTER])

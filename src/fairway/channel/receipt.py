@@ -164,8 +164,8 @@ class Receipt(EphemeralReceipt):
             if so_far is None or not _may_come_late(stored.failure):
                 receipt._failure = error
             else:
-                # An earlier run has announced it.
-                receipt._late_failure = error
+                # The earlier run may have ended before it raised this.
+                receipt._late_failure, receipt._failures = error, int(not stored.is_settled)
         receipt._is_open = stored.outcome is SendOutcome.OPEN
         return receipt
 
@@ -202,7 +202,8 @@ class Receipt(EphemeralReceipt):
         `ChannelClosedError` if the channel closes first; its next start continues the send.
 
         A failed send may be acknowledged later. Call this again after the error to wait for that; the channel keeps
-        trying unless the deadline has passed.
+        trying unless the deadline has passed. A receipt of an earlier run raises the error once more, unless
+        `ReliableChannel.settle` was called after it.
         """
         raised = self._failures_raised
 
