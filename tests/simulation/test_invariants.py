@@ -19,7 +19,7 @@ from fairway.nodes.node import RoutedMessage
 from fairway.options import Profile, RateLimitConfig
 from fairway.simulation.history import History, Invariant
 from fairway.simulation.invariants import judge, unequal
-from fairway.storage.channel_store import StoredRequest, Write
+from fairway.storage.channel_store import SendOutcome, StoredRequest, Write
 from fairway.wire.sds import SdsMessage
 from fairway.wire.waku_message import WakuMessage
 
@@ -29,6 +29,7 @@ OPTIONS = replace(
 
 
 FAILED = DeliveryError(request_id="hello", message_id="", reason=FailureReason.NOT_ACKNOWLEDGED, detail="no answer")
+REQUEST = StoredRequest(request_id="hello", message_id="", size_bytes=1, accepted_at_ms=0)
 
 
 class Harbour:
@@ -43,8 +44,7 @@ class Harbour:
         payload = text.encode()
         self.history.sending(name, text, payload, by)
         if durable:
-            request = StoredRequest(request_id=text, message_id="", size_bytes=1, accepted_at_ms=0)
-            self.history.stored(name, Write(requests=(request,)))
+            self.history.stored(name, Write(requests=(replace(REQUEST, request_id=text),)))
         self.history.accepted(name, text)
         sds_id = f"sds {text}"
         sds = SdsMessage(message_id=sds_id, sender_id=name, channel_id="quay", lamport_timestamp=1, content=payload)
@@ -168,16 +168,30 @@ def test_what_the_sender_of_a_lost_message_did_not_know_still_comes_in_order(har
     assert harbour.broken() == {Invariant.ORDER}
 
 
-def test_a_send_that_failed_may_be_delivered_late_once(harbour):
+@pytest.mark.parametrize("told", [True, False], ids=["told of the failure", "crashed before it was told"])
+def test_a_send_that_failed_may_be_delivered_late_once(harbour, told):
     message = harbour.send("alice", "hello")
     for name in ("bob", "carol"):
         harbour.receive(name, message)
-    harbour.history.told("alice", FAILED)
+    failed = replace(REQUEST, outcome=SendOutcome.FAILED, failure=FAILED)
+    harbour.history.stored("alice", Write(requests=(failed,)))
+    if told:
+        harbour.history.told("alice", FAILED)
     harbour.history.answered("alice", "hello", None)
     late = MessageDelivered(request_id="hello", message_id="", delivered_to=("bob",), at_ms=0, late=True)
     harbour.history.told("alice", late)
     assert harbour.broken() == set()
     harbour.history.told("alice", late)
+    assert harbour.broken() == {Invariant.ENDED}
+
+
+def test_a_send_that_did_not_fail_may_not_be_delivered_late(harbour):
+    message = harbour.send("alice", "hello")
+    for name in ("bob", "carol"):
+        harbour.receive(name, message)
+    late = MessageDelivered(request_id="hello", message_id="", delivered_to=("bob",), at_ms=0, late=True)
+    harbour.history.told("alice", late)
+    harbour.history.answered("alice", "hello", ("bob",))
     assert harbour.broken() == {Invariant.ENDED}
 
 

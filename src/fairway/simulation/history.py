@@ -28,7 +28,7 @@ from fairway.events import (
 from fairway.nodes.node import RoutedMessage
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
-from fairway.storage.channel_store import Write
+from fairway.storage.channel_store import SendOutcome, Write
 from fairway.units import NS_PER_MS
 from fairway.wire.hashing import keccak256
 from fairway.wire.sds import Kind, SdsMessage
@@ -93,6 +93,8 @@ class SendRecord:
     knew: int
     """The sends that its sender had received, or made, before."""
     is_accepted: bool = False
+    has_failed: bool = False
+    """Whether a store confirmed that it failed. A crash may come before its application learns of that."""
     sds_ids: dict[str, bool] = field(default_factory=dict)
     """SDS message ids of its segments in the order in which they left, and whether each has parity."""
     received_ms: dict[str, int] = field(default_factory=dict)
@@ -271,6 +273,8 @@ class History:
         """Note a write that is durable."""
         for request in write.requests:
             self._durable.add(request.request_id)
+            if request.outcome is SendOutcome.FAILED and request.request_id in self._by_request:
+                self._by_request[request.request_id].has_failed = True
         for number, message in write.delivered:
             for sds_id in message.sds_ids:
                 if sds_id in self.send_of:

@@ -71,7 +71,7 @@ def _not_ended(history: History) -> Iterator[str]:
         if len(send.results) != 1:
             yield f"the receipt of {send} gave {len(send.results)} results"
         for number, end in enumerate(send.ends):
-            if isinstance(end, MessageDelivered) and end.late != bool(number):
+            if isinstance(end, MessageDelivered) and end.late != send.has_failed:
                 yield f"{send} was delivered {'late, ' if end.late else 'in time, '}as event {number + 1} of its end"
             if isinstance(end, MessageDelivered) and not (end.delivered_to and send.by <= set(end.delivered_to)):
                 yield f"{send} was delivered to {end.delivered_to}, and asked for {sorted(send.by)}"
