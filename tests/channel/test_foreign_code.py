@@ -212,9 +212,9 @@ class Moody(LocalNetwork):
         self._error = error
         self._is_good = True
 
-    def publish(self, publisher, message, *, is_answered=True):
+    def publish(self, publisher, message):
         self._turn()
-        return super().publish(publisher, message, is_answered=is_answered)
+        return super().publish(publisher, message)
 
     def answer(self, asker, query, cursor):
         self._turn()

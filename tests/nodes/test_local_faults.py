@@ -60,15 +60,6 @@ async def test_a_node_refuses_as_often_as_it_is_told_to_and_says_so_as_a_light_c
 
 
 @virtual_time()
-async def test_what_a_node_does_not_want_it_refuses_each_time_and_takes_the_rest(say):
-    with LocalNetwork(NetworkFaults(min_delay_ms=0, max_delay_ms=0, unwanted=0.3), seed=3) as network:
-        alice = network.node("alice")
-        rounds = [[(await alice.send(say.message(number))).accepted for number in range(MANY)] for _ in range(2)]
-    assert rounds[0] == rounds[1]
-    assert rounds[0].count(False) / MANY == pytest.approx(0.3, abs=0.03)
-
-
-@virtual_time()
 async def test_a_message_whose_answer_is_lost_arrives_while_its_sender_waits_in_vain(say):
     with LocalNetwork(replace(NO_FAULTS, answer_loss=1.0)) as network:
         alice, bob = network.node("alice"), network.node("bob")

@@ -251,16 +251,6 @@ def test_the_rate_limit_holds_per_node_and_epoch_and_is_known_to_the_node(say):
     story_of(story, faults, clock_ns=lambda: now_ms[0] * 1_000_000)
 
 
-def test_a_network_that_takes_nothing_says_so(say):
-    async def story(network):
-        alice = network.node("alice")
-        result = await alice.send(say.message(1))
-        assert (result.accepted, result.permanent) == (False, False)
-        assert not (await alice.query(say.query())).messages
-
-    story_of(story, NetworkFaults(send_loss=1.0, min_delay_ms=0, max_delay_ms=0))
-
-
 def test_store_gaps_and_lost_queries(say):
     async def story(network):
         alice = network.node("alice")

@@ -9,7 +9,6 @@ push (`fairway.wire.lightpush.STATUS_TABLE`).
 
 from __future__ import annotations
 
-import hashlib
 import random
 from dataclasses import dataclass
 from typing import Final
@@ -26,19 +25,12 @@ _SHARES: Final = (
     "duplication",
     "store_loss",
     "query_loss",
-    "send_loss",
     "answer_loss",
     "answer_errors",
     "silence",
     "store_lies",
-    "store_cuts",
-    "store_circles",
-    "restamped",
-    "unwanted",
     *_REFUSALS,
 )
-AT_ONCE: Final = 10
-"""Messages that a node with a limit per second accepts at once."""
 _NO_PEERS: Final = (StatusCode.SERVICE_NOT_AVAILABLE, StatusCode.NO_PEERS_TO_RELAY)
 """Implementations use either; clients treat them alike."""
 
@@ -59,8 +51,6 @@ class NetworkFaults:
     """Share of messages that the store does not get."""
     query_loss: float | None = None
     """Share of store queries without an answer; None: the same as ``loss``."""
-    send_loss: float = 0.0
-    """Share of sends that the network refuses."""
     answer_loss: float = 0.0
     """Share of sends that the network accepts while its answer is lost."""
     answer_errors: float = 0.0
@@ -74,25 +64,12 @@ class NetworkFaults:
     """Share of sends that are refused with 420: timestamp or proof no longer valid."""
     no_peers_to_relay: float = 0.0
     """Share of sends that are refused with 503 or 505: the node has no peers."""
-    unwanted: float = 0.0
-    """Share of payloads that are refused each time, with 420; a validator of one's own does so."""
-    messages_per_second: float | None = None
-    """Messages per second that each node accepts, after ten at once; further ones are refused with 429. None: no
-    limit."""
     store_lag_ms: int = 0
     """Delay with which a message enters the store."""
     store_page: int | None = None
     """Most messages in a page of the store; None: as many as the query asks for, up to 100."""
     store_lies: float = 0.0
     """Share of the store's answers that are falsified (`fairway.nodes.local.lies`)."""
-    store_cuts: float = 0.0
-    """Share of the store's answers that end before their end, though never two in a row to queries of one kind."""
-    store_circles: float = 0.0
-    """Share of the store's further pages that lead back to themselves, though never two in a row to queries of one
-    kind."""
-    restamped: float = 0.0
-    """Share of messages to which the service node gives its own timestamp, so that their message hash is not the one
-    that their sender knows."""
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     """Larger encoded WakuMessages are refused for good. Nodes usually have 153,600 (64/WAKU2-NETWORK)."""
     messages_per_epoch: int | None = None
@@ -109,8 +86,6 @@ class NetworkFaults:
                 raise ConfigurationError(f"{name} is a share and must lie in 0..1, not {share}")
         if self.refusals > 1 + 1e-9:
             raise ConfigurationError(f"{', '.join(_REFUSALS)} are shares of one whole, not {self.refusals:g} together")
-        if self.messages_per_second is not None and not self.messages_per_second > 0:
-            raise ConfigurationError(f"messages_per_second must be above 0, not {self.messages_per_second}")
         if self.store_page is not None and self.store_page < 1:
             raise ConfigurationError(f"store_page must be at least 1 message, or None, not {self.store_page}")
         if self.store_lag_ms < 0:
@@ -149,15 +124,9 @@ class FaultDice:
         self.random = random.Random(seed)  # noqa: S311 - reproducible, and guards nothing
         """The source of randomness, for further draws of the network."""
 
-    def is_taken(self) -> bool:
-        """Return whether the network accepts a message."""
-        return not self._happens(self.faults.send_loss)
-
-    def refusal(self, payload: bytes | None = None) -> StatusCode | None:
-        """Return the status code with which a message is refused, or None; without a payload chance decides."""
+    def refusal(self) -> StatusCode | None:
+        """Return the status code with which a message is refused, or None."""
         faults = self.faults
-        if faults.unwanted and payload is not None and _place_of(payload) < faults.unwanted:
-            return StatusCode.INVALID_MESSAGE
         if not faults.refusals:
             return None
         fate = self.random.random()
@@ -197,18 +166,6 @@ class FaultDice:
         """Return whether the answer of a store is falsified."""
         return self._happens(self.faults.store_lies)
 
-    def is_cut(self) -> bool:
-        """Return whether the answer of a store ends before its end."""
-        return self._happens(self.faults.store_cuts)
-
-    def is_circular(self) -> bool:
-        """Return whether a page of a store leads back to itself."""
-        return self._happens(self.faults.store_circles)
-
-    def is_restamped(self) -> bool:
-        """Return whether the service node gives a message its own timestamp."""
-        return self._happens(self.faults.restamped)
-
     def delay_ms(self) -> int:
         """Return the delay of the next hop in milliseconds."""
         return self.random.randint(self.faults.min_delay_ms, self.faults.max_delay_ms)
@@ -216,29 +173,6 @@ class FaultDice:
     def _happens(self, share: float) -> bool:
         # A fault that is off draws nothing, so that a new fault does not change the runs of old seeds.
         return share > 0 and self.random.random() < share
-
-
-class NodePace:
-    """The limit per second of one node: a token bucket that fills at the network's rate."""
-
-    __slots__ = ("_tokens", "_until_ms")
-
-    def __init__(self) -> None:
-        self._tokens = float(AT_ONCE)
-        self._until_ms: int | None = None
-
-    def take(self, faults: NetworkFaults, now_ms: int) -> bool:
-        """Count a message, and return whether the node accepts it."""
-        per_second = faults.messages_per_second
-        if per_second is None:
-            return True
-        passed_ms = 0 if self._until_ms is None else max(0, now_ms - self._until_ms)
-        self._until_ms = now_ms
-        self._tokens = min(float(AT_ONCE), self._tokens + passed_ms * per_second / 1_000)
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
 
 
 class Allowance:
@@ -267,8 +201,3 @@ class Allowance:
         if remaining is not None:
             self._used += 1
         return True
-
-
-def _place_of(payload: bytes) -> float:
-    """Return a number in 0..1 that is always the same for a payload."""
-    return int.from_bytes(hashlib.sha256(payload).digest()[:6]) / 2**48

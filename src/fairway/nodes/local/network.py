@@ -24,8 +24,8 @@ from typing import Final, Self
 from fairway.environment import time_ns
 from fairway.errors import ConfigurationError, EventLoopError, StorageError, StoreQueryError
 from fairway.nodes.archive_store import ArchiveStore
-from fairway.nodes.local.answers import FaultyAnswers
 from fairway.nodes.local.faults import NO_FAULTS, FaultDice, NetworkFaults
+from fairway.nodes.local.lies import false_page
 from fairway.nodes.local.node import NO_ANSWER, REQUEST_TIMEOUT_S, LocalNode
 from fairway.nodes.local.partition import Partition
 from fairway.nodes.message_store import MemoryMessageStore, MessageStore
@@ -33,7 +33,7 @@ from fairway.nodes.node import NodeQuota, RoutedMessage, SendResult, StorePage, 
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.type_checks import check_type
 from fairway.units import MS_PER_S, NS_PER_MS
-from fairway.wire.lightpush import StatusCode, client_action
+from fairway.wire.lightpush import client_action
 
 _MAX_STORED: Final = 100_000
 _MAX_STORED_BYTES: Final = 268_435_456
@@ -97,14 +97,10 @@ class LocalNetwork:
         self.echo = echo
         self.observers: list[Callable[[str, RoutedMessage], None]] = []
         """Called with (name of the publishing node, message) for each message that the network accepts."""
-        self.loss_observers: list[Callable[[str, RoutedMessage], None]] = []
-        """Called with (name of the receiving node, message) when the network loses all copies for a subscriber."""
         self.hearing_observers: list[Callable[[str, RoutedMessage], None]] = []
         """Called with (name of the receiving node, message) for each copy that a subscription receives."""
         self.sending_observers: list[Callable[[str, RoutedMessage], None]] = []
         """Called with (name of the node, message) for each message that a program hands to its node."""
-        self.refusal_observers: list[Callable[[str, RoutedMessage, int], None]] = []
-        """Called with (name of the node, message, milliseconds until its program knows) for each refused message."""
         self.query_observers: list[Callable[[str, StoreQuery, bytes | None], None]] = []
         """Called with (name of the node, query, cursor) for each page asked of the store."""
         self._dice = FaultDice(faults or NO_FAULTS, seed)
@@ -114,7 +110,6 @@ class LocalNetwork:
             if archive is None
             else ArchiveStore(archive)
         )
-        self._answers: Final = FaultyAnswers(self._store, self._dice)
         self._partition: Partition | None = None
         self._uplinks: dict[str, float] = {}
         self._nodes: dict[str, LocalNode] = {}
@@ -222,9 +217,7 @@ class LocalNetwork:
         for observer in self.sending_observers:
             observer(publisher.name, message)
 
-    def publish(
-        self, publisher: LocalNode, message: RoutedMessage, *, is_answered: bool = True
-    ) -> tuple[SendResult, int]:
+    def publish(self, publisher: LocalNode, message: RoutedMessage) -> tuple[SendResult, int]:
         """Deliver a message to subscribers and the store; return the answer and its delay in milliseconds.
 
         Raises `ConnectionResetError` if the faults say so.
@@ -233,16 +226,11 @@ class LocalNetwork:
         refusal = self._refusal(publisher, message, now_ns // NS_PER_MS)
         if refusal is not None:
             self._counts["refused"] += 1
-            for told in self.refusal_observers if is_answered else ():
-                told(publisher.name, message, refusal[1])
             return refusal
         self._counts["published"] += 1
         self._counts["published_bytes"] += len(message.encoded)
         for observer in self.observers:
             observer(publisher.name, message)
-        if self._dice.is_restamped():
-            stamped = replace(message.message, timestamp_ns=(message.message.timestamp_ns or 0) + 1)
-            message = RoutedMessage.of(message.pubsub_topic, stamped)
         self._keep(publisher, message, now_ns)
         for receiver in list(self._nodes.values()):
             echoed = receiver is not publisher or self.echo or publisher.is_shared(message)
@@ -269,13 +257,22 @@ class LocalNetwork:
             self._counts["queries_failed"] += 1
             raise StoreQueryError("the query or its answer was lost; ask again")
         try:
-            page, is_false = self._answers.page(query, cursor, visible, asker.name)
+            most = self.faults.store_page
+            query = query if most is None else replace(query, page_size=min(query.page_size, most))
+            page = self._store.page(query, cursor, visible)
         except StoreQueryError:
             self._counts["queries_failed"] += 1
             raise
-        if is_false:
+        if self._dice.is_false():
             self._counts["queries_belied"] += 1
-            asker.belied += sum(not message.is_genuine for message in page.messages)
+            newest = StoreQuery(newest_first=True)
+            return false_page(
+                page,
+                query,
+                cursor,
+                anything=lambda: self._store.page(newest, None, visible).messages,
+                dice=self._dice.random,
+            )
         return page
 
     def quota_of(self, node: LocalNode) -> NodeQuota | None:
@@ -341,10 +338,7 @@ class LocalNetwork:
         if not publisher.allowance.take(self.faults, now_ms):
             detail = f"the rate limit of {self.faults.messages_per_epoch} messages is reached"
             return SendResult(accepted=False, detail=detail), 0
-        in_time = publisher.pace.take(self.faults, now_ms)
-        if not self._dice.is_taken():
-            return SendResult(accepted=False, detail="no other node took the message"), 0
-        code = self._dice.refusal(message.message.payload) if in_time else StatusCode.TOO_MANY_REQUESTS
+        code = self._dice.refusal()
         if code is not None:
             detail = f"{publisher.service_node}: {code.value} {code.name}"
             return SendResult.refused(client_action(code), detail), self.hop_ms()
@@ -376,9 +370,6 @@ class LocalNetwork:
     def _spread(self, receiver: LocalNode, message: RoutedMessage) -> None:
         copies = self._dice.copies()
         self._counts["duplicated"] += len(copies) - 1
-        if all(delay_ms is None for delay_ms in copies):
-            for observer in self.loss_observers:
-                observer(receiver.name, message)
         for delay_ms in copies:
             if delay_ms is None:
                 self._counts["lost"] += 1

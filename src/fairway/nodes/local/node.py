@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from fairway.errors import NodeUnavailableError, StoreQueryError
 from fairway.nodes.listeners import NodeSubscriptions, criteria_of
-from fairway.nodes.local.faults import Allowance, NodePace
+from fairway.nodes.local.faults import Allowance
 from fairway.nodes.node import NodeHealth, NodeQuota, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.nodes.status_board import WatchedNode
 from fairway.subscription import Subscription
@@ -35,9 +35,7 @@ class Medium(Protocol):
     def handed_over(self, publisher: LocalNode, message: RoutedMessage, /) -> None:
         """Note a message that a program handed to its node."""
 
-    def publish(
-        self, publisher: LocalNode, message: RoutedMessage, /, *, is_answered: bool = True
-    ) -> tuple[SendResult, int]:
+    def publish(self, publisher: LocalNode, message: RoutedMessage, /) -> tuple[SendResult, int]:
         """Deliver a message to subscribers and the store; return the answer and its delay in milliseconds."""
 
     def answer(self, asker: LocalNode, query: StoreQuery, cursor: bytes | None, /) -> StorePage:
@@ -77,8 +75,6 @@ class LocalNode(WatchedNode):
         """Name of the node in its network, for instance for `LocalNetwork.partition`."""
         self.allowance = Allowance()
         """Use of the network's rate limit in the current epoch."""
-        self.pace = NodePace()
-        """Use of the network's limit per second."""
         self._network = network
         self._health = NodeHealth.SUFFICIENTLY_HEALTHY
         self._store_available = True
@@ -91,11 +87,6 @@ class LocalNode(WatchedNode):
         """Whether the service node has no filter subscription and pushes nothing."""
         self._trouble = ""
         """Why the node receives nothing, once it has noticed that."""
-        self._newest: Subscription[RoutedMessage] | None = None
-        self.heard = 0
-        """Messages that were put into the newest subscription."""
-        self.belied = 0
-        """Messages with a wrong message hash that the store returned since then."""
         self._turns = 0
         """Number of changes of the service node; timers of earlier changes are ignored."""
         self._uplink_free_s = 0.0
@@ -115,11 +106,6 @@ class LocalNode(WatchedNode):
     def service_node(self) -> str:
         """Id of the service node behind this node; a new one after each `come_back`."""
         return f"{self.name}#{self._service_nodes}"
-
-    @property
-    def waiting(self) -> int:
-        """Unread messages in the newest subscription."""
-        return 0 if self._newest is None else len(self._newest)
 
     @property
     def online(self) -> bool:
@@ -225,7 +211,7 @@ class LocalNode(WatchedNode):
             await asyncio.sleep(wait_s)
         if self._network.is_silent():
             if self._network.within_ms(1):
-                self._network.publish(self, message, is_answered=False)
+                self._network.publish(self, message)
             await asyncio.Event().wait()
         service_node = self.service_node
         result, answer_ms = self._network.publish(self, message)
@@ -244,9 +230,7 @@ class LocalNode(WatchedNode):
         if self._closed:
             raise NodeUnavailableError(f"node {self.name!r} is closed; make another one with LocalNetwork.node()")
         self._network.check_loops()
-        self._newest = self._listeners.add(criteria_of(pubsub_topic, content_topics))
-        self.heard = self.belied = 0
-        return self._newest
+        return self._listeners.add(criteria_of(pubsub_topic, content_topics))
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of the network's store; raises `StoreQueryError` if it does not answer."""
@@ -291,9 +275,7 @@ class LocalNode(WatchedNode):
         """Receive a message; return whether a subscription asks for it."""
         if not self.hears:
             return False
-        asking = self._listeners.hear(message)
-        self.heard += self._newest in asking
-        return bool(asking)
+        return bool(self._listeners.hear(message))
 
     def _wait_for_uplink(self, now_s: float) -> float:
         """Return how many seconds a message waits for the uplink; beyond the timeout it is not sent."""
