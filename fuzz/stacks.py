@@ -23,7 +23,8 @@ from fairway.events import MessageReceived
 from fairway.options import Profile
 from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Publish
 from fairway.protocol.encryption import Encryption
-from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING
+from fairway.protocol.incoming.arrivals import ARRIVALS
+from fairway.protocol.incoming.complete_messages import COMPLETE
 from fairway.protocol.journal import Row
 from fairway.protocol.outgoing.dispatching import RATE_LIMIT
 from fairway.protocol.outgoing.outbox import OUTBOX
@@ -48,7 +49,7 @@ _MAX_STEPS: Final = 64
 _LONGEST_PAUSE_MS: Final = 1 << 20
 _MAX_ON_THE_WIRE: Final = 256
 _PAUSES_TO_REST: Final = 4
-_PASSING_TABLES: Final = frozenset({PARKED, MISSING, REPAIR_REQUESTS, REPAIR_RESPONSES, ARRIVALS, AWAITING, OUTBOX})
+_PASSING_TABLES: Final = frozenset({PARKED, MISSING, REPAIR_REQUESTS, REPAIR_RESPONSES, ARRIVALS, COMPLETE, OUTBOX})
 """Rows that wait for something. The rows of sends stay, because a send may be delivered late."""
 
 

@@ -87,7 +87,8 @@ def core_answer(run, messages):
 
     for message in messages:
         keep(reader.receive(message, now_ms))
-    waiting = {message_id: set(reader.sds.missing_behind(message_id)) for message_id in reader.sds.parked}
+    missing_behind = reader.sds.dependencies.incoming.missing_behind
+    waiting = {message_id: set(missing_behind(parked)) for message_id, parked in reader.sds.parked.items()}
     end_ms = now_ms + 10 * options.sds.lost_timeout_ms
     while (reader.statistics().missing or reader.statistics().parked) and now_ms < end_ms:
         # Waiting counts only as far as it is seen to pass.

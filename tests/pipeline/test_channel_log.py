@@ -237,7 +237,7 @@ def core_state(messages):
             None,
             1,
         )
-    return {name: channel.missing_behind(name) for name in channel.parked}
+    return {name: channel.dependencies.incoming.missing_behind(parked) for name, parked in channel.parked.items()}
 
 
 @examples(3)

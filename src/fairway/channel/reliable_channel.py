@@ -55,10 +55,10 @@ from fairway.nodes.node import WakuNode
 from fairway.options import Receive, ReliableChannelOptions
 from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.encryption import Encryption
-from fairway.protocol.incoming.delivering import logical_message_id
 from fairway.protocol.outgoing.request import wanted_id, wanted_names
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.ratelimit.membership import Membership
+from fairway.protocol.segmentation.segmenter import logical_message_id
 from fairway.protocol.stack import Stack
 from fairway.protocol.statistics import Gap
 from fairway.storage.backup import back_up

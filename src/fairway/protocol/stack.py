@@ -3,12 +3,12 @@
 ::
 
     out   Segment -> SDS -> Encrypt -> Rate limit -> Dispatch        `Stack.send`, `Stack._leave`, `Stack._pass_down`
-    in    Decrypt -> SDS -> Reassemble -> Deliver                    `Stack._come_in`, `Stack._pass_up`
+    in    Open -> Order (SDS) -> Reassemble -> Hand over             `Stack._open`, `Stack._take_in`, `Stack._hand_over`
 
 LIP-173 gives both orders ("Outgoing message processing", "Incoming message processing"). RELIABLE-CHANNEL-API,
 "Architecture", draws the rate limit above SDS, which cannot be since retries, repair and sync messages are charged as
-well (docs/decisions/specifications.md, "Order of the layers"). On the way in the reassembler sees a segment before SDS
-takes it in ("Way in" there).
+well (docs/decisions/specifications.md, "Order of the layers"). On the way in SDS judges a message, the reassembler
+keeps or refuses its content, and SDS takes it in if it was kept ("Way in" there).
 
 `Stack` is pure. Every call takes the time and returns effects (`fairway.protocol.effects`) for the shell around it: an
 asyncio channel, a simulator, a Spark executor. `next_deadline` says when to call `tick`.
@@ -29,9 +29,9 @@ from fairway.protocol.effects import Change, Effect, NodeAnswer, Persist, Placed
 from fairway.protocol.encryption import Encryption, waku_version_of
 from fairway.protocol.encryption.ciphering import Ciphered, Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
-from fairway.protocol.incoming.delivering import ReceivedWakuMessage, logical_message_id
-from fairway.protocol.incoming.receiving import Receiving, Transmitted
+from fairway.protocol.incoming.opening import OpenedMessage, Opener, ReceivedWakuMessage
 from fairway.protocol.incoming.retrieval import Retrieval
+from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
@@ -43,14 +43,29 @@ from fairway.protocol.outgoing.sending import Leaving, Sending
 from fairway.protocol.outgoing.sync_timer import ECHOES, SyncTimer
 from fairway.protocol.ratelimit import EpochQuota, Membership
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.segmentation.outcomes import Refused
-from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.protocol.sds.outcome import (
+    ContentRefusal,
+    DependenciesLost,
+    Ignored,
+    Judgement,
+    MessageArrived,
+    MessageIgnored,
+    MessageReady,
+    MessageReviewed,
+    SdsOutcome,
+    SenderIdShared,
+)
+from fairway.protocol.segmentation.outcomes import GIVEN_UP, HASH_MISMATCH, Refused
+from fairway.protocol.segmentation.segmenter import Segmenter, logical_message_id
 from fairway.protocol.stack_state import StackState
 from fairway.protocol.statistics import Gap, StackStatistics, Tally
+from fairway.wire.sds import Kind
 from fairway.wire.waku_message import WakuMessage
 
 _NO_ANSWER: Final = NodeAnswer(accepted=False, detail="the node did not answer")
 _NO_PROOF: Final = RlnError(RlnErrorKind.TRANSIENT, "no proof came")
+_CHANGE_NOTHING_AGAIN: Final = frozenset({Ignored.DUPLICATE, Ignored.ACKNOWLEDGED, Ignored.ANSWER, Ignored.OWN})
+"""Reasons to ignore a message for which the same transmission need not be processed again."""
 
 
 class Accepted(NamedTuple):
@@ -121,7 +136,7 @@ class Stack:
             tally=tally,
             limits=limits,
         )
-        self.sync_timer = sync = SyncTimer(
+        self.sync_timer = SyncTimer(
             options.sync_min_interval_ms,
             self._jitter,
             now_ms,
@@ -129,18 +144,8 @@ class Stack:
             echoes=0 if options.sds.bloom_policy is BloomPolicy.ALWAYS else ECHOES,
         )
         self._query_on_connect = query_on_connect = QueryOnConnect(options, journal)
-        self._receiving = receiving = Receiving(
-            content_topic,
-            options,
-            sds=sds,
-            ciphering=ciphering,
-            sending=sending,
-            sync=sync,
-            query_on_connect=query_on_connect,
-            journal=journal,
-            tally=tally,
-            limits=limits,
-        )
+        self._opener = Opener(content_topic, options, sds, ciphering, tally, waku_version=sending.outbound.waku_version)
+        self._undelivered = undelivered = Undelivered(content_topic, options, sds, journal, limits)
         self._retrieval = Retrieval(options)
         self._notices = Notices(tally)
         self._next_sweep_at = now_ms + options.sweep_in_buf_interval_ms
@@ -149,8 +154,7 @@ class Stack:
         self._state = StackState(
             sds=sds,
             requests=sending.requests,
-            undelivered=receiving.undelivered,
-            reassembler=receiving.reassembler,
+            undelivered=undelivered,
             outbound=sending.outbound,
             outbox=sending.outbox,
             query_on_connect=query_on_connect,
@@ -223,7 +227,7 @@ class Stack:
         ``message_hash`` is its deterministic hash, if it is at hand (14/WAKU2-MESSAGE, 32 bytes). Whatever it is,
         nothing is raised: what cannot be used is counted (`statistics`).
         """
-        return self._finish(self._come_in(message, now_ms, message_hash, from_store=False), now_ms)
+        return self._finish(self._open(message, now_ms, message_hash, from_store=False), now_ms)
 
     def receive_stored(self, messages: Iterable[tuple[WakuMessage, bytes | None]], now_ms: int) -> tuple[Effect, ...]:
         """Process messages of a store, each with its deterministic hash if that is at hand.
@@ -232,7 +236,7 @@ class Stack:
         """
         effects: list[Effect] = []
         for message, message_hash in messages:
-            effects += self._come_in(message, now_ms, message_hash, from_store=True)
+            effects += self._open(message, now_ms, message_hash, from_store=True)
         return self._finish(effects, now_ms)
 
     def cipher_done(self, token: int, result: bytes | BaseException, now_ms: int) -> tuple[Effect, ...]:
@@ -248,9 +252,9 @@ class Stack:
             case Ciphered(LeavingEphemeral() as ephemeral, Exception() as error):
                 effects = self._sending.ephemeral.not_encrypted(ephemeral, error)
             case Ciphered(ReceivedWakuMessage() as transmission, bytes() as plaintext):
-                effects = self._pass_up(self._receiving.decode(plaintext, transmission), now_ms)
+                effects = self._decode(plaintext, transmission, now_ms)
             case Ciphered(ReceivedWakuMessage(), Exception()):
-                effects = self._receiving.not_decrypted()
+                self._opener.not_decrypted()
         return self._finish(effects + self._leave(now_ms), now_ms)
 
     def proven(self, token: int, proof: bytes | RlnError | None, now_ms: int) -> tuple[Effect, ...]:
@@ -292,12 +296,12 @@ class Stack:
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
         """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
         self._say_what_can_come(now_ms)
-        effects = emit(*self._receiving.delivering.expire(now_ms)) + self._sending.expire(now_ms)
+        effects = emit(*self._undelivered.expire(now_ms)) + self._sending.expire(now_ms)
         if self._sending.outbound.connected:
             sweep_at = self._sweep_at()
             if sweep_at is not None and sweep_at <= now_ms:
                 self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
-                effects += self._receiving.process(self.sds.sweep_incoming(now_ms), now_ms)
+                effects += self._hand_over(self.sds.sweep_incoming(now_ms), now_ms)
             for token in self._sending.outbound.unproven(now_ms):
                 effects += self._sending.proven(token, _NO_PROOF, now_ms)
             for token in self._sending.outbound.unanswered(now_ms):
@@ -317,7 +321,7 @@ class Stack:
         They are marked (`MessageReceived.dependencies_met`). What is missing is still asked for, and delivered if it
         comes before `SdsConfig.lost_timeout_ms`.
         """
-        return self._finish(self._receiving.process(self.sds.deliver_around_gaps(now_ms, keep=keep), now_ms), now_ms)
+        return self._finish(self._hand_over(self.sds.deliver_around_gaps(now_ms, keep=keep), now_ms), now_ms)
 
     def set_room(self, messages: int, size_bytes: int) -> None:
         """Say for how many further messages, and bytes of content, the application has room until the next call.
@@ -334,7 +338,7 @@ class Stack:
 
     def deliver_held_back(self, now_ms: int) -> tuple[Effect, ...]:
         """Deliver messages that are held back, as far as there is room (`set_room`)."""
-        effects = self._receiving.process(self.sds.deliver_held_back(now_ms), now_ms)
+        effects = self._hand_over(self.sds.deliver_held_back(now_ms), now_ms)
         self._say_what_can_come(now_ms)
         return self._finish(effects, now_ms)
 
@@ -399,7 +403,7 @@ class Stack:
         A time that has passed means at once; after `tick` it is later than the time that `tick` was given.
         """
         times = [
-            self._receiving.delivering.next_deadline(),
+            self._undelivered.next_deadline(),
             self._notices.next_deadline(),
             self._sending.requests.next_deadline(),
         ]
@@ -473,15 +477,15 @@ class Stack:
 
     def statistics(self) -> StackStatistics:
         """Return what went in and out so far, and what is held."""
-        undelivered = self._receiving.undelivered
+        complete = self._undelivered.complete
         return self._tally.statistics(
             sds=self.sds.statistics(),
-            awaiting=len(undelivered.awaiting),
-            awaiting_bytes=undelivered.awaiting_bytes,
+            awaiting=len(complete),
+            awaiting_bytes=complete.size_bytes,
             open_requests=len(self._sending.requests.open),
             failed_requests=len(self._sending.requests.failed),
             queued=self._sending.queued(),
-            reassembly=self._receiving.reassembler.statistics(),
+            reassembly=self._undelivered.reassembler.statistics(),
         )
 
     def snapshot(self) -> tuple[Change, ...]:
@@ -494,39 +498,146 @@ class Stack:
         Raises `SnapshotError` for rows that this version cannot read; the channel is of no use then.
         """
         self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
-        self._receiving.delivering.resume()
+        self._undelivered.resume()
         self.sds.repair.clock_went_back(now_ms)
         self.sync_timer.restart(now_ms)
-        effects = self._receiving.process(self.sds.deliver_held_back(now_ms), now_ms)
+        effects = self._hand_over(self.sds.deliver_held_back(now_ms), now_ms)
         for message in self._sending.never_left():
             effects += self._pass_down(self._sending.first_time(message, now_ms), now_ms)
         self._sending.resume(now_ms)
         return self._finish(effects + self._leave(now_ms), now_ms)
 
-    def _come_in(
-        self, message: WakuMessage, now_ms: int, message_hash: bytes | None, *, from_store: bool
-    ) -> list[Effect]:
-        """Decrypt a message for this channel, and pass it up. `cipher_done` goes on where the hook is awaited."""
-        transmission = self._receiving.transmission_of(message, message_hash, from_store=from_store)
+    def _open(self, message: WakuMessage, now_ms: int, message_hash: bytes | None, *, from_store: bool) -> list[Effect]:
+        """Decrypt a WakuMessage; `cipher_done` continues if the hook is awaited."""
+        transmission = self._opener.transmission_of(message, message_hash, from_store=from_store)
         if transmission is None:
             return []
-        plaintext = self._receiving.decrypt(message.payload, transmission)
-        if not isinstance(plaintext, bytes):
-            return plaintext
-        return self._pass_up(self._receiving.decode(plaintext, transmission), now_ms)
-
-    def _pass_up(self, transmitted: Transmitted | None, now_ms: int) -> list[Effect]:
-        """Show the content to the reassembler, let SDS take in what it keeps, then deliver.
-
-        The reassembler comes first because SDS acknowledges what it takes in.
-        """
-        if transmitted is None:
+        if self._opener.was_processed(transmission):
+            # Only messages with a causal history are remembered as processed.
+            self._query_on_connect.heard_history()
             return []
-        kept, effects = self._receiving.reassemble(transmitted, now_ms)
+        plaintext = self._opener.decrypt(message.payload, transmission)
+        if isinstance(plaintext, bytes):
+            return self._decode(plaintext, transmission, now_ms)
+        return [] if plaintext is None else [plaintext]
+
+    def _decode(self, plaintext: bytes, transmission: ReceivedWakuMessage, now_ms: int) -> list[Effect]:
+        opened = self._opener.decode(plaintext, transmission)
+        return [] if opened is None else self._take_in(opened, now_ms)
+
+    def _take_in(self, opened: OpenedMessage, now_ms: int) -> list[Effect]:
+        """Order a message by SDS, reassemble its content, and hand over what may be delivered.
+
+        The reassembler comes between the judgement and the order, because SDS acknowledges what it takes in.
+        """
+        message, _, transmission = opened
+        judgement = self.sds.judge(message)
+        if judgement is not Judgement.FOREIGN and message.causal_history:
+            self._query_on_connect.heard_history()
+        if not judgement.is_new_content:
+            return self._order(opened, judgement, now_ms)
+        kept, events = self._undelivered.accept(message, now_ms)
+        effects = emit(*events)
         if isinstance(kept, Refused):
-            return effects
-        outcomes = self._receiving.apply_sds(transmitted, now_ms)
-        return effects + self._receiving.deliver(transmitted, kept, outcomes, now_ms)
+            return effects + self._refuse(opened, kept, now_ms)
+        outcomes = self._receive(opened, judgement, now_ms)
+        effects += emit(*self._undelivered.keep(message, kept, transmission, now_ms))
+        return effects + self._hand_over(outcomes, now_ms)
+
+    def _order(self, opened: OpenedMessage, judgement: Judgement, now_ms: int) -> list[Effect]:
+        """Let SDS read a message without new content, and deliver an ephemeral one."""
+        message, _, transmission = opened
+        outcomes = self._receive(opened, judgement, now_ms)
+        effects: list[Effect] = []
+        if message.kind is Kind.EPHEMERAL and judgement is Judgement.NO_CONTENT:
+            effects = emit(*self._undelivered.deliver_ephemeral(message, transmission))
+            if self.sds.profile.ephemeral_is_content:
+                # nim-sds logs and cites ephemeral messages. No message has to wait for one.
+                outcomes = outcomes + self.sds.settle([message.message_id], now_ms)
+        return effects + self._hand_over(outcomes, now_ms)
+
+    def _receive(self, opened: OpenedMessage, judgement: Judgement, now_ms: int) -> list[SdsOutcome]:
+        """Let SDS process a message, and return the outcomes."""
+        message, encoded, transmission = opened
+        # Only content is cited, requested, or turned away.
+        hint = transmission.message_hash if message.kind is Kind.CONTENT else None
+        from_store, sent_ms = transmission.from_store, transmission.sent_ms
+        outcomes = self.sds.receive(
+            message, hint, now_ms, encoded, judgement=judgement, from_store=from_store, sent_ms=sent_ms
+        )
+        if not from_store:
+            self._sending.heard(message.sender_id, now_ms)
+        for outcome in outcomes:
+            self._plan_sync(outcome, now_ms, from_store=from_store)
+        ignored = [outcome.why for outcome in outcomes if isinstance(outcome, MessageIgnored)]
+        if message.causal_history and _CHANGE_NOTHING_AGAIN.issuperset(ignored):
+            self._opener.note_processed(transmission)
+        if judgement is Judgement.NO_ROOM:
+            self._query_on_connect.turn_away(transmission.message_hash, now_ms)
+        elif hint is not None:
+            self._query_on_connect.found_room(hint)
+        return outcomes
+
+    def _refuse(self, opened: OpenedMessage, refused: Refused, now_ms: int) -> list[Effect]:
+        """Let SDS process a message whose content was refused: its sender retransmits it."""
+        message, _, transmission = opened
+        self._tally.add("not_kept")
+        if refused.full is not None and self.sds.is_placed(message):
+            self._query_on_connect.turn_away(transmission.message_hash, now_ms)
+        else:
+            # Without room: if it begins a message, the other segments cite it. To read a store again for it could take
+            # a day: anybody may begin any number of messages.
+            self._query_on_connect.found_room(transmission.message_hash)
+        is_useless = refused.reason in {GIVEN_UP, HASH_MISMATCH}
+        why = (
+            ContentRefusal.NO_ROOM
+            if refused.full is not None
+            else ContentRefusal.USELESS
+            if is_useless
+            else ContentRefusal.INVALID
+        )
+        return self._hand_over(self.sds.refuse(message, now_ms, why, transmission.sent_ms), now_ms)
+
+    def _hand_over(self, outcomes: list[SdsOutcome], now_ms: int) -> list[Effect]:
+        """Act on the outcomes of SDS, in order; a delivered message may end the waiting for its lost segments."""
+        effects: list[Effect] = []
+        while outcomes:
+            for outcome in outcomes:
+                effects += self._act_on(outcome, now_ms)
+            outcomes = self.sds.stop_waiting(self._undelivered.lost_segments.take_unneeded(), now_ms)
+        return effects
+
+    def _act_on(self, outcome: SdsOutcome, now_ms: int) -> list[Effect]:
+        match outcome:
+            case MessageReady(message=message, dependencies_met=met):
+                return emit(*self._undelivered.deliver(message, now_ms, met=met))
+            case MessageReviewed(review=review):
+                return self._sending.reviewed(review, now_ms)
+            case DependenciesLost(entries=entries, reason=reason):
+                return emit(*self._undelivered.given_up(entries, reason))
+            case SenderIdShared():
+                self._tally.add("sender_id_in_use")
+            case MessageIgnored(why=why):
+                self._tally.add(why.value)
+        return []
+
+    def _plan_sync(self, outcome: SdsOutcome, now_ms: int, *, from_store: bool) -> None:
+        """Tell the timer of sync messages what came in.
+
+        Messages in a store are old: a sender that still waits for an acknowledgement retransmits.
+        """
+        match outcome:
+            case MessageArrived(kind=Kind.CONTENT):
+                self.sync_timer.content_received(now_ms)
+            case _ if from_store:
+                return
+            case MessageArrived(kind=Kind.SYNC, message=message):
+                is_behind, cites_newest, wrote_newest = self.sds.compare(message, now_ms)
+                self.sync_timer.sync_received(
+                    now_ms, is_behind=is_behind, cites_newest=cites_newest, wrote_newest=wrote_newest
+                )
+            case MessageIgnored(why=Ignored.DUPLICATE):
+                self.sync_timer.copy_received(now_ms)
 
     def _leave(self, now_ms: int) -> list[Effect]:
         """Let everything leave that may: what waits in the queue, and segments as the node has room for them."""

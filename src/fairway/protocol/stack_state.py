@@ -13,8 +13,8 @@ from typing import Final
 from fairway.errors import SnapshotError
 from fairway.protocol.effects import Change
 from fairway.protocol.incoming.catching_up import CAUGHT_UP, QueryOnConnect
-from fairway.protocol.incoming.receiving import REASSEMBLY
-from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING, Undelivered
+from fairway.protocol.incoming.undelivered import TABLES as UNDELIVERED_TABLES
+from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.outgoing.dispatching import RATE_LIMIT, STAMP, Outbound
@@ -22,18 +22,15 @@ from fairway.protocol.outgoing.outbox import OUTBOX, Outbox
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS, Requests
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.state import TABLES, SdsState
-from fairway.protocol.segmentation.reassembler import Reassembler
 
 SCHEMA: Final = "schema"
 JITTER: Final = "jitter"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 _OWN_TABLES: Final = (
     SCHEMA,
     REQUESTS,
     SEGMENTS,
-    ARRIVALS,
-    AWAITING,
-    REASSEMBLY,
+    *UNDELIVERED_TABLES,
     RATE_LIMIT,
     STAMP,
     OUTBOX,
@@ -51,7 +48,6 @@ class StackState:
         sds: MessageChannel,
         requests: Requests,
         undelivered: Undelivered,
-        reassembler: Reassembler,
         outbound: Outbound,
         outbox: Outbox,
         query_on_connect: QueryOnConnect,
@@ -60,8 +56,7 @@ class StackState:
     ) -> None:
         self._sds = SdsState(sds)
         self._requests = requests
-        self._arrivals = undelivered
-        self._reassembler = reassembler
+        self._undelivered = undelivered
         self._outbound = outbound
         self._outbox = outbox
         self._query_on_connect = query_on_connect
@@ -73,9 +68,7 @@ class StackState:
             **self._sds.readers,
             REQUESTS: partial(requests.row, REQUESTS),
             SEGMENTS: partial(requests.row, SEGMENTS),
-            ARRIVALS: partial(undelivered.row, ARRIVALS),
-            AWAITING: partial(undelivered.row, AWAITING),
-            REASSEMBLY: reassembler.row,
+            **{table: partial(undelivered.row, table) for table in UNDELIVERED_TABLES},
             RATE_LIMIT: lambda _: outbound.row(RATE_LIMIT),
             STAMP: lambda _: outbound.row(STAMP),
             OUTBOX: outbox.row,
@@ -90,9 +83,7 @@ class StackState:
         yield SCHEMA, "", (SCHEMA_VERSION,)
         yield from self._sds.rows()
         yield from self._requests.rows()
-        yield from self._arrivals.rows()
-        for key, row in self._reassembler.rows():
-            yield REASSEMBLY, key, row
+        yield from self._undelivered.rows()
         yield RATE_LIMIT, "", self._outbound.row(RATE_LIMIT)
         yield STAMP, "", self._outbound.row(STAMP)
         yield from self._outbox.rows()
@@ -143,8 +134,7 @@ class StackState:
 
         self._sds.load(of("sds"))
         self._requests.load(of(REQUESTS, SEGMENTS))
-        self._arrivals.load(of(ARRIVALS, AWAITING))
-        self._reassembler.load((key, row) for _, key, row in of(REASSEMBLY))
+        self._undelivered.load(of(*UNDELIVERED_TABLES))
         self._outbox.load(of(OUTBOX))
         self._query_on_connect.load(of(CAUGHT_UP))
         for table, _, row in of(RATE_LIMIT, STAMP):

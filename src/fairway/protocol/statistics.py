@@ -51,7 +51,7 @@ class StackStatistics:
     undecryptable: int
     """Not encrypted for this channel, or of another WakuMessage version."""
     undecodable: int
-    """Opened, but no SDS message."""
+    """OpenedMessage, but no SDS message."""
     not_kept: int
     """Content that was not taken in, since it could not be kept; ``reassembly`` says why."""
     reassembly: ReassemblyStatistics

@@ -52,6 +52,17 @@ def a_message():
 
 
 @pytest.fixture(scope="session")
+def next_deadline():
+    """Return when a channel next has something to do."""
+
+    def when(channel):
+        times = (channel.next_loss_at(), channel.repair.next_request_at(), channel.repair.next_response_at())
+        return min((at for at in times if at is not None), default=None)
+
+    return when
+
+
+@pytest.fixture(scope="session")
 def found():
     """Return the outcomes of one kind."""
     return lambda outcomes, kind: [outcome for outcome in outcomes if isinstance(outcome, kind)]

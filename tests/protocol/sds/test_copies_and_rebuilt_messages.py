@@ -196,7 +196,7 @@ def test_nothing_waits_for_a_message_whose_content_is_known_and_its_loss_is_none
 ):
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)
-    assert ready(bob.stop_waiting("m1", start)) == ["m2"]
+    assert ready(bob.stop_waiting(["m1"], start)) == ["m2"]
     assert "m1" in bob.missing, "it is still asked for"
     assert not found(sweep_until(bob, start, start + 3_600_001), DependenciesLost)
     (outcome,) = found(bob.receive(a_message("m3", "m1"), None, start + 3_600_003), MessageReady)

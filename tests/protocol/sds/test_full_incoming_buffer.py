@@ -7,7 +7,7 @@ import pytest
 
 from fairway.events import LossReason
 from fairway.protocol.sds.dependencies import MISSING
-from fairway.protocol.sds.outcome import DependenciesLost, Ignored, MessageIgnored, MessageReady
+from fairway.protocol.sds.outcome import ContentRefusal, DependenciesLost, Ignored, MessageIgnored, MessageReady
 from fairway.protocol.sds.state import SdsState
 from fairway.wire.sds import WAKU_SDS
 
@@ -221,7 +221,7 @@ def test_what_the_layer_above_refused_is_asked_for_once_what_it_cites_is_here_an
     bob = new_channel("bob")
     bob.receive(a_message("m3", "m2"), None, start)
     bob.receive(a_message("sync-1", "m1", content=None), None, start)
-    bob.refused(a_message("m2", "m1"), start + 1)
+    bob.refuse(a_message("m2", "m1"), start + 1, ContentRefusal.NO_ROOM)
     for second in range(60):
         bob.sweep_incoming(start + 1_000 * second)
         assert asked_for(bob) == {"m1"}, "there is room here, but not where it was refused"
@@ -236,7 +236,7 @@ def test_what_the_layer_above_refused_is_not_asked_for_after_a_restart_for_the_r
 ):
     bob = new_channel("bob")
     bob.receive(a_message("m3", "m2"), None, start)
-    bob.refused(a_message("m2", "m1"), start + 1)
+    bob.refuse(a_message("m2", "m1"), start + 1, ContentRefusal.NO_ROOM)
     reborn = new_channel("bob", start + 2)
     SdsState(reborn).load(SdsState(bob).rows())
     reborn.sweep_incoming(start + 3)
@@ -253,7 +253,7 @@ def test_what_came_and_is_of_no_use_is_not_waited_for_again_once_what_it_cites_i
     bob, chain = new_channel("bob"), a_chain(a_message, 6)
     bob.receive(a_message("last", "m5"), None, start)
     for message in reversed(chain[1:]):
-        bob.give_up(message, start + 1)
+        bob.refuse(message, start + 1, ContentRefusal.USELESS)
     if is_restarted:
         rows = list(SdsState(bob).rows())
         bob = new_channel("bob", start + 2)
@@ -268,7 +268,7 @@ def test_what_came_and_is_of_no_use_is_not_waited_for_again_once_what_it_cites_i
 def test_what_came_and_is_of_no_use_still_keeps_its_place_before_what_follows_it(new_channel, a_message, ready, start):
     bob = new_channel("bob")
     bob.receive(a_message("last", "useless"), None, start)
-    bob.give_up(a_message("useless", "m1", "m2"), start + 1)
+    bob.refuse(a_message("useless", "m1", "m2"), start + 1, ContentRefusal.USELESS)
     assert ready(bob.receive(a_message("m2"), None, start + 2)) == ["m2"]
     assert ready(bob.sweep_incoming(start + 3)) == []
     assert ready(bob.receive(a_message("m1"), None, start + 4)) == ["m1"]

@@ -32,14 +32,14 @@ def lost_ids(outcomes):
 
 
 def test_a_lost_dependency_is_announced_and_its_dependants_are_delivered(
-    new_channel, a_message, ready, sweep_until, start
+    next_deadline, new_channel, a_message, ready, sweep_until, start
 ):
     """js-waku drops the dependants, nim-sds waits for ever."""
     bob = new_channel("bob")
     bob.receive(a_message("m2", HistoryEntry("m1", b"hint", "zoe")), None, start)
     bob.receive(a_message("m3", "m2"), None, start)
     assert missing_ids(sweep_until(bob, start, start + AN_HOUR)) == ["m1"]
-    assert bob.next_deadline() <= start + AN_HOUR + 1
+    assert next_deadline(bob) <= start + AN_HOUR + 1
 
     outcomes = bob.sweep_incoming(start + AN_HOUR + 1)
     assert outcomes[0] == DependenciesLost(entries=(HistoryEntry("m1", b"hint", "zoe"),))
@@ -93,20 +93,22 @@ def test_what_was_lost_while_a_message_waited_and_came_before_it_was_ready_was_n
     assert outcome.dependencies_met
 
 
-def test_without_a_timeout_nothing_is_ever_declared_lost(new_channel, a_message, start):
+def test_without_a_timeout_nothing_is_ever_declared_lost(next_deadline, new_channel, a_message, start):
     bob = new_channel("bob", lost_timeout_ms=0, repair={"enabled": False})
     bob.receive(a_message("m2", "m1"), None, start)
-    assert bob.next_deadline() is None
+    assert next_deadline(bob) is None
     assert missing_ids(bob.sweep_incoming(start + 10**12)) == ["m1"]
 
 
-def test_the_time_away_does_not_count_and_what_was_waited_before_does(new_channel, a_message, sweep_until, start):
+def test_the_time_away_does_not_count_and_what_was_waited_before_does(
+    next_deadline, new_channel, a_message, sweep_until, start
+):
     bob, now_ms = new_channel("bob"), start
     bob.receive(a_message("m2", "m1"), None, start)
     for _ in range(3):
         assert lost_ids(sweep_until(bob, now_ms, now_ms + AN_HOUR // 3)) == []
         bob.can_come(False, now_ms + AN_HOUR // 3)
-        assert bob.next_deadline() is None or bob.next_deadline() == bob.repair.next_request_at()
+        assert next_deadline(bob) is None or next_deadline(bob) == bob.repair.next_request_at()
         now_ms += 5 * AN_HOUR
         bob.can_come(True, now_ms)
     assert lost_ids(bob.sweep_incoming(now_ms)) == []
@@ -190,7 +192,7 @@ def test_the_hint_told_last_is_the_one_that_a_store_is_asked_for(new_channel, a_
 
 
 def test_messages_that_cite_each_other_are_released_after_the_timeout(
-    new_channel, a_message, ready, sweep_until, start
+    next_deadline, new_channel, a_message, ready, sweep_until, start
 ):
     bob = new_channel("bob")
     bob.receive(a_message("a", "c"), None, start)
@@ -199,7 +201,7 @@ def test_messages_that_cite_each_other_are_released_after_the_timeout(
     bob.receive(a_message("d", "c"), None, start)
     assert not bob.missing
     assert ready(sweep_until(bob, start, start + AN_HOUR)) == []
-    assert bob.next_deadline() == start + AN_HOUR + 1
+    assert next_deadline(bob) == start + AN_HOUR + 1
     assert sorted(ready(bob.sweep_incoming(start + AN_HOUR + 1))) == ["a", "b", "c", "d"]
     assert not bob.parked
     assert bob.statistics().parked_bytes == 0
@@ -247,14 +249,14 @@ def test_what_does_not_fit_is_not_received_at_all_and_is_taken_in_when_it_comes_
     for number in range(3):
         bob.receive(a_message(f"b{number}", f"a{number}"), None, start)
     before, late = everything(bob), a_message("b3", "a3", sender="a stranger")
-    assert not bob.is_new_content(late)
+    assert not bob.judge(late).is_new_content
     assert ignored_as(bob.receive(late, b"hint", start)) == [Ignored.NO_ROOM]
     assert everything(bob) == before, "whatever tells that it was received, nothing does"
     assert biting(bob) == [Limit.INCOMING_BUFFER]
     assert ready(bob.receive(a_message("lacks nothing"), None, start)) == ["lacks nothing"]
 
     assert ready(bob.receive(a_message("a1"), None, start)) == ["a1", "b1"]
-    assert bob.is_new_content(late)
+    assert bob.judge(late).is_new_content
     assert ignored_as(bob.receive(late, b"hint", start)) == []
     assert ready(bob.receive(a_message("a3"), None, start)) == ["a3", "b3"]
 

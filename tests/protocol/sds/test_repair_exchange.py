@@ -31,12 +31,12 @@ def wanted(message):
 # Asking
 
 
-def test_a_missing_message_is_asked_for_at_its_time_and_not_before(new_channel, a_message, start):
+def test_a_missing_message_is_asked_for_at_its_time_and_not_before(next_deadline, new_channel, a_message, start):
     bob = new_channel("bob")
     entry = HistoryEntry("m1", b"hint", "zoe")
     bob.receive(a_message("m2", entry), None, start)
     due = start + request_offset(Profile.WAKU.repair, "bob", "m1", RepairConfig())
-    assert bob.next_deadline() == due
+    assert next_deadline(bob) == due
     assert bob.send(b"x", due - 1).repair_request == ()
     assert bob.send(b"y", due).repair_request == (entry,)
 
@@ -123,7 +123,7 @@ def test_many_gaps_are_tracked_up_to_a_bound(new_channel, a_message, start):
 
 
 def test_a_holder_plans_to_answer_and_the_answer_is_the_original_to_the_byte(
-    new_channel, send, asking, a_message, start
+    next_deadline, new_channel, send, asking, a_message, start
 ):
     bob = new_channel("bob")
     original = a_message("m1", lamport=start - 7, bloom_filter=b"\1\2\3")
@@ -131,7 +131,7 @@ def test_a_holder_plans_to_answer_and_the_answer_is_the_original_to_the_byte(
     bob.receive(WAKU_SDS.decode(encoded), None, start, encoded)
     bob.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
     at_ms = start + Profile.WAKU.repair.response_offset("bob", "zoe", "m1", 120_000)
-    assert bob.next_deadline() == at_ms
+    assert next_deadline(bob) == at_ms
     assert bob.sweep_repair(at_ms - 1) == []
     assert bob.sweep_repair(at_ms) == [("m1", encoded)]
     assert bob.sweep_repair(at_ms) == []
@@ -206,14 +206,14 @@ def test_what_was_said_in_an_earlier_life_pays_for_answers_as_well(new_channel, 
         assert len(answers) == len(messages)
 
 
-def test_an_answer_that_rests_comes_later_and_not_never(new_channel, send, asking, start):
+def test_an_answer_that_rests_comes_later_and_not_never(next_deadline, new_channel, send, asking, start):
     alice = new_channel("alice")
     message = send(alice, b"hello", start)
     entry = HistoryEntry(message.message_id, None, "alice")
     alice.receive(asking(entry), None, start)
     alice.sweep_repair(start + 5)
     alice.receive(asking(entry, sender="carol"), None, start + 10)
-    assert alice.next_deadline() == start + 30_005
+    assert next_deadline(alice) == start + 30_005
     assert len(alice.sweep_repair(start + 30_005)) == 1
 
 

@@ -159,7 +159,7 @@ class Rows(RuleBasedStateMachine):
 
     @rule(message_id=names)
     def stop_waiting(self, message_id):
-        self.both(lambda c: c.stop_waiting(message_id, self.now_ms))
+        self.both(lambda c: c.stop_waiting([message_id], self.now_ms))
 
     @rule(message_ids=st.lists(names, max_size=2))
     def settle(self, message_ids):

@@ -118,7 +118,7 @@ def gone_around(channel, a_message, sweep_until, start):
 
 def rebuilt(channel, a_message, sweep_until, start):
     channel.receive(a_message("after", "segment"), None, start)
-    channel.stop_waiting("segment", start)
+    channel.stop_waiting(["segment"], start)
     return start
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 from fairway.options import SdsConfig
-from fairway.protocol.sds.channel import MessageChannel, Novelty
+from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.sds.outcome import (
     DependenciesMissing,
     Ignored,
+    Judgement,
     MessageArrived,
     MessageIgnored,
     MessageReviewed,
@@ -101,6 +102,7 @@ class JsWakuChannel(MessageChannel):
         now_ms: int,
         encoded: bytes | None = None,
         *,
+        judgement: Judgement | None = None,
         from_store: bool = False,
         sent_ms: int | None = None,
     ) -> list[SdsOutcome]:
@@ -115,7 +117,9 @@ class JsWakuChannel(MessageChannel):
         if field is not None and self.profile.codec.read_bloom(field, self.bloom_parameters) is None:
             raise ReceiptAbortedError("RangeError", self._receive_until_filter(message, now_ms))
         self._forget_repairs(message)
-        return super().receive(message, hint, now_ms, encoded, from_store=from_store, sent_ms=sent_ms)
+        return super().receive(
+            message, hint, now_ms, encoded, judgement=judgement, from_store=from_store, sent_ms=sent_ms
+        )
 
     def sweep_repair(self, now_ms: int) -> list[tuple[str, bytes]]:
         """Return (id, bytes) of messages whose turn it is, of all that were ever delivered (3)."""
@@ -183,11 +187,11 @@ class JsWakuChannel(MessageChannel):
             self._notice(Fault.DELIVERED_AGAIN)
         return False
 
-    def _judge(self, message: SdsMessage) -> Novelty:
+    def _judge_content(self, message: SdsMessage) -> Judgement:
         """Take whatever was not dropped for new: an id says all that there is to know of a message."""
         if self._already_received(message.message_id):
-            return Novelty.KNOWN
-        return Novelty.NEW
+            return Judgement.KNOWN
+        return Judgement.NEW
 
     def may_vouch_for(self, message: SdsMessage) -> bool:
         """Put every id into the filter."""

@@ -18,8 +18,7 @@ from fairway.options import IdRule, ReliableChannelOptions
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState, open_channel, shortened
 from fairway.pipeline.outgoing.encrypting import Encrypter
-from fairway.protocol.incoming.delivering import logical_message_id
-from fairway.protocol.segmentation.segmenter import OutgoingSegment, Segmenter
+from fairway.protocol.segmentation.segmenter import OutgoingSegment, Segmenter, logical_message_id
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import ContentTopic, autoshard, default_topic, pubsub_topic
 from fairway.wire.waku_message import WakuMessage, encode_waku_message

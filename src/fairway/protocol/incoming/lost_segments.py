@@ -15,14 +15,14 @@ wait for them, because only they can tell.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
+
+from fairway.protocol.bounded import BoundedDict
 
 if TYPE_CHECKING:
     from fairway.options import ReliableChannelOptions
-    from fairway.protocol.incoming.undelivered import CompleteMessage, Undelivered
+    from fairway.protocol.incoming.complete_messages import CompleteMessage, CompleteMessages
     from fairway.protocol.sds.channel import MessageChannel
-    from fairway.protocol.sds.outcome import SdsOutcome
     from fairway.protocol.segmentation.segment_set import SegmentSet
     from fairway.wire.sds import HistoryEntry, SdsMessage
 
@@ -33,16 +33,16 @@ _MAX_REMEMBERED: Final = 10_000
 class LostSegments:
     """Finds the lost segments of complete messages, and ends the waiting for them."""
 
-    def __init__(self, options: ReliableChannelOptions, sds: MessageChannel, undelivered: Undelivered) -> None:
+    def __init__(self, options: ReliableChannelOptions, sds: MessageChannel, complete: CompleteMessages) -> None:
         self._causal_history_size = options.sds.causal_history_size
         self._sds = sds
-        self._undelivered = undelivered
-        self._sets: OrderedDict[str, SegmentSet] = OrderedDict()
+        self._complete = complete
+        self._sets: BoundedDict[str, SegmentSet] = BoundedDict(_MAX_REMEMBERED)
         """The sets of complete messages, by the SDS id of each segment that came."""
         self._without_beginning: dict[str, SegmentSet] = {}
         """Sets whose first segments were lost, by the SDS id of the first segment that came, for which they wait."""
         self._unneeded: list[str] = []
-        """Lost segments that `release` is to end the waiting for."""
+        """Lost segments that `take_unneeded` returns next."""
 
     def completed(self, segments: SegmentSet) -> None:
         """Note that a message is complete, or that a late segment of it came."""
@@ -50,8 +50,6 @@ class LostSegments:
             return
         for sds_id in segments.ids.values():
             self._sets[sds_id] = segments
-        while len(self._sets) > _MAX_REMEMBERED:
-            self._sets.popitem(last=False)
         if not self._sds.missing:
             return
         ids = set(segments.ids.values())
@@ -59,7 +57,7 @@ class LostSegments:
             if sds_id in ids or any(entry.message_id in ids for entry in parked.message.causal_history):
                 self.look_at(parked.message)
         first, first_id = next(iter(segments.orders.items()))
-        if first and first_id in self._undelivered.awaiting:
+        if first and first_id in self._complete:
             self._without_beginning[first_id] = segments
 
     def delivered(self, message: CompleteMessage) -> None:
@@ -74,21 +72,21 @@ class LostSegments:
         own = self._sets.get(message.message_id)
         found = self._cited_after(message) if own is None else dict.fromkeys(self._cited_before(message, own), own)
         for sds_id, segments in found.items():
-            complete = self._undelivered.awaiting_with(segments.ids.values())
+            complete = self._complete.with_segment(segments.ids.values())
             if complete is None:
                 self._unneeded.append(sds_id)
             else:
-                self._undelivered.lacks(complete, sds_id)
+                self._complete.note_lost(complete, sds_id)
 
-    def release(self, now_ms: int) -> list[SdsOutcome]:
-        """Deliver what waits for a lost segment that no message needs to wait for any more."""
+    def take_unneeded(self) -> list[str]:
+        """Return the lost segments that no message needs to wait for any more."""
         unneeded, self._unneeded = self._unneeded, []
         for first_id, segments in list(self._without_beginning.items()):
-            if first_id not in self._undelivered.awaiting:
+            if first_id not in self._complete:
                 del self._without_beginning[first_id]
             else:
                 unneeded += self._passed(first_id, segments)
-        return [outcome for sds_id in unneeded for outcome in self._sds.stop_waiting(sds_id, now_ms)]
+        return unneeded
 
     def _passed(self, first_id: str, segments: SegmentSet) -> list[str]:
         """Return the lost segments that the first one that came waits for, if it waits for nothing else."""

@@ -2,7 +2,7 @@
 
 A state says what is held of the content of one SDS message, which is a whole message or one segment of a longer one. A
 message of several segments is delivered with the first of them that came, because that one waits for everything that
-was sent before. `Delivering` looks a step up here where the state decides what it does. Three are only drawn: content
+was sent before. `Undelivered` looks a step up here where the state decides what it does. Three are only drawn: content
 that is refused, segments that are given up, and a complete message that SDS releases. docs/protocol.md draws the table.
 
 What SDS itself waits for is no state here: it says when an SDS message is in its causal place

@@ -1,247 +1,323 @@
-"""What was received and is not delivered yet, as far as neither SDS nor the reassembler keeps it.
+"""`Undelivered`: reassembles the content of SDS messages, and delivers each message when it may be delivered.
 
-Two tables:
+SDS acknowledges each message that it takes in. So `Undelivered.accept` comes before: content that cannot be kept is not
+taken in, and its sender retransmits it. Segments are reassembled when they arrive, also while SDS parks them. So parity
+is useful under causal order: a message that is complete does not wait for its lost segments
+(`fairway.protocol.incoming.lost_segments`).
 
-* ``arrivals``: how each SDS message came in whose content is not delivered. That is a whole message that waits for
-  what it cites, or a segment of a message that is not whole.
-* ``awaiting``: each message that was put together from segments and waits until SDS delivers the first segment that
-  came.
+A message of one segment is delivered when SDS delivers it. A longer one is delivered when it is complete and SDS has
+delivered the first of its segments that came: that segment waits for everything that was sent before. Later segments
+may still be parked. The application's next message cites the last of them, so that no reply overtakes the message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
-from fairway.events import OrderKey
+from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, OrderKey
+from fairway.options import Delivery, ReliableChannelOptions
+from fairway.protocol.bounded import BoundedDict
+from fairway.protocol.incoming.arrivals import ARRIVALS, Arrival, Arrivals
+from fairway.protocol.incoming.complete_messages import COMPLETE, CompleteMessage, CompleteMessages
+from fairway.protocol.incoming.lost_segments import LostSegments
 from fairway.protocol.incoming.message_life import LIFE, MessageState, MessageStep
+from fairway.protocol.incoming.opening import ReceivedWakuMessage
 from fairway.protocol.journal import Journal, Row
-from fairway.wire.sds import HistoryEntry
+from fairway.protocol.limits import LimitWatch
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.segmentation.outcomes import MessageComplete, Outcome, Refused, SegmentKept, SetLost
+from fairway.protocol.segmentation.reassembler import Reassembler
+from fairway.protocol.segmentation.segment_set import SegmentSet
+from fairway.protocol.segmentation.segmenter import logical_message_id
+from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.topics import autoshard
 
-ARRIVALS: Final = "arrivals"
-AWAITING: Final = "awaiting"
-
-
-@dataclass(slots=True, kw_only=True)
-class Arrival:
-    """How an SDS message that is not delivered yet came in."""
-
-    message_hash: bytes
-    timestamp_ns: int
-    lamport: int
-    state: MessageState
-    """`MessageState.WAITING`, `MessageState.INCOMPLETE` or `MessageState.IN_PLACE`."""
-    met: bool = True
-    """Whether all that it cites was here when SDS delivered it; of no meaning before."""
-    meta: bytes | None = None
-    """``meta`` of the WakuMessage (14/WAKU2-MESSAGE)."""
-
-    def after(self, step: MessageStep) -> MessageState:
-        """Return where its content is after a step (`fairway.protocol.incoming.message_life.LIFE`)."""
-        return LIFE[self.state][step]
-
-    @property
-    def is_segment(self) -> bool:
-        """Whether its content is a segment and not a whole message."""
-        return self.state is not MessageState.WAITING
-
-
-@dataclass(slots=True, kw_only=True)
-class CompleteMessage:
-    """A message whose payload is complete, on its way to the application."""
-
-    sender_id: str
-    payload: bytes
-    sds_ids: tuple[str, ...]
-    message_hashes: tuple[bytes, ...]
-    timestamp_ns: int
-    order_key: OrderKey
-    recovered: bool
-    dependencies_met: bool
-    lost: set[str] = field(default_factory=set)
-    """SDS ids of segments that never came, as far as messages wait for them (`LostSegments`)."""
-    meta: bytes | None = None
-    """``meta`` of the newest WakuMessage that carried it."""
-    late_ids: set[str] = field(default_factory=set)
-    """SDS ids of segments that came when it was complete. Each of them may be before all that came before."""
+REASSEMBLY: Final = "reassembly"
+TABLES: Final = (ARRIVALS, COMPLETE, REASSEMBLY)
+_MAX_EPHEMERAL: Final = 1_000
+"""Ephemeral messages remembered, so that a copy is not delivered again."""
 
 
 class Undelivered:
-    """Both tables, journaled."""
+    """The segments and messages that are not delivered yet."""
 
-    def __init__(self, journal: Journal) -> None:
-        self.awaiting: dict[str, CompleteMessage] = {}
-        """Complete messages, oldest first, by the SDS id of the first segment of those that made them complete. They
-        wait for it, or for one that came later."""
-        self.awaiting_bytes = 0
-        """Bytes of their payloads."""
-        self._journal = journal
-        self._arrivals: dict[str, Arrival] = {}
-        self._of_complete: dict[str, str] = {}
-        """SDS ids of the segments of `awaiting`, with the keys of their messages."""
+    def __init__(
+        self,
+        content_topic: str,
+        options: ReliableChannelOptions,
+        sds: MessageChannel,
+        journal: Journal,
+        limits: LimitWatch,
+    ) -> None:
+        self.reassembler = Reassembler(
+            options.segmentation, options.segment_format, on_change=partial(journal.touch, REASSEMBLY)
+        )
+        self.complete = CompleteMessages(journal)
+        self.lost_segments = LostSegments(options, sds, self.complete)
+        self._arrivals = Arrivals(journal)
+        self._content_topic = content_topic
+        self._pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
+        self._on_arrival = options.delivery is Delivery.ARRIVAL
+        self._bounds = {
+            Limit.SEGMENT_SETS_OF_SENDER: options.segmentation.max_sets_per_sender,
+            Limit.SEGMENT_BYTES_OF_SENDER: options.segmentation.max_buffered_bytes_per_sender,
+            Limit.SEGMENT_BYTES: options.segmentation.max_buffered_bytes,
+        }
+        self._limits = limits
+        self._sds = sds
+        self._ephemeral: BoundedDict[str, None] = BoundedDict(_MAX_EPHEMERAL)
 
     def __len__(self) -> int:
-        return len(self._arrivals) + len(self.awaiting)
+        return len(self._arrivals) + len(self.complete)
 
-    def get(self, sds_id: str) -> Arrival | None:
-        """Return how a message came in."""
-        return self._arrivals.get(sds_id)
-
-    def keep(self, sds_id: str, arrival: Arrival) -> None:
-        """Remember how a message came in, in place of how another one under its id did."""
-        if sds_id in self._arrivals:
-            self._journal.touch(ARRIVALS, sds_id)
-        else:
-            self._journal.created(ARRIVALS, sds_id)
-        self._arrivals[sds_id] = arrival
-
-    def lacks_any(self, cited: Iterable[HistoryEntry]) -> bool:
-        """Return whether a cited message is a segment of a message that is not delivered because of a gap.
-
-        Either SDS delivered the segment without all that it cites: then other parts of its message are missing. Or the
-        message is complete, and its first segment still waits.
-        """
-        arrivals, complete = self._arrivals, self._of_complete
-        if not arrivals and not complete:
-            return False
-        return any(
-            entry.message_id in complete
-            or ((arrival := arrivals.get(entry.message_id)) is not None and not arrival.met)
-            for entry in cited
+    def accept(self, message: SdsMessage, now_ms: int) -> tuple[Outcome, list[Event]]:
+        """Keep the content of a new message or refuse it; SDS must not take in a refused one."""
+        events, waited_ms = self.expire(now_ms), self._sds.waited_ms
+        outcome = self.reassembler.accept(
+            message.sender_id,
+            message.message_id,
+            message.lamport_timestamp or 0,
+            message.content or b"",
+            waited_ms,
+            is_next=self._sds.is_placed(message) and not self._sds.waits_for(message),
+            waiting_bytes=self.complete.size_bytes,
         )
+        if not isinstance(outcome, Refused):
+            self._limits.relieved(self._bounds)
+            self._sds.let_time_pass(now_ms, waits=self.reassembler.next_deadline() is not None)
+            return outcome, events
+        if outcome.full is not None:
+            events += self._limits.note(outcome.full, self._bounds[outcome.full], bites=True)
+        if outcome.lost is not None:
+            events += self._lost([outcome.lost])
+        return outcome, events
 
-    def segments_among(self, cited: Iterable[HistoryEntry]) -> list[str]:
-        """Return those cited messages that are segments of incomplete messages."""
-        arrivals = self._arrivals
-        return [entry.message_id for entry in cited if entry.message_id in arrivals] if arrivals else []
+    def keep(
+        self, message: SdsMessage, kept: MessageComplete | SegmentKept, transmission: ReceivedWakuMessage, now_ms: int
+    ) -> list[Event]:
+        """Keep how a message came in that SDS has taken in; deliver what need not wait for SDS."""
+        events = self._keep(message, kept, transmission, now_ms)
+        self.lost_segments.look_at(message)
+        return events
 
-    def mark(self, sds_id: str, *, met: bool) -> None:
-        """Note that SDS delivered a segment whose message is not complete yet."""
-        arrival = self._arrivals[sds_id]
-        arrival.state, arrival.met = arrival.after(MessageStep.RELEASED), met
-        self._journal.touch(ARRIVALS, sds_id)
+    def _keep(
+        self, message: SdsMessage, kept: MessageComplete | SegmentKept, transmission: ReceivedWakuMessage, now_ms: int
+    ) -> list[Event]:
+        if isinstance(kept, SegmentKept) and kept.is_late:
+            self._arrivals.forget(kept.merged_ids)
+            self.complete.note_late(kept.segments.sds_ids)
+            self.lost_segments.completed(kept.segments)
+            return []
+        if isinstance(kept, SegmentKept) and kept.is_duplicate:
+            return []
+        whole = isinstance(kept, MessageComplete) and kept.segments is None
+        arrival = Arrival(
+            message_hash=transmission.message_hash,
+            timestamp_ns=transmission.timestamp_ns,
+            meta=transmission.meta,
+            lamport=message.lamport_timestamp or 0,
+            state=LIFE[MessageState.NEW][MessageStep.KEPT_WHOLE if whole else MessageStep.KEPT_SEGMENT],
+        )
+        self._arrivals.keep(message.message_id, arrival)
+        if isinstance(kept, MessageComplete) and kept.segments is not None:
+            return self._completed(kept, kept.segments, message, now_ms)
+        return self.deliver(message, now_ms, met=self._sds.is_met(message)) if whole and self._on_arrival else []
 
-    def forget(self, sds_ids: Iterable[str]) -> None:
-        """Forget how messages came in."""
-        for sds_id in sds_ids:
-            if self._arrivals.pop(sds_id, None) is not None:
-                self._journal.deleted(ARRIVALS, sds_id)
+    def deliver(self, message: SdsMessage, now_ms: int, *, met: bool) -> list[Event]:
+        """Deliver what SDS has delivered: a message of one segment, or a complete one with its first segment."""
+        message_id = message.message_id
+        met = met and self._has_what_is_cited(message)
+        arrival = self._arrivals.get(message_id)
+        if arrival is None:
+            is_piece_of = partial(self.reassembler.is_piece, message.content or b"")
+            complete = self.complete.release(message_id, is_piece_of, met=met)
+            return [] if complete is None else [self._hand_over(complete)]
+        if arrival.after(MessageStep.RELEASED) is MessageState.IN_PLACE:
+            self._arrivals.mark_in_place(message_id, met=met)
+            return []
+        self._arrivals.forget((message_id,))
+        whole = CompleteMessage(
+            sender_id=message.sender_id,
+            payload=message.content or b"",
+            sds_ids=(message_id,),
+            message_hashes=(arrival.message_hash,),
+            timestamp_ns=arrival.timestamp_ns,
+            order_key=self._order_key(message_id, arrival, now_ms),
+            meta=arrival.meta,
+            recovered=False,
+            dependencies_met=met,
+        )
+        return [self._received(whole)]
 
-    def wait(self, first_id: str, message: CompleteMessage) -> None:
-        """Keep a complete message until SDS delivers the first of its segments that came."""
-        self._put(first_id, message)
-        self._journal.created(AWAITING, first_id)
+    def deliver_ephemeral(self, message: SdsMessage, transmission: ReceivedWakuMessage) -> list[Event]:
+        """Deliver an ephemeral message at once (SDS, "Ephemeral Messages"); a copy of it is ignored."""
+        known = f"{message.sender_id}\0{message.message_id}"
+        payload = message.content or b""
+        if self._sds.profile.ephemeral_is_content:
+            wrapped = self.reassembler.accept(message.sender_id, message.message_id, 0, payload, 0)
+            payload = wrapped.payload if isinstance(wrapped, MessageComplete) else b""
+        if known in self._ephemeral or not payload:
+            return []
+        self._ephemeral[known] = None
+        return [
+            MessageReceived(
+                message_id=logical_message_id(payload),
+                sender_id=message.sender_id,
+                channel_id=message.channel_id,
+                content_topic=self._content_topic,
+                pubsub_topic=self._pubsub_topic,
+                payload=payload,
+                timestamp_ns=transmission.timestamp_ns,
+                meta=transmission.meta,
+                message_hashes=(transmission.message_hash,),
+                sds_ids=(message.message_id,),
+                ephemeral=True,
+            )
+        ]
 
-    def came_late(self, sds_ids: Iterable[str]) -> None:
-        """Note all segments that came of a message which was complete before the last of them."""
-        ids = set(sds_ids)
-        for first_id in ids & self.awaiting.keys():
-            message = self.awaiting[first_id]
-            message.late_ids |= ids.difference(message.sds_ids)
-            self._of_complete.update(dict.fromkeys(message.late_ids, first_id))
+    def expire(self, now_ms: int) -> list[Event]:
+        """Give up sets that gained no segment for too long, by the waiting clock."""
+        self._sds.let_time_pass(now_ms, waits=self.reassembler.next_deadline() is not None)
+        return self._lost(self.reassembler.expire(self._sds.waited_ms))
 
-    def release(self, sds_id: str, is_piece_of: Callable[[bytes], bool], *, met: bool) -> CompleteMessage | None:
-        """Note that SDS delivered a segment; return the complete message that waited for it.
+    def next_deadline(self) -> int | None:
+        """Return when `expire` may have something to do; None while no segment can come."""
+        waited_ms = self.reassembler.next_deadline()
+        return None if waited_ms is None else self._sds.reaches_at(waited_ms)
 
-        A message waits for no segment that came late and is no piece of its payload: somebody forged it.
-        """
-        first_id = sds_id
-        if sds_id not in self.awaiting:
-            first_id = self._of_complete.get(sds_id, sds_id)
-            complete = self.awaiting.get(first_id)
-            if complete is None or sds_id not in complete.late_ids or not is_piece_of(complete.payload):
-                return None
-        message = self._take(first_id)
-        message.dependencies_met &= met
-        return message
-
-    def awaiting_with(self, sds_ids: Iterable[str]) -> CompleteMessage | None:
-        """Return the complete message that waits and has one of these segments; None if there is none."""
-        first_id = next((self._of_complete[sds_id] for sds_id in sds_ids if sds_id in self._of_complete), None)
-        return None if first_id is None else self.awaiting[first_id]
-
-    def lacks(self, message: CompleteMessage, sds_id: str) -> None:
-        """Note the SDS id of a lost segment of a complete message that waits."""
-        message.lost.add(sds_id)
-        self._journal.touch(AWAITING, self._of_complete[message.sds_ids[0]])
+    def given_up(self, entries: Iterable[HistoryEntry], reason: LossReason) -> list[Event]:
+        """Return the losses of messages that SDS has given up, except for lost segments of complete messages."""
+        rebuilt = {sds_id for message in self.complete for sds_id in message.lost}
+        return [
+            IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender_id, retrieval_hint=hint)
+            for message_id, hint, sender_id in entries
+            if message_id not in rebuilt
+        ]
 
     def row(self, table: str, key: str) -> Row | None:
-        """Return the present row of a key, or None."""
+        """Return the row of a key of one of `TABLES`, or None."""
         if table == ARRIVALS:
-            arrival = self._arrivals.get(key)
-            if arrival is None:
-                return None
-            met = arrival.met if arrival.state is MessageState.IN_PLACE else None
-            row = (arrival.message_hash, arrival.timestamp_ns, arrival.lamport, not arrival.is_segment, met)
-            return row if arrival.meta is None else (*row, arrival.meta)
-        message = self.awaiting.get(key)
-        if message is None:
-            return None
-        waiting = (
-            message.sender_id,
-            message.payload,
-            message.sds_ids,
-            message.message_hashes,
-            message.timestamp_ns,
-            message.order_key,
-            message.recovered,
-            message.dependencies_met,
-            tuple(sorted(message.lost)),
-        )
-        return waiting if message.meta is None else (*waiting, message.meta)
+            return self._arrivals.row(key)
+        return self.complete.row(key) if table == COMPLETE else self.reassembler.row(key)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
-        """Yield everything."""
-        for table, keys in ((ARRIVALS, list(self._arrivals)), (AWAITING, list(self.awaiting))):
-            for key in keys:
-                row = self.row(table, key)
-                if row is not None:
-                    yield table, key, row
+        """Yield table, key and row of everything."""
+        for table, rows in zip(
+            TABLES, (self._arrivals.rows(), self.complete.rows(), self.reassembler.rows()), strict=True
+        ):
+            for key, row in rows:
+                yield table, key, row
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill empty tables with rows of `rows`."""
+        segments: list[tuple[str, Row]] = []
         for table, key, row in rows:
             if table == ARRIVALS:
-                message_hash, timestamp_ns, lamport, whole, met, *rest = row
-                (meta,) = rest or (None,)
-                step = MessageStep.KEPT_WHOLE if whole else MessageStep.KEPT_SEGMENT
-                arrival = Arrival(
-                    message_hash=message_hash,
-                    timestamp_ns=timestamp_ns,
-                    lamport=lamport,
-                    state=LIFE[MessageState.NEW][step],
-                    meta=meta,
+                self._arrivals.load(key, row)
+            elif table == COMPLETE:
+                self.complete.load(key, row)
+            else:
+                segments.append((key, row))
+        self.reassembler.load(segments)
+
+    def resume(self) -> None:
+        """After a restart, find the delivered messages of which segments are still parked."""
+        waiting = {sds_id for complete in self.complete for sds_id in complete.sds_ids}
+        for segments in self.reassembler.completed():
+            sds_ids = segments.sds_ids
+            self.complete.note_late(sds_ids)
+            self.lost_segments.completed(segments)
+            if not self._on_arrival and waiting.isdisjoint(sds_ids):
+                self._sds.handed_over(sds_ids)
+
+    def _has_what_is_cited(self, message: SdsMessage) -> bool:
+        """Return whether the application has each message of which a segment is cited.
+
+        A sender may cite a segment before it has the message. If it has the message, its next message descends from the
+        last segment, and waits for that; unless messages on the way there were delivered around a gap.
+        """
+        cited = self._sds.cited_by(message)
+        segments = self._arrivals.among(cited)
+        if self.complete.has_any(cited) or not all(arrival.met for _, arrival in segments):
+            return False
+        records = (self._sds.record(sds_id) for sds_id, _ in segments)
+        # A sender that cites an own segment cites the last one of its message.
+        is_of_other = any(record is not None and record.sender_id != message.sender_id for record in records)
+        return not (is_of_other and self._sds.is_around_a_gap)
+
+    def _order_key(self, sds_id: str, arrival: Arrival, now_ms: int) -> OrderKey:
+        # A forged timestamp must not put a message at the end for ever.
+        return OrderKey(self._sds.believed_lamport(arrival.lamport, now_ms), sds_id)
+
+    def _completed(
+        self, outcome: MessageComplete, segments: SegmentSet, latest: SdsMessage, now_ms: int
+    ) -> list[Event]:
+        arrivals = {sds_id: self._arrivals.get(sds_id) for sds_id in segments.sds_ids}
+        # A whole message may have come under the id of a segment.
+        came = {sds_id: arrival for sds_id, arrival in arrivals.items() if arrival is not None and arrival.is_segment}
+        newest = max(came.values(), key=lambda arrival: arrival.timestamp_ns)
+        first_id = next(iter(came))
+        complete = CompleteMessage(
+            sender_id=segments.key.sender_id,
+            payload=outcome.payload,
+            sds_ids=segments.sds_ids,
+            message_hashes=tuple(arrival.message_hash for arrival in came.values()),
+            timestamp_ns=newest.timestamp_ns,
+            order_key=self._order_key(first_id, came[first_id], now_ms),
+            meta=newest.meta,
+            recovered=outcome.recovered,
+            dependencies_met=all(arrival.met for arrival in came.values()),
+        )
+        state = came[first_id].after(MessageStep.COMPLETED)
+        self._arrivals.forget(came)
+        if self._on_arrival:
+            # SDS reports only later whether the latest segment misses anything.
+            complete.dependencies_met &= self._sds.is_met(latest) and self._has_what_is_cited(latest)
+            complete.dependencies_met &= not self._sds.parked.keys() & came
+        if self._on_arrival or state is MessageState.DELIVERED:
+            self.lost_segments.completed(segments)
+            return [self._hand_over(complete)]
+        self.complete.add(first_id, complete)
+        self.lost_segments.completed(segments)
+        return []
+
+    def _hand_over(self, complete: CompleteMessage) -> MessageReceived:
+        self.lost_segments.delivered(complete)
+        if not self._on_arrival:
+            self._sds.handed_over(complete.sds_ids)
+        return self._received(complete)
+
+    def _received(self, complete: CompleteMessage) -> MessageReceived:
+        return MessageReceived(
+            message_id=logical_message_id(complete.payload),
+            sender_id=complete.sender_id,
+            channel_id=self._sds.channel_id,
+            content_topic=self._content_topic,
+            pubsub_topic=self._pubsub_topic,
+            payload=complete.payload,
+            timestamp_ns=complete.timestamp_ns,
+            order_key=complete.order_key,
+            meta=complete.meta,
+            message_hashes=complete.message_hashes,
+            sds_ids=complete.sds_ids,
+            dependencies_met=complete.dependencies_met,
+            recovered=complete.recovered,
+        )
+
+    def _lost(self, sets: Iterable[SetLost]) -> list[Event]:
+        events: list[Event] = []
+        for lost in sets:
+            self._arrivals.forget(lost.sds_ids)
+            if lost.reason is not None:
+                events.append(
+                    IrretrievableMessage(
+                        message_id=lost.sds_ids[0],
+                        reason=lost.reason,
+                        sender_id=lost.key.sender_id,
+                        payload_hash=lost.key.payload_hash,
+                        sds_ids=lost.sds_ids,
+                    )
                 )
-                if met is not None:
-                    arrival.state, arrival.met = arrival.after(MessageStep.RELEASED), met
-                self._arrivals[key] = arrival
-                continue
-            sender_id, payload, sds_ids, hashes, timestamp_ns, order_key, recovered, met, lost, *rest = row
-            (meta,) = rest or (None,)
-            message = CompleteMessage(
-                sender_id=sender_id,
-                payload=payload,
-                sds_ids=tuple(sds_ids),
-                message_hashes=tuple(hashes),
-                timestamp_ns=timestamp_ns,
-                order_key=OrderKey(*order_key),
-                recovered=recovered,
-                dependencies_met=met,
-                lost=set(lost),
-                meta=meta,
-            )
-            self._put(key, message)
-
-    def _put(self, first_id: str, message: CompleteMessage) -> None:
-        self.awaiting[first_id] = message
-        self._of_complete.update(dict.fromkeys(message.sds_ids, first_id))
-        self.awaiting_bytes += len(message.payload)
-
-    def _take(self, first_id: str) -> CompleteMessage:
-        message = self.awaiting.pop(first_id)
-        for sds_id in (*message.sds_ids, *message.late_ids):
-            self._of_complete.pop(sds_id, None)
-        self.awaiting_bytes -= len(message.payload)
-        self._journal.deleted(AWAITING, first_id)
-        return message
+        return events

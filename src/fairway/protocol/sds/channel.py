@@ -11,9 +11,8 @@ longer history, and all that the network can make larger is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from sys import intern
 from typing import Final, NamedTuple
 
@@ -44,8 +43,10 @@ from fairway.protocol.sds.message_id import (
     make_message_id,
 )
 from fairway.protocol.sds.outcome import (
+    ContentRefusal,
     DependenciesMissing,
     Ignored,
+    Judgement,
     MessageArrived,
     MessageIgnored,
     MessageReady,
@@ -76,19 +77,6 @@ _LARGEST_CLOCK: Final = 1 << 62
 """The clock follows no received timestamp beyond this, so that it can always count on and fits a database's integer."""
 _MAX_SAME_ID: Final = 16
 """Messages delivered under one id that is no digest of them."""
-
-
-class Novelty(Enum):
-    """Whether a content message is new, to this participant and under its id."""
-
-    NEW = "new"
-    KNOWN = "known"
-    ANOTHER = "another"
-    """A message with its id was delivered, and it has another content."""
-    FORGED = "forged"
-    """Its id is that of another message."""
-    FORGOTTEN = "forgotten"
-    """It stands before the messages that the history keeps."""
 
 
 class Compared(NamedTuple):
@@ -258,10 +246,6 @@ class MessageChannel:
         """Return whether a message cites another one or is missed: anybody can invent others, in any number."""
         return bool(message.causal_history) or message.message_id in self.missing
 
-    def missing_behind(self, message_id: str) -> list[str]:
-        """Return the missing messages that a parked one waits for, itself or through other parked ones."""
-        return self.dependencies.incoming.missing_behind(self.parked[message_id])
-
     def is_met(self, message: SdsMessage) -> bool:
         """Return whether a message is in the history, and nothing that it cites was given up."""
         return message.message_id in self.history and not self.dependencies.has_lost(self.dependencies.cited(message))
@@ -416,14 +400,18 @@ class MessageChannel:
             )
             self.owed.handed_over(record)
 
-    def is_new_content(self, message: SdsMessage) -> bool:
-        """Return whether `receive` would take in a content message of another participant, which acknowledges it."""
-        if message.kind is not Kind.CONTENT or message.channel_id != self.channel_id:
-            return False
+    def judge(self, message: SdsMessage) -> Judgement:
+        """Return what a received message is; `receive` or `refuse` follows."""
+        if message.channel_id != self.channel_id:
+            return Judgement.FOREIGN
         if message.sender_id == self.sender_id:
-            return False
-        novelty = self._judge(message)
-        return novelty is Novelty.ANOTHER or (novelty is Novelty.NEW and not self.dependencies.no_room_for(message))
+            return Judgement.OWN
+        if message.kind is not Kind.CONTENT:
+            return Judgement.NO_CONTENT
+        judgement = self._judge_content(message)
+        if judgement is Judgement.NEW and self.dependencies.no_room_for(message):
+            return Judgement.NO_ROOM
+        return judgement
 
     def receive(
         self,
@@ -432,49 +420,64 @@ class MessageChannel:
         now_ms: int,
         encoded: bytes | None = None,
         *,
+        judgement: Judgement | None = None,
         from_store: bool = False,
         sent_ms: int | None = None,
     ) -> list[SdsOutcome]:
         """Process a message from the network (SDS, "Receive Message").
 
-        ``hint`` is the hash of its WakuMessage, ``sent_ms`` the time with which that is stamped, and ``encoded`` are
-        its bytes, if they are at hand. A copy ``from_store`` does not show that its sender still lacks an
-        acknowledgement.
+        ``hint`` is the hash of its WakuMessage, ``sent_ms`` the timestamp of that, ``encoded`` the bytes of the message
+        if they are at hand, and ``judgement`` that of `judge` if it was just asked. A copy ``from_store`` does not show
+        that its sender still lacks an acknowledgement.
         """
-        message_id = message.message_id
-        kind = message.kind
-        if message.channel_id != self.channel_id:
-            return [MessageIgnored(message_id=message_id, why=Ignored.FOREIGN_CHANNEL)]
-        if message.sender_id == self.sender_id:
-            return self._receive_own(message, kind, hint, now_ms, encoded)
-        if kind is Kind.EPHEMERAL:
-            return [MessageArrived(message=message, kind=kind)]
-        if kind is Kind.CONTENT:
-            novelty = self._judge(message)
-            if novelty is Novelty.KNOWN:
+        message_id, kind = message.message_id, message.kind
+        match judgement or self.judge(message):
+            case Judgement.FOREIGN:
+                return [MessageIgnored(message_id=message_id, why=Ignored.FOREIGN_CHANNEL)]
+            case Judgement.OWN:
+                return self._receive_own(message, kind, hint, now_ms, encoded)
+            case Judgement.KNOWN:
                 return [self._came_again(message, hint, now_ms, from_store=from_store)]
-            if novelty is Novelty.FORGED:
+            case Judgement.FORGED:
                 return [MessageIgnored(message_id=message_id, why=Ignored.FORGED)]
-            if novelty is Novelty.FORGOTTEN:
+            case Judgement.FORGOTTEN:
                 # It was delivered long ago, so that no message needs to wait for it.
                 ignored = MessageIgnored(message_id=message_id, why=Ignored.FORGOTTEN)
                 self.vouching.went_without(now_ms)
                 return [ignored, *self.dependencies.settle([message_id], now_ms)]
-            if novelty is Novelty.NEW and self.dependencies.no_room_for(message):
+            case Judgement.NO_ROOM:
                 ignored = MessageIgnored(message_id=message_id, why=Ignored.NO_ROOM)
                 self.dependencies.turned_away(message, now_ms)
-                return [ignored, *self.heard(message, now_ms, sent_ms)]
-            # SDS-R: a message that came is neither asked for nor answered for any more.
-            self.repair.forget(message_id)
-            if novelty is Novelty.ANOTHER:
-                return self._receive_another(message, hint, now_ms, encoded)
+                return [ignored, *self._review(message, now_ms, sent_ms)]
+            case Judgement.SECOND:
+                self.repair.forget(message_id)
+                return self._receive_second(message, hint, now_ms, encoded)
+            case Judgement.NO_CONTENT if kind is Kind.EPHEMERAL:
+                return [MessageArrived(message=message, kind=kind)]
+            case Judgement.NEW:
+                # SDS-R: remove a message that came from both buffers.
+                self.repair.forget(message_id)
+        return self._take_in(message, hint, now_ms, encoded, from_store=from_store, sent_ms=sent_ms)
+
+    def _take_in(
+        self,
+        message: SdsMessage,
+        hint: bytes | None,
+        now_ms: int,
+        encoded: bytes | None,
+        *,
+        from_store: bool,
+        sent_ms: int | None,
+    ) -> list[SdsOutcome]:
+        """Deliver or park new content, and read what a sync message says."""
+        message_id, kind = message.message_id, message.kind
         outcomes: list[SdsOutcome] = [MessageArrived(message=message, kind=kind)]
         if message.sender_id not in self.participants and len(self.participants) < _MAX_PARTICIPANTS:
             self.participants.add(message.sender_id)
             self.journal.touch(PARTICIPANTS, message.sender_id)
         if message.repair_request:
             self.repair.review_requests(message, self._holds, len(self.participants) + 1, now_ms)
-        outcomes += self.heard(message, now_ms, sent_ms)
+        outcomes += self._review(message, now_ms, sent_ms)
         cited = self.dependencies.cited(message)
         if kind is Kind.CONTENT and self.may_vouch_for(message):
             self.bloom.insert(message_id)
@@ -495,12 +498,19 @@ class MessageChannel:
             self._owe_citation(message_id, is_old=True)
         return outcomes
 
-    def refused(self, message: SdsMessage, now_ms: int) -> None:
-        """Note that the layer above had no room for a message: it was not received, and can come again."""
-        self.dependencies.turned_away(message, now_ms, refused=True)
+    def refuse(
+        self, message: SdsMessage, now_ms: int, why: ContentRefusal, sent_ms: int | None = None
+    ) -> list[SdsOutcome]:
+        """Process a message whose content the layer above refused: it was not received, so it is not acknowledged."""
+        outcomes = self._review(message, now_ms, sent_ms)
+        if why is ContentRefusal.NO_ROOM:
+            self.dependencies.turned_away(message, now_ms, refused=True)
+        elif why is ContentRefusal.USELESS:
+            outcomes += self.dependencies.give_up(message, now_ms)
+        return outcomes
 
-    def heard(self, message: SdsMessage, now_ms: int, sent_ms: int | None = None) -> list[SdsOutcome]:
-        """Return what another participant's message tells about own ones, also if it cannot be taken in.
+    def _review(self, message: SdsMessage, now_ms: int, sent_ms: int | None = None) -> list[SdsOutcome]:
+        """Return what another participant's message says about own ones, whether it is taken in or not.
 
         Otherwise a participant without room would never learn that others have its messages.
         """
@@ -531,18 +541,15 @@ class MessageChannel:
         """Let no message wait for these ids any more, since their content is known; deliver what waited for them."""
         return self.dependencies.settle(message_ids, now_ms)
 
-    def give_up(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
-        """Let no message wait any more for one that came and is of no use (`Dependencies.give_up`)."""
-        return self.dependencies.give_up(message, now_ms)
-
-    def stop_waiting(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
-        """Deliver the messages that wait for a missing one and for nothing else; that one is still asked for."""
-        missing = self.missing.get(message_id)
-        if missing is None:
-            return []
-        self.vouching.went_without(now_ms)
-        outcomes = self.dependencies.settle([message_id], now_ms)
-        self.dependencies.note_missing([missing.entry], now_ms)
+    def stop_waiting(self, message_ids: Iterable[str], now_ms: int) -> list[SdsOutcome]:
+        """Deliver the messages that wait for these missing ones and for nothing else; they are still asked for."""
+        outcomes: list[SdsOutcome] = []
+        for message_id in message_ids:
+            missing = self.missing.get(message_id)
+            if missing is not None:
+                self.vouching.went_without(now_ms)
+                outcomes += self.dependencies.settle([message_id], now_ms)
+                self.dependencies.note_missing([missing.entry], now_ms)
         return outcomes
 
     def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> list[SdsOutcome]:
@@ -601,11 +608,6 @@ class MessageChannel:
     def next_loss_at(self) -> int | None:
         """Return when `sweep_incoming` should next look whether a missing message is to be given up."""
         return self.dependencies.next_loss_at()
-
-    def next_deadline(self) -> int | None:
-        """Return when a sweep has something to do: to give a message up, to answer a repair request or to make one."""
-        times = (self.repair.next_request_at(), self.repair.next_response_at(), self.next_loss_at())
-        return min((at for at in times if at is not None), default=None)
 
     def keep_history_within_bounds(self) -> None:
         """Forget the oldest messages of the history when it is too long, many at a time."""
@@ -751,8 +753,8 @@ class MessageChannel:
         made_ms = (message.lamport_timestamp or 0) * self.profile.lamport_unit_ms
         return now_ms - made_ms > BELIEVED_MS
 
-    def _judge(self, message: SdsMessage) -> Novelty:
-        """Return whether a content message of another participant is new, to this participant and under its id.
+    def _judge_content(self, message: SdsMessage) -> Judgement:
+        """Return whether a content message is new, to this participant and under its id.
 
         Several messages may have one opaque id. All of them are delivered: otherwise a forger that is quicker than the
         honest sender could replace his message.
@@ -760,22 +762,22 @@ class MessageChannel:
         parked = self.dependencies.incoming.parked.get(message.message_id)
         if parked is not None:
             if _says_the_same(parked.message, message):
-                return Novelty.KNOWN
+                return Judgement.KNOWN
             superseded = self._follows_a_rule(message) and not follows_a_rule(parked.message)
-            return Novelty.ANOTHER if superseded else Novelty.FORGED
+            return Judgement.SECOND if superseded else Judgement.FORGED
         record = self.history.get(message.message_id)
         if record is None:
             if self.history.is_before_window(message.lamport_timestamp or 0, message.message_id):
-                return Novelty.FORGOTTEN
-            return Novelty.FORGED if self._contradicts_gap(message) else Novelty.NEW
+                return Judgement.FORGOTTEN
+            return Judgement.FORGED if self._contradicts_gap(message) else Judgement.NEW
         if record.fingerprints is None:
-            return Novelty.KNOWN
+            return Judgement.KNOWN
         if not record.fingerprints:
-            return Novelty.KNOWN if self._follows_a_rule(message) else Novelty.FORGED
+            return Judgement.KNOWN if self._follows_a_rule(message) else Judgement.FORGED
         if fingerprint(message) in _parts(record.fingerprints):
-            return Novelty.KNOWN
+            return Judgement.KNOWN
         room = len(record.fingerprints) < _MAX_SAME_ID * FINGERPRINT_BYTES
-        return Novelty.ANOTHER if room or self._follows_a_rule(message) else Novelty.FORGED
+        return Judgement.SECOND if room or self._follows_a_rule(message) else Judgement.FORGED
 
     def _follows_a_rule(self, message: SdsMessage) -> bool:
         """Return whether the id of a content message is a digest of it; several steps ask that of one message."""
@@ -801,7 +803,7 @@ class MessageChannel:
         checkable = self.config.id_rule is not IdRule.KECCAK_TIMESTAMP and looks_like_a_digest(message.message_id)
         return not checkable or self._follows_a_rule(message)
 
-    def _receive_another(
+    def _receive_second(
         self, message: SdsMessage, hint: bytes | None, now_ms: int, encoded: bytes | None
     ) -> list[SdsOutcome]:
         """Deliver a message although another one has its id; it replaces that if its id proves to be its own."""
@@ -811,7 +813,7 @@ class MessageChannel:
         if parked is not None:
             # The parked one is forged, and so may be its citations. Messages that wait for the id go on waiting.
             self.dependencies.unpark(message_id)
-            return self.receive(message, hint, now_ms, encoded)
+            return self._take_in(message, hint, now_ms, encoded, from_store=False, sent_ms=None)
         self._follow_clock(message.lamport_timestamp, now_ms)
         # Neither what the other one cites nor what this one cites is certainly here.
         self.vouching.went_without(now_ms)
@@ -856,7 +858,7 @@ class MessageChannel:
             self.broadcast(waiting.message, hint)
             return ignored
         if self._already_received(message_id):
-            if self._judge(message) is not Novelty.KNOWN:
+            if self._judge_content(message) is not Judgement.KNOWN:
                 return forged
             self.repair.forget(message_id)
             self.add_hint(message_id, hint)

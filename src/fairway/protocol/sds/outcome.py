@@ -1,4 +1,4 @@
-"""The outcomes of receiving and sweeping, which SDS returns to the layer above in the order in which they happened."""
+"""What SDS judges a received message to be, and what it returns to the layer above, in the order of the events."""
 
 from __future__ import annotations
 
@@ -8,6 +8,36 @@ from enum import Enum
 from fairway.events import LossReason
 from fairway.protocol.sds.acknowledgements import Review
 from fairway.wire.sds import HistoryEntry, Kind, SdsMessage
+
+
+class Judgement(Enum):
+    """What a received message is to this participant (`fairway.protocol.sds.channel.MessageChannel.judge`)."""
+
+    FOREIGN = "of another channel"
+    OWN = "of our sender id"
+    NO_CONTENT = "an ephemeral or a sync message"
+    NEW = "new content"
+    SECOND = "new content under the id of a message that has another content"
+    KNOWN = "content that was received before"
+    FORGED = "content under the id of another message"
+    FORGOTTEN = "older than the history"
+    NO_ROOM = "new content for which the incoming buffer has no room"
+
+    @property
+    def is_new_content(self) -> bool:
+        """Whether SDS takes in its content, and so acknowledges it."""
+        return self in {Judgement.NEW, Judgement.SECOND}
+
+
+class ContentRefusal(Enum):
+    """Why the layer above refused the content of a message (`fairway.protocol.sds.channel.MessageChannel.refuse`)."""
+
+    NO_ROOM = "no room"
+    """It can be taken in later."""
+    USELESS = "useless"
+    """Its message was given up."""
+    INVALID = "invalid"
+    """Another message may have its id."""
 
 
 class Ignored(Enum):

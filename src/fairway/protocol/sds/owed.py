@@ -10,7 +10,7 @@
   restores its content, but not its citations. So the next message cites that message once more; if it is segmented,
   with its first segment, whose citations the other segments repeat (`fairway.protocol.outgoing.sending`).
 * A parked segment of a message that the application has received. A complete message is handed to the application once
-  the dependencies of its first segment are met (`fairway.protocol.incoming.delivering`); its other segments may still
+  the dependencies of its first segment are met (`fairway.protocol.incoming.undelivered`); its other segments may still
   wait for theirs. If a reply did not cite them, a participant that has only the first segment could deliver the reply
   before the message. The last such segment suffices, because it cites those before it.
 * A message that does not vouch, twice, unless all of ours have a filter. Its author seems not to know that a citation

@@ -9,6 +9,7 @@ whether a payload that fits one segment is sent unmodified. How segments are mad
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,14 @@ LIP_243_MIN_SEGMENT_BYTES: Final = LIP_243_HEADROOM_BYTES + leopard.SHARD_ALIGNM
 
 _RATE_SCALE: Final = 1_000_000
 # The parity rate as an integer: in floating point, 0.125 * 8 may come out just above 1.
+
+
+def logical_message_id(payload: bytes) -> str:
+    """Return the id of a logical message: lower-case hex SHA-256 of the payload before segmentation.
+
+    RELIABLE-CHANNEL-API, "Message segmentation"; docs/decisions/specifications.md, "Message ids".
+    """
+    return hashlib.sha256(payload).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

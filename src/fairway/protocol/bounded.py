@@ -1,0 +1,32 @@
+"""`BoundedDict`: a dictionary that the network cannot make grow without end."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class BoundedDict(OrderedDict[K, V]):
+    """At most ``max_entries`` entries: a new one evicts the oldest. A key that is set again becomes the newest."""
+
+    def __init__(self, max_entries: int) -> None:
+        super().__init__()
+        self._max_entries = max_entries
+
+    def put(self, key: K, value: V) -> K | None:
+        """Set a key, and return the key that it evicted; None if it evicted none."""
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        return self.popitem(last=False)[0] if len(self) > self._max_entries else None
+
+    def copy(self) -> BoundedDict[K, V]:
+        """Return an independent copy."""
+        other: BoundedDict[K, V] = BoundedDict(self._max_entries)
+        other.update(self)
+        return other
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value)

@@ -1,0 +1,162 @@
+"""`Opener`: decrypts and decodes the WakuMessages of one channel (LIP-173, "Incoming message processing").
+
+A transmission is a WakuMessage under its deterministic hash. Each transmission is processed once, although nodes push
+it twice and a store returns it again. A retransmission has another hash: its sender may lack an acknowledgement.
+
+Nothing is raised here, whatever the network brings: a message that cannot be used is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from fairway.errors import DecodeError, DecryptionError
+from fairway.options import ReliableChannelOptions
+from fairway.protocol.effects import AwaitCipher
+from fairway.protocol.encryption.ciphering import Ciphering
+from fairway.protocol.recent_hashes import RecentHashes
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.statistics import Tally
+from fairway.units import NS_PER_MS
+from fairway.wire.sds import SdsMessage
+from fairway.wire.topics import autoshard
+from fairway.wire.waku_message import WakuMessage, message_hash
+
+_MAX_PROCESSED: Final = 10_000
+"""Transmissions remembered. An older one that comes again is processed again, which changes nothing."""
+_EARLIEST_NS: Final = -(1 << 63)
+_LATEST_NS: Final = (1 << 63) - 1
+"""Timestamps beyond 64 bits have no hash, and no network carries them (14/WAKU2-MESSAGE: an int64)."""
+
+
+class ReceivedWakuMessage:
+    """The WakuMessage that an SDS message came in, under its deterministic hash."""
+
+    __slots__ = ("_hash", "_message", "_pubsub_topic", "from_store", "is_ephemeral", "meta", "timestamp_ns")
+
+    def __init__(
+        self, pubsub_topic: str, message: WakuMessage, message_hash: bytes | None = None, *, from_store: bool = False
+    ) -> None:
+        """``message_hash`` is the deterministic hash, if it is at hand."""
+        self.from_store = from_store
+        """Whether a store returned it."""
+        self.timestamp_ns = message.timestamp_ns or 0
+        self.meta = message.meta
+        self.is_ephemeral = bool(message.ephemeral)
+        """Whether it is marked as ephemeral (14/WAKU2-MESSAGE)."""
+        self._pubsub_topic = pubsub_topic
+        self._message = message
+        self._hash = message_hash
+
+    @property
+    def sent_ms(self) -> int | None:
+        """Return its timestamp in Unix milliseconds; None if it has none."""
+        return self.timestamp_ns // NS_PER_MS if self.timestamp_ns else None
+
+    @property
+    def message_hash(self) -> bytes:
+        """Return the deterministic hash, computed on first use."""
+        if self._hash is None:
+            self._hash = message_hash(self._pubsub_topic, self._message)
+        return self._hash
+
+
+class OpenedMessage(NamedTuple):
+    """An SDS message, its encoded bytes, and the transmission that carried it."""
+
+    message: SdsMessage
+    encoded: bytes
+    transmission: ReceivedWakuMessage
+
+
+class Opener:
+    """Decrypts, decodes, and remembers the hashes of processed transmissions."""
+
+    def __init__(
+        self,
+        content_topic: str,
+        options: ReliableChannelOptions,
+        sds: MessageChannel,
+        ciphering: Ciphering,
+        tally: Tally,
+        *,
+        waku_version: int,
+    ) -> None:
+        self._content_topic = content_topic
+        self._pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
+        self._max_received_bytes = options.max_received_bytes
+        self._waku_version = waku_version
+        self._sds = sds
+        self._ciphering = ciphering
+        self._tally = tally
+        self._processed = RecentHashes(_MAX_PROCESSED)
+
+    def transmission_of(
+        self, message: WakuMessage, message_hash: bytes | None, *, from_store: bool
+    ) -> ReceivedWakuMessage | None:
+        """Return the transmission of a WakuMessage; None if it is not for this channel."""
+        if message.content_topic != self._content_topic:
+            self._tally.add("foreign_topic")
+        elif len(message.payload) > self._max_received_bytes:
+            self._tally.add("oversized")
+        elif (message.version or 0) != self._waku_version:
+            self._tally.add("undecryptable")
+        elif self._sds.profile.marker not in (None, message.meta):
+            self._tally.add("unmarked")
+        else:
+            self._tally.add("received")
+            if _EARLIEST_NS <= (message.timestamp_ns or 0) <= _LATEST_NS:
+                return ReceivedWakuMessage(self._pubsub_topic, message, message_hash, from_store=from_store)
+            self._tally.add("undecodable")
+        return None
+
+    def was_processed(self, transmission: ReceivedWakuMessage) -> bool:
+        """Return whether a transmission was processed before, and count it if so."""
+        if transmission.message_hash not in self._processed:
+            return False
+        self._tally.add("repeated")
+        return True
+
+    def note_processed(self, transmission: ReceivedWakuMessage) -> None:
+        """Remember a transmission that need not be processed again."""
+        self._processed.add(transmission.message_hash)
+
+    def decrypt(self, payload: bytes, transmission: ReceivedWakuMessage) -> bytes | AwaitCipher | None:
+        """Return the plaintext, or the effect that awaits it; None if the hook fails."""
+        try:
+            return self._ciphering.decrypt(payload, transmission)
+        except DecryptionError:
+            self.not_decrypted()
+            return None
+
+    def not_decrypted(self) -> None:
+        """Count a message that is not encrypted for this channel."""
+        self._tally.add("undecryptable")
+
+    def decode(self, plaintext: bytes, transmission: ReceivedWakuMessage) -> OpenedMessage | None:
+        """Return the SDS message in a plaintext, without the fields that do not count; None if there is none."""
+        try:
+            message = self._sds.profile.codec.decode(plaintext)
+        except DecodeError:
+            self._tally.add("undecodable")
+            return None
+        if message.sender_id != self._sds.sender_id:
+            # A node also pushes own messages, which a wrong key decrypts.
+            self._tally.add("opened")
+        if message.channel_id != self._sds.channel_id:
+            self._tally.foreign_channel_id = message.channel_id
+        if transmission.is_ephemeral and _has_no_place(message):
+            message = replace(message, lamport_timestamp=None)
+        if message.repair_request and transmission.from_store:
+            # Repair requests in a store are old: they were answered or repeated.
+            message = replace(message, repair_request=())
+        return OpenedMessage(message, plaintext, transmission)
+
+
+def _has_no_place(message: SdsMessage) -> bool:
+    """Return whether a message has neither a Lamport timestamp nor a history, as an ephemeral one.
+
+    nim-sds cannot omit the timestamp: there it is zero.
+    """
+    return not (message.lamport_timestamp or message.causal_history or message.bloom_filter)
