@@ -442,6 +442,22 @@ def test_nwakus_tables_in_postgresql_get_what_they_lack_and_give_it_back(tmp_pat
     assert rows(f"sqlite:{tmp_path / 'back.db'}") == rows(source)
 
 
+def test_a_repair_replaces_damaged_messages_in_postgresql_whatever_their_time(tmp_path, postgres):
+    psycopg = pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
+    source = fill(tmp_path / "a.db", range(250))
+    backfill(source, postgres)
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("UPDATE messages SET payload = '00' WHERE messagehash < '4'")
+        connection.execute("UPDATE messages SET timestamp = timestamp + 1 WHERE messagehash > 'c'")
+        moved = "UPDATE messages_lookup SET timestamp = timestamp + 1 WHERE messagehash > 'c'"
+        connection.execute(moved)
+    repaired = backfill(source, postgres, options=BackfillOptions(repair=True))
+    assert repaired.damaged == repaired.written > 50
+    assert backfill(source, postgres, options=BackfillOptions(repair=True)).damaged == 0
+    backfill(postgres, f"sqlite:{tmp_path / 'repaired.db'}")
+    assert rows(f"sqlite:{tmp_path / 'repaired.db'}") == rows(source)
+
+
 def test_old_messages_need_a_since_for_which_partitions_are_made_in_postgresql(tmp_path, postgres):
     """Timestamps are the senders': each may make a partition, so only what is asked for makes one."""
     month_ns = 40 * 24 * 3_600 * SECOND

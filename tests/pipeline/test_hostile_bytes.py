@@ -28,6 +28,7 @@ from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
 from fairway.pipeline.stages.decoded import decoding_mapper
 from fairway.pipeline.stages.decoding import Status
+from fairway.pipeline.stages.message_hashes import message_hashes
 from fairway.pipeline.stages.reassembled import group_mapper
 from fairway.simulation import Plan, World
 from fairway.storage.nwaku_archive import NwakuArchive
@@ -109,8 +110,7 @@ def crafted():
 
 def batch_of(pairs):
     payloads, metas = zip(*pairs, strict=True)
-    rows = {
-        "message_hash": [varint(number) for number in range(len(pairs))],
+    columns = {
         "pubsub_topic": [SHARD] * len(pairs),
         "content_topic": ["/app/1/team/proto"] * len(pairs),
         "payload": payloads,
@@ -120,7 +120,8 @@ def batch_of(pairs):
         "rate_limit_proof": payloads,
         "source": ["store"] * len(pairs),
     }
-    return pa.RecordBatch.from_pydict(rows, schema=ARROW_SCHEMA)
+    rows = pa.RecordBatch.from_pydict(columns | {"message_hash": [b""] * len(pairs)}, schema=ARROW_SCHEMA)
+    return rows.set_column(0, ARROW_SCHEMA.field(0), message_hashes(rows))
 
 
 def decoded(pairs):

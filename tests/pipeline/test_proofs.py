@@ -70,7 +70,7 @@ def test_of_copies_the_least_proof_stays_whichever_store_has_it():
     rows = pa.Table.from_pylist(
         [
             {
-                "message_hash": b"%d" % (number // 3),
+                "message_hash": b"%d" % (number // 3) * 32,
                 "source": "cab"[number % 3],
                 "timestamp_ns": 1,
                 "rate_limit_proof": one,
@@ -83,7 +83,7 @@ def test_of_copies_the_least_proof_stays_whichever_store_has_it():
         for order in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0]):
             found = pa.concat_tables(each_once(rows.take(pa.array(order)), piece_bytes=piece_bytes)).to_pylist()
             kept = {row["message_hash"]: (row["rate_limit_proof"], row["sources"], row["copies"]) for row in found}
-            assert kept == {b"0": (b"1", ["a", "b", "c"], 3), b"1": (b"3", ["a", "c"], 2)}
+            assert kept == {b"0" * 32: (b"1", ["a", "b", "c"], 3), b"1" * 32: (b"3", ["a", "c"], 2)}
 
 
 def sent(*rows: tuple[str, str, int, bytes | None, bytes | None]) -> pa.Table:

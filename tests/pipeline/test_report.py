@@ -161,7 +161,7 @@ def test_the_report_tells_what_was_said_and_what_was_lost(spark, made, tmp_path)
     assert senders["other", "dave"] == SenderReport(
         channel_id="other",
         sender_id="dave",
-        messages=Headline(known=3, readable=3, lost=0, incomplete=0, held_up=0, undetermined=0),
+        messages=Headline(known=3, readable=3, lost=0, damaged=0, incomplete=0, held_up=0, undetermined=0),
         content=3,
         sync=0,
         acknowledged=0,

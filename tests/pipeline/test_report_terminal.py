@@ -21,15 +21,17 @@ from fairway.pipeline.report.archive_report import (
 from fairway.pipeline.report.causes import LossCause, LostMessage
 from fairway.pipeline.report.evidence import AcknowledgementBasis
 from fairway.pipeline.report.headline import Headline
+from fairway.pipeline.report.oddities import Oddity
 from fairway.pipeline.report.terminal_tables import print_report
 from fairway.pipeline.report.to_do import ToDo
 from fairway.pipeline.sources.waku_messages import Selection
 
 SECOND = 1_000_000_000
 BEYOND = "What they cite beyond these counts as lost."
-NOTHING = Headline(known=0, readable=0, lost=0, incomplete=0, held_up=0, undetermined=0)
+NOTHING = Headline(known=0, readable=0, lost=0, damaged=0, incomplete=0, held_up=0, undetermined=0)
 EMPTY = ArchiveReport(
     headline=NOTHING,
+    oddities=(),
     to_do=(),
     causes=(),
     circumstances={},
@@ -54,7 +56,7 @@ EMPTY = ArchiveReport(
     missing=(),
     quarantined=(),
 )
-COUNTS = Headline(known=1_207, readable=1_198, lost=7, incomplete=2, held_up=40, undetermined=3)
+COUNTS = Headline(known=1_207, readable=1_198, lost=7, damaged=0, incomplete=2, held_up=40, undetermined=3)
 CHANNEL = ChannelReport(
     channel_id="team",
     messages=COUNTS,
@@ -76,6 +78,7 @@ CHANNEL = ChannelReport(
 FULL = replace(
     EMPTY,
     headline=COUNTS,
+    oddities=(Oddity(kind="before-2015", count=2, text="2 messages have a time before 2015."),),
     to_do=(ToDo(what="[b] was out.", action="Fill it.", commands=("fairway pipeline backfill",), section="stores"),),
     causes=(
         CauseCount(cause="no-store", meaning="no store has it", status=None, count=4),
@@ -91,7 +94,7 @@ FULL = replace(
         SenderReport(
             channel_id="team",
             sender_id="alice",
-            messages=Headline(known=805, readable=798, lost=5, incomplete=2, held_up=9, undetermined=0),
+            messages=Headline(known=805, readable=798, lost=5, damaged=0, incomplete=2, held_up=9, undetermined=0),
             content=800,
             sync=10,
             acknowledged=400,
@@ -102,7 +105,7 @@ FULL = replace(
         SenderReport(
             channel_id="team",
             sender_id=None,
-            messages=Headline(known=2, readable=0, lost=2, incomplete=0, held_up=0, undetermined=0),
+            messages=Headline(known=2, readable=0, lost=2, damaged=0, incomplete=0, held_up=0, undetermined=0),
             content=0,
             sync=0,
             acknowledged=0,
@@ -156,7 +159,9 @@ def test_a_full_report_tells_every_figure():
     text = rendered(FULL)
     for expected in [
         "store.db",
-        "Of 1,207 messages known, 1,198 readable (99.3%), 7 lost (0.6%), 40 held up (3.3%)",
+        "Of 1,207 messages known, 1,198 readable (99.3%), 7 lost (0.6%)",
+        "40 (3.3%) are held up",
+        "2 messages have a time before 2015.",
         "2 (0.2%) are segments that lack the others",
         "Of 3 it is not computed whether they are held up",
         "To do",

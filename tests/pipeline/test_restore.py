@@ -91,11 +91,12 @@ def run_folder(path, messages):
             "timestamp_ns": message.timestamp_ns,
             "meta": message.meta,
             "channel_id": "harbour",
+            "sources": ["store"],
         }
         for message_hash, message in messages
     ]
     for name, columns in {
-        "waku_messages": ("message_hash", "content_topic", "payload", "version", "timestamp_ns", "meta"),
+        "waku_messages": ("message_hash", "content_topic", "payload", "version", "timestamp_ns", "meta", "sources"),
         "sds_messages": ("content_topic", "channel_id"),
     }.items():
         place = path / "tables" / name

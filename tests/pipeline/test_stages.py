@@ -16,6 +16,7 @@ from fairway.pipeline.tables import table_named
 from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.segment import WAKU_SEGMENTS
+from fairway.wire.waku_message import WakuMessage, message_hash
 
 pytestmark = pytest.mark.spark
 
@@ -54,35 +55,53 @@ def cites(*message_ids: str) -> list[tuple]:
     return [(message_id, None, None) for message_id in message_ids]
 
 
-def test_a_message_is_kept_once_with_every_store_that_had_it(spark):
-    def row(digest, source, *, timestamp=1, payload=b"x"):
-        return (digest, "/shard", "/topic", payload, 0, timestamp, None, None, source)
+def test_a_message_is_kept_once_as_it_has_its_hash_with_every_store_that_had_it(spark):
+    def row(number, source, *, damage=None, topic="/topic"):
+        payload = f"payload {number}".encode()
+        message = WakuMessage(payload=payload, content_topic=topic, timestamp_ns=number)
+        digest = message_hash("/shard", message)
+        return (digest, "/shard", topic, payload if damage is None else damage, 0, number, None, None, source)
 
     table = spark.createDataFrame(
         [
-            row(b"1", "b"),
-            row(b"1", "a"),
-            row(b"1", "a"),
-            row(b"2", "b"),
-            # Two stores that show something else under one hash.
-            row(b"3", "a", timestamp=9, payload=b"late"),
-            row(b"3", "b", timestamp=8, payload=b"early"),
+            row(1, "b"),
+            row(1, "a"),
+            row(1, "a"),
+            row(2, "b"),
+            # Of two stores the one whose name comes first has it damaged, and then both have.
+            row(3, "a", damage=b""),
+            row(3, "b"),
+            row(4, "a", damage=b"one"),
+            row(4, "b", damage=b"other"),
         ],
         exact_ddl(WAKU_MESSAGES),
     )
-    kept = {bytes(row.message_hash): row for row in table.transform(stages.deduplicated).collect()}
-    assert {digest: (row.sources, row.copies) for digest, row in kept.items()} == {
-        b"1": (["a", "b"], 3),
-        b"2": (["b"], 1),
-        b"3": (["a", "b"], 2),
+    kept = {row.timestamp_ns: row for row in table.transform(stages.deduplicated).collect()}
+    assert {number: (row.sources, row.damaged, row.copies) for number, row in kept.items()} == {
+        1: (["a", "b"], [], 3),
+        2: (["b"], [], 1),
+        3: (["b"], ["a"], 2),
+        4: ([], ["a", "b"], 2),
     }
-    assert bytes(kept[b"3"].payload) == b"early"
+    assert bytes(kept[3].payload) == b"payload 3"
     told = stages.store_completeness(table.transform(stages.deduplicated), ["a", "b", "empty"]).collect()
-    assert {(row.source, row.messages, row.of, row.missing) for row in told} == {
-        ("a", 2, 3, 1),
-        ("b", 3, 3, 0),
-        ("empty", 0, 3, 3),
+    assert {(row.source, row.messages, row.damaged, row.of, row.missing) for row in told} == {
+        ("a", 1, 2, 3, 2),
+        ("b", 3, 1, 3, 0),
+        ("empty", 0, 0, 3, 3),
     }
+    statuses = (
+        table.transform(stages.deduplicated).transform(stages.decoded).select("timestamp_ns", "status", "sources")
+    )
+    assert {(row.timestamp_ns, row.status, tuple(row.sources)) for row in statuses.collect()} == {
+        (1, "not-sds", ("a", "b")),
+        (2, "not-sds", ("b",)),
+        (3, "not-sds", ("b",)),
+        (4, "hash-mismatch", ("a", "b")),
+    }
+    # A table of messages that was not deduplicated is checked as well.
+    alone = table.transform(stages.decoded).where("status = 'hash-mismatch'").select("timestamp_ns", "sources")
+    assert {(row.timestamp_ns, *row.sources) for row in alone.collect()} == {(3, "a"), (4, "a"), (4, "b")}
 
 
 def test_a_stage_that_needs_all_rows_refuses_a_stream_and_decoding_takes_one(spark, tmp_path):

@@ -21,16 +21,22 @@ from fairway.pipeline.stages.deduplicated import DEDUPLICATED, each_once
 from fairway.pipeline.stages.quarantine import forged
 from fairway.pipeline.stages.unique_messages import honest_messages, sightings_of
 from fairway.protocol.sds.message_id import make_message_id
+from fairway.storage.lip76 import Shards
+from fairway.wire.waku_message import WakuMessage, message_hash
 
 WAKU = exact_schema(WAKU_MESSAGES)
 SDS = exact_schema(DECODED)
+
+SHARD = "/waku/2/rs/1/0"
+INTACT = {"pubsub_topic": SHARD, "content_topic": "a", "payload": b"x", "timestamp_ns": 1, "meta": None}
+HASH = message_hash(SHARD, WakuMessage(payload=b"x", content_topic="a", timestamp_ns=1))
 
 few_texts = st.none() | st.sampled_from(["", "a", "b", "é"])
 few_bytes = st.none() | st.sampled_from([b"", b"x", b"\xff", b"xx"])
 waku_rows = st.lists(
     st.fixed_dictionaries(
         {
-            "message_hash": st.sampled_from([b"1", b"2", b"3" * 32, b""]),
+            "message_hash": st.sampled_from([HASH, HASH, b"2", b"3" * 32, b""]),
             "pubsub_topic": few_texts,
             "content_topic": few_texts,
             "payload": few_bytes,
@@ -38,12 +44,32 @@ waku_rows = st.lists(
             "timestamp_ns": st.none() | st.integers(-1, 1),
             "meta": few_bytes,
             "rate_limit_proof": few_bytes,
-            "source": few_texts,
+            "source": st.sampled_from(["", "a", "b", "é"]),
         }
-    ),
+    ).flatmap(lambda row: st.sampled_from([row, row | INTACT, row | INTACT | {"pubsub_topic": None}])),
     max_size=20,
 )
 ORDER = ("timestamp_ns", "source", "content_topic", "pubsub_topic", "version", "payload", "meta", "rate_limit_proof")
+
+
+def fit_of(row):
+    """Return 0 for a row with the hash of its contents, 1 if it does not say enough to know, else 2."""
+    if len(row["message_hash"]) != 32:
+        return 2
+    content_topic = row["content_topic"] or ""
+    for timestamp_ns in (row["timestamp_ns"], None):
+        for zero in ("include", "omit"):
+            message = WakuMessage(
+                payload=row["payload"] or b"", content_topic=content_topic, timestamp_ns=timestamp_ns, meta=row["meta"]
+            )
+            topic = row["pubsub_topic"] or Shards().of(content_topic)
+            if row["message_hash"] == message_hash(topic, message, zero_timestamp=zero):
+                return 0
+    return 2 if row["pubsub_topic"] else 1
+
+
+def stores(rows):
+    return sorted({row["source"] for row in rows} - {None}, key=str.encode)
 
 
 def in_chunks(rows, schema, chunks):
@@ -60,7 +86,7 @@ def place_in(order, row):
 
 
 @given(waku_rows, st.integers(1, 3), st.sampled_from([1, 100, 1 << 20]))
-def test_the_first_of_the_copies_stays_and_every_store_is_named(rows, chunks, piece_bytes):
+def test_of_the_copies_the_first_with_the_right_hash_stays_and_every_store_is_named(rows, chunks, piece_bytes):
     found = pa.concat_tables(
         [exact_schema(DEDUPLICATED).empty_table(), *each_once(in_chunks(rows, WAKU, chunks), piece_bytes=piece_bytes)]
     )
@@ -69,13 +95,16 @@ def test_the_first_of_the_copies_stays_and_every_store_is_named(rows, chunks, pi
         copies[row["message_hash"]].append(row)
     expected = {}
     for digest, same in copies.items():
-        first = dict(min(same, key=lambda row: place_in(ORDER, row)))
+        first = dict(min(same, key=lambda row: (fit_of(row), place_in(ORDER, row))))
         del first["source"]
-        sources = sorted({row["source"] for row in same} - {None}, key=str.encode)
+        named = {
+            "sources": stores(row for row in same if fit_of(row) < 2),
+            "damaged": stores(row for row in same if fit_of(row) == 2),
+        }
         first["rate_limit_proof"] = min(
             (row["rate_limit_proof"] for row in same if row["rate_limit_proof"] is not None), default=None
         )
-        expected[digest] = first | {"sources": sources, "copies": len(same)}
+        expected[digest] = first | named | {"copies": len(same)}
     assert found.num_rows == len(expected)
     assert {row["message_hash"]: row for row in found.to_pylist()} == expected
 

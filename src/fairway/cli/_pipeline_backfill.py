@@ -55,6 +55,10 @@ def command(
     max_bytes: Annotated[
         int | None, typer.Option(min=1, help="End after so much payload.", show_default="no limit")
     ] = None,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Also replace messages that the target has damaged, by the intact ones."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what is lacking, and write nothing.")] = False,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
@@ -76,6 +80,7 @@ def command(
         epoch_ms=epoch_ms,
         max_message_bytes=max_message_bytes,
         max_bytes=max_bytes,
+        repair=repair,
         dry_run=dry_run,
     )
     with progress_bar() as bar, broken_off("the same command goes on from here"):
@@ -108,6 +113,8 @@ def _print(summary: BackfillSummary) -> None:
         f"{escape(summary.target)} had {summary.there:,} of {counted(_unique(summary), 'message')} of "
         f"{escape(summary.source)}, and lacked {summary.lacking:,} ({counted(summary.lacking_bytes, 'byte')})"
     )
+    if summary.damaged:
+        out.print(f"{counted(summary.damaged, 'message')} damaged in it")
     if not summary.read:
         out.print("nothing was read: the source is empty, or --since, --until, --channel and --topic select nothing")
     if summary.dry_run:
@@ -127,4 +134,4 @@ def _print(summary: BackfillSummary) -> None:
 
 
 def _unique(summary: BackfillSummary) -> int:
-    return summary.there + summary.lacking + summary.too_large
+    return summary.there + summary.lacking + summary.damaged + summary.too_large

@@ -20,6 +20,7 @@ from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from fairway.errors import ConfigurationError, DecryptionError, StorageError
@@ -299,7 +300,8 @@ def _messages(tables: RunTables, topic: str, timestamps: list[int]) -> Iterator[
 
 
 def _on(topic: str) -> ds.Expression:
-    return ds.field("content_topic") == topic
+    """Return which rows are messages of a topic that some store has intact."""
+    return (ds.field("content_topic") == topic) & (pc.list_value_length(ds.field("sources")) > 0)
 
 
 def _message_of(row: dict[str, Any], topic: str) -> WakuMessage:

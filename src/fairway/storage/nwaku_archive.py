@@ -44,6 +44,11 @@ INSERT INTO Message (messageHash, pubsubTopic, contentTopic, payload, version, t
 VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (messageHash) DO NOTHING
 """
+_REPLACE: Final = _INSERT.replace(
+    "NOTHING",
+    """UPDATE SET pubsubTopic = excluded.pubsubTopic, contentTopic = excluded.contentTopic, payload = excluded.payload,
+    version = excluded.version, timestamp = excluded.timestamp, meta = excluded.meta""",
+)
 
 _FIND: Final = f"SELECT {ROW} FROM Message WHERE messageHash = ?"  # noqa: S608 - constants only; so below
 _PLACE: Final = "SELECT timestamp FROM Message WHERE messageHash = ?"
@@ -86,6 +91,7 @@ class NwakuArchive(ReadableArchive):
         self._batch_rows: Final = batch_rows
         self._batch_bytes: Final = batch_bytes
         self._pending: dict[bytes, Row] = {}
+        self._replacing: dict[bytes, Row] = {}
         self._pending_bytes = 0
         self._database: Final = open_to_read(self.path) if read_only else open_to_write(self.path)
         self._read_limit_s: Final = read_limit_s
@@ -111,13 +117,14 @@ class NwakuArchive(ReadableArchive):
         message_hash: bytes | None = None,
         *,
         received_ns: int | None = None,
+        replace: bool = False,
     ) -> bool:
         """Add a message; return False, and add nothing, if it is ephemeral.
 
         ``message`` may be the encoded WakuMessage. ``message_hash`` is its deterministic message hash, which is
-        computed if it is not given; a message whose hash is there already is ignored. ``received_ns`` (Unix
-        nanoseconds) is the timestamp of a message that has none. Raises `DecodeError` for bytes that are no
-        WakuMessage.
+        computed if it is not given. A message whose hash is there already is ignored or, with ``replace``, takes the
+        place of what is there, which was damaged. ``received_ns`` (Unix nanoseconds) is the timestamp of a message that
+        has none. Raises `DecodeError` for bytes that are no WakuMessage.
         """
         if self._read_only:
             raise ConfigurationError(f"{self.path}: the archive was opened to read only")
@@ -137,9 +144,9 @@ class NwakuArchive(ReadableArchive):
             message.timestamp_ns or received_ns or 0,
             message.meta or None,
         )
-        self._pending.setdefault(key, row)
+        (self._replacing if replace else self._pending).setdefault(key, row)
         self._pending_bytes += len(message.payload)
-        if len(self._pending) >= self._batch_rows or self._pending_bytes >= self._batch_bytes:
+        if len(self._pending) + len(self._replacing) >= self._batch_rows or self._pending_bytes >= self._batch_bytes:
             self.flush()
         return True
 
@@ -150,11 +157,13 @@ class NwakuArchive(ReadableArchive):
 
     def flush(self) -> None:
         """Write the buffered messages in one transaction."""
-        if not self._pending:
+        if not (self._pending or self._replacing):
             return
         with transaction(self._database):
             self._database.executemany(_INSERT, self._pending.values())
+            self._database.executemany(_REPLACE, self._replacing.values())
         self._pending.clear()
+        self._replacing.clear()
         self._pending_bytes = 0
 
     def count(self, part: ArchiveSlice | None = None) -> int:

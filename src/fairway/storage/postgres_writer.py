@@ -8,7 +8,7 @@ others. Whole partitions are removed, the oldest first, but not the present one.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from fairway.storage import postgres_layout as layout
@@ -36,6 +36,11 @@ WITH given AS (
 INSERT INTO messages_lookup (messagehash, timestamp) SELECT messagehash, timestamp FROM given ON CONFLICT DO NOTHING
 """
 
+_REMOVE: Final = """
+WITH gone AS (DELETE FROM messages_lookup WHERE messagehash = ANY(%(hashes)s) RETURNING messagehash, timestamp)
+DELETE FROM messages USING gone WHERE messages.messagehash = gone.messagehash AND messages.timestamp = gone.timestamp
+"""
+
 _Row = tuple[str, str, str, str, int, int, str | None]
 
 
@@ -60,15 +65,18 @@ class PostgresWriter:
         """Create the tables if they are missing; raises `SnapshotError` for those of another version."""
         self._session.run(layout.prepare)
 
-    def write(self, entries: Sequence[ArchiveEntry]) -> int:
-        """Write messages except ephemeral ones, and return how many the tables cannot hold; raises `StorageError`."""
+    def write(self, entries: Sequence[ArchiveEntry], *, replaced: Collection[bytes] = ()) -> int:
+        """Write messages except ephemeral ones, and return how many the tables cannot hold; raises `StorageError`.
+
+        Messages with the hashes ``replaced`` take the place of what is there under them.
+        """
         held = [entry for entry in entries if _holds(entry) and not entry[1].ephemeral]
         refused = len(entries) - len(held) - sum(1 for entry in entries if entry[1].ephemeral)
         rows = {row[0]: row for row in map(_row, reversed(held))}
-        kept = self._session.run(lambda connection: self._write(connection, list(rows.values())))
+        kept = self._session.run(lambda connection: self._write(connection, list(rows.values()), replaced))
         return refused + len(rows) - kept
 
-    def _write(self, connection: psycopg.Connection[Any], rows: list[_Row]) -> int:
+    def _write(self, connection: psycopg.Connection[Any], rows: list[_Row], replaced: Collection[bytes]) -> int:
         wanted = layout.uncovered(self._known, (row[5] for row in rows), time.time_ns(), self._late_s)
         if wanted:
             self._known = layout.partitions(connection)
@@ -79,7 +87,12 @@ class PostgresWriter:
         if rows:
             driver = psycopg_driver()
             try:
-                self.added += connection.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)]).rowcount
+                with connection.transaction():
+                    if replaced:
+                        hashes = [row[0] for row in rows if bytes.fromhex(row[0]) in replaced]
+                        connection.execute(_REMOVE, {"hashes": hashes})
+                    columns = [list(column) for column in zip(*rows, strict=True)]
+                    self.added += connection.execute(_INSERT, columns).rowcount
             except driver.IntegrityError:
                 # A partition was dropped meanwhile: the next attempt reads the partitions again.
                 self._known = []

@@ -12,6 +12,9 @@ from typing import Final
 
 from fairway.errors import ConfigurationError, StorageError
 from fairway.pipeline.backfill.target import Offered, Settled, Target
+from fairway.pipeline.sources.waku_messages import arrow_batch
+from fairway.pipeline.stages.message_hashes import Fit, fits_of
+from fairway.storage.archive import ArchivedMessage
 from fairway.storage.nwaku_archive import NwakuArchive, file_at
 from fairway.storage.postgres_layout import LATE_S
 from fairway.storage.postgres_pages import PostgresPages
@@ -41,6 +44,10 @@ class SqliteTarget(Target):
         """Return those of some hashes that the file has."""
         return set() if self._archive is None else {place.message_hash for place in self._archive.places(hashes)}
 
+    def damaged(self, hashes: Collection[bytes]) -> set[bytes]:
+        """Return those of some hashes that the file has with contents of another hash."""
+        return set() if self._archive is None else _damaged(self._archive.find(hashes))
+
     def write(self, messages: Sequence[Offered]) -> None:
         """Queue messages; the archive writes them in batches."""
         if self._archive is None:
@@ -49,7 +56,11 @@ class SqliteTarget(Target):
             for each in messages:
                 routed = each.message
                 self._archive.append(
-                    routed.pubsub_topic, routed.message, routed.message_hash, received_ns=each.timestamp_ns
+                    routed.pubsub_topic,
+                    routed.message,
+                    routed.message_hash,
+                    received_ns=each.timestamp_ns,
+                    replace=each.replaces,
                 )
 
     def settle(self, *, last: bool) -> Settled:  # noqa: ARG002 - each batch is certain at once
@@ -88,14 +99,19 @@ class PostgresTarget(Target):
         """Return those of some hashes that the tables have."""
         return {place.message_hash for place in self._pages.places(hashes)}
 
+    def damaged(self, hashes: Collection[bytes]) -> set[bytes]:
+        """Return those of some hashes that the tables have with contents of another hash."""
+        return _damaged(self._pages.find(hashes))
+
     def write(self, messages: Sequence[Offered]) -> None:
-        """Write messages in one statement."""
+        """Write messages in one transaction."""
         before = self._writer.added
         entries = [
             (each.message.pubsub_topic, each.message.message, each.message.message_hash, each.timestamp_ns)
             for each in messages
         ]
-        refused = self._writer.write(entries)
+        replaced = {each.message.message_hash for each in messages if each.replaces}
+        refused = self._writer.write(entries, replaced=replaced)
         self._settled.written += self._writer.added - before
         if refused:
             self._settled.refused[
@@ -112,6 +128,11 @@ class PostgresTarget(Target):
         """Close both connections."""
         self._writer.close()
         self._pages.close()
+
+
+def _damaged(messages: Sequence[ArchivedMessage]) -> set[bytes]:
+    fits = fits_of(arrow_batch(list(messages), ""))
+    return {message.message_hash for message, fit in zip(messages, fits, strict=True) if fit == Fit.DAMAGED}
 
 
 class _written:  # noqa: N801 - a context manager that reads as a verb

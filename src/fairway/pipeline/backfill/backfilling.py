@@ -11,7 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
 
@@ -51,6 +51,8 @@ class BackfillOptions:
     """Payload after which the backfill ends; the same command goes on."""
     kept_s: float = 10.0
     """Longest wait for a node's store to show a message that the node accepted."""
+    repair: bool = False
+    """Whether messages of which the target has a damaged copy are replaced by the intact ones of the source."""
     dry_run: bool = False
     """Whether nothing is written."""
 
@@ -91,7 +93,9 @@ class BackfillSummary:
     lacking: int = 0
     """Messages that the target lacked."""
     lacking_bytes: int = 0
-    """Their payload."""
+    """Their payload, and that of the damaged ones."""
+    damaged: int = 0
+    """Messages that the target had damaged, looked for with ``repair``."""
     written: int = 0
     """Messages that the target keeps now."""
     too_large: int = 0
@@ -146,7 +150,9 @@ def backfill(
     shown = BackfillProgress(total=_total(scan, options.selection))
     progress(shown)
     began_s = time.monotonic()
-    opening = TargetOptions(oldest_ns=options.selection.start_ns, create=not options.dry_run, kept_s=options.kept_s)
+    opening = TargetOptions(
+        oldest_ns=options.selection.start_ns, create=not options.dry_run, kept_s=options.kept_s, repair=options.repair
+    )
     with open_target(address, opening) as opened:
         summary = BackfillSummary(source=read.shown, target=opened.name, dry_run=options.dry_run)
         _Backfill(scan, opened, options, summary, shown, progress).run()
@@ -209,11 +215,16 @@ class _Backfill:
                 by_hash = {message_hash: row for message_hash, row in by_hash.items() if message_hash not in again}
                 self._offered.add(by_hash)
             there = self._target.known(tuple(by_hash)) if by_hash else set()
-            self._summary.there += len(there)
-            found = (self._offer(row) for message_hash, row in by_hash.items() if message_hash not in there)
+            damaged = self._target.damaged(there) if self._options.repair and there else set()
+            self._summary.there += len(there - damaged)
+            found = (
+                self._offer(row, replaces=message_hash in damaged)
+                for message_hash, row in by_hash.items()
+                if message_hash not in there or message_hash in damaged
+            )
             yield [offered for offered in found if offered is not None]
 
-    def _offer(self, row: Mapping[str, Any]) -> Offered | None:
+    def _offer(self, row: Mapping[str, Any], *, replaces: bool) -> Offered | None:
         """Return the message of a row, unless it is none or too large."""
         offered = _message_of(row, self._shards)
         if offered is None:
@@ -223,10 +234,11 @@ class _Backfill:
         if limit is not None and len(offered.message.encoded) > limit:
             self._summary.too_large += 1
             return None
-        self._summary.lacking += 1
+        self._summary.lacking += not replaces
+        self._summary.damaged += replaces
         self._summary.lacking_bytes += len(offered.message.message.payload)
         self._shown.lacking += 1
-        return offered
+        return replace(offered, replaces=replaces)
 
     def _write(self, lacking: list[Offered]) -> None:
         if self._options.dry_run:

@@ -91,6 +91,10 @@ class NodeTarget(Target):
             found |= self._answer(part)
         return found
 
+    def damaged(self, hashes: Collection[bytes]) -> set[bytes]:  # noqa: ARG002 - see below
+        """Return nothing: a node replaces no message, so that none is looked for."""
+        return set()
+
     def write(self, messages: Sequence[Offered]) -> None:
         """Send messages, one after the other; raises `NetworkError` when the node takes no more."""
         for each in messages:

@@ -28,6 +28,7 @@ from fairway.pipeline.location import Location, without_secrets
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.waku_messages import EXACT_TIME, WAKU_MESSAGES, arrow_batch
+from fairway.pipeline.stages.message_hashes import Fit, fits_of
 from fairway.storage.archive import HASH_BYTES, ArchivedMessage
 
 _SCHEMA: Final = arrow_schema(WAKU_MESSAGES)
@@ -48,7 +49,7 @@ class ParquetTarget(Target):
 
     rows_at_once = _ROWS
 
-    def __init__(self, place: str, *, create: bool) -> None:
+    def __init__(self, place: str, *, create: bool, repair: bool = False) -> None:
         if not place or place.endswith(".parquet"):
             raise ConfigurationError(
                 f"parquet:{without_secrets(place)} is no folder, and only such a one can get further files; an "
@@ -69,6 +70,7 @@ class ParquetTarget(Target):
                 if _IN_THE_MAKING.fullmatch(left.base_name):
                     (self._folder / left.base_name).remove()
             self._schema, self._hashes = self._read()
+            self._intact = self._intact_hashes() if repair else HashSet()
         except BaseException:
             self.close()
             raise
@@ -79,6 +81,10 @@ class ParquetTarget(Target):
     def known(self, hashes: Collection[bytes]) -> set[bytes]:
         """Return those of some hashes that the folder, or the file in the making, has."""
         return self._hashes.found(tuple(hashes)) | (self._pending & set(hashes))
+
+    def damaged(self, hashes: Collection[bytes]) -> set[bytes]:
+        """Return those of some hashes that only have damaged rows; an intact one beside such a row is what counts."""
+        return set(hashes) - self._intact.found(tuple(hashes)) - self._pending
 
     def write(self, messages: Sequence[Offered]) -> None:
         """Collect messages for the next file."""
@@ -95,6 +101,7 @@ class ParquetTarget(Target):
             self._write_file()
         settled = Settled(written=len(self._pending))
         self._hashes.add(self._pending)
+        self._intact.add(self._pending)
         self._batches, self._pending, self._bytes = [], set(), 0
         return settled
 
@@ -136,6 +143,17 @@ class ParquetTarget(Target):
             hashes = batch.column("message_hash").to_pylist()
             known.add(each for each in hashes if each is not None and len(each) == HASH_BYTES)
         return dataset.schema, known
+
+    def _intact_hashes(self) -> HashSet:
+        """Return the hashes of the messages that the folder has intact."""
+        intact = HashSet()
+        if self._folder.files(recursive=True):
+            scan = ParquetScan(place=self._folder, source=self.name, is_labelled=True)
+            for part in scan.plan(1):
+                for batch in scan.read(part):
+                    hashes = batch.filter(pa.array(fits_of(batch) != Fit.DAMAGED))["message_hash"]
+                    intact.add(hashes.to_pylist())
+        return intact
 
     def _write_file(self) -> None:
         table = with_instants(pa.Table.from_batches(self._batches), self._schema)

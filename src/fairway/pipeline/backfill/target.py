@@ -22,6 +22,8 @@ class Offered:
     message: RoutedMessage
     timestamp_ns: int
     """When it was sent; for a message without a timestamp, when the source received it."""
+    replaces: bool = False
+    """Whether the target has it damaged, and it takes the place of that copy."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,6 +67,10 @@ class Target(ABC):
         """Return those of at most 100 hashes whose messages the target has."""
 
     @abstractmethod
+    def damaged(self, hashes: Collection[bytes]) -> set[bytes]:
+        """Return those of at most 100 hashes that the target has with contents of another hash."""
+
+    @abstractmethod
     def write(self, messages: Sequence[Offered]) -> None:
         """Take messages that the target lacks; `settle` says what becomes of them."""
 
@@ -85,5 +91,7 @@ class TargetOptions:
     """The first timestamp that will be written, as far as that is known."""
     create: bool = True
     """Whether a target that is not there is made; if not, nothing can be written."""
+    repair: bool = False
+    """Whether damaged messages of the target will be looked for."""
     kept_s: float = 10.0
     """Longest wait for a node's store to show a message that the node accepted."""

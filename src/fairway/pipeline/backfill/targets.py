@@ -55,10 +55,15 @@ def _postgresql(address: str, options: TargetOptions) -> Target:
 
 
 def _parquet(address: str, options: TargetOptions) -> Target:
-    return ParquetTarget(address.removeprefix("parquet:"), create=options.create)
+    return ParquetTarget(address.removeprefix("parquet:"), create=options.create, repair=options.repair)
 
 
 def _node(address: str, options: TargetOptions) -> Target:
+    if options.repair:
+        raise ConfigurationError(
+            f"{without_secrets(address)}: a node replaces no message of its store; repair the archive of that store "
+            "(--to sqlite:... or postgresql:...)"
+        )
     return NodeTarget(address, kept_s=options.kept_s)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from fairway.pipeline.report.causes import LostMessage
 from fairway.pipeline.report.evidence import AcknowledgementBasis
 from fairway.pipeline.report.headline import Headline, WaitingCount
+from fairway.pipeline.report.oddities import Oddity
 from fairway.pipeline.report.outages import Outage
 from fairway.pipeline.report.rates import DoubleSignals, OverLimit
 from fairway.pipeline.report.stores import TopicLack
@@ -117,7 +118,11 @@ class StoreReport:
     source: str
     had: int
     lacked: int
-    """Of the messages that any store had."""
+    """Of the messages that any store had intact; those of which it has a damaged copy are not among them."""
+    damaged: int
+    """Messages of which its copy has another hash than it says."""
+    repairable: int
+    """Those of them that another store has intact."""
     of: int
     alone: int
     """Messages that no other store had: a participant that did not ask this one did not get them from a store."""
@@ -141,6 +146,8 @@ class ArchiveReport:
     """What one archive holds."""
 
     headline: Headline
+    oddities: tuple[Oddity, ...]
+    """Rows that are neither a loss nor an outage, and that an operator should know of; all kinds that there are."""
     to_do: tuple[ToDo, ...]
     """What should be done, the most urgent first."""
     causes: tuple[CauseCount, ...]

@@ -3,6 +3,8 @@
 An archive holds what was sent and who cites it. It does not hold when a store got a message or when a participant asked
 a store. So these causes can be told, in this order:
 
+* ``damaged``: a citation names the hash of the message, and a store has it with contents of another hash. The report
+  counts it as damaged, and not as lost.
 * ``quarantined``: a citation names the hash of the lost message, and a message with this hash is in quarantine. A store
   has it, but as something that cannot be used.
 * ``no-store``: a participant that is not its author cites it, so it left its author and arrived. No store that was read
@@ -29,6 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from fairway.pipeline.report.headline import Message
+from fairway.pipeline.report.oddities import DAMAGED
 from fairway.pipeline.report.outages import Outage
 from fairway.pipeline.report.rates import epochs_over_limit
 from fairway.pipeline.run.reading import RunTables
@@ -52,6 +55,7 @@ _TOLD_BY_ENDS: Final = 2
 class LossCause(Enum):
     """Why a message is lost."""
 
+    DAMAGED = "damaged"
     QUARANTINED = "quarantined"
     NO_STORE = "no-store"
     SENDER_ONLY = "sender-only"
@@ -59,6 +63,7 @@ class LossCause(Enum):
 
 
 CAUSES: Final = {
+    LossCause.DAMAGED: "every store that has it has it damaged",
     LossCause.QUARANTINED: "a store has it in quarantine: it cannot be used as it is",
     LossCause.NO_STORE: "other participants had it, and no store that was read has it",
     LossCause.SENDER_ONLY: "only its sender ever cites it, though others wrote later: it probably never left",
@@ -90,6 +95,22 @@ class LostMessage:
     """What was wrong when it was first cited, in words."""
 
 
+def quarantined_hints(tables: RunTables) -> dict[bytes | None, str]:
+    """Return the status of each message in quarantine that a citation of a missing message names by its hash."""
+    hints = [batch.column(0).drop_null() for batch in tables.batches("missing_messages", ["retrieval_hint"])]
+    wanted = pa.chunked_array(hints, type=pa.binary()).combine_chunks()
+    found: dict[bytes | None, str] = {}
+    if len(wanted):
+        for batch in tables.batches("quarantine", ["message_hash", "status"]):
+            hit = batch.filter(pc.is_in(batch.column("message_hash"), value_set=wanted))
+            found |= dict(zip(hit.column("message_hash").to_pylist(), hit.column("status").to_pylist(), strict=True))
+    return found
+
+
+def _cause_of(status: str) -> LossCause:
+    return LossCause.DAMAGED if status in DAMAGED else LossCause.QUARANTINED
+
+
 class Causes:
     """Tells the cause and the circumstances of each lost message.
 
@@ -98,18 +119,23 @@ class Causes:
     """
 
     def __init__(
-        self, tables: RunTables, outages: Sequence[Outage] = (), held_up_by: Mapping[Message, int] | None = None
+        self,
+        tables: RunTables,
+        quarantined: Mapping[bytes | None, str],
+        outages: Sequence[Outage] = (),
+        held_up_by: Mapping[Message, int] | None = None,
     ) -> None:
         """Read what the causes depend on.
 
-        ``outages`` are those of all stores, ``held_up_by`` says how many messages each lost message holds up.
+        ``quarantined`` is what `quarantined_hints` gives, ``outages`` are those of all stores, ``held_up_by`` says how
+        many messages each lost message holds up.
         """
         self._tables = tables
         self._held_up_by = held_up_by or {}
         self._outages = outages
         self._epoch_ms = tables.manifest["options"].get("epoch_ms")
         self._over_limit = epochs_over_limit(tables)
-        self._quarantined = self._in_quarantine()
+        self._quarantined = quarantined
         self._spoke = self._last_words()
         self._cited_by_others = self._with_other_citations()
 
@@ -130,7 +156,7 @@ class Causes:
             first_cited_ns=row["first_cited_ns"],
             last_cited_ns=row["last_cited_ns"],
             holds_up=self._held_up_by.get((row["channel_id"], row["message_id"]), 0),
-            cause=LossCause.QUARANTINED if status is not None else self._cause(row),
+            cause=self._cause(row) if status is None else _cause_of(status),
             status=status,
             meanwhile=tuple(self._meanwhile(row["sender_id"], row["first_cited_ns"])),
         )
@@ -160,19 +186,6 @@ class Causes:
         return at_ns is not None and any(
             sender_id != author and last_seen > at_ns for last_seen, sender_id in self._spoke.get(channel_id, ())
         )
-
-    def _in_quarantine(self) -> dict[bytes | None, str]:
-        """Return the state of each message in quarantine that a citation of a lost message names by its hash."""
-        hints = [batch.column(0).drop_null() for batch in self._tables.batches("missing_messages", ["retrieval_hint"])]
-        wanted = pa.chunked_array(hints, type=pa.binary()).combine_chunks()
-        found: dict[bytes | None, str] = {}
-        if len(wanted):
-            for batch in self._tables.batches("quarantine", ["message_hash", "status"]):
-                hit = batch.filter(pc.is_in(batch.column("message_hash"), value_set=wanted))
-                found |= dict(
-                    zip(hit.column("message_hash").to_pylist(), hit.column("status").to_pylist(), strict=True)
-                )
-        return found
 
     def _last_words(self) -> dict[str, tuple[tuple[int, str], ...]]:
         """Return for each channel the two participants that wrote last, and when."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import heapq
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 
 from fairway.pipeline.report.archive_report import (
@@ -21,10 +23,11 @@ from fairway.pipeline.report.archive_report import (
     SenderReport,
     StoreReport,
 )
-from fairway.pipeline.report.causes import CAUSES, Causes, LossCause, LostMessage
+from fairway.pipeline.report.causes import CAUSES, Causes, LossCause, LostMessage, quarantined_hints
 from fairway.pipeline.report.evidence import acknowledgement_basis
 from fairway.pipeline.report.figures import TimeAxis, time_axis
 from fairway.pipeline.report.headline import Accounts, Sender, headline_of
+from fairway.pipeline.report.oddities import DAMAGED, DamagedCopies, oddities
 from fairway.pipeline.report.ranking import worst_first
 from fairway.pipeline.report.rates import double_signals, over_limit
 from fairway.pipeline.report.stores import store_lacks
@@ -42,17 +45,20 @@ _NAMED_SENDERS: Final = MOST_OF_A_KIND * 10
 class Findings:
     """What a report of a run needs, read from the tables once."""
 
-    def __init__(self, tables: RunTables, limit: int = 20) -> None:
-        """Read the tables; lists of the report have at most ``limit`` entries."""
+    def __init__(self, tables: RunTables, limit: int = 20, now_ns: int | None = None) -> None:
+        """Read the tables; lists of the report have at most ``limit`` entries, and ``now_ns`` is when it is made."""
         self.tables = tables
+        self._now_ns = time.time_ns() if now_ns is None else now_ns
         self.axis: TimeAxis | None = time_axis(tables)
-        self.accounts = Accounts(tables)
+        hints = quarantined_hints(tables)
+        damaged = [told for told, status in hints.items() if status in DAMAGED]
+        self.accounts = Accounts(tables, pa.array(damaged, pa.binary()))
         self.channel_rows = tables.all("channel_stats")
         self.channels = {row["channel_id"]: self.accounts.of_channel(row) for row in self.channel_rows}
         self.store_rows = stores_of(tables)
         self.lacks = store_lacks(tables, [row["source"] for row in self.store_rows], MOST_LACKS, self.axis)
         outages = [outage for store in self.lacks.stores for outage in store.outages]
-        self.lost = Causes(tables, outages, self.accounts.held_up_by)
+        self.lost = Causes(tables, hints, outages, self.accounts.held_up_by)
         self.circumstances: Counter[str] = Counter()
         self.causes: Counter[tuple[LossCause, str | None]] = Counter()
         self.causes_of_senders: defaultdict[Sender, Counter[LossCause]] = defaultdict(Counter)
@@ -81,6 +87,9 @@ class Findings:
         for (cause, _), number in self.causes.items():
             causes[cause] += number
         uris = _uris_here(tables.manifest)
+        damaged = [
+            DamagedCopies(source=store.source, count=store.damaged, repairable=store.repairable) for store in stores
+        ]
         found = Found(
             adds_up=tables.balance.adds_up,
             headline=headline,
@@ -89,6 +98,7 @@ class Findings:
                     source=store.source,
                     uri=uris.get(store.source),
                     lacked=store.lacked,
+                    repairable=store.repairable,
                     of=store.of,
                     outages=store.outages,
                 )
@@ -106,6 +116,7 @@ class Findings:
         )
         return ArchiveReport(
             headline=headline,
+            oddities=oddities(tables, damaged, found.quarantined, self._now_ns),
             to_do=to_do_of(found),
             causes=tuple(
                 CauseCount(cause=cause.value, meaning=CAUSES[cause], status=status, count=number)
@@ -141,7 +152,9 @@ class Findings:
             StoreReport(
                 source=row["source"],
                 had=row["messages"],
-                lacked=row["missing"],
+                lacked=row["missing"] - told.repairable,
+                damaged=row["damaged"],
+                repairable=told.repairable,
                 of=row["of"],
                 alone=told.alone,
                 outages=told.outages,

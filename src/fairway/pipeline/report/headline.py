@@ -1,10 +1,11 @@
 """`Headline`: what became of all messages known, and the same for each channel and each sender.
 
 A message is here an SDS message that carries something, content or ephemeral; one that is sent in segments is several.
-Known are those in the archive and those that others cite. Each of them is one of three:
+Known are those in the archive and those that others cite. Each of them is one of four:
 
 * readable: it is there, and what it carried can be read;
 * incomplete: it is a segment of a message that cannot be put together;
+* damaged: it is cited, and a store has it with contents that do not have its hash, and no store has it intact;
 * lost: it is cited, is in no store that was read, and could not be computed from parity.
 
 Held up are the messages that are there and that a live participant would park: they cite a lost one, directly or
@@ -32,11 +33,12 @@ Message = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
-    """The counts of messages, of an archive or of a part of it. ``known`` = readable + lost + incomplete."""
+    """The counts of messages, of an archive or of a part of it. ``known`` = readable + lost + damaged + incomplete."""
 
     known: int
     readable: int
     lost: int
+    damaged: int
     incomplete: int
     held_up: int
     """Of all known, those that wait for a lost one."""
@@ -58,8 +60,9 @@ class WaitingCount:
 class Accounts:
     """What became of the messages of each channel and of each sender. Memory grows with those that lost something."""
 
-    def __init__(self, tables: RunTables) -> None:
-        """Read ``incomplete`` and the states in ``sds_ordered``."""
+    def __init__(self, tables: RunTables, damaged_hints: pa.Array) -> None:
+        """Read ``incomplete`` and the states in ``sds_ordered``; ``damaged_hints`` name damaged messages."""
+        self._damaged: Counter[Sender] = Counter()
         self._incomplete: Counter[Sender] = Counter()
         self._waiting: Counter[Sender] = Counter()
         self._unknown: Counter[Sender] = Counter()
@@ -68,6 +71,10 @@ class Accounts:
         for batch in tables.batches("incomplete", ["channel_id", "sender_id", "held"]):
             for row in batch.to_pylist():
                 self._incomplete[row["channel_id"], row["sender_id"]] += row["held"]
+        if len(damaged_hints):
+            is_damaged = ds.field("retrieval_hint").isin(damaged_hints)
+            for batch in tables.batches("missing_messages", ["channel_id", "sender_id"], is_damaged):
+                self._damaged.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
         is_held_up = ds.field("status") != DependencyStatus.COMPLETE.value
         keys = ["channel_id", "sender_id", "status"]
         for batch in tables.batches("sds_ordered", [*keys, "waits_for"], is_held_up):
@@ -79,7 +86,8 @@ class Accounts:
                 is_unknown = row["status"] == DependencyStatus.NOT_COMPUTED.value
                 counts = self._unknown if is_unknown else self._waiting
                 counts[row["channel_id"], row["sender_id"]] += row["count_all"]
-        self._of_channels = tuple(_by_channel(counts) for counts in (self._incomplete, self._waiting, self._unknown))
+        self._counts = (self._damaged, self._incomplete, self._waiting, self._unknown)
+        self._of_channels = tuple(map(_by_channel, self._counts))
 
     def of_channel(self, row: Mapping[str, Any]) -> Headline:
         """Return the counts of a channel, from its row of ``channel_stats``."""
@@ -88,12 +96,12 @@ class Accounts:
     def of_sender(self, row: Mapping[str, Any]) -> Headline:
         """Return the counts of a sender, from its row of ``sender_stats``."""
         sender = (row["channel_id"], row["sender_id"])
-        return _headline(row, *(counts[sender] for counts in (self._incomplete, self._waiting, self._unknown)))
+        return _headline(row, *(counts[sender] for counts in self._counts))
 
     @property
     def waiting(self) -> list[WaitingCount]:
         """Return the channels in which messages wait, or may wait, those with the most first."""
-        _, waiting, unknown = self._of_channels
+        *_, waiting, unknown = self._of_channels
         found = [
             WaitingCount(channel_id=channel_id, waiting=waiting[channel_id], unknown=unknown[channel_id])
             for channel_id in waiting.keys() | unknown.keys()
@@ -115,12 +123,13 @@ def headline_of(parts: Iterable[Headline]) -> Headline:
     return Headline(**sums)
 
 
-def _headline(row: Mapping[str, Any], incomplete: int, held_up: int, undetermined: int) -> Headline:
+def _headline(row: Mapping[str, Any], damaged: int, incomplete: int, held_up: int, undetermined: int) -> Headline:
     known = row["content"] + row["ephemeral"] + row["missing"]
     return Headline(
         known=known,
         readable=known - row["missing"] - incomplete,
-        lost=row["missing"],
+        lost=row["missing"] - damaged,
+        damaged=damaged,
         incomplete=incomplete,
         held_up=held_up,
         undetermined=undetermined,

@@ -19,8 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from fairway.pipeline.report.figures import TimeAxis
+from fairway.pipeline.report.oddities import DAMAGED
 from fairway.pipeline.report.outages import Outage, outages
 from fairway.pipeline.run.reading import RunTables
 
@@ -52,8 +54,10 @@ class StoreOverTime:
     """Messages that no other store had, at any time."""
     lacked: tuple[int, ...]
     of: tuple[int, ...]
-    """Messages that any other store had."""
+    """Messages of channels that any other store had."""
     outages: tuple[Outage, ...]
+    repairable: int
+    """Messages of which its copy is damaged, and that another store has intact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,21 +82,25 @@ def store_lacks(tables: RunTables, stores: Sequence[str], limit: int, axis: Time
     fine = None if axis is None else axis.finer(_FINER)
     shape = (len(stores), 0 if fine is None else fine.bins + 2)
     lacked, of = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    for batch in tables.batches("waku_messages", ["content_topic", "timestamp_ns", "sources"]):
+    repairable = np.zeros(len(stores), dtype=np.int64)
+    for batch in tables.batches("waku_messages", ["content_topic", "timestamp_ns", "sources", "damaged"]):
         had = _had(batch.column("sources"), places)
+        damaged = _had(batch.column("damaged"), places)
         owners = _plain(pc.fill_null(pc.list_value_length(batch.column("sources")), 0))
         named = [_counted_as(topic, topics) for topic in batch.column("content_topic").to_pylist()]
         known.update(named)
-        times = np.asarray(batch.column("timestamp_ns").to_numpy(zero_copy_only=False), dtype=np.int64)
-        stretch = None if fine is None else fine.bin_of(times) + 1
+        stretch = None if fine is None else _stretches(fine, batch)
         for store, lack in enumerate(lacking):
-            absent = ~had[store]
             by_others = owners > had[store]
+            repairable[store] += int(np.count_nonzero(damaged[store] & ~had[store] & by_others))
+            absent = ~had[store] & ~damaged[store] & (owners > 0)
             alone[store] += int(np.count_nonzero(had[store] & ~by_others))
             lack.update(named[row] for row in np.flatnonzero(absent).tolist())
             if stretch is not None:
                 of[store] += np.bincount(stretch[by_others], minlength=shape[1])
                 lacked[store] += np.bincount(stretch[absent & by_others], minlength=shape[1])
+    if fine is not None:
+        _leave_out_others(tables, places, fine, lacked, of)
     found = [
         TopicLack(source=source, content_topic=topic, lacked=lacked_of, of=known[topic])
         for source, lack in zip(stores, lacking, strict=True)
@@ -103,18 +111,41 @@ def store_lacks(tables: RunTables, stores: Sequence[str], limit: int, axis: Time
         topics=tuple(found[:limit]),
         total=len(found),
         stores=tuple(
-            _over_time(source, int(alone[store]), lacked[store, 1:-1], of[store, 1:-1], fine)
+            _over_time(source, int(alone[store]), int(repairable[store]), lacked[store, 1:-1], of[store, 1:-1], fine)
             for store, source in enumerate(stores)
         ),
     )
 
 
-def _over_time(source: str, alone: int, lacked: _Ints, of: _Ints, fine: TimeAxis | None) -> StoreOverTime:
+def _leave_out_others(tables: RunTables, places: pa.Array, fine: TimeAxis, lacked: _Ints, of: _Ints) -> None:
+    """Subtract what is of no channel: a store without the messages of other applications was not out."""
+    is_counted = ~ds.field("status").isin([*DAMAGED])
+    for batch in tables.batches("quarantine", ["timestamp_ns", "sources"], is_counted):
+        had = _had(batch.column("sources"), places)
+        owners = _plain(pc.fill_null(pc.list_value_length(batch.column("sources")), 0))
+        stretch = _stretches(fine, batch)
+        for store in range(len(places)):
+            by_others = owners > had[store]
+            of[store] -= np.bincount(stretch[by_others], minlength=of.shape[1])
+            lacked[store] -= np.bincount(stretch[~had[store] & by_others], minlength=of.shape[1])
+    np.maximum(of, 0, out=of)
+    np.clip(lacked, 0, of, out=lacked)
+
+
+def _stretches(fine: TimeAxis, batch: pa.RecordBatch) -> _Ints:
+    times = np.asarray(batch.column("timestamp_ns").to_numpy(zero_copy_only=False), dtype=np.int64)
+    return fine.bin_of(times) + 1
+
+
+def _over_time(
+    source: str, alone: int, repairable: int, lacked: _Ints, of: _Ints, fine: TimeAxis | None
+) -> StoreOverTime:
     if fine is None:
-        return StoreOverTime(source=source, alone=alone, lacked=(), of=(), outages=())
+        return StoreOverTime(source=source, alone=alone, repairable=repairable, lacked=(), of=(), outages=())
     return StoreOverTime(
         source=source,
         alone=alone,
+        repairable=repairable,
         lacked=tuple(lacked.reshape(-1, _FINER).sum(axis=1).tolist()),
         of=tuple(of.reshape(-1, _FINER).sum(axis=1).tolist()),
         outages=outages(source, lacked, of, fine.begin_ns, fine.width_ns),

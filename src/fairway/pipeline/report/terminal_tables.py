@@ -59,22 +59,24 @@ def render_summary(report: ArchiveReport) -> RenderableType:
             lines += [f"  [cyan]{escape(command)}[/]" for command in each.commands]
     else:
         lines += ["", "[green]Nothing to do.[/]"]
-    lines += ["", *_whole(report), *_acknowledged(report)]
+    lines += ["", *_whole(report), *_acknowledged(report), *(escape(odd.text) for odd in report.oddities)]
     return Panel("\n".join(lines), title=plain(report.archive), title_align="left", border_style="blue", expand=False)
 
 
 def _headline(told: Headline) -> list[str]:
     if not told.known:
         return ["No channel message is known."]
-    counts = [("readable", told.readable), ("lost", told.lost), ("held up", told.held_up)]
+    counts = [("readable", told.readable), ("lost", told.lost), *([("damaged", told.damaged)] if told.damaged else [])]
     words = [f"[bold]{number:,} {name}[/] ({share_text(number, told.known)})" for name, number in counts]
-    lines = [f"Of [bold]{counted(told.known, 'message')} known[/], {words[0]}, {words[1]}, {words[2]}"]
+    lines = [f"Of [bold]{counted(told.known, 'message')} known[/], {', '.join(words)}"]
     if told.incomplete:
         lines.append(
             f"{told.incomplete:,} ({share_text(told.incomplete, told.known)}) are segments that lack the others"
         )
     if told.held_up:
-        lines.append("Held up: there, and delivered only once a lost one before it comes or is given up")
+        share = share_text(told.held_up, told.known)
+        lines.append(f"{told.held_up:,} ({share}) are held up: a participant delivers them once a lost one before")
+        lines.append("them comes or is given up")
     if told.undetermined:
         lines.append(f"Of {told.undetermined:,} it is not computed whether they are held up (--max-channel-bytes)")
     return lines

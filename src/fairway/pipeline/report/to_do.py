@@ -67,6 +67,8 @@ class StoreShare:
     """Its source of a run, from where the report is made; None if the run does not tell, as where one table was the
     source and names several stores."""
     lacked: int
+    repairable: int
+    """Messages that it has damaged, and another store intact."""
     of: int
     outages: tuple[Outage, ...]
 
@@ -104,6 +106,7 @@ def to_do_of(found: Found) -> tuple[ToDo, ...]:
         *_over_limit(found.over_limit),
         *_losses(found),
         *_lacking(found.stores),
+        *_repairable(found.stores),
         *_nothing(found),
         *_unreadable(found),
         *_quarantine(found.quarantined),
@@ -247,6 +250,20 @@ def _lacking(stores: Sequence[StoreShare]) -> Iterator[ToDo]:
         )
 
 
+def _repairable(stores: Sequence[StoreShare]) -> Iterator[ToDo]:
+    named = [store for store in stores if store.repairable]
+    told = [f"{_name(store.source)} has {store.repairable:,}" for store in named[:MOST_OF_A_KIND]]
+    if told:
+        yield ToDo(
+            what=f"Messages damaged that another store has intact: {_listed(told, len(named), 'stores have some')}.",
+            action="Replace them by the intact ones, and check the disks of these stores.",
+            commands=tuple(
+                f"{command} --repair" for store in named[:MOST_OF_A_KIND] for command in _backfill(store, stores)
+            ),
+            section="stores",
+        )
+
+
 def _rest(store: StoreShare) -> int:
     """Return how many messages a store lacked outside of its outages."""
     return store.lacked - sum(outage.lacked for outage in store.outages)
@@ -309,6 +326,7 @@ _FOR_LOSSES: Final = {
     LossCause.QUARANTINED: "Take them from another store, or give the keys they need (--keys).",
 }
 _OF_SENDERS: Final = {
+    LossCause.DAMAGED: "damaged in the stores",
     LossCause.QUARANTINED: "in quarantine",
     LossCause.NO_STORE: "though others had them",
     LossCause.SENDER_ONLY: "nobody else cites them",
@@ -317,5 +335,6 @@ _OF_SENDERS: Final = {
 _FOR_QUARANTINE: Final = {
     Status.NOT_FOR_US.value: "Give the keys of their channels (--keys), if they are yours.",
     Status.WRONG_TOPIC.value: "See who sent them on another topic, or say which is the channel's (--channel-topic).",
+    Status.HASH_MISMATCH.value: "Take them from another store (--source): no store that was read has them intact.",
     "forged": "See who sent them: two messages have one id, and the other one was taken.",
 }

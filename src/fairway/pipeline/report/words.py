@@ -93,7 +93,7 @@ def selection_text(selection: dict[str, Any] | None) -> str | None:
     for name, what in _KINDS.items():
         chosen = selection[name]
         if chosen:
-            named = ", ".join(map(_short, chosen[:_NAMED]))
+            named = ", ".join(map(short_name, chosen[:_NAMED]))
             more = f" and {len(chosen) - _NAMED:,} more" if len(chosen) > _NAMED else ""
             words.append(f"of {what}{'' if len(chosen) == 1 else 's'} {named}{more}")
     cut = any(selection[name] for name in ("since_ns", "until_ns", "topics"))  # channels do not cite each other
@@ -105,7 +105,8 @@ def _moment(time_ns: int) -> str:
     return f"{exact_text(time_ns).removesuffix('Z').rstrip('0').removesuffix('.')}Z"
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """Return a name as it is shown, cut where it is long."""
     whole = visible(name)
     return whole if len(whole) <= _NAME else f"{whole[: _NAME - 1]}…"
 

@@ -40,6 +40,7 @@ from fairway.pipeline.exchange import (
 from fairway.pipeline.sources.open_source import mapped_parts
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.stages.decoding import BatchDecoder
+from fairway.pipeline.stages.message_hashes import HASHED
 
 LEAST_BYTES: Final = 134_217_728
 """For a smaller source a job more costs more than it saves."""
@@ -55,7 +56,7 @@ _HEADS_SCHEMA: Final = pa.schema([("head", pa.uint64()), ("part", pa.int32())])
 _KEYS_SCHEMA: Final = pa.schema([("key", pa.uint64()), ("head", pa.uint64())])
 _READ: Final = ("message_hash", "content_topic", "payload", "meta")
 """The columns of a source in which a message's head, the first one, and key are."""
-_DECODED: Final = ("content_topic", "payload", "meta", "timestamp_ns", "rate_limit_proof")
+_DECODED: Final = (*HASHED, "rate_limit_proof")
 """What decoding reads of a message."""
 
 

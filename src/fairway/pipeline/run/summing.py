@@ -54,7 +54,7 @@ _ADDED: Final[dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[str, ...]]]]
 }
 """Of each kind of sums: how they are added up, and which columns the rows of one bucket share; none for one bucket."""
 _READ: Final = {
-    "waku_messages": ("sources", "copies"),
+    "waku_messages": ("sources", "damaged", "copies"),
     **STATISTICS_INPUT,
     "incomplete": (*STATISTICS_INPUT["incomplete"], "held"),
     "sds_messages": tuple(dict.fromkeys([*STATISTICS_INPUT["sds_messages"], *BANDWIDTH_INPUT, *RATE_INPUT])),

@@ -76,6 +76,7 @@ _FEW_VALUES: Final = frozenset(
 """Columns of text with few values, which dictionaries make smaller. For ids and hashes they only cost time."""
 _FEW_VALUES_INSIDE: Final = {
     "sources": "sources.list.element",
+    "damaged": "damaged.list.element",
     "causal_history": "causal_history.list.element.sender_id",
     "repair_request": "repair_request.list.element.sender_id",
 }

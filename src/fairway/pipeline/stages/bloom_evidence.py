@@ -26,7 +26,7 @@ from fairway.pipeline.channel_topics import ChannelTopics
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.schema import exact_schema
-from fairway.pipeline.stages.decoding import BatchDecoder, Status, joined
+from fairway.pipeline.stages.decoding import BatchDecoder, Status, check_columns, joined
 from fairway.pipeline.stages.filter_sizes import FilterSizes
 from fairway.protocol.sds.acknowledgements import CREDIBLE, SUPPORTING, Evidence
 from fairway.protocol.sds.vouching import BELIEVED_MS
@@ -73,7 +73,7 @@ def bloom_evidence(
     config = sds or SdsConfig()
     weigh = evidence_mapper(config)
     return (
-        waku_messages.select(*_INPUT)
+        waku_messages.select(*dict.fromkeys([*_INPUT, *check_columns(waku_messages.columns)]))
         .mapInArrow(filter_mapper(profile, keys=keys, channel_topics=channel_topics), _FILTERS)
         .repartition("channel_id")
         .sortWithinPartitions("channel_id", "lamport", "message_id", "timestamp_ns", "message_hash")

@@ -23,7 +23,7 @@ from fairway.pipeline.channel_topics import ChannelTopics
 from fairway.pipeline.exchange import BatchMapper
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.stages.decoding import INPUT, BatchDecoder, joined
+from fairway.pipeline.stages.decoding import INPUT, BatchDecoder, check_columns, joined
 from fairway.pipeline.stages.proof_columns import PROOF
 from fairway.protocol.encryption.hook import Encryption
 from fairway.wire.segment import MAX_SEGMENTS
@@ -64,8 +64,9 @@ def decoded(
 
     Without a ``profile``, the ``meta`` of each message determines it. ``encryption`` decrypts all messages, or ``keys``
     those of their channels; both must be picklable for the executors. What claims a channel of ``channel_topics`` on
-    another content topic than that has is ``wrong-topic``. ``sources`` are those of the input, or its ``source`` alone;
-    null if it has neither.
+    another content topic than that has is ``wrong-topic``. A message whose hash is that of other contents is
+    ``hash-mismatch``; without the columns that a hash covers, hashes are not checked. ``sources`` are those of the
+    input, or its ``source`` alone; null if it has neither.
     """
     decode = decoding_mapper(
         profile,
@@ -79,8 +80,8 @@ def decoded(
         sources = F.array("source")
     names = [name for name in INPUT if name != "meta" or profile is None]
     columns = [F.col(name) for name in names]
-    if PROOF in waku_messages.columns:
-        columns.append(F.col(PROOF))
+    optional = [PROOF, *check_columns(waku_messages.columns)]
+    columns += [F.col(name) for name in optional if name in waku_messages.columns and name not in {*names, "sources"}]
     messages = waku_messages.select(*columns, sources.alias("sources"))
     return messages.mapInArrow(lambda batches: batches_with_instants(decode(batches), DECODED), DECODED)
 

@@ -9,7 +9,7 @@ Encrypted payloads are opened row by row. What is then a canonical message is re
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import Final
@@ -27,13 +27,15 @@ from fairway.pipeline.keys import ChannelKeys, Opened
 from fairway.pipeline.packing import packed, packed_bytes
 from fairway.pipeline.stages.canonical_columns import canonical_columns, canonical_ids
 from fairway.pipeline.stages.decoded_columns import message_columns, segment_columns
+from fairway.pipeline.stages.deduplicated import holders, is_damaged
+from fairway.pipeline.stages.message_hashes import HASH_INPUT, Fit, fits_of
 from fairway.pipeline.stages.proof_columns import proof_columns
 from fairway.protocol.encryption.hook import Encryption, decrypt_at_once
 from fairway.wire.sds import SdsMessage
 from fairway.wire.segment import Segment, SegmentFormat
 
 INPUT: Final = ("message_hash", "timestamp_ns", "content_topic", "payload", "meta")
-"""The columns of ``waku_messages`` that are read, beside that of proofs if it is there."""
+"""The columns of ``waku_messages`` that are read; if they are there, also that of proofs, and `check_columns`."""
 
 _FEW_ROWS: Final = 256
 """Fewer rows of one wire do not repay reading them at once."""
@@ -57,6 +59,10 @@ class Status(Enum):
     """The result of decoding a message."""
 
     OK = "ok"
+    HASH_MISMATCH = "hash-mismatch"
+    """Its message hash is that of other contents: the archive has it damaged."""
+    BAD_TOPIC = "bad-topic"
+    """One of its topics is not UTF-8, so that it is no WakuMessage."""
     NOT_FOR_US = "not-for-us"
     """No key decrypts it; or the key of another channel does; or its channel has a key that does not."""
     NOT_SDS = "not-sds"
@@ -72,6 +78,22 @@ class Status(Enum):
 
 
 _OK: Final = Status.OK.value
+_DAMAGES: Final = {
+    Status.HASH_MISMATCH: "its message hash is that of other contents: the archive has it damaged",
+    Status.BAD_TOPIC: "one of its topics is not UTF-8",
+}
+REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
+"""Replaces invalid bytes in the text of a topic."""
+
+
+def check_columns(names: Collection[str]) -> list[str]:
+    """Return the columns of a table of messages that tell which of them are damaged; none if it has no such columns.
+
+    ``damaged`` of `fairway.pipeline.stages.deduplicated` says so. Of other tables the hashes are computed.
+    """
+    if {"sources", "damaged"} <= set(names):
+        return ["sources", "damaged"]
+    return ["pubsub_topic", "meta"] if set(HASH_INPUT) <= set(names) else []
 
 
 def decoding_batches(waku_messages: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -172,12 +194,16 @@ class BatchDecoder:
         with _without_collector():
             profiles = self._profile_numbers(batch)
             opened = self._opened_rows(batch)
+            damages = _damages(batch)
             decoded = _Gathering(batch.num_rows)
             for rows, profile, messages in self._of_each_wire(batch, profiles, opened):
-                self._read_columns(rows, profile, messages, batch.column("content_topic"), opened, decoded)
+                self._read_columns(rows, profile, messages, batch.column("content_topic"), damages, opened, decoded)
             rows = decoded.missing()
             topics = batch.column("content_topic").take(rows).to_pylist()
-            decoded.add(rows, self._row_by_row(_openings(batch, opened, rows), _named(profiles[rows]), topics))
+            openings = _openings(batch, opened, rows)
+            decoded.add(
+                rows, self._row_by_row(openings, _named(profiles[rows]), topics, damages.take(rows).to_pylist())
+            )
         return profiles, decoded
 
     def _of_each_wire(
@@ -219,6 +245,7 @@ class BatchDecoder:
         profile: Profile,
         messages: Packed,
         content_topics: pa.Array,
+        damages: pa.Array,
         opened: list[_Opening] | None,
         decoded: _Gathering,
     ) -> None:
@@ -231,6 +258,7 @@ class BatchDecoder:
         columns["error"] = pa.nulls(len(rows), pa.string())
         accepted = self._on_their_topics(columns["channel_id"], content_topics.take(pa.array(rows)))
         accepted &= self._opened_by_their_keys(rows, columns["channel_id"], opened)
+        accepted &= damages.take(pa.array(rows)).is_null().to_numpy(zero_copy_only=False)
         decoded.add(rows, columns, accepted)
 
     def _on_their_topics(self, channel_ids: pa.Array, content_topics: pa.Array) -> NDArray[np.bool_]:
@@ -257,17 +285,22 @@ class BatchDecoder:
         return accepted
 
     def _row_by_row(
-        self, opened: Sequence[_Opening], profiles: Sequence[Profile], content_topics: Sequence[str | None]
+        self,
+        opened: Sequence[_Opening],
+        profiles: Sequence[Profile],
+        content_topics: Sequence[str | None],
+        damages: Sequence[str | None],
     ) -> dict[str, pa.Array]:
         statuses: list[str] = []
         errors: list[str | None] = []
         messages: list[SdsMessage | None] = []
         segments: list[Segment | None] = []
-        for opening, profile, content_topic in zip(opened, profiles, content_topics, strict=True):
+        for opening, profile, content_topic, damage in zip(opened, profiles, content_topics, damages, strict=True):
             message: SdsMessage | None = None
             segment: Segment | None = None
             status, error = _OK, None
             try:
+                _refuse_damaged(damage)
                 message = self._message(opening, profile, content_topic)
                 segment = self._segment(message, profile.segments)
             except RefusedMessage as refusal:
@@ -363,6 +396,33 @@ class _Gathering:
         return {name: pa.concat_arrays([part[name] for part in columns]).take(order) for name in columns[0]}
 
 
+def _refuse_damaged(status: str | None) -> None:
+    if status is not None:
+        raise RefusedMessage(Status(status), _DAMAGES[Status(status)])
+
+
+def _damages(batch: pa.RecordBatch) -> pa.Array:
+    """Return for each row the status that its damage gives it; null if it is intact, or nothing tells."""
+    checked = check_columns(batch.schema.names)
+    if "damaged" in checked:
+        mask = is_damaged(batch)
+    elif checked:
+        mask = fits_of(batch) == Fit.DAMAGED
+    else:
+        mask = np.zeros(batch.num_rows, np.bool_)
+    if not mask.any():
+        return pa.nulls(batch.num_rows, pa.string())
+    has_topics = ~np.logical_or.reduce(
+        [
+            pc.fill_null(pc.match_substring(batch[name], REPLACED), fill_value=False).to_numpy(zero_copy_only=False)
+            for name in ("content_topic", "pubsub_topic")
+            if name in batch.schema.names
+        ]
+    )
+    statuses = np.where(has_topics, Status.HASH_MISMATCH.value, Status.BAD_TOPIC.value)
+    return pa.array(statuses, pa.string(), mask=~mask)
+
+
 def _openings(batch: pa.RecordBatch, opened: list[_Opening] | None, rows: NDArray[np.intp]) -> list[_Opening]:
     """Return the payloads of some rows, as the keys open them."""
     if opened is not None:
@@ -388,6 +448,8 @@ def _carriers(batch: pa.RecordBatch, profiles: NDArray[np.int8]) -> pa.RecordBat
         name for name in ("message_hash", "timestamp_ns", "content_topic", "sources") if name in batch.schema.names
     ]
     columns = {name: batch.column(name) for name in names}
+    if "damaged" in batch.schema.names:
+        columns["sources"] = holders(batch)
     columns |= proof_columns(batch)
     columns["payload_bytes"] = pc.binary_length(_bytes_column(batch, "payload")).fill_null(0).cast(pa.int32())
     columns["profile"] = pa.DictionaryArray.from_arrays(profiles, _PROFILE_NAMES).dictionary_decode()

@@ -2,8 +2,9 @@
 
 A message may be in several stores, and a store node may give it on two pages. Rows with the same message hash
 (14/WAKU2-MESSAGE, "Deterministic message hashing") are the same message; the hash covers everything except ``version``
-and the RLN proof. If rows under one hash differ, the first in the order of all columns is kept, whatever the order of
-the input; its proof is the least that any of them has.
+and the RLN proof. If rows under one hash differ, one that has this hash is kept: the others were damaged. Of several
+that have it, and of several that have not, the first in the order of all columns is kept, whatever the order of the
+input; its proof is the least that any of them has.
 """
 
 from __future__ import annotations
@@ -14,25 +15,25 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.pipeline.codes import Codes, codes_of, dense, ranked, starts_of_runs
-from fairway.pipeline.exchange import PIECE_BYTES, Cut, bucketed, pieces
-from fairway.pipeline.instants import frame_with_instants
+from fairway.pipeline.exchange import PIECE_BYTES, Cut, bucketed, mapped, pieces
 from fairway.pipeline.schema import columns_of, exact_ddl, exact_schema
+from fairway.pipeline.stages.message_hashes import Fit, fits_of
 
 DEDUPLICATED: Final = (
     "message_hash binary, pubsub_topic string, content_topic string, payload binary, version int,"
     " timestamp timestamp, timestamp_ns bigint, meta binary, rate_limit_proof binary, sources array<string>,"
-    " copies bigint"
+    " damaged array<string>, copies bigint"
 )
 """The table of messages, each once."""
 
 _NAMES: Final = columns_of(exact_ddl(DEDUPLICATED))
-_COLUMNS: Final = _NAMES[:-2]
+_COLUMNS: Final = _NAMES[:-3]
 _INPUT: Final = (*_COLUMNS, "source")
-_SOURCES: Final = exact_schema(DEDUPLICATED).field("sources").type
+_STORES: Final = exact_schema(DEDUPLICATED).field("sources").type
 _ORDER: Final = (
     "timestamp_ns",
     "source",
@@ -48,15 +49,13 @@ _ORDER: Final = (
 def deduplicated(waku_messages: DataFrame, *, unique: bool = False) -> DataFrame:
     """Return one row for each message hash.
 
-    Columns: those of ``waku_messages`` with ``sources`` (the names of all stores that had it, sorted) in place of
-    ``source``, and ``copies`` (in how many rows of the input it was). With ``unique`` the caller knows that no hash
-    comes twice, as in a single archive, and nothing needs to be shuffled.
+    Columns: those of ``waku_messages`` with ``sources`` (the names of all stores that had the message as it is, sorted)
+    in place of ``source``, ``damaged`` (those of all stores whose copy has another hash than it says), and ``copies``
+    (in how many rows of the input it was). A message that no store has intact has no ``sources``. With ``unique`` the
+    caller knows that no hash comes twice, as in a single archive, and nothing needs to be shuffled.
     """
     if unique:
-        alone = waku_messages.select(
-            *_COLUMNS, F.array("source").alias("sources"), F.lit(1).cast("bigint").alias("copies")
-        )
-        return frame_with_instants(alone, DEDUPLICATED)
+        return mapped(waku_messages.select(*_INPUT), lambda rows: as_one_copy(rows).select(_NAMES), DEDUPLICATED)
     rows = Cut(frame=waku_messages.select(*_INPUT), by=["message_hash"], prepare=lambda table: {"rows": table})
     return bucketed([rows], lambda bucket: each_once(bucket.tables["rows"]), DEDUPLICATED)
 
@@ -78,12 +77,27 @@ def each_once(waku_messages: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Ite
 
 
 def as_one_copy(waku_messages: pa.Table) -> pa.Table:
-    """Return rows with ``sources`` and ``copies`` as if no hash came twice; ``source`` is still there."""
-    source = waku_messages["source"].combine_chunks()
-    ends = np.cumsum(np.append(0, source.is_valid().to_numpy(zero_copy_only=False)))
-    sources = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), source.drop_null()).cast(_SOURCES)
+    """Return rows with ``sources``, ``damaged`` and ``copies`` as if no hash came twice; ``source`` is still there."""
+    is_damaged = fits_of(waku_messages) == Fit.DAMAGED
     copies = pa.array(np.ones(waku_messages.num_rows, np.int64))
-    return waku_messages.select(_INPUT).append_column("sources", sources).append_column("copies", copies)
+    return (
+        waku_messages.select(_INPUT)
+        .append_column("sources", _alone(waku_messages["source"], ~is_damaged))
+        .append_column("damaged", _alone(waku_messages["source"], is_damaged))
+        .append_column("copies", copies)
+    )
+
+
+def is_damaged(deduplicated: pa.Table | pa.RecordBatch) -> NDArray[np.bool_]:
+    """Return which messages no store has intact."""
+    sources, damaged = (pc.fill_null(pc.list_value_length(deduplicated[name]), 0) for name in ("sources", "damaged"))
+    mask: NDArray[np.bool_] = pc.and_(pc.equal(sources, 0), pc.greater(damaged, 0)).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def holders(deduplicated: pa.Table | pa.RecordBatch) -> pa.Array | pa.ChunkedArray:
+    """Return the stores that had each message: intact or, if no store has it so, damaged."""
+    return pc.if_else(pa.array(is_damaged(deduplicated)), deduplicated["damaged"], deduplicated["sources"])
 
 
 def merged_copies(rows: pa.Table) -> pa.Table:
@@ -95,21 +109,41 @@ def merged_copies(rows: pa.Table) -> pa.Table:
     if count == len(hashes):
         return rows
     several = np.flatnonzero(np.bincount(hashes)[hashes] > 1)
-    those = rows.select(_ORDER).take(pa.array(several)).append_column("code", pa.array(hashes[several]))
-    order = several[pc.sort_indices(those, [(name, "ascending", "at_start") for name in ("code", *_ORDER)]).to_numpy()]
+    those = rows.select(["message_hash", *_ORDER, "sources", "damaged"]).take(pa.array(several))
+    those = those.append_column("code", pa.array(hashes[several])).append_column("fit", pa.array(_fits(those)))
+    keys = [(name, "ascending", "at_start") for name in ("code", "fit", *_ORDER)]
+    order = several[pc.sort_indices(those, keys).to_numpy()]
     kept = np.ones(len(hashes), np.bool_)
     kept[several] = False
     kept[order[np.flatnonzero(np.diff(hashes[order], prepend=-1))]] = True
     copies = np.zeros(count, np.int64)
     np.add.at(copies, hashes, rows["copies"].to_numpy())
-    merged = rows.filter(pa.array(kept)).drop_columns(["sources", "copies"])
+    merged = rows.filter(pa.array(kept)).drop_columns(["sources", "damaged", "copies"])
     if rows["rate_limit_proof"].null_count < rows.num_rows:
         proofs = _least(rows["rate_limit_proof"], hashes, count).take(pa.array(hashes[kept]))
         merged = merged.set_column(merged.schema.get_field_index("rate_limit_proof"), "rate_limit_proof", proofs)
-    sources = _together(rows["sources"].combine_chunks(), hashes, count)
-    return merged.append_column("sources", sources.take(pa.array(hashes[kept]))).append_column(
-        "copies", pa.array(copies[hashes[kept]])
+    for name in ("sources", "damaged"):
+        stores = _together(rows[name].combine_chunks(), hashes, count)
+        merged = merged.append_column(name, stores.take(pa.array(hashes[kept])))
+    return merged.append_column("copies", pa.array(copies[hashes[kept]]))
+
+
+def _alone(source: pa.ChunkedArray, chosen: NDArray[np.bool_]) -> pa.ListArray:
+    """Return a list for each row: its store, or nothing where it is not chosen or has no store."""
+    chosen = chosen & source.is_valid().to_numpy()
+    ends = np.cumsum(np.append(0, chosen))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), source.combine_chunks().filter(pa.array(chosen))).cast(
+        _STORES
     )
+
+
+def _fits(rows: pa.Table) -> NDArray[np.int8]:
+    """Return the `Fit` of rows of which ``damaged`` says what does not fit; without a topic it has to be computed."""
+    fits = np.where(is_damaged(rows), np.int8(Fit.DAMAGED), np.int8(Fit.FITS))
+    doubtful = pc.equal(pc.fill_null(rows["pubsub_topic"], ""), "").to_numpy()
+    if doubtful.any():
+        fits[doubtful] = fits_of(rows.filter(pa.array(doubtful)))
+    return fits
 
 
 def _least(values: pa.ChunkedArray, hashes: Codes, count: int) -> pa.Array:
@@ -132,4 +166,4 @@ def _together(sources: pa.ListArray, hashes: Codes, count: int) -> pa.ListArray:
     owners = hashes[pc.list_parent_indices(sources).to_numpy()]
     owner, rank = np.divmod(np.unique(owners * len(names) + ranks), max(1, len(names)))
     ends = np.cumsum(np.append(0, np.bincount(owner, minlength=count)))
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), names.take(pa.array(rank))).cast(_SOURCES)
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), names.take(pa.array(rank))).cast(_STORES)

@@ -2,49 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from fairway.pipeline.exchange import Cut, bucketed
+from fairway.pipeline.stages.deduplicated import is_damaged
 from fairway.pipeline.stages.sums import grouped
 
-STORE_COMPLETENESS: Final = "source string, messages bigint, of bigint, missing bigint"
-"""The table of stores: ``of`` counts the messages that any of them had, ``missing`` those that this one had not."""
+STORE_COMPLETENESS: Final = "source string, messages bigint, damaged bigint, of bigint, missing bigint"
+"""The table of stores: ``of`` counts the messages that any of them had intact, ``missing`` those of them that this one
+had not, ``damaged`` the messages of which it had a copy that has another hash than it says."""
 
-HOLDINGS: Final = pa.schema([("source", pa.string()), ("messages", pa.int64()), ("of", pa.int64())])
-"""How many messages a store had, of how many; rows can be added up. ``of`` is 0 in all rows of some messages but one,
-whose ``source`` is null."""
+HOLDINGS: Final = pa.schema(
+    [("source", pa.string()), ("messages", pa.int64()), ("damaged", pa.int64()), ("of", pa.int64())]
+)
+"""How many messages a store had, and had damaged, of how many; rows can be added up. ``of`` is 0 in all rows of some
+messages but one, whose ``source`` is null."""
+_SUMS: Final = {name: (name, "sum") for name in HOLDINGS.names if name != "source"}
 
 
 def holdings(deduplicated: pa.Table) -> pa.Table:
     """Return how many of some messages, each once, were in which stores (`HOLDINGS`)."""
-    counted = pc.value_counts(pc.list_flatten(deduplicated.column("sources")))
-    named = pa.array([None, *counted.field("values").to_pylist()], pa.string())
-    count = pa.array([0, *counted.field("counts").to_pylist()], pa.int64())
-    of = pa.array([deduplicated.num_rows, *[0] * len(counted)], pa.int64())
-    return pa.table([named, count, of], schema=HOLDINGS)
+    rows: list[tuple[str | None, int, int, int]] = [
+        (None, 0, 0, deduplicated.num_rows - int(np.count_nonzero(is_damaged(deduplicated))))
+    ]
+    rows += [(source, count, 0, 0) for source, count in _counted(deduplicated.column("sources"))]
+    rows += [(source, 0, count, 0) for source, count in _counted(deduplicated.column("damaged"))]
+    return pa.table(list(map(list, zip(*rows, strict=True))), schema=HOLDINGS)
+
+
+def _counted(stores: pa.ChunkedArray) -> Iterator[tuple[str | None, int]]:
+    for told in pc.value_counts(pc.list_flatten(stores)).to_pylist():
+        yield told["values"], told["counts"]
 
 
 def named_stores(stores: Collection[str]) -> pa.Table:
     """Return the holdings of stores that had nothing, so that each has a row."""
     zeros = [0] * len(stores)
-    return pa.table([pa.array(sorted(stores), pa.string()), pa.array(zeros), pa.array(zeros)], schema=HOLDINGS)
+    return pa.table([sorted(stores), zeros, zeros, zeros], schema=HOLDINGS)
 
 
 def added_holdings(held: pa.Table) -> pa.Table:
     """Return one row for each store, and one without."""
-    return grouped(held, ["source"], {"messages": ("messages", "sum"), "of": ("of", "sum")}).cast(HOLDINGS)
+    return grouped(held, ["source"], _SUMS).select(HOLDINGS.names).cast(HOLDINGS)
 
 
 def completeness(held: pa.Table) -> pa.Table:
     """Return ``store_completeness`` of all holdings (`HOLDINGS`)."""
     of = pc.fill_null(pc.sum(held.column("of")), 0)
-    held = grouped(held.filter(pc.is_valid(held.column("source"))), ["source"], {"messages": ("messages", "sum")})
-    held = held.append_column("of", pa.repeat(of, held.num_rows).cast(pa.int64()))
+    held = added_holdings(held.filter(pc.is_valid(held.column("source"))))
+    held = held.set_column(held.schema.get_field_index("of"), "of", pa.repeat(of, held.num_rows).cast(pa.int64()))
     return held.append_column("missing", pc.subtract(held.column("of"), held.column("messages")))
 
 
@@ -54,7 +66,7 @@ def store_completeness(deduplicated: DataFrame, stores: Collection[str] = ()) ->
     ``stores`` names all stores that were read, so that an empty one has a row too.
     """
     held = Cut(
-        frame=deduplicated.select("sources"),
+        frame=deduplicated.select("sources", "damaged"),
         by=["source"],
         prepare=lambda table: {"held": holdings(table)},
     )

@@ -35,18 +35,24 @@ def overview(found: Findings) -> str:
         + _to_do(report)
         + key_figures(_figures(found))
         + f"<p>{_read(report)}</p>"
+        + _oddities(report)
     )
 
 
 def _headline(told: Headline) -> str:
     if not told.known:
         return "No channel message is known."
-    parts = [("readable", told.readable), ("lost", told.lost), ("held up", told.held_up)]
+    parts = [("readable", told.readable), ("lost", told.lost), *([("damaged", told.damaged)] if told.damaged else [])]
     words = ", ".join(f"<strong>{number:,} {word}</strong> ({percent(number, told.known)})" for word, number in parts)
     sentence = f"Of <strong>{counted(told.known, 'message')} known</strong>, {words}."
     if told.incomplete:
         sentence += f" {of(told.incomplete, told.known)} are segments that lack the others."
     return sentence
+
+
+def _oddities(report: ArchiveReport) -> str:
+    items = "".join(f"<li>{escape(odd.text)}</li>" for odd in report.oddities)
+    return f"<ul>{items}</ul>" if items else ""
 
 
 def _selection(report: ArchiveReport) -> str:

@@ -178,12 +178,13 @@ def _completeness(held: HeldRows, waku: TableChange, stores: Collection[str]) ->
         {
             "source": pa.concat_arrays([*known["source"].chunks, pa.nulls(1, pa.string())]),
             "messages": pa.concat_arrays([*known["messages"].chunks, pa.array([0], pa.int64())]),
+            "damaged": pa.concat_arrays([*known["damaged"].chunks, pa.array([0], pa.int64())]),
             "of": pa.array([0] * known.num_rows + [of], pa.int64()),
         },
         schema=HOLDINGS,
     )
     gone = holdings(waku.removed)
-    taken = pa.table([gone["source"], pc.negate(gone["messages"]), pc.negate(gone["of"])], schema=HOLDINGS)
+    taken = pa.table([gone["source"], *(pc.negate(gone[name]) for name in HOLDINGS.names[1:])], schema=HOLDINGS)
     return TableChange.of(
         "store_completeness",
         known,

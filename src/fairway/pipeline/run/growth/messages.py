@@ -21,7 +21,7 @@ from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.table_files import exact_schema_of
 from fairway.pipeline.run.topics import claims_in
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
-from fairway.pipeline.stages.deduplicated import each_once, merged_copies
+from fairway.pipeline.stages.deduplicated import each_once, holders, merged_copies
 from fairway.pipeline.stages.quarantine import forged, forged_error
 from fairway.pipeline.stages.unique_messages import honest_messages, sightings_of
 
@@ -30,7 +30,9 @@ _KEY: Final = ("channel_id", "message_id")
 _SDS: Final = exact_schema_of("sds_messages")
 _QUARANTINE: Final = exact_schema_of("quarantine")
 _DECODED: Final = pa.schema([field for field in _SDS if field.name not in {"sightings", "sighting"}])
-_CONTENT: Final = tuple(name for name in exact_schema_of("waku_messages").names if name not in {"sources", "copies"})
+_CONTENT: Final = tuple(
+    name for name in exact_schema_of("waku_messages").names if name not in {"sources", "damaged", "copies"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,9 @@ def message_changes(
     honest, left_out = _sighted(pa.concat_tables([decoded, met]))
     sds = TableChange.of("sds_messages", held_copies, honest)
     if left_out.num_rows:
-        left_out = _with_stores(left_out, after.found(_HASH, among(left_out, _HASH), ("message_hash", "sources")))
+        left_out = _with_stores(
+            left_out, after.found(_HASH, among(left_out, _HASH), ("message_hash", "sources", "damaged"))
+        )
 
     # In quarantine is also what only has another store now.
     copied_there = held["quarantine"].found(_HASH, among(copied, _HASH))
@@ -152,7 +156,7 @@ def _with_stores(quarantined: pa.Table, messages: pa.Table) -> pa.Table:
     """Return rows of ``quarantine`` with the stores that their messages are in now."""
     place = pc.index_in(quarantined["message_hash"], value_set=messages["message_hash"].combine_chunks())
     column = quarantined.schema.get_field_index("sources")
-    stores = quarantined.set_column(column, quarantined.schema.field(column), messages["sources"].take(place))
+    stores = quarantined.set_column(column, quarantined.schema.field(column), holders(messages).take(place))
     return stores.select(_QUARANTINE.names)
 
 

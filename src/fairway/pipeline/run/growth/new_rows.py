@@ -92,10 +92,12 @@ def _new_files(source: RunSource, before: States, now: States) -> frozenset[str]
 def _unknown(source: RunSource, scan: MessageScan, held: HeldRows) -> Iterator[pa.Table]:
     """Yield the rows of an archive that the tables do not have from it."""
     name = pa.scalar(source.label, pa.string())
-    stores = held.all(("message_hash", "sources", "copies"))
-    owners = pc.list_parent_indices(stores["sources"].combine_chunks())
-    here = owners.filter(pc.equal(pc.list_flatten(stores["sources"].combine_chunks()), name))
-    mine = stores.take(here)
+    stores = held.all(("message_hash", "sources", "damaged", "copies"))
+    owners, named = [], []
+    for column in (stores["sources"].combine_chunks(), stores["damaged"].combine_chunks()):
+        owners.append(pc.list_parent_indices(column))
+        named.append(pc.list_flatten(column))
+    mine = stores.take(pc.unique(pa.concat_arrays(owners).filter(pc.equal(pa.concat_arrays(named), name))))
     known = mine["message_hash"].combine_chunks()
     seen = np.zeros(len(known), np.int64)
     for table in _scanned(scan):
@@ -106,7 +108,8 @@ def _unknown(source: RunSource, scan: MessageScan, held: HeldRows) -> Iterator[p
             yield fresh
     if not seen.all():
         raise WholeRunNeeded(f"messages were removed from {source.shown}")
-    is_alone = pc.equal(pc.list_value_length(mine["sources"]), 1).to_numpy()
+    holders = pc.add(pc.list_value_length(mine["sources"]), pc.list_value_length(mine["damaged"]))
+    is_alone = pc.equal(holders, 1).to_numpy()
     if np.where(is_alone, seen != mine["copies"].to_numpy(), seen > 1).any():
         raise WholeRunNeeded(f"a message is in {source.shown} more than once")
 
