@@ -12,7 +12,7 @@ import asyncio
 
 import fairway
 from fairway.service.node import ServiceNode
-from fairway.service.options import ServiceOptions
+from fairway.service.options import AdvancedServiceOptions, ServiceOptions
 from fairway.service.rest import RestServer
 
 # Timers for an impatient example; the defaults suit a network of people.
@@ -41,7 +41,10 @@ async def hear(channel: fairway.ReliableChannel) -> None:
 
 async def main() -> None:
     """Run the node and the two of them."""
-    async with await ServiceNode.start(ServiceOptions(loss=0.33, seed=1)) as waku, await RestServer.start(waku) as rest:
+    async with (
+        await ServiceNode.start(ServiceOptions(advanced=AdvancedServiceOptions(loss=0.33, seed=1))) as waku,
+        await RestServer.start(waku) as rest,
+    ):
         tcp = next(str(address) for address in waku.addresses if "/ws" not in str(address))
         print(f"a node at {tcp}\n  and at {rest.url}")
         async with fairway.connect(tcp) as light_client, fairway.connect(rest.url) as rest_client:
@@ -53,7 +56,7 @@ async def main() -> None:
                 who = {name for receipt in receipts for name in (await receipt.delivered()).delivered_to}
                 print(f"all {len(receipts)} questions are acknowledged by {', '.join(who)}")
                 answering.cancel()
-        print("the node lost", waku.distribution.statistics().lost_on_purpose, "messages on the way")
+        print("the node lost", waku.statistics().lost, "messages on the way")
 
 
 asyncio.run(main())

@@ -20,7 +20,7 @@ from fairway.libp2p.keys import IdentityKey
 from fairway.libp2p.peer_id import PeerId
 from fairway.nodes.discovery.node_record import NodeRecord
 from fairway.nodes.discovery.state_folder import default_state
-from fairway.service.options import ServiceOptions
+from fairway.service.options import AdvancedServiceOptions, ServiceOptions
 from fairway.service.rest import RestOptions
 from patience import PATIENCE_S, until
 
@@ -52,7 +52,9 @@ def test_people_are_told_where_the_node_is_and_what_to_give_to_other_programs():
 
 
 def test_people_are_told_that_a_node_loses_messages_on_purpose():
-    lines = first_words(NodeSettings(options=ServiceOptions(loss=0.3), rest=None)).splitlines()
+    lines = first_words(
+        NodeSettings(options=ServiceOptions(advanced=AdvancedServiceOptions(loss=0.3)), rest=None)
+    ).splitlines()
     assert "  loss       30% of messages are lost on purpose (--loss)" in lines
 
 

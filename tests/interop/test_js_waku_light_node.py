@@ -13,7 +13,7 @@ import pytest
 
 from certificates import Authority
 from fairway.nodes.node import RoutedMessage
-from fairway.service.node import ServiceNode
+from fairway.service.node import ServiceNode, parts_of
 from fairway.service.options import ServiceOptions
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, run, until
@@ -73,7 +73,7 @@ async def node_process(folder, ws_port=0):
 
 async def nobody_subscribed(node):
     """js-waku does not wait for the answer when it unsubscribes."""
-    await until(lambda: not node.filters.subscribers_of(SHARD, TOPIC))
+    await until(lambda: not parts_of(node).filters.subscribers_of(SHARD, TOPIC))
 
 
 WAYS = pytest.mark.parametrize(

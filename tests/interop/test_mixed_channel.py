@@ -21,8 +21,8 @@ from fairway.events import MessageAcknowledged
 from fairway.libp2p.peer_id import PeerId
 from fairway.options import BloomPolicy, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.encryption import EciesPayload, SymmetricPayload, generate_private_key, get_public_key
-from fairway.service.node import ServiceNode
-from fairway.service.options import ServiceOptions
+from fairway.service.node import ServiceNode, parts_of
+from fairway.service.options import AdvancedServiceOptions, ServiceOptions
 from patience import run, until
 
 TOPIC = "/fairway-interop/1/mixed/proto"
@@ -109,7 +109,14 @@ async def mixed(
     cipher, told = ciphers(kind)
     peers = () if beyond is None else (beyond,)
     node = await ServiceNode.start(
-        ServiceOptions(cluster_id=16, shards=(0,), shard_count=1, request_rate=None, loss=loss, seed=seed, peers=peers)
+        ServiceOptions(
+            cluster_id=16,
+            shards=(0,),
+            shard_count=1,
+            request_rate=None,
+            advanced=AdvancedServiceOptions(loss=loss, seed=seed),
+            peers=peers,
+        )
     )
     address = next(str(one) for one in node.addresses if ("/ws" in str(one)) == (transport == "ws"))
     settings = {
@@ -123,7 +130,7 @@ async def mixed(
         "encryption": told,
     }
     try:
-        await until(lambda: not peers or node.relay.peer_count(SHARD))
+        await until(lambda: not peers or parts_of(node).relay.peer_count(SHARD))
         async with js_peer("light.mjs", "js", settings) as js, await fairway.connect(beyond or address) as client:
             channel = await fairway.create_reliable_channel(
                 client, "mixed", "python", TOPIC, options=options, encryption=cipher
@@ -225,9 +232,9 @@ def test_when_connections_with_js_waku_end_meanwhile_nothing_is_lost_either(js_p
                 parted = 0
                 while parted < PARTINGS:
                     await asyncio.sleep(0.7)  # of the conversation, in which the next one parts them
-                    if other in {connection.peer_id for connection in node.host.connections()}:
+                    if other in {connection.peer_id for connection in parts_of(node).host.connections()}:
                         parted += 1
-                        await node.host.disconnect(other)
+                        await parts_of(node).host.disconnect(other)
 
             async with asyncio.TaskGroup() as group:
                 group.create_task(part())

@@ -11,6 +11,7 @@ import pytest
 
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.validation import ProofFault
+from fairway.service.node import parts_of
 from patience import until
 
 KILLS = 20
@@ -128,10 +129,10 @@ def test_twenty_kills_with_real_proofs_lose_nothing_and_give_nothing_away(harbou
             await asyncio.gather(*lives, return_exceptions=True)
         assert sum(one.kills for one in people) >= KILLS
         assert all(one.heard == one.wanted for one in people)
-        refused = node.gate.statistics().refused
+        refused = parts_of(node).gate.statistics().refused
         assert refused[ProofFault.DOUBLE_SIGNAL] == 0
         assert refused[ProofFault.INVALID] == 0
-        assert node.gate.statistics().admitted > MESSAGES * len(PEOPLE)
+        assert parts_of(node).gate.statistics().admitted > MESSAGES * len(PEOPLE)
 
     harbour.run(work)
     assert not doubles

@@ -31,6 +31,7 @@ from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.proof import SignalProof
 from fairway.rln.validation import ProofFault
+from fairway.service.node import parts_of
 from fairway.service.proof_gate import ProofGate
 from fairway.service.rest import RestOptions, RestServer
 from fairway.wire.lightpush import (
@@ -72,14 +73,19 @@ async def push(host, node, routed):
 
 
 def refused(node):
-    return {fault: count for fault, count in node.gate.statistics().refused.items() if count}
+    return {fault: count for fault, count in parts_of(node).gate.statistics().refused.items() if count}
 
 
 def test_what_a_member_sends_is_proven_and_reaches_members_behind_another_node(harbour):
     async def work():
         first = await harbour.node()
         second = await harbour.node(first.addresses[0])
-        await until(lambda: first.relay.peer_count(harbour.shard) == 1 and second.relay.mesh_size(harbour.shard) == 1)
+        await until(
+            lambda: (
+                parts_of(first).relay.peer_count(harbour.shard) == 1
+                and parts_of(second).relay.mesh_size(harbour.shard) == 1
+            )
+        )
         alice = await harbour.client(first, harbour.membership(0))
         bob = await harbour.client(second)
         heard = await bob.subscribe(harbour.shard, [harbour.topic])
@@ -89,7 +95,7 @@ def test_what_a_member_sends_is_proven_and_reaches_members_behind_another_node(h
         assert SignalProof.decode(got.message.rate_limit_proof).nullifier
         assert not refused(first)
         assert not refused(second)
-        assert second.gate.statistics().admitted == 1
+        assert parts_of(second).gate.statistics().admitted == 1
 
     harbour.run(work)
 
@@ -130,7 +136,7 @@ def test_a_node_proves_what_its_own_program_sends_and_refuses_it_without_a_membe
     async def work():
         first = await harbour.node(rln=harbour.membership(0))
         second = await harbour.node(first.addresses[0])
-        await until(lambda: first.relay.peer_count(harbour.shard) == 1)
+        await until(lambda: parts_of(first).relay.peer_count(harbour.shard) == 1)
         heard = await second.subscribe(harbour.shard, [harbour.topic])
         assert (await first.send(harbour.message(b"own"))).accepted
         [got] = await asyncio.wait_for(heard.next_batch(), PATIENCE_S)
@@ -195,8 +201,8 @@ def test_the_same_bytes_pass_again_and_other_bytes_around_the_same_signal_do_not
             assert await asyncio.gather(push(host, node, good), push(host, node, good)) == [200, 200]
             assert await push(host, node, changed(good, meta=b"changed")) == 420
             assert refused(node) == {ProofFault.DUPLICATE: 1}
-            assert node.gate.statistics().repeated == 3
-            assert node.distribution.statistics().messages == 1
+            assert parts_of(node).gate.statistics().repeated == 3
+            assert parts_of(node).distribution.statistics().messages == 1
 
     harbour.run(work)
 
@@ -362,7 +368,7 @@ def test_honest_members_are_served_amid_a_flood_of_invalid_proofs(harbour, count
         assert set(codes) <= {420, 429}
         counted = refused(node)
         assert sum(counted.values()) == count
-        assert node.gate.statistics().admitted == served
+        assert parts_of(node).gate.statistics().admitted == served
 
     harbour.run(work)
 
@@ -373,13 +379,13 @@ def test_a_relay_peer_that_passes_on_forged_proofs_gets_nothing_through(harbour)
     async def work():
         careless = await harbour.careless_node()
         careful = await harbour.node(careless.addresses[0])
-        await until(lambda: careful.relay.mesh_size(harbour.shard) == 1)
+        await until(lambda: parts_of(careful).relay.mesh_size(harbour.shard) == 1)
         heard = await careful.subscribe(harbour.shard, [harbour.topic])
         for number in range(12):
             await careless.send(changed(good, payload=b"forged %d" % number))
         await until(lambda: refused(careful).get(ProofFault.INVALID, 0) >= 4)
         assert not len(heard)
-        assert careful.relay.statistics().received == 0
+        assert parts_of(careful).relay.statistics().received == 0
 
     harbour.run(work)
 
@@ -390,12 +396,12 @@ def test_nothing_waits_for_a_node_that_closes(harbour):
 
     async def work():
         node = await harbour.node()
-        judging = [asyncio.create_task(node.gate.judge("somebody", one)) for one in good]
+        judging = [asyncio.create_task(parts_of(node).gate.judge("somebody", one)) for one in good]
         await asyncio.sleep(0)
         await node.close()
         answers = await asyncio.wait_for(asyncio.gather(*judging), PATIENCE_S)
         assert all(answer is None or answer.fault is ProofFault.NOT_VERIFIED for answer in answers)
-        refusal = await node.gate.judge("somebody", late)
+        refusal = await parts_of(node).gate.judge("somebody", late)
         assert refusal.fault is ProofFault.NOT_VERIFIED
 
     harbour.run(work)

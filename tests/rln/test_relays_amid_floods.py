@@ -22,6 +22,7 @@ from fairway.rln.field import ELEMENT_BYTES, hash_to_field
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.proof import SignalProof
 from fairway.rln.validation import ProofFault
+from fairway.service.node import parts_of
 from fairway.service.proof_gate import MAX_WAITING_OF_SOURCE, ProofGate
 from patience import PATIENCE_S, until
 
@@ -73,7 +74,7 @@ async def flooding(node, exits):
 
 
 def refused(node, fault):
-    return node.gate.statistics().refused[fault]
+    return parts_of(node).gate.statistics().refused[fault]
 
 
 def of_unknown_root(routed, number):
@@ -97,7 +98,7 @@ def test_a_peer_that_relays_proofs_of_unknown_roots_is_not_penalised(harbour, ho
             for number in range(1, count + 1):
                 await alice.publish(harbour.shard, of_unknown_root(template, number).encoded)
             await until(lambda: refused(node, ProofFault.UNKNOWN_ROOT) == count)
-            assert node.relay.mesh_size(harbour.shard) == 2
+            assert parts_of(node).relay.mesh_size(harbour.shard) == 2
             await alice.publish(harbour.shard, good.encoded)
             async with asyncio.timeout(PATIENCE_S):
                 assert (await anext(heard)).message.data == good.encoded
@@ -188,7 +189,7 @@ def test_relay_peers_are_served_amid_a_flood_from_one_that_comes_again_under_oth
             async with asyncio.timeout(PATIENCE_S):
                 await attack
             assert not len(heard)
-            assert node.gate.statistics().admitted == len(messages)
+            assert parts_of(node).gate.statistics().admitted == len(messages)
             assert refused(node, ProofFault.INVALID) + refused(node, ProofFault.NOT_VERIFIED) > 0
 
     harbour.run(work)

@@ -16,6 +16,7 @@ from fairway.rln.membership import RlnMembership
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.proof import SignalProof
+from fairway.service.node import parts_of
 
 
 def forms_of(secret: bytes) -> list[str]:
@@ -59,7 +60,7 @@ def test_what_works_and_what_fails_shows_no_secret(harbour, logged, tmp_path):
         assert not failed.accepted
         proof = SignalProof.decode((await with_proof(other, harbour.message())).message.rate_limit_proof)
         shown.append(texts_of(membership, other, result, bare, failed, proof, receipt, channel, alice, node))
-        shown.append(texts_of(node.gate.statistics(), membership.network, *double))
+        shown.append(texts_of(parts_of(node).gate.statistics(), membership.network, *double))
 
     harbour.run(work)
     stranger = Identity.create()

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from browsing import SCREENS, launched, visited
-from fairway.service.rest.openapi import PATHS
+from browsing import launched, visited
 from nodes_in_threads import NodeInThread
 
-DESK, PHONE = SCREENS
 TOPIC = '/it\'s/1/<b onclick=x>room & "quotes"/proto'
 
 
@@ -39,23 +37,6 @@ def answer(form: Any, status: str) -> Any:
     form.get_by_role("button", name="Send").click()
     form.locator(".status", has_text=status).wait_for()
     return form.locator(".answer pre")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "screen", [pytest.param(DESK, id="desk"), pytest.param(PHONE, id="phone", marks=pytest.mark.full)]
-)
-def test_the_page_fits_its_screen_with_every_call_open(browser, served, screen):
-    with visited(browser, f"{served.server.url}/docs", screen) as page:
-        page.evaluate("() => document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-        assert page.locator("form[data-verb]").count() == sum(len(verbs) for verbs in PATHS.values())
-        assert page.evaluate("document.documentElement.scrollWidth") <= screen.width
-        unnamed = page.evaluate(
-            """() => [...document.querySelectorAll('input, textarea, button, form, pre[tabindex]')].filter((each) =>
-                !(each.labels && each.labels.length) && !each.getAttribute('aria-label') && !each.innerText &&
-                !each.closest('.answer')).map((each) => each.outerHTML.slice(0, 200))"""
-        )
-        assert unnamed == []
 
 
 def test_a_call_is_sent_and_its_answer_shown_and_curl_does_the_same(browser, served):
@@ -93,19 +74,6 @@ def test_parameters_get_into_the_address_and_an_error_is_shown_as_one(browser, s
         assert "non-hexadecimal" in answer(form, "400").inner_text()
 
 
-@pytest.mark.full
-def test_big_numbers_keep_their_digits(browser, served):
-    stamp = "1760000000123456789"
-    with visited(browser, f"{served.server.url}/docs") as page:
-        form = call(page, "relay_auto_publish")
-        form.locator("textarea").fill(f'{{"payload": "AA==", "contentTopic": "/digits/1/a/b", "timestamp": {stamp}}}')
-        answer(form, "200")
-        form = call(page, "store_messages")
-        form.get_by_label("includeData").fill("true")
-        form.get_by_label("contentTopics").fill("/digits/1/a/b")
-        assert f'"timestamp": {stamp}' in answer(form, "200").inner_text()
-
-
 def test_a_stream_of_events_is_shown_as_it_comes_until_it_is_stopped(browser, served):
     with visited(browser, f"{served.server.url}/docs", may_complain=True) as page:
         form = call(page, "events_stream")
@@ -134,12 +102,3 @@ def test_a_token_is_sent_and_kept_nowhere_else(browser, served):
             assert b"Authorization: Bearer a-secret" in said.stderr, curl
         page.reload()
         assert page.get_by_label("Bearer token").input_value() == ""
-
-
-@pytest.mark.full
-def test_a_link_to_a_call_opens_it(browser, served):
-    with visited(browser, f"{served.server.url}/docs#lightpush_push") as page:
-        assert page.locator("#lightpush_push form").is_visible()
-        assert json.loads(page.locator("#lightpush_push textarea").input_value()) == {
-            "message": {"payload": "aGVsbG8=", "contentTopic": "/myapp/1/room/proto"}
-        }

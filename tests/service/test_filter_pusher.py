@@ -7,110 +7,13 @@ import contextlib
 import itertools
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fairway.libp2p.host import Host
-from fairway.libp2p.shared_bytes import SharedBytes
 from fairway.service.filter_pusher import FilterPusher
-from fairway.service.push_queue import PushQueue
 from fairway.wire.filter import FILTER_PUSH_PROTOCOL
 from patience import run, until
 
 LISTEN = ["/ip4/127.0.0.1/tcp/0"]
-
-
-def test_what_is_being_written_stays_and_of_the_rest_the_oldest_give_way():
-    held = SharedBytes()
-    queue = PushQueue(held, max_messages=3, max_bytes=1_000)
-    frames = [b"%d" % number for number in range(10, 16)]
-    queue.put(frames[0])
-    piece = asyncio.run(queue.next_piece(1))
-    for frame in frames[1:]:
-        queue.put(frame)
-    assert (piece, len(queue), queue.dropped, held.size_bytes) == (frames[:1], 3, 3, 6)
-    queue.settle()
-    assert asyncio.run(queue.next_piece(100)) == frames[4:]
-    # It was not written, so it comes again, with what came meanwhile.
-    queue.put(b"16")
-    assert asyncio.run(queue.next_piece(100)) == [*frames[4:], b"16"]
-    queue.close()
-    queue.put(b"late")
-    assert asyncio.run(queue.next_piece(100)) == []
-    assert (held.size_bytes, queue.waiting_bytes) == (0, 0)
-
-
-def test_what_was_written_and_may_not_have_been_read_comes_again_before_the_rest_and_gives_way_first():
-    held = SharedBytes()
-    queue = PushQueue(held, max_messages=4, max_bytes=1_000)
-    frames = [b"%d" % number for number in range(10, 17)]
-    for frame in frames[:3]:
-        queue.put(frame)
-    assert asyncio.run(queue.next_piece(4)) == frames[:2]
-    queue.keep()
-    assert (len(queue), queue.waiting_bytes, queue.kept_bytes, held.size_bytes) == (1, 2, 4, 6)
-    queue.settle(queue.unread()[1:])
-    assert asyncio.run(queue.next_piece(100)) == frames[1:3]
-    queue.keep()
-    for frame in frames[3:]:
-        queue.put(frame)
-    assert (queue.kept_bytes, queue.dropped) == (0, 0)
-    assert asyncio.run(queue.next_piece(100)) == frames[3:]
-    queue.keep()
-    queue.forget_kept()
-    assert (len(queue), held.size_bytes) == (0, 0)
-
-
-def test_a_queue_hands_out_no_more_messages_at_once_than_it_is_asked_for():
-    queue = PushQueue(SharedBytes(), max_messages=10, max_bytes=1_000)
-    for number in range(5):
-        queue.put(b"%d" % number)
-    assert asyncio.run(queue.next_piece(1_000, 2)) == [b"0", b"1"]
-
-
-steps = st.lists(
-    st.tuples(
-        st.integers(0, 2), st.sampled_from(["put", "piece", "written", "keep", "again", "forget", "give way", "close"])
-    ),
-    max_size=40,
-)
-
-
-@given(steps)
-def test_bytes_are_counted_once_however_many_queues_hold_them(given_steps):
-    held = SharedBytes()
-    queues = [PushQueue(held, max_messages=4, max_bytes=100) for _ in range(3)]
-
-    async def work():
-        for number, (which, what) in enumerate(given_steps):
-            queue = queues[which]
-            if what == "put":
-                frame = bytes([number]) * 30
-                for one in queues[which:]:
-                    one.put(frame)
-            elif what == "piece" and len(queue):
-                assert len(await queue.next_piece(50)) == 1
-            elif what == "written":
-                queue.settle()
-            elif what == "keep":
-                queue.keep()
-            elif what == "again":
-                queue.settle(queue.unread()[1:])
-            elif what == "forget":
-                queue.forget_kept()
-            elif what == "give way":
-                queue.give_way()
-            elif what == "close":
-                queue.close()
-            different = {frame for one in queues for frame in one.frames}
-            assert held.size_bytes == sum(map(len, different))
-            assert all(len(one) <= 5 and one.waiting_bytes == 30 * len(one) for one in queues)
-            assert all(one.waiting_bytes + one.kept_bytes == sum(map(len, one.frames)) for one in queues)
-
-    asyncio.run(work())
-    for queue in queues:
-        queue.close()
-    assert held.size_bytes == 0
 
 
 def test_many_slow_subscribers_with_messages_of_their_own_hold_a_bounded_amount_together(monkeypatch):

@@ -17,7 +17,7 @@ from fairway.nodes.discovery.network import Network
 from fairway.nodes.discovery.node_record import NodeRecord
 from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.node import RoutedMessage
-from fairway.service.node import ServiceNode
+from fairway.service.node import ServiceNode, parts_of
 from fairway.service.options import ServiceOptions
 from fairway.wire.peer_exchange import (
     MAX_RECORDS,
@@ -69,7 +69,8 @@ def message(number=0):
 
 
 def peers_of(node):
-    return {connection.peer_id for connection in node.host.connections()}
+    host = parts_of(node).host if isinstance(node, ServiceNode) else node.host
+    return {connection.peer_id for connection in host.connections()}
 
 
 def test_a_fresh_participant_finds_a_node_by_a_list_in_dns_and_talks_over_it(tmp_path):
@@ -99,7 +100,7 @@ def test_a_participant_that_knows_one_node_finds_another_by_peer_exchange():
     async def work():
         async with AsyncExitStack() as exits:
             known, other = await service(exits), await service(exits)
-            known.records.add(other.record)
+            parts_of(known).records.add(other.record)
             client = await light(exits, network(peers=(str(known.addresses[0]),)), wanted=2)
             await until(lambda: peers_of(client) == {known.peer_id, other.peer_id})
 
@@ -133,7 +134,7 @@ def test_an_endless_answer_to_peer_exchange_is_counted_and_its_node_used_for_all
                 await stream.read_frame(1_024)
                 await answer(stream)
 
-            node.host.handle(PEER_EXCHANGE_PROTOCOL, hostile)
+            parts_of(node).host.handle(PEER_EXCHANGE_PROTOCOL, hostile)
             client = await light(exits, network(peers=(str(node.addresses[0]),)), wanted=2)
             await until(lambda: client.finder.faults[fault])
             assert client.finder.faults[fault] <= MAX_RECORDS
@@ -154,7 +155,7 @@ def test_nodes_of_a_network_find_each_other_and_relay():
             second = await service(exits, network=by_list(server))
             await until(lambda: second.status.connected)
             received = await first.subscribe(SHARD, [TOPIC])
-            await until(lambda: second.relay.peer_count(SHARD) > 0)
+            await until(lambda: parts_of(second).relay.peer_count(SHARD) > 0)
             sent = message()
             assert (await second.send(sent)).accepted
             async with asyncio.timeout(PATIENCE_S):
@@ -173,34 +174,6 @@ def test_found_nodes_are_remembered_over_a_restart(tmp_path):
                 await light(first, found, memory=memory)
             client = await light(exits, found, memory=memory)  # the name server is gone
             assert peers_of(client) == {node.peer_id}
-
-    run(work())
-
-
-def test_a_run_that_uses_none_or_one_of_the_remembered_nodes_forgets_no_other(tmp_path):
-    memory = tmp_path / "peers.json"
-
-    async def work():
-        async with AsyncExitStack() as exits:
-            key = IdentityKey.generate(KeyType.SECP256K1)
-            other, node = await service(exits), await service(exits, key=key)
-            found = network(peers=tuple(str(one.addresses[0]) for one in (other, node)))
-            async with AsyncExitStack() as run:
-                client = await light(run, found, wanted=2, memory=memory)
-                await until(lambda: len(client.finder.connected()) == 2)
-            # One whose program runs a moment needs one of them, and one without a network reaches none.
-            async with AsyncExitStack() as run:
-                await light(run, network(peers=(str(other.addresses[0]),)), memory=memory)
-            await node.close()
-            await other.close()
-            elsewhere = network(
-                peers=("/ip4/127.0.0.1/tcp/1/p2p/16Uiu2HAmPLe7Mzm8TsYUubgCAW1aJoeFScxrLj8ppHFivPo97bUZ",)
-            )
-            with pytest.raises(NodeUnavailableError):
-                await light(exits, elsewhere, memory=memory, timeout_s=0.5)
-            again = await service(exits, key=key, tcp_port=node.addresses[0].port)
-            client = await light(exits, elsewhere, memory=memory)
-            assert peers_of(client) == {again.peer_id}
 
     run(work())
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import asynccontextmanager
 from urllib.parse import quote
 
 import pytest
 
-from fairway.errors import ConfigurationError, NodeUnavailableError
-from fairway.service.served_topics import MAX_PUBSUB_TOPICS, ServedTopics
+from fairway.errors import NodeUnavailableError
+from fairway.service.node import parts_of
+from fairway.service.served_topics import MAX_PUBSUB_TOPICS
 from fairway.wire.filter import FilterSubscribeRequest, FilterSubscribeType
 from patience import until
 
@@ -25,7 +25,7 @@ def messages_at(shard):
 async def connected(rest, **changes):
     """Two nodes that serve shard 0 and are connected."""
     async with rest.serving(**changes) as (left, at_left), rest.serving(**changes) as (right, at_right):
-        await left.host.connect(right.addresses[0])
+        await parts_of(left).host.connect(right.addresses[0])
         yield (left, at_left), (right, at_right)
 
 
@@ -41,17 +41,17 @@ def test_nodes_whose_clients_subscribe_to_a_further_shard_relay_it_to_each_other
         async with connected(rest) as ((left, at_left), (right, at_right)):
             for server in (at_left, at_right):
                 await ask(rest, server, "POST", SUBSCRIPTIONS, [shard])
-            await until(lambda: left.relay.peer_count(shard) and right.relay.peer_count(shard))
+            await until(lambda: parts_of(left).relay.peer_count(shard) and parts_of(right).relay.peer_count(shard))
             message = {"payload": "aGFsbG8=", "contentTopic": rest.topic}
             await ask(rest, at_left, "POST", messages_at(shard), message)
-            await until(lambda: right.distribution.statistics().messages)
+            await until(lambda: parts_of(right).distribution.statistics().messages)
             (received,) = (await ask(rest, at_right, "GET", messages_at(shard))).json
             assert received["payload"] == message["payload"]
             stored = (await ask(rest, at_right, "GET", f"/store/v3/messages?pubsubTopic={quote(shard)}")).json
             assert len(stored["messages"]) == 1
             # Each leaves when nobody is subscribed any more.
             await ask(rest, at_left, "DELETE", SUBSCRIPTIONS, [shard])
-            await until(lambda: not right.relay.peer_count(shard))
+            await until(lambda: not parts_of(right).relay.peer_count(shard))
             assert set(left.pubsub_topics) == {SHARD}
             assert set(right.pubsub_topics) == {SHARD, shard}
             await ask(rest, at_left, "POST", messages_at(shard), message, status=400)
@@ -88,10 +88,10 @@ def test_a_filter_subscription_on_a_further_shard_gets_the_messages_of_another_n
             await ask(rest, at_left, "POST", SUBSCRIPTIONS, [FURTHER])
             asked = {"requestId": "1", "contentFilters": [rest.topic], "pubsubTopic": FURTHER}
             await ask(rest, at_right, "POST", FILTER, asked)
-            await until(lambda: left.relay.peer_count(FURTHER))
+            await until(lambda: parts_of(left).relay.peer_count(FURTHER))
             message = {"payload": "aGFsbG8=", "contentTopic": rest.topic}
             await ask(rest, at_left, "POST", messages_at(FURTHER), message)
-            await until(lambda: right.distribution.statistics().messages)
+            await until(lambda: parts_of(right).distribution.statistics().messages)
             (received,) = (await ask(rest, at_right, "GET", f"/filter/v2/messages/{quote(rest.topic, safe='')}")).json
             assert received["payload"] == message["payload"]
 
@@ -108,8 +108,8 @@ def test_record_and_metadata_name_the_shards_of_the_own_cluster_that_are_served_
             info = (await ask(rest, server, "GET", "/info")).json
             assert info["enrUri"] == str(node.record)
             # A peer that connects now is told so, too, and stays.
-            await other.host.connect(node.addresses[0])
-            await until(lambda: other.relay.peer_count(SHARD))
+            await parts_of(other).host.connect(node.addresses[0])
+            await until(lambda: parts_of(other).relay.peer_count(SHARD))
             await ask(rest, server, "DELETE", SUBSCRIPTIONS, [FURTHER, FOREIGN])
             assert node.record.relay_shards.shards == {0}
 
@@ -126,25 +126,11 @@ def test_filter_peers_are_served_on_a_further_shard(crowd, rest):
 
     async def work():
         async with crowd.service() as node:
-            assert node.filters.handle("a", asked, 0.0).status_code == 400
+            assert parts_of(node).filters.handle("a", asked, 0.0).status_code == 400
             node.join({FURTHER})
-            assert node.filters.handle("a", asked, 0.0).status_code == 200
+            assert parts_of(node).filters.handle("a", asked, 0.0).status_code == 200
             node.leave({FURTHER})
-            assert node.filters.handle("b", asked, 0.0).status_code == 400
-
-    rest.run(work())
-
-
-def test_the_traffic_of_a_shard_is_forgotten_with_it(rest):
-    async def work():
-        async with rest.serving() as (node, server):
-            for shard in (FURTHER, FOREIGN):
-                await ask(rest, server, "POST", SUBSCRIPTIONS, [shard])
-                message = {"payload": "aGFsbG8=", "contentTopic": rest.topic}
-                await ask(rest, server, "POST", messages_at(shard), message)
-                assert list(node.distribution.traffic.shards()) == [shard]
-                await ask(rest, server, "DELETE", SUBSCRIPTIONS, [shard])
-                assert node.distribution.traffic.shards() == {}
+            assert parts_of(node).filters.handle("b", asked, 0.0).status_code == 400
 
     rest.run(work())
 
@@ -175,47 +161,5 @@ def test_the_pubsub_topics_of_a_node_are_bounded(rest):
             assert len(node.pubsub_topics) == MAX_PUBSUB_TOPICS
             await ask(rest, server, "DELETE", SUBSCRIPTIONS, many)
             assert set(node.pubsub_topics) == {SHARD}
-
-    rest.run(work())
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_topics_are_served_until_each_join_had_its_leave(seed):
-    rng = random.Random(seed)
-    topics, held = ServedTopics(16, [SHARD]), []
-    for _ in range(200):
-        if held and rng.random() < 0.5:
-            gone = held.pop(rng.randrange(len(held)))
-            topics.leave(gone)
-        else:
-            held.append({f"/waku/2/rs/16/{rng.randrange(4)}" for _ in range(3)})
-            topics.join(held[-1])
-        assert topics.now == {SHARD}.union(*held)
-        assert topics.shards() == tuple(sorted(int(topic.rpartition("/")[2]) for topic in topics.now))
-
-
-def test_one_topic_that_is_no_shard_lets_none_be_joined():
-    topics = ServedTopics(16, [SHARD])
-    with pytest.raises(ConfigurationError, match="is not the pubsub topic of a shard"):
-        topics.join({FURTHER, "/waku/2/default-waku/proto"})
-    assert topics.now == {SHARD}
-
-
-def test_messages_that_wait_on_a_shard_that_is_left_are_dropped(rest):
-    """A node that leaves a shard in the middle of a burst goes on serving the others."""
-
-    async def work():
-        async with connected(rest) as ((left, at_left), (right, at_right)):
-            for server in (at_left, at_right):
-                await ask(rest, server, "POST", SUBSCRIPTIONS, [FURTHER])
-            await until(lambda: left.relay.peer_count(FURTHER))
-            for number in range(20):
-                message = {"payload": "aGFsbG8=", "contentTopic": rest.topic, "timestamp": number + 1}
-                await ask(rest, at_left, "POST", messages_at(FURTHER), message)
-                if number == 10:
-                    await ask(rest, at_right, "DELETE", SUBSCRIPTIONS, [FURTHER])
-            await rest.publish(at_left)
-            await until(lambda: SHARD in right.distribution.traffic.shards())
-            assert set(right.pubsub_topics) == {SHARD}
 
     rest.run(work())

@@ -22,6 +22,8 @@ from fairway.libp2p.limits import HostLimits
 from fairway.nodes.protocols.relay import RELAY_PROTOCOL
 from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.service.filter_pusher import MAX_WAITING_BYTES
+from fairway.service.node import parts_of
+from fairway.service.options import AdvancedServiceOptions
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
     decode_message_push,
@@ -61,7 +63,9 @@ def test_silent_sockets_keep_nobody_out(crowd):
         pytest.skip(f"this system allows too few open files for {SILENT} sockets")
 
     async def work():
-        async with crowd.service(host_limits=HostLimits(handshake_timeout_s=60.0)) as node:
+        async with crowd.service(
+            advanced=AdvancedServiceOptions(host_limits=HostLimits(handshake_timeout_s=60.0))
+        ) as node:
             sockets = []
             try:
                 for count in range(SILENT):
@@ -72,9 +76,9 @@ def test_silent_sockets_keep_nobody_out(crowd):
                     sockets.append(one)
                     if count % 50 == 0:
                         await asyncio.sleep(0)
-                await crowd.until(lambda: node.host.statistics().refused_connections >= SILENT * 0.8)
-                statistics = node.host.statistics()
-                assert statistics.pending_handshakes <= node.host.limits.max_pending_handshakes_per_ip
+                await crowd.until(lambda: parts_of(node).host.statistics().refused_connections >= SILENT * 0.8)
+                statistics = parts_of(node).host.statistics()
+                assert statistics.pending_handshakes <= parts_of(node).host.limits.max_pending_handshakes_per_ip
                 await crowd.serves(node)
             finally:
                 for one in sockets:
@@ -99,8 +103,8 @@ def test_silent_streams_keep_nobody_out(crowd, muxer):
                 names = [protocols[number % len(protocols)] for number in range(wanted)]
                 await asyncio.gather(*(connection.open_stream([name]) for name in names))
                 count += wanted
-            await crowd.until(lambda: node.host.statistics().inbound_streams >= SILENT)
-            assert node.host.statistics().buffered_bytes <= SILENT * 1_024
+            await crowd.until(lambda: parts_of(node).host.statistics().inbound_streams >= SILENT)
+            assert parts_of(node).host.statistics().buffered_bytes <= SILENT * 1_024
             await crowd.serves(node)
             # A stream too many of one protocol is not served, however the others are spread.
             host = await exits.enter_async_context(crowd.client(node, muxer))
@@ -108,7 +112,9 @@ def test_silent_streams_keep_nobody_out(crowd, muxer):
             with contextlib.suppress(Libp2pError):
                 for _ in range(600):
                     await connection.open_stream([STORE_QUERY_PROTOCOL])
-            await crowd.until(lambda: connection.is_closed or node.host.statistics().inbound_streams <= SILENT + 144)
+            await crowd.until(
+                lambda: connection.is_closed or parts_of(node).host.statistics().inbound_streams <= SILENT + 144
+            )
             await crowd.serves(node)
 
     crowd.run(work())
@@ -138,7 +144,7 @@ def test_a_subscriber_that_reads_nothing_costs_a_bounded_amount_and_delays_nobod
                 if number % 20 == 19:
                     await crowd.until(lambda: len(got) >= len(sent))
             assert got == sent
-            statistics = node.pusher.statistics()
+            statistics = parts_of(node).pusher.statistics()
             crowd.report("40 MB past a slow subscriber:", **vars_of(statistics))
             assert statistics.waiting_bytes <= 2 * MAX_WAITING_BYTES
             assert statistics.dropped > 50
@@ -155,16 +161,19 @@ def vars_of(statistics):
 def test_a_relay_peer_that_reads_nothing_costs_a_bounded_amount_and_delays_nobody_for_long(crowd, muxer):
     async def work():
         async with (
-            crowd.service(archive=None, host_limits=HostLimits(write_stall_timeout_s=crowd.patience_s)) as node,
+            crowd.service(
+                archive=None,
+                advanced=AdvancedServiceOptions(host_limits=HostLimits(write_stall_timeout_s=crowd.patience_s)),
+            ) as node,
             crowd.client(node, muxer, relay=read_nothing) as slow,
             crowd.client(node) as honest,
         ):
             stream = await slow.connections()[0].open_stream([RELAY_PROTOCOL])
             await stream.write(subscription_frame((Change(topic=crowd.shard, subscribed=True),)))
-            await crowd.until(lambda: node.relay.peer_count(crowd.shard))
+            await crowd.until(lambda: parts_of(node).relay.peer_count(crowd.shard))
             answers = [await crowd.push(honest, node, 100_000) for _ in range(300)]
             assert answers == [200] * 300
-            statistics = node.relay.outbox_statistics()
+            statistics = parts_of(node).relay.outbox_statistics()
             crowd.report("30 MB past a slow relay peer:", **vars_of(statistics))
             assert statistics.waiting_bytes <= 17 * MIB
             assert statistics.dropped > 10  # how much the operating system holds in between is its business
@@ -175,7 +184,10 @@ def test_a_relay_peer_that_reads_nothing_costs_a_bounded_amount_and_delays_nobod
 @MUXERS
 def test_a_peer_that_never_closes_its_streams_has_them_closed(crowd, muxer):
     async def work():
-        async with crowd.service(host_limits=HostLimits(close_linger_s=0.2)) as node, crowd.client(node, muxer) as bad:
+        async with (
+            crowd.service(advanced=AdvancedServiceOptions(host_limits=HostLimits(close_linger_s=0.2))) as node,
+            crowd.client(node, muxer) as bad,
+        ):
             (connection,) = bad.connections()
             asked = LightPushRequest(request_id="push", pubsub_topic=crowd.shard, message_bytes=crowd.message().encoded)
             kept = []
@@ -184,7 +196,7 @@ def test_a_peer_that_never_closes_its_streams_has_them_closed(crowd, muxer):
                 await stream.write_frame(encode_lightpush_request(asked))
                 assert decode_lightpush_response(await stream.read_frame(1_000)).status_code == 200
                 kept.append(stream)
-            await crowd.until(lambda: node.host.statistics().inbound_streams == 0)
+            await crowd.until(lambda: parts_of(node).host.statistics().inbound_streams == 0)
             await crowd.serves(node)
 
     crowd.run(work())
@@ -219,6 +231,6 @@ def test_a_flood_of_pushes_is_answered_with_429_while_an_honest_peer_is_served(c
             assert set(codes) == {200, 429}
             assert codes.count(200) <= 40 + 20 * (took_s + 1)
             # Of the last request of each task the answer was not waited for.
-            assert 0 <= node.limiters["lightpush"].refused - codes.count(429) <= 20
+            assert 0 <= parts_of(node).limiters["lightpush"].refused - codes.count(429) <= 20
 
     crowd.run(work())

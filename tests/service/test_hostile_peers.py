@@ -33,8 +33,8 @@ from fairway.nodes.protocols.exchange import ask
 from fairway.nodes.protocols.filter_service import FilterLimits
 from fairway.nodes.protocols.relay import RELAY_PROTOCOL
 from fairway.nodes.protocols.request_limiter import RequestRate
-from fairway.service.node import ServiceNode
-from fairway.service.options import ServiceOptions
+from fairway.service.node import ServiceNode, parts_of
+from fairway.service.options import AdvancedServiceOptions, ServiceOptions
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
     FilterSubscribeRequest,
@@ -174,8 +174,8 @@ def test_garbage_below_the_protocols_costs_nobody_but_its_sender(begin, rng):
                 if number % 2:
                     link.transport.abort()
                 await link.transport.close()
-            await until(lambda: node.host.statistics().connections == 0)
-            assert node.host.statistics().buffered_bytes == 0
+            await until(lambda: parts_of(node).host.statistics().connections == 0)
+            assert parts_of(node).host.statistics().buffered_bytes == 0
             await serves(node)
 
     run(work())
@@ -196,7 +196,7 @@ def test_garbage_in_streams_costs_the_stream(protocol, muxer, rng):
                     while await stream.read():
                         pass
                 await stream.reset()
-            await until(lambda: node.host.statistics().inbound_streams <= 2)
+            await until(lambda: parts_of(node).host.statistics().inbound_streams <= 2)
             assert connection in bad.connections()
             await serves(node)
 
@@ -259,7 +259,7 @@ def test_a_frame_that_claims_2_gb_is_not_waited_for(protocol):
             else:
                 with pytest.raises(StreamError):
                     await asyncio.wait_for(stream.read(), PATIENCE_S)
-            assert node.host.statistics().buffered_bytes < 10_000
+            assert parts_of(node).host.statistics().buffered_bytes < 10_000
             await serves(node)
 
     run(work())
@@ -274,7 +274,7 @@ def test_a_node_that_is_not_the_one_that_was_named_is_not_spoken_to():
                 await client.connect(named)
             assert not client.connections()
             # The same key at the other end of a connection that the impostor began does not make it another peer.
-            await until(lambda: node.host.statistics().connections == 0)
+            await until(lambda: parts_of(node).host.statistics().connections == 0)
             await serves(node)
 
     run(work())
@@ -308,9 +308,9 @@ def test_a_relayed_message_that_is_replayed_counts_once():
             frame = publish_frame(encode_message(Message(topic=SHARD, data=envelope())))
             for _ in range(20):
                 await stream.write(frame * 100)
-            await until(lambda: node.relay.statistics().duplicates == 1_999)
+            await until(lambda: parts_of(node).relay.statistics().duplicates == 1_999)
             assert len(heard.take()) == 1
-            assert node.distribution.statistics().messages == 1
+            assert parts_of(node).distribution.statistics().messages == 1
             assert len((await node.query(StoreQuery())).messages) == 1
             await serves(node)
 
@@ -332,9 +332,9 @@ def test_a_relayed_message_that_is_none_reaches_nobody_and_costs_its_bringer_its
             for number in range(15):
                 mutated = data + bytes([0x82, 0x10, 1, number]) if data else data
                 await stream.write(publish_frame(encode_message(Message(topic=SHARD, data=mutated))))
-            await until(lambda: node.relay.statistics().invalid > 0 or not bad.connections())
-            assert node.distribution.statistics().messages == 0
-            assert set(node.relay.refused) <= {StatusCode.BAD_REQUEST, StatusCode.PAYLOAD_TOO_LARGE}
+            await until(lambda: parts_of(node).relay.statistics().invalid > 0 or not bad.connections())
+            assert parts_of(node).distribution.statistics().messages == 0
+            assert set(parts_of(node).relay.refused) <= {StatusCode.BAD_REQUEST, StatusCode.PAYLOAD_TOO_LARGE}
             assert not heard.take()
             await serves(node)
 
@@ -344,7 +344,10 @@ def test_a_relayed_message_that_is_none_reaches_nobody_and_costs_its_bringer_its
 def test_many_filter_clients_together_have_a_bounded_number_of_topics():
     async def work():
         limits = FilterLimits(criteria=100, total_criteria=250)
-        async with service(filter_limits=limits) as node, contextlib.AsyncExitStack() as exits:
+        async with (
+            service(advanced=AdvancedServiceOptions(filter_limits=limits)) as node,
+            contextlib.AsyncExitStack() as exits,
+        ):
             codes, hosts = [], []
             for number in range(4):
                 hosts.append(await exits.enter_async_context(await Host.start()))
@@ -354,7 +357,7 @@ def test_many_filter_clients_together_have_a_bounded_number_of_topics():
                 codes.append(decode_filter_subscribe_response(answer).status_code)
             assert codes == [200, 200, 200, 503]
             # What is given back is there for others.
-            assert node.filters.forget(str(hosts[0].peer_id))
+            assert parts_of(node).filters.forget(str(hosts[0].peer_id))
             answer = await request(hosts[-1], node, FILTER_SUBSCRIBE_PROTOCOL, subscription(topics))
             assert decode_filter_subscribe_response(answer).status_code == 200
             answer = await request(hosts[-1], node, FILTER_SUBSCRIBE_PROTOCOL, subscription(topics))
@@ -378,7 +381,7 @@ def test_a_peer_that_says_without_end_what_it_serves_is_asked_one_question_at_a_
             before = len(asyncio.all_tasks())
             for number in range(100):
                 bad.handle(f"/another/{number}", never_tell)
-                await until(lambda number=number: f"/another/{number}" in node.host.protocols_of(bad.peer_id))
+                await until(lambda number=number: f"/another/{number}" in parts_of(node).host.protocols_of(bad.peer_id))
             assert len(questions) == 1
             await until(lambda: len(asyncio.all_tasks()) <= before)
             await serves(node)

@@ -17,6 +17,8 @@ from fairway.libp2p.gossipsub.codec import subscription_frame
 from fairway.libp2p.host import Host
 from fairway.libp2p.limits import HostLimits
 from fairway.nodes.protocols.relay import RELAY_PROTOCOL
+from fairway.service.node import parts_of
+from fairway.service.options import AdvancedServiceOptions
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
     decode_filter_subscribe_response,
@@ -68,8 +70,8 @@ def test_peers_that_ask_for_whole_pages_and_read_none_cost_a_bounded_amount(crow
                 # Sixty pages of a megabyte each: more than may wait for both of them.
                 streams = [await connection.open_stream([STORE_QUERY_PROTOCOL]) for _ in range(60)]
                 await asyncio.gather(*(stream.write_frame(query) for stream in streams))
-            await crowd.until(lambda: node.pending_responses.given_up >= 50)
-            pending = node.pending_responses
+            await crowd.until(lambda: parts_of(node).pending_responses.given_up >= 50)
+            pending = parts_of(node).pending_responses
             crowd.report("120 pages that nobody reads:", waiting=pending.size_bytes, answers=len(pending))
             assert pending.size_bytes <= 64 * MIB
             answer = decode_store_query_response(await crowd.request(honest, node, STORE_QUERY_PROTOCOL, query))
@@ -90,14 +92,17 @@ def test_messages_that_are_begun_and_never_finished_cost_a_bounded_amount(crowd,
 
     async def work():
         limits = HostLimits(max_buffered_bytes=limit)
-        async with crowd.service(host_limits=limits) as node, contextlib.AsyncExitStack() as exits:
+        async with (
+            crowd.service(advanced=AdvancedServiceOptions(host_limits=limits)) as node,
+            contextlib.AsyncExitStack() as exits,
+        ):
             most = 0
             for begun in range(0, BEGUN, 50):
                 host = await exits.enter_async_context(crowd.client(node, muxer))
                 (connection,) = host.connections()
                 async with asyncio.timeout(PATIENCE_S):
                     await asyncio.gather(*(begin(connection) for _ in range(min(50, BEGUN - begun))))
-                most = max(most, node.host.statistics().buffered_bytes)
+                most = max(most, parts_of(node).host.statistics().buffered_bytes)
             assert limit - 300_000 < most <= limit
             crowd.report(f"{BEGUN} messages begun:", held=most)
             async with crowd.client(node, muxer) as honest:
@@ -116,11 +121,11 @@ def test_a_relay_peer_with_10_000_topics_has_a_bounded_number_remembered(crowd):
                 await stream.write(subscription_frame(tuple(topics)))
             # What it leaves was subscribed to before, and is read after all the rest.
             left = Change(topic=f"{'t' * 200}0", subscribed=False)
-            await crowd.until(lambda: node.relay.statistics().interests == 1_024)
+            await crowd.until(lambda: parts_of(node).relay.statistics().interests == 1_024)
             await stream.write(subscription_frame((left,)))
-            await crowd.until(lambda: node.relay.statistics().interests == 1_023)
+            await crowd.until(lambda: parts_of(node).relay.statistics().interests == 1_023)
             await bad.close()
-            await crowd.until(lambda: not node.relay.statistics().interests)
+            await crowd.until(lambda: not parts_of(node).relay.statistics().interests)
             await crowd.serves(node)
 
     crowd.run(work())
@@ -136,7 +141,7 @@ def test_a_filter_client_with_10_000_topics_is_told_that_this_is_too_much(crowd)
                 answer = await crowd.request(bad, node, FILTER_SUBSCRIBE_PROTOCOL, crowd.subscription(topics))
                 codes.append(decode_filter_subscribe_response(answer).status_code)
             assert codes == [200] * 10 + [503] * 90
-            assert len(node.filters.criteria_of(str(bad.peer_id))) == 1_000
+            assert len(parts_of(node).filters.criteria_of(str(bad.peer_id))) == 1_000
             many = [f"/app/1/{number}/proto" for number in range(10_000)]
             answer = await crowd.request(bad, node, FILTER_SUBSCRIBE_PROTOCOL, crowd.subscription(many))
             assert decode_filter_subscribe_response(answer).status_code in {400, 503}
@@ -175,7 +180,7 @@ def test_a_light_push_that_is_longer_than_any_is_read_is_answered_with_413_and_i
             LightPushRequest(request_id="mine too", pubsub_topic=crowd.shard, message_bytes=message)
         )
         async with crowd.service() as node, crowd.client(node, muxer) as client:
-            assert len(asked) > node.lightpush.max_request_bytes
+            assert len(asked) > parts_of(node).lightpush.max_request_bytes
             answer = decode_lightpush_response(await crowd.request(client, node, LIGHTPUSH_PROTOCOL, asked))
             assert (answer.request_id, answer.status_code) == ("mine", 413)
             answer_v2 = decode_push_response_v2(await crowd.request(client, node, LIGHTPUSH_V2_PROTOCOL, asked_v2))
@@ -183,7 +188,7 @@ def test_a_light_push_that_is_longer_than_any_is_read_is_answered_with_413_and_i
             assert "message size exceeded" in (answer_v2.info or "")
             # The connection lives, and nothing of it is left in memory.
             assert await crowd.push(client, node) == 200
-            await crowd.until(lambda: not node.host.statistics().buffered_bytes)
+            await crowd.until(lambda: not parts_of(node).host.statistics().buffered_bytes)
 
     crowd.run(work())
 

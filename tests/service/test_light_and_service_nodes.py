@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,8 @@ from fairway.libp2p.keys import IdentityKey
 from fairway.nodes.light import AdvancedLightOptions, LightNode, LightOptions
 from fairway.nodes.node import NodeHealth, RoutedMessage, StoreQuery
 from fairway.nodes.protocols.request_limiter import RequestRate
-from fairway.service.node import ServiceNode
-from fairway.service.options import ServiceOptions
+from fairway.service.node import ServiceNode, parts_of
+from fairway.service.options import AdvancedServiceOptions, ServiceOptions
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, run, until
 
@@ -83,7 +84,7 @@ def test_service_nodes_relay_to_each_other_and_messages_cross_to_clients_of_anot
             await LightNode.start([first.addresses[0]], FAST) as alice,
             await LightNode.start([third.addresses[0]], FAST) as bob,
         ):
-            await until(lambda: first.relay.mesh_size(SHARD) and third.relay.mesh_size(SHARD))
+            await until(lambda: parts_of(first).relay.mesh_size(SHARD) and parts_of(third).relay.mesh_size(SHARD))
             subscription = await bob.subscribe(SHARD, [TOPIC])
             own = await second.subscribe(SHARD, [TOPIC])
             for number in range(50):
@@ -177,8 +178,8 @@ def test_a_message_that_reached_no_relay_peer_is_relayed_when_it_is_pushed_again
             own = await far.subscribe(SHARD, [TOPIC])
             sent = message()
             assert "505" in (await alice.send(sent)).detail
-            await near.host.connect(far.addresses[0])
-            await until(lambda: near.relay.peer_count(SHARD))
+            await parts_of(near).host.connect(far.addresses[0])
+            await until(lambda: parts_of(near).relay.peer_count(SHARD))
             assert (await alice.send(sent)).accepted
             assert [one.encoded for one in await received(own, 1)] == [sent.encoded]
 
@@ -190,7 +191,7 @@ def test_a_subscription_that_a_node_forgot_is_made_again_and_the_status_says_so(
         async with service() as node, await LightNode.start([node.addresses[0]], FAST) as client:
             subscription = await client.subscribe(SHARD, [TOPIC])
             changes = client.status_changes()
-            node.filters.forget(str(client.host.peer_id))
+            parts_of(node).filters.forget(str(client.host.peer_id))
             async with asyncio.timeout(PATIENCE_S):
                 async for status in changes:
                     if not status.connected:
@@ -219,7 +220,7 @@ def test_a_client_survives_a_node_that_is_killed_and_started_again():
             async with service(key=key, tcp_port=port) as again:
                 await until(lambda: client.status.connected)
                 assert (await client.send(message(1))).accepted
-                await until(lambda: again.filters.subscribers_of(SHARD, TOPIC))
+                await until(lambda: parts_of(again).filters.subscribers_of(SHARD, TOPIC))
                 await again.send(message(2))
                 assert await received(subscription, 1)
 
@@ -245,9 +246,10 @@ def test_with_two_nodes_everything_goes_on_when_one_of_them_dies():
 def test_a_message_that_reached_no_store_is_sent_again():
     async def work():
         async with service() as node, await LightNode.start([node.addresses[0]], FAST) as client:
-            kept = node.archive.put
+            archive: Any = parts_of(node).archive
+            kept = archive.put
             dropped = []
-            node.archive.put = lambda routed, received_ns: dropped.append(routed)
+            archive.put = lambda routed, received_ns: dropped.append(routed)
             assert (await client.send(message())).accepted
             await until(lambda: client.statistics().resent)
             assert dropped
@@ -263,7 +265,7 @@ def test_answers_of_several_stores_are_united():
             shared, only_first, only_second = (message(number) for number in range(3))
             for node, ones in ((first, (shared, only_first)), (second, (shared, only_second))):
                 for one in ones:
-                    node.archive.put(one, 0)
+                    parts_of(node).archive.put(one, 0)
             async with await LightNode.start([first.addresses[0], second.addresses[0]], FAST) as client:
                 await until(lambda: client.status.health is NodeHealth.SUFFICIENTLY_HEALTHY)
                 found, cursor = [], None
@@ -307,12 +309,15 @@ def test_nobody_there_and_no_address_are_said_in_words():
 
 def test_what_the_node_loses_on_purpose_is_in_its_store_all_the_same():
     async def work():
-        async with service(loss=0.5, seed=7) as node, await LightNode.start([node.addresses[0]], FAST) as client:
+        async with (
+            service(advanced=AdvancedServiceOptions(loss=0.5, seed=7)) as node,
+            await LightNode.start([node.addresses[0]], FAST) as client,
+        ):
             subscription = await client.subscribe(SHARD, [TOPIC])
             for number in range(200):
                 await node.send(message(number))
-            await until(lambda: node.pusher.statistics().waiting_bytes == 0)
-            await until(lambda: len(subscription) == node.pusher.statistics().pushed)
+            await until(lambda: parts_of(node).pusher.statistics().waiting_bytes == 0)
+            await until(lambda: len(subscription) == parts_of(node).pusher.statistics().pushed)
             assert 60 < len(subscription) < 140
             page = await client.query(StoreQuery(pubsub_topic=SHARD, page_size=100))
             assert len(page.messages) == 100

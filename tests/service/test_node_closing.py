@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from fairway.errors import ConfigurationError
 from fairway.libp2p.errors import AddressError
 from fairway.libp2p.host import Host
 from fairway.nodes.node import RoutedMessage, StoreQuery
@@ -90,16 +89,6 @@ def test_a_node_that_cannot_start_leaves_nothing_open(tmp_path):
         await asyncio.sleep(0)
         assert asyncio.all_tasks() == before
         gc.collect()  # a socket or a file that was left open says so now, and a warning is an error
-
-    run(work())
-
-
-@pytest.mark.parametrize("topics", [TOPIC, (), [""]])
-def test_a_subscription_needs_content_topics(topics):
-    async def work():
-        async with await ServiceNode.start(options()) as node:
-            with pytest.raises(ConfigurationError, match="a subscription"):
-                await node.subscribe(SHARD, topics)
 
     run(work())
 

@@ -14,7 +14,7 @@ from fairway.libp2p.public_keys import KeyType
 from fairway.nodes.discovery.node_record import Capability, NodeRecord
 from fairway.nodes.protocols.peer_exchange import ask_for_records
 from fairway.nodes.protocols.request_limiter import RequestRate
-from fairway.service.node import ServiceNode
+from fairway.service.node import ServiceNode, parts_of
 from fairway.service.options import ServiceOptions
 from fairway.wire.relay_shards import RelayShards
 from patience import PATIENCE_S, run
@@ -32,7 +32,7 @@ OTHER = NodeRecord.sign(
 async def asking(key=None, **changes):
     options = ServiceOptions(**{"cluster_id": 16, "shards": (0,), "shard_count": 1, **changes})
     async with await ServiceNode.start(options, key=key) as node, await Host.start() as host:
-        await host.connect(str(node.host.listening[0]).replace("0.0.0.0", "127.0.0.1"))
+        await host.connect(str(parts_of(node).host.listening[0]).replace("0.0.0.0", "127.0.0.1"))
 
         async def ask():
             return (await ask_for_records(host, node.peer_id, 60, timeout_s=PATIENCE_S)).records
@@ -64,7 +64,7 @@ def test_a_node_without_an_archive_says_that_it_is_no_store():
 def test_a_node_tells_of_others_that_it_knows():
     async def work():
         async with asking() as (node, ask):
-            node.records.add(OTHER)
+            parts_of(node).records.add(OTHER)
             assert set(await ask()) == {node.record, OTHER}
 
     run(work())
@@ -73,7 +73,7 @@ def test_a_node_tells_of_others_that_it_knows():
 def test_a_node_with_an_ed25519_key_tells_only_of_others():
     async def work():
         async with asking(IdentityKey.generate()) as (node, ask):
-            node.records.add(OTHER)
+            parts_of(node).records.add(OTHER)
             assert await ask() == (OTHER,)
 
     run(work())
@@ -106,6 +106,6 @@ def test_a_peer_that_asks_too_often_is_refused_and_counted():
             await ask()
             with pytest.raises(NegotiationError, match="429"):
                 await ask()
-            assert node.limiters["peer_exchange"].refused == 1
+            assert parts_of(node).limiters["peer_exchange"].refused == 1
 
     run(work())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from fairway.service.proof_queue import ProofQueue
@@ -20,15 +18,6 @@ def drained(waiting):
     return taken
 
 
-def test_sources_take_turns_and_each_keeps_its_order():
-    waiting = queue()
-    for number in range(3):
-        assert waiting.put("a", number, 0.0) is None
-    assert waiting.put("b", 10, 0.0) is None
-    assert drained(waiting) == [("a", 0), ("b", 10), ("a", 1), ("a", 2)]
-    assert not len(waiting)
-
-
 def test_a_source_that_is_blamed_waits_behind_all_others_for_a_minute():
     waiting = queue()
     waiting.put("bad", 1, 0.0)
@@ -42,33 +31,6 @@ def test_a_source_that_is_blamed_waits_behind_all_others_for_a_minute():
     waiting.put("bad", 6, 61.0)
     waiting.put("good", 7, 61.0)
     assert waiting.take() == ("bad", 6)
-
-
-def test_a_source_has_no_more_than_its_share_of_the_room():
-    waiting = queue(max_items_of_source=2)
-    assert [waiting.put("a", number, 0.0) for number in range(3)] == [None, None, 2]
-    assert waiting.put("b", 9, 0.0) is None
-
-
-def test_when_all_is_full_a_newcomer_takes_the_place_of_who_has_most():
-    waiting = queue(max_items=4)
-    for number in range(4):
-        waiting.put("a", number, 0.0)
-    assert waiting.put("b", 10, 0.0) == 3
-    assert waiting.put("a", 4, 0.0) == 4  # which has the most itself
-    assert len(waiting) == 4
-    assert Counter(source for source, _ in drained(waiting)) == {"a": 3, "b": 1}
-
-
-def test_when_all_is_full_who_is_blamed_gives_way_first():
-    waiting = queue(max_items=3)
-    waiting.blame("bad", 0.0)
-    waiting.put("bad", 1, 0.0)
-    waiting.put("a", 2, 0.0)
-    waiting.put("a", 3, 0.0)
-    assert waiting.put("a", 4, 0.0) == 1
-    assert waiting.put("bad", 5, 0.0) == 5
-    assert drained(waiting) == [("a", 2), ("a", 3), ("a", 4)]
 
 
 @pytest.mark.parametrize("sources", [1, 10, 40])
@@ -101,17 +63,6 @@ def test_forged_proofs_of_a_source_cost_a_few_verifications_and_one_a_second():
     assert verified <= 1 + 4 + 10
 
 
-def test_what_a_source_put_before_it_was_blamed_is_returned_beyond_what_it_may_put():
-    waiting = queue()
-    for number in range(20):
-        waiting.put("bad", number, 0.0)
-    waiting.put("good", 100, 0.0)
-    assert waiting.take() == ("bad", 0)
-    assert waiting.blame("bad", 0.0) == list(range(5, 20))
-    assert len(waiting) == 5
-    assert drained(waiting) == [("good", 100), *(("bad", number) for number in range(1, 5))]
-
-
 def test_proofs_that_hold_are_not_counted_for_a_source_that_is_blamed():
     waiting = queue()
     waiting.blame("a proxy", 0.0)
@@ -119,12 +70,3 @@ def test_proofs_that_hold_are_not_counted_for_a_source_that_is_blamed():
         assert waiting.put("a proxy", number, 0.0) is None
         assert waiting.take() == ("a proxy", number)
         waiting.clear_of_blame("a proxy")
-
-
-def test_what_is_cleared_is_returned_whole():
-    waiting = queue()
-    waiting.blame("bad", 0.0)
-    for number, source in enumerate(("a", "bad", "a")):
-        waiting.put(source, number, 0.0)
-    assert sorted(waiting.clear()) == [0, 1, 2]
-    assert waiting.take() is None

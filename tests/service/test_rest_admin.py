@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fairway.libp2p.host import Host
+from fairway.service.node import parts_of
 from fairway.service.rest import RestOptions
 from fairway.service.rest.openapi import PATHS
 from fairway.wire.filter import FilterSubscribeRequest, FilterSubscribeType
@@ -27,11 +28,14 @@ async def three_peers(rest):
         rest.serving(shards=(0,), shard_count=2, archive=None) as (relay, _),
         await Host.start(agent="a bare host") as bare,
     ):
-        await node.host.connect(relay.addresses[0])
+        await parts_of(node).host.connect(relay.addresses[0])
         await bare.connect(node.addresses[0])
-        hosts = (relay.host, bare)
+        hosts = (parts_of(relay).host, bare)
         await until(
-            lambda: all(node.host.info_of(host.peer_id) for host in hosts) and node.relay.peer_count(rest.shard)
+            lambda: (
+                all(parts_of(node).host.info_of(host.peer_id) for host in hosts)
+                and parts_of(node).relay.peer_count(rest.shard)
+            )
         )
         yield node, server, relay, bare
 
@@ -73,7 +77,7 @@ def test_each_list_has_the_peers_that_it_names_in_nwakus_shape(rest):
 def test_relay_peers_and_meshes_are_listed_by_shard_with_scores(rest):
     async def work():
         async with three_peers(rest) as (node, server, relay, _):
-            await until(lambda: node.relay.mesh_size(rest.shard))
+            await until(lambda: parts_of(node).relay.mesh_size(rest.shard))
             for kind in ("relay", "mesh"):
                 first, second = await listed(rest, server, f"peers/{kind}")
                 assert (first["shard"], ids(first["peers"]), second) == (
@@ -105,7 +109,7 @@ def test_a_shard_that_is_no_number_of_16_bits_is_a_bad_request(rest, shard):
 def test_peers_are_counted_by_shard_and_by_protocol(rest):
     async def work():
         async with three_peers(rest) as (node, server, *_):
-            await until(lambda: node.relay.mesh_size(rest.shard))
+            await until(lambda: parts_of(node).relay.mesh_size(rest.shard))
             counts = await listed(rest, server, "peers/stats")
             assert counts["Sum"] == {"Total peers": 2}
             connectedness = {"Connected": 2, "NotConnected": 0, "CannotConnect": 0, "CanConnect": 0}
@@ -142,7 +146,7 @@ def test_filter_subscriptions_of_peers_are_listed(rest):
             pubsub_topic=rest.shard,
             content_topics=topics,
         )
-        assert node.filters.handle(peer, asked, 0.0).status_code == 200
+        assert parts_of(node).filters.handle(peer, asked, 0.0).status_code == 200
 
     async def work():
         async with rest.serving() as (node, server):

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from fairway.service.node import parts_of
 from patience import PATIENCE_S, until
 
 OTHER = "/fairway-test/1/elsewhere/proto"
@@ -171,7 +172,7 @@ def test_a_gap_is_told_where_the_archive_cannot_be_read_or_lacks_a_message(rest,
                 _, last = await stream.message()
             await rest.publish(server, timestamp=time.time_ns() + 7_200 * 10**9)  # too far ahead for an archive
             if archive and archive.startswith("sqlite"):
-                await node.archive.close()
+                await parts_of(node).archive.close()
             async with reading(server, rest.topic, last=last) as stream:
                 event = await stream.until("event")
                 assert (event["event"], json.loads(event["data"])) == ("gap", {"reason": reason})
@@ -249,7 +250,7 @@ def test_a_slow_reader_loses_the_oldest_and_is_told_so(rest, monkeypatch):
                 event = await stream.until("event")
             assert "the reader is too slow" in event["data"]
             assert (await stream.message())[0]["message"]["timestamp"] > 100
-            assert node.distribution.statistics().messages == 120
+            assert parts_of(node).distribution.statistics().messages == 120
 
     rest.run(work())
 

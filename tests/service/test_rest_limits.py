@@ -9,9 +9,11 @@ from urllib.parse import quote
 
 import pytest
 
-from fairway.errors import ConfigurationError, StoreQueryError
+from fairway.errors import StoreQueryError
 from fairway.nodes.protocols.filter_service import FilterLimits
 from fairway.nodes.protocols.request_limiter import RequestRate
+from fairway.service.node import parts_of
+from fairway.service.options import AdvancedServiceOptions
 from fairway.service.rest import RestOptions
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
@@ -152,7 +154,7 @@ def test_more_requests_at_once_than_agreed_are_told_to_come_back(rest, monkeypat
                 await go_on.wait()
                 raise StoreQueryError("not now")
 
-            monkeypatch.setattr(node.store, "query", stuck)
+            monkeypatch.setattr(parts_of(node).store, "query", stuck)
             asked = [asyncio.create_task(rest.call(server, "GET", "/store/v3/messages")) for _ in range(2)]
             for _ in asked:
                 await begun.acquire()
@@ -192,25 +194,6 @@ def test_clients_with_slow_bodies_keep_nobody_out(rest, monkeypatch):
     rest.run(work())
 
 
-def test_of_several_slow_bodies_the_longest_awaited_gives_way_first(rest, monkeypatch):
-    monkeypatch.setattr("fairway.service.rest.app.MAX_REQUESTS", 3)
-
-    async def work():
-        async with rest.serving() as (_, server):
-            slow = []
-            for number in range(6):
-                slow.append(asyncio.create_task(raw(server, slow_body())))
-                await awaited(server, min(3, number + 1))
-                if number >= 3:
-                    assert status_line(await slow[number - 3]) == b"HTTP/1.1 408 Request Timeout"
-            assert not any(task.done() for task in slow[3:])
-            for task in slow:
-                task.cancel()
-            await asyncio.gather(*slow, return_exceptions=True)
-
-    rest.run(work())
-
-
 def test_an_answer_that_is_left_unread_ends_the_connection(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.protocol.STALL_S", 0.3)
 
@@ -228,25 +211,6 @@ def test_an_answer_that_is_left_unread_ends_the_connection(rest, monkeypatch):
             assert (await rest.call(server, "GET", "/version")).status == 200
             for _, writer in stuck:
                 writer.close()
-
-    rest.run(work())
-
-
-def test_a_client_that_leaves_its_answer_unread_does_not_keep_the_server(rest, monkeypatch):
-    monkeypatch.setattr("fairway.service.rest.server.GRACE_S", 0.1)
-
-    async def work():
-        async with rest.serving() as (_, server):
-            for number in range(40):
-                await rest.publish(server, "A" * 100_000, timestamp=number + 1)
-            request = b"GET /store/v3/messages?includeData=true&pageSize=100 HTTP/1.1\r\nHost: localhost\r\n\r\n"
-            with socket.socket() as client:
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-                client.connect(("127.0.0.1", server.port))
-                client.sendall(4 * request)  # whose answers are more than the buffers of the system hold
-                await until(lambda: server.context.under_way)
-                await server.close()
-                assert server.connections == 0
 
     rest.run(work())
 
@@ -388,50 +352,13 @@ def test_bad_pushes_are_bad_requests(rest, body):
     rest.run(work())
 
 
-def test_two_readers_of_one_topic_share_what_comes_and_the_51st_message_costs_the_oldest(rest):
-    async def work():
-        async with rest.serving() as (_, server):
-            await rest.call(server, "POST", "/relay/v1/auto/subscriptions", [rest.topic])
-            for number in range(60):
-                await rest.publish(server, timestamp=1_000 + number)
-            path = f"/relay/v1/auto/messages/{quote(rest.topic, safe='')}"
-            first, second = await asyncio.gather(rest.call(server, "GET", path), rest.call(server, "GET", path))
-            got = [message["timestamp"] for message in first.json + second.json]
-            assert sorted(got) == [1_000 + number for number in range(10, 60)]
-            assert server.context.relayed.cache.overflowed == 10
-
-    rest.run(work())
-
-
-def test_a_cache_that_holds_no_message_is_refused():
-    with pytest.raises(ConfigurationError):
-        RestOptions(cache_messages=0)
-
-
-def test_a_port_that_is_taken_is_an_error_and_the_node_goes_on(rest):
-    async def work():
-        async with rest.serving() as (node, server):
-            from fairway.service.rest import RestServer
-
-            with pytest.raises(OSError, match="Address already in use"):
-                await RestServer.start(node, RestOptions(port=server.port))
-            assert (await rest.call(server, "GET", "/version")).status == 200
-            await server.close()
-            await server.close()
-            again = await RestServer.start(node, RestOptions(port=server.port))
-            assert (await rest.call(again, "GET", "/version")).status == 200
-            await again.close()
-
-    rest.run(work())
-
-
 def filter_request(topics):
     return {"requestId": "1", "contentFilters": topics, "pubsubTopic": "/waku/2/rs/16/0"}
 
 
 def test_rest_clients_have_the_filter_criteria_of_one_peer(rest):
     async def work():
-        async with rest.serving(filter_limits=FilterLimits(criteria=3)) as (_, server):
+        async with rest.serving(advanced=AdvancedServiceOptions(filter_limits=FilterLimits(criteria=3))) as (_, server):
             for topics, status in ((["a", "b"], 200), (["b", "c", "d"], 503), (["c"], 200), (["d"], 503)):
                 answer = await rest.call(server, "POST", "/filter/v2/subscriptions", filter_request(topics))
                 assert answer.status == status

@@ -66,37 +66,3 @@ def test_the_cache_does_what_a_list_would_do(steps):
                 if one.pubsub_topic in shards or topics.get(one.message.content_topic) == one.pubsub_topic
             ]
         assert len(cache) == len(kept) <= 5
-
-
-def test_a_content_topic_can_be_wanted_on_two_shards():
-    cache = RestMessageCache(max_messages=5, max_topics=5)
-    for shard in SHARDS:
-        assert cache.subscribe_content({TOPICS[0]: shard})
-        cache.add(message(1, shard=shard))
-    assert {one.pubsub_topic for one in cache.take_content(TOPICS[0])} == set(SHARDS)
-
-
-def test_a_content_topic_of_two_shards_is_fetched_and_unsubscribed_on_one_or_on_both():
-    cache = RestMessageCache(max_messages=5, max_topics=5)
-    messages = [message(1, shard=shard) for shard in SHARDS]
-    for one in messages:
-        assert cache.subscribe_content({TOPICS[0]: one.pubsub_topic})
-        cache.add(one)
-    assert cache.take_content(TOPICS[0], SHARDS[1]) == [messages[1]]
-    assert cache.take_content(TOPICS[0], "/waku/2/rs/1/2") is None
-    assert not cache.unsubscribe_content([TOPICS[0]], "/waku/2/rs/1/2")
-    assert cache.unsubscribe_content([TOPICS[0]], SHARDS[0])
-    assert (cache.shards(), len(cache)) == ({SHARDS[1]}, 0)
-    assert (cache.has_shard(SHARDS[0]), cache.has_shard(SHARDS[1])) == (False, True)
-    assert cache.unsubscribe_content([TOPICS[0]])
-    assert cache.shards() == frozenset()
-
-
-def test_too_many_topics_are_refused_and_change_nothing():
-    cache = RestMessageCache(max_messages=5, max_topics=2)
-    assert cache.subscribe_content({TOPICS[0]: SHARDS[0], TOPICS[1]: SHARDS[0]})
-    assert not cache.subscribe_content({TOPICS[2]: SHARDS[0]})
-    assert cache.content_topics() == TOPICS[:2]
-    assert cache.subscribe_pubsub(SHARDS)
-    assert not cache.subscribe_pubsub(["/waku/2/rs/1/2"])
-    assert cache.take_pubsub("/waku/2/rs/1/2") is None

@@ -7,10 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fairway.nodes.node import RoutedMessage
+from fairway.service.node import parts_of
 from fairway.service.rest import RestOptions
-from fairway.service.rest.messaging_events import MAX_SEND_REQUESTS, ReceivedMessages, SendEvents
-from fairway.wire.waku_message import WakuMessage
 from patience import until
 
 SUBSCRIPTIONS, MESSAGES = "/messaging/v1/subscriptions", "/messaging/v1/messages"
@@ -27,8 +25,8 @@ def _soon(monkeypatch):
 @asynccontextmanager
 async def connected(rest, left=None, right=None):
     async with rest.serving(**(left or {})) as (one, at_left), rest.serving(**(right or {})) as (two, at_right):
-        await one.host.connect(two.addresses[0])
-        await until(lambda: one.relay.peer_count(rest.shard) and two.relay.peer_count(rest.shard))
+        await parts_of(one).host.connect(two.addresses[0])
+        await until(lambda: parts_of(one).relay.peer_count(rest.shard) and parts_of(two).relay.peer_count(rest.shard))
         yield at_left, at_right
 
 
@@ -125,19 +123,6 @@ def test_an_ephemeral_message_is_propagated_and_nobody_looks_for_it(rest):
     rest.run(work())
 
 
-def test_a_burst_is_confirmed_message_by_message(rest):
-    async def work():
-        async with connected(rest) as (left, _):
-            request_ids = {await send(rest, left) for _ in range(150)}
-            confirmed = set()
-            while confirmed != request_ids:
-                for status in (await ask(rest, left, "GET", SENT)).json:
-                    assert status["requestId"] in request_ids
-                    confirmed |= {status["requestId"] for event in status["events"] if event["kind"] == "sent"}
-
-    rest.run(work())
-
-
 def test_a_send_that_no_peer_accepts_ends_with_an_error_that_says_why(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.message_sender.SEND_FOR_S", 0.1)
 
@@ -165,7 +150,7 @@ def test_a_send_without_peers_goes_on_until_there_is_one(rest):
         async with rest.serving(peers=(NOBODY,)) as (node, server), rest.serving() as (other, _):
             request_id = await send(rest, server)
             await ask(rest, server, "GET", f"{SENT}/{request_id}", status=404)
-            await node.host.connect(other.addresses[0])
+            await parts_of(node).host.connect(other.addresses[0])
             await events_of(rest, server, request_id, "propagated", "sent")
 
     rest.run(work())
@@ -192,7 +177,7 @@ def test_without_a_subscription_nothing_is_received(rest):
             await fetch(rest, right, 1)
             await ask(rest, right, "DELETE", SUBSCRIPTIONS, [rest.topic])
             await send(rest, left, payload="BBBB")
-            await until(lambda: right.context.node.distribution.statistics().messages == 2)
+            await until(lambda: parts_of(right.context.node).distribution.statistics().messages == 2)
             assert (await ask(rest, right, "GET", RECEIVED)).json == []
 
     rest.run(work())
@@ -242,35 +227,3 @@ def test_a_network_without_autosharding_has_no_messaging(rest):
             await ask(rest, server, "POST", "/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F1000", message)
 
     rest.run(work())
-
-
-def routed(number, topic="/a/1/a/proto", shard="/waku/2/rs/1/0"):
-    return RoutedMessage.of(shard, WakuMessage(payload=b"x", content_topic=topic, timestamp_ns=number + 1))
-
-
-def test_received_messages_are_the_newest_of_the_subscribed_topics_on_their_shards():
-    received = ReceivedMessages(max_messages=3, max_topics=2)
-    assert received.subscribe({"/a/1/a/proto": "/waku/2/rs/1/0", "/a/1/b/proto": "/waku/2/rs/1/1"})
-    assert not received.subscribe({"/a/1/c/proto": "/waku/2/rs/1/2"})
-    for number in range(5):
-        received.add(routed(number))
-    received.add(routed(9, topic="/a/1/b/proto"))  # on the shard of the other topic
-    received.add(routed(9, topic="/a/1/c/proto"))
-    records, evicted = received.take()
-    assert ([record.seq for record in records], evicted) == ([3, 4, 5], 2)
-    assert [record.message.timestamp for record in records] == [3, 4, 5]
-    assert received.take() == ([], 0)
-    assert (received.received, received.dropped) == (5, 2)
-    assert received.shards() == {"/waku/2/rs/1/0", "/waku/2/rs/1/1"}
-
-
-def test_the_events_of_the_oldest_sends_are_evicted():
-    events = SendEvents()
-    for number in range(MAX_SEND_REQUESTS + 2):
-        events.record(f"{number}", "propagated", b"h" * 32, number)
-    events.record("7", "error", b"h" * 32, 9, "why")
-    assert events.take("0") is None
-    assert [(event.kind, event.error) for event in events.take("7").events][-1] == ("error", "why")
-    statuses, evicted = events.take_all()
-    assert (len(statuses), evicted, events.dropped) == (MAX_SEND_REQUESTS - 1, 2, 2)
-    assert events.take_all() == ([], 0)

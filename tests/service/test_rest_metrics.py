@@ -17,6 +17,7 @@ from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.public_keys import KeyType
 from fairway.nodes.discovery.network import Network
 from fairway.nodes.discovery.node_record import NodeRecord
+from fairway.service.node import parts_of
 from fairway.wire.filter import FilterSubscribeRequest, FilterSubscribeType
 from fairway.wire.relay_shards import RelayShards
 from patience import until
@@ -71,7 +72,7 @@ def test_a_node_whose_archive_cannot_be_written_is_not_healthy_and_says_why(rest
             with closing(sqlite3.connect(path)) as other:
                 other.execute("CREATE TRIGGER full BEFORE INSERT ON Message BEGIN SELECT RAISE(FAIL, 'disk full'); END")
                 await rest.publish(server)
-                await until(lambda: node.archive.problem)
+                await until(lambda: parts_of(node).archive.problem)
                 report = (await rest.call(server, "GET", "/health")).json
                 assert report["nodeHealth"] == "NOT_READY"
                 store = {"Store": "NOT_READY", "desc": "Messages cannot be written: the archive failed: disk full"}
@@ -80,19 +81,9 @@ def test_a_node_whose_archive_cannot_be_written_is_not_healthy_and_says_why(rest
                 numbers = await samples(rest, server)
                 assert (numbers["fairway_healthy",], numbers["fairway_archive_failing",]) == (0, 1)
                 other.execute("DROP TRIGGER full")
-            await until(lambda: node.archive.problem is None)
+            await until(lambda: parts_of(node).archive.problem is None)
             assert (await rest.call(server, "GET", "/health")).json["nodeHealth"] == "READY"
             assert (await samples(rest, server))["fairway_archive_waiting",] == 0
-
-    rest.run(work())
-
-
-def test_a_node_without_an_archive_has_numbers_all_the_same(rest):
-    async def work():
-        async with rest.serving(archive=None) as (_, server):
-            numbers = await samples(rest, server)
-            assert ("fairway_archive_messages",) not in numbers
-            assert numbers["fairway_host_connections",] == 0
 
     rest.run(work())
 
@@ -120,7 +111,7 @@ def test_the_search_for_nodes_has_its_numbers(rest):
         nobody = f"/ip4/127.0.0.1/tcp/1/p2p/{foreign.peer_id}"
         network = Network(source="this test", cluster=16, shards=1, peers=(nobody,), records=(str(foreign),))
         async with rest.serving(network=network) as (node, server):
-            await until(lambda: node.finder.statistics().failures)
+            await until(lambda: parts_of(node).finder.statistics().failures)
             numbers = await samples(rest, server)
             assert numbers["fairway_discovery_known",] == 1
             assert numbers["fairway_discovery_connected",] == 0
@@ -141,7 +132,7 @@ def test_the_end_of_the_certificate_is_a_number(rest, tmp_path):
         async with rest.serving(tls_cert=issued.certificate, tls_key=issued.key) as (node, server):
             numbers = await samples(rest, server)
             ends_s = numbers["fairway_tls_certificate_end_timestamp_seconds",]
-            assert ends_s == node.certificate.expires_s
+            assert ends_s == parts_of(node).certificate.expires_s
             assert 0 < ends_s - time.time() < 86_400
 
     rest.run(work())
@@ -157,14 +148,14 @@ def by_every_prefix(name):
 def test_every_number_of_nwakus_dashboards_that_is_served_has_nwakus_name_and_labels(rest):
     async def work():
         async with rest.serving() as (node, server), rest.serving() as (other, _):
-            await node.host.connect(other.addresses[0])
-            await until(lambda: node.relay.peer_count(rest.shard))
+            await parts_of(node).host.connect(other.addresses[0])
+            await until(lambda: parts_of(node).relay.peer_count(rest.shard))
             await rest.publish(server)
             subscription = FilterSubscribeRequest(
                 request_id="", filter_subscribe_type=FilterSubscribeType.SUBSCRIBE, pubsub_topic=rest.shard
             )
-            node.filters.handle("peer", subscription, 0.0)
-            node.lightpush.refuse_length("peer", b"", now_s=0.0)
+            parts_of(node).filters.handle("peer", subscription, 0.0)
+            parts_of(node).lightpush.refuse_length("peer", b"", now_s=0.0)
             answer = await rest.call(server, "GET", "/metrics")
             labels = {}
             for family in text_string_to_metric_families(answer.text):
@@ -180,10 +171,12 @@ def test_every_number_of_nwakus_dashboards_that_is_served_has_nwakus_name_and_la
 def test_nwakus_numbers_follow_what_happens_at_two_relays(rest):
     async def work():
         async with rest.serving() as (node, server), rest.serving() as (other, at_other):
-            await node.host.connect(other.addresses[0])
-            await until(lambda: node.relay.mesh_size(rest.shard) and other.relay.mesh_size(rest.shard))
+            await parts_of(node).host.connect(other.addresses[0])
+            await until(
+                lambda: parts_of(node).relay.mesh_size(rest.shard) and parts_of(other).relay.mesh_size(rest.shard)
+            )
             await rest.publish(server, payload="A" * 4_000)
-            await until(lambda: other.distribution.statistics().messages)
+            await until(lambda: parts_of(other).distribution.statistics().messages)
             for at, direction in ((server, "Out"), (at_other, "In")):
                 numbers = await samples(rest, at)
                 for name in ("peers", "pubsub_peers", "pubsub_topics", "pubsub_subscriptions_total"):
@@ -203,8 +196,8 @@ def test_nwakus_numbers_follow_what_happens_at_two_relays(rest):
             nobody = "/ip4/127.0.0.1/tcp/1/p2p/16Uiu2HAm6HZZr7aToTvEBPpiys4UxajCTU97zj5v7RNR2gbniy1D"
             assert (await rest.call(server, "POST", "/admin/v1/peers", [nobody])).status == 400
             sent = numbers["libp2p_network_bytes_total", "out"]
-            await node.host.disconnect(other.peer_id)
-            await until(lambda: not node.host.connections())
+            await parts_of(node).host.disconnect(other.peer_id)
+            await until(lambda: not parts_of(node).host.connections())
             numbers = await samples(rest, server)
             assert (numbers["libp2p_peers",], numbers["libp2p_failed_dials_total",]) == (0, 1)
             assert numbers["libp2p_network_bytes_total", "out"] >= sent  # also of connections that have ended

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fairway.service.node import parts_of
 from patience import until
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "nwaku_rest"
@@ -101,7 +102,7 @@ def test_peers_are_listed_as_nwaku_lists_them_and_can_be_connected_to(rest):
             assert "/vac/waku/lightpush/3.0.0" in peer["protocols"]
             assert (peer["shards"], peer["connected"], peer["agent"]) == ([0], "Connected", "fairway")
             # The peer that connected is at the address that it announces, at which it can be reached.
-            await until(lambda: other.host.info_of(node.peer_id))
+            await until(lambda: parts_of(other).host.info_of(node.peer_id))
             (seen,) = (await rest.call(second, "GET", "/admin/v1/peers")).json
             assert seen["multiaddr"] == str(node.addresses[0])
 

@@ -6,6 +6,7 @@ import json
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from fairway.service.node import parts_of
 from patience import until
 
 RECORDED = json.loads((Path(__file__).parents[1] / "vectors/nwaku/rest_calls.json").read_text(encoding="utf-8"))[
@@ -47,8 +48,8 @@ def status_here(call):
 @asynccontextmanager
 async def a_relay_with_a_peer(rest):
     async with rest.serving() as (node, server), rest.serving() as (peer, _):
-        await node.host.connect(peer.addresses[0])
-        await until(lambda: node.relay.peer_count(rest.shard) and node.host.info_of(peer.peer_id))
+        await parts_of(node).host.connect(peer.addresses[0])
+        await until(lambda: parts_of(node).relay.peer_count(rest.shard) and parts_of(node).host.info_of(peer.peer_id))
         yield server
 
 

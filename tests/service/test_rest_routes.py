@@ -8,40 +8,10 @@ import re
 from urllib.parse import quote
 
 import pytest
-from starlette.applications import Starlette
-from starlette.routing import Route
 
-from fairway.service.rest.app import handlers_of, make_app
-from fairway.service.rest.context import RestContext
 from fairway.service.rest.openapi import PATHS, SCHEMAS, openapi_document
-from fairway.service.rest.options import RestOptions
 
 OPERATIONS = [(path, verb, operation) for path, verbs in PATHS.items() for verb, operation in verbs.items()]
-
-
-def test_every_operation_has_a_handler_and_every_handler_an_operation(rest):
-    async def work():
-        async with rest.serving() as (node, _):
-            context = RestContext(node, RestOptions())
-            assert set(handlers_of(context)) == {operation["operationId"] for _, _, operation in OPERATIONS}
-            app = make_app(context).app
-            assert isinstance(app, Starlette)
-            routes = [route for route in app.routes if isinstance(route, Route)]
-            served = {(re.sub(r":\w+\}", "}", route.path), verb) for route in routes for verb in route.methods or ()}
-            documented = {(path, verb.upper()) for path, verb, _ in OPERATIONS}
-            assert served - {(path, "HEAD") for path in PATHS} == documented
-            await context.close()
-
-    rest.run(work())
-
-
-def test_operation_ids_are_unique_and_parameters_of_paths_are_declared():
-    ids = [operation["operationId"] for _, _, operation in OPERATIONS]
-    assert len(set(ids)) == len(ids)
-    for path, verb, operation in OPERATIONS:
-        declared = {p["name"] for p in operation.get("parameters", ()) if p["in"] == "path"}
-        assert declared == set(re.findall(r"\{(\w+)\}", path)), (path, verb)
-        assert "200" in operation["responses"]
 
 
 def test_every_schema_that_is_named_exists_and_every_one_that_exists_is_named():

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 from fairway.libp2p.host import Host
 from fairway.nodes.node import StoreQuery
 from fairway.nodes.rest import RestStoreClient
+from fairway.service.node import parts_of
 from fairway.wire.store import STORE_QUERY_PROTOCOL
 from patience import until
 
@@ -100,11 +101,11 @@ def test_a_node_without_an_archive_asks_its_store_peers_until_one_answers(rest, 
         ):
             await rest.publish(server, timestamp=7)
             stalling.handle(STORE_QUERY_PROTOCOL, silent)
-            for other in (stalling, peer.host, keeper.host):
-                await node.host.connect(other.addresses[0])
-                await until(lambda other=other: node.host.info_of(other.peer_id))
+            for other in (stalling, parts_of(peer).host, parts_of(keeper).host):
+                await parts_of(node).host.connect(other.addresses[0])
+                await until(lambda other=other: parts_of(node).host.info_of(other.peer_id))
             assert times(await page(rest, forgetful, includeData="true")) == [7]
-            await node.host.disconnect(keeper.peer_id)
+            await parts_of(node).host.disconnect(keeper.peer_id)
             answer = await rest.call(forgetful, "GET", "/store/v3/messages")
             assert (answer.status, answer.text) == (500, "No history response received (timeout)")
 

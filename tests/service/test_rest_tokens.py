@@ -9,7 +9,6 @@ import pytest
 import fairway
 from fairway.errors import ConfigurationError, NodeUnavailableError
 from fairway.nodes.rest import RestNode, RestNodeOptions, RestStoreClient
-from fairway.nodes.rest.token import token_in
 from fairway.service.rest import RestOptions
 from patience import PATIENCE_S
 
@@ -90,56 +89,12 @@ def test_a_wrong_token_gets_401_and_the_words_of_rfc_6750(rest, headers):
     rest.run(work())
 
 
-def test_two_tokens_in_one_request_are_none(rest):
-    async def work():
-        async with rest.serving(BOTH) as (_, server):
-            import asyncio
-
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            head = f"GET /info HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAuthorization: Bearer {TOKEN}\r\n"
-            writer.write(f"{head}Authorization: Bearer wrong\r\n\r\n".encode())
-            async with asyncio.timeout(PATIENCE_S):
-                assert b" 401 " in await reader.read()
-            writer.close()
-
-    rest.run(work())
-
-
 def test_the_token_for_all_else_does_not_open_admin_and_says_so(rest):
     async def work():
         async with rest.serving(BOTH) as (_, server):
             answer = await rest.call(server, "GET", PEERS, **bearer(TOKEN))
             assert answer.status == 403
             assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
-
-    rest.run(work())
-
-
-def test_a_page_of_another_site_is_asked_for_the_token_too(rest):
-    async def work():
-        site = "https://app.example.org"
-        options = RestOptions(token=TOKEN, allowed_origins=(site,))
-        async with rest.serving(options) as (_, server):
-            asked = {"origin": site, "access_control_request_method": "GET"}
-            before = await rest.call(
-                server, "OPTIONS", "/info", **asked, access_control_request_headers="authorization"
-            )
-            assert before.status == 200
-            assert "authorization" in before.headers["access-control-allow-headers"].lower()
-            refused = await rest.call(server, "GET", "/info", origin=site)
-            assert (refused.status, refused.headers["access-control-allow-origin"]) == (401, site)
-            assert (await rest.call(server, "GET", "/info", origin=site, **bearer(TOKEN))).status == 200
-
-    rest.run(work())
-
-
-def test_the_document_names_the_tokens(rest):
-    async def work():
-        async with rest.serving() as (_, server):
-            document = (await rest.call(server, "GET", "/openapi.json")).json
-            assert set(document["components"]["securitySchemes"]) == {"token", "adminToken"}
-            assert document["paths"]["/admin/v1/peers"]["get"]["security"] == [{}, {"adminToken": []}]
-            assert document["paths"]["/docs"]["get"]["security"] == []
 
     rest.run(work())
 
@@ -208,26 +163,6 @@ def test_a_client_without_the_right_token_is_told_so_at_once(rest, token):
             assert "0123456789abcdef" not in str(caught.value)
 
     rest.run(work())
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (None, "no token can be read: No such file"),
-        (b"", "is no token"),
-        (b"too-short", "has 9 characters, a token has 16 to"),
-        (b"two words 0123456789", "is no token"),
-        ("geheimnis-für-alle-0123".encode(), "is no token"),
-        (b"a" * 4_097, "characters, a token has"),
-    ],
-)
-def test_a_file_without_a_token_is_refused_and_not_shown(tmp_path, content, words):
-    file = tmp_path / "token"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=words) as caught:
-        token_in(file)
-    assert "0123" not in str(caught.value)
 
 
 def test_tokens_that_cannot_work_are_refused():

@@ -65,18 +65,6 @@ def test_what_was_put_is_found_at_once_and_page_by_page(address):
     ]
 
 
-def test_the_newest_page_comes_first_when_asked_so(address):
-    async def work(archive):
-        for number in range(10):
-            archive.put(routed(number), NOW_NS)
-        query = StoreQuery(newest_first=True, page_size=3)
-        first = await archive.page(query)
-        return first.messages, (await archive.page(query, first.cursor)).messages
-
-    first, second = with_archive(address, work)
-    assert [message.message.timestamp_ns - NOW_NS for message in (*first, *second)] == [7, 8, 9, 4, 5, 6]
-
-
 def test_messages_are_found_by_hash_topic_and_time(address):
     async def work(archive):
         for number in range(20):
@@ -140,17 +128,6 @@ def test_what_cannot_be_written_now_is_written_later(tmp_path):
         return len((await archive.page(StoreQuery())).messages)
 
     assert with_archive(str(path), work) == 2
-
-
-def test_nwakus_way_to_write_the_address_of_a_file_leads_to_the_same_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    async def opened(address):
-        await (await open_archive(address)).close()
-
-    for address in ("sqlite://store.sqlite3", f"sqlite://{tmp_path}/absolute.sqlite3"):
-        asyncio.run(opened(address))
-    assert {path.name for path in tmp_path.glob("*.sqlite3")} == {"store.sqlite3", "absolute.sqlite3"}
 
 
 @pytest.mark.parametrize("address", ["", "memory:x", "mysql://host/db", "sqlite:", "nowhere:thing"])
@@ -238,18 +215,6 @@ def test_without_a_word_of_the_operator_old_messages_are_announced_and_kept(tmp_
     with_archive(str(tmp_path / "archive.db"), work, Retention())
     assert "archive.db has 10 messages older than 30 days, the oldest of 2025-10-09 08:53 UTC." in caplog.text
     assert "--keep" in caplog.text
-
-
-def test_the_time_of_the_notice_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("fairway.service.upkeep.EVERY_S", 0.01)
-    fill(tmp_path / "archive.db", 10)
-
-    async def work(archive):
-        async with asyncio.timeout(PATIENCE_S):
-            while (await archive.page(StoreQuery())).messages:  # noqa: ASYNC110 - a removal has no event
-                await asyncio.sleep(0.01)
-
-    with_archive(str(tmp_path / "archive.db"), work, Retention(notice_s=0.1))
 
 
 def test_an_archive_that_cannot_be_written_says_so_until_it_can(tmp_path):

@@ -19,7 +19,6 @@ from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.service import archive_writer
 from fairway.service.archive_writer import ArchiveWriter
 from fairway.service.archives import Retention
-from fairway.service.database_archive import reads_on
 from fairway.service.open_archive import open_sqlite
 from fairway.service.reader_pool import ReaderPool
 from fairway.storage.nwaku_archive import NwakuArchive
@@ -123,34 +122,6 @@ def test_a_reader_is_free_when_its_thread_is_not_when_the_asker_left(one_reader)
     assert asyncio.run(run())
 
 
-def test_a_pool_that_cannot_be_opened_leaves_no_reader_open():
-    readers = []
-
-    def open_reader():
-        if len(readers) == 2:
-            raise StorageError("no more")
-        readers.append(Reader())
-        return readers[-1]
-
-    with pytest.raises(StorageError, match="no more"):
-        asyncio.run(ReaderPool.open(open_reader))
-    assert [reader.open for reader in readers] == [False, False]
-
-
-def test_what_no_index_answers_is_slow():
-    topics = tuple(f"/a/1/{number}/proto" for number in range(51))
-    assert [
-        reads_on(query)
-        for query in (
-            StoreQuery(),
-            StoreQuery(content_topics=topics[:50], pubsub_topic=SHARD),
-            StoreQuery(message_hashes=(b"h" * 32,), content_topics=topics),
-            StoreQuery(content_topics=topics),
-            StoreQuery(pubsub_topic=SHARD),
-        )
-    ] == [False, False, False, True, True]
-
-
 # --- writer
 
 
@@ -214,19 +185,6 @@ def test_what_waits_is_bounded_and_what_finds_no_room_is_counted(monkeypatch):
     (waiting, dropped), left = with_writer(write, work)
     assert (waiting + dropped, left) == (100, 0)
     assert waiting <= 5
-
-
-def test_a_flush_waits_no_longer_than_it_is_told():
-    stuck = threading.Event()
-
-    async def work(writer):
-        writer.put(routed(1), 1)
-        async with asyncio.timeout(PATIENCE_S):
-            await writer.flush(0.01)
-        assert len(writer) == 1
-        stuck.set()
-
-    with_writer(lambda _: 0 if stuck.wait(PATIENCE_S) else 1, work)
 
 
 # --- the whole

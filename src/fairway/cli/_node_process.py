@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from socket import gaierror
@@ -86,7 +86,7 @@ async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
     `ServiceNode.start` raises.
     """
     _check_host(settings.options.host)
-    _allow_files(settings.options.host_limits.max_connections + _OTHER_FILES)
+    _allow_files(settings.options.advanced.host_limits.max_connections + _OTHER_FILES)
     async with (
         stop_event(until_stdin_closes=settings.until_stdin_closes) as stopped,
         AsyncExitStack() as exits,
@@ -128,7 +128,7 @@ async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
         exits.push_async_callback(tasks.close)
         tasks.spawn(_log_peers(node.watch_peers()))
         await stopped.wait()
-        statistics = traffic(node)
+        statistics = asdict(node.statistics())
         say(
             json.dumps({"statistics": statistics})
             if settings.as_json
@@ -141,26 +141,14 @@ def introduction(node: ServiceNode, rest: RestServer | None, key: Path | None = 
     return {
         "peer_id": str(node.peer_id),
         "multiaddrs": [str(address) for address in node.addresses],
-        "listening": [str(address.without_peer_id()) for address in node.host.listening],
+        "listening": [str(address) for address in node.listening],
         "record": None if node.record is None else str(node.record),
         "rest": rest.url if rest else None,
         "cluster": node.options.cluster_id,
         "shards": list(node.options.shards),
         "key": None if key is None else str(key),
-        "rln": node.gate is not None,
-        "loss": node.distribution.loss,
-    }
-
-
-def traffic(node: ServiceNode) -> dict[str, int]:
-    """Return the counts of a node."""
-    handed_out, pushed = node.distribution.statistics(), node.pusher.statistics()
-    return {
-        "published": handed_out.messages,
-        "published_bytes": handed_out.message_bytes,
-        "delivered": pushed.pushed,
-        "lost": handed_out.lost_on_purpose + pushed.dropped,
-        "duplicates": handed_out.duplicates,
+        "rln": node.verifies_proofs,
+        "loss": node.options.advanced.loss,
     }
 
 

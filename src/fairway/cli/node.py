@@ -25,6 +25,7 @@ from fairway.service.options import (
     DEFAULT_CLUSTER,
     DEFAULT_CONNECTIONS,
     DEFAULT_SHARD_COUNT,
+    AdvancedServiceOptions,
     ServiceOptions,
     limits_of_service,
 )
@@ -330,9 +331,9 @@ def command(
         archive=None if archive == _NO_ARCHIVE else archive,
         retention=retention_of(keep if _is_given(context, "keep") else None, keep_size),
         request_rate=request_rate(requests_per_second),
-        host_limits=limits_of_service(max_connections, max_connections_per_ip),
-        loss=loss,
-        seed=seed,
+        advanced=AdvancedServiceOptions(
+            host_limits=limits_of_service(max_connections, max_connections_per_ip), loss=loss, seed=seed
+        ),
     )
     rest = RestOptions(
         host=rest_host,

@@ -1,25 +1,26 @@
 """`Distribution`: passes each message of a node to the archive, filter subscribers, and subscriptions of the program.
 
 A message that arrives again within `_SEEN_TTL_S` is a duplicate and is not passed on. Nothing here waits: each receiver
-has a bounded queue.
+has a bounded queue. `ArrivalLog` has the order in which the newest messages arrived, for readers that resume.
 """
 
 from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
 
+from fairway.environment import time_ns
 from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.seen_messages import SeenMessages
 from fairway.nodes.node import RoutedMessage
 from fairway.nodes.protocols.filter_service import FilterService
 from fairway.service.archives import NodeArchive
-from fairway.service.arrival_log import ArrivalLog, ArrivedMessage
 from fairway.service.filter_pusher import FilterPusher
-from fairway.service.topic_traffic import TopicTraffic
 from fairway.subscription import Subscription
 from fairway.wire.filter import MessagePush, encode_message_push
 
@@ -31,6 +32,11 @@ SIZE_BOUNDS: Final = tuple(1_000 * bound for bound in (0, 1, 3, 5, 15, 50, 75, 1
 _SEEN_TTL_S: Final = 300.0
 _MAX_SEEN: Final = 500_000
 _Item = TypeVar("_Item")
+MAX_ARRIVALS: Final = 100_000
+"""Messages that the log remembers."""
+
+Topics = tuple[str, str]
+"""A pubsub topic and a content topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,73 @@ class DistributionStatistics:
     duplicates: int
     lost_on_purpose: int
     """Pushes that the option ``loss`` dropped."""
+
+
+@dataclass(slots=True)
+class ShardTotals:
+    """Messages of a pubsub topic since the start, without duplicates."""
+
+    messages: int = 0
+    message_bytes: int = 0
+
+
+class ArrivedMessage(NamedTuple):
+    """A message, and its number in the order of arrival."""
+
+    number: int
+    message: RoutedMessage
+
+
+class _Entry(NamedTuple):
+    message_hash: bytes
+    topics: int | None
+    """The hash of the topics, because topics may be long; None for an ephemeral message, which no archive keeps."""
+
+
+class ArrivalLog:
+    """The hashes of the newest `MAX_ARRIVALS` messages of one run of a node, in the order of arrival.
+
+    Timestamps do not give this order, because senders choose them. Numbers start at the time of the start in
+    nanoseconds, so that a later run does not use them again.
+    """
+
+    def __init__(self) -> None:
+        self._entries: Final[deque[_Entry]] = deque(maxlen=MAX_ARRIVALS)
+        self._next = time_ns()
+
+    def add(self, message: RoutedMessage) -> int:
+        """Append a message, and return its number."""
+        topics = (message.pubsub_topic, message.message.content_topic)
+        self._entries.append(_Entry(message.message_hash, None if message.message.ephemeral else hash(topics)))
+        self._next += 1
+        return self._next - 1
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next message."""
+        return self._next
+
+    def missed(self, number: int, message_hash: bytes, wanted: Collection[Topics]) -> list[tuple[int, bytes]] | None:
+        """Return the numbers and hashes of the messages on wanted topics that arrived after a message, in this order.
+
+        Ephemeral messages are left out. The result may have messages of other topics. None if the message with this
+        number and hash is not in the log.
+        """
+        first = self._next - len(self._entries)
+        place = number - first
+        if not 0 <= place < len(self._entries) or self._entries[place].message_hash != message_hash:
+            return None
+        keys = {hash(topics) for topics in wanted}
+        return [
+            (first + later, entry.message_hash)
+            for later, entry in enumerate(islice(self._entries, place + 1, None), place + 1)
+            if entry.topics in keys
+        ]
+
+    def since(self, number: int) -> set[bytes]:
+        """Return the hashes of the messages from a number on."""
+        place = max(0, number - (self._next - len(self._entries)))
+        return {entry.message_hash for entry in islice(self._entries, place, None)}
 
 
 class Distribution:
@@ -60,15 +133,14 @@ class Distribution:
         self._archive: Final = archive
         self._filters: Final = filters
         self._pusher: Final = pusher
-        self.loss = loss
-        """Share of messages that `loses` drops; can be set at any time."""
+        self._loss: Final = loss
         self._rng: Final = rng
         self._seen: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
         self._listeners: dict[Subscription[Any], tuple[Wanted, Callable[[ArrivedMessage], Any]]] = {}
         self.arrivals: Final = ArrivalLog()
         """The order in which the newest messages arrived."""
-        self.traffic: Final = TopicTraffic()
-        """Messages and bytes of the last minutes by topic."""
+        self.shards: Final[dict[str, ShardTotals]] = {}
+        """Totals of each pubsub topic on which a message came."""
         self.sizes: Final = [0] * (len(SIZE_BOUNDS) + 1)
         """Messages without duplicates in the classes of `SIZE_BOUNDS`, and those with a larger payload."""
         self.payload_bytes = 0
@@ -87,7 +159,9 @@ class Distribution:
         self._bytes += len(message.encoded)
         self.sizes[bisect_left(SIZE_BOUNDS, len(message.message.payload))] += 1
         self.payload_bytes += len(message.message.payload)
-        self.traffic.count(message.pubsub_topic, message.message.content_topic, len(message.encoded), now_s)
+        totals = self.shards.setdefault(message.pubsub_topic, ShardTotals())
+        totals.messages += 1
+        totals.message_bytes += len(message.encoded)
         if self._archive is not None and not message.message.ephemeral:
             self._archive.put(message, now_ns)
         peers = [
@@ -127,9 +201,13 @@ class Distribution:
 
     def loses(self) -> bool:
         """Draw whether the option ``loss`` drops a message; count it if so."""
-        lost = bool(self.loss) and self._rng.random() < self.loss
+        lost = bool(self._loss) and self._rng.random() < self._loss
         self._lost += lost
         return lost
+
+    def forget_shard(self, pubsub_topic: str) -> None:
+        """Forget the totals of a pubsub topic that the node no longer serves."""
+        self.shards.pop(pubsub_topic, None)
 
     def sweep(self, now_s: float) -> None:
         """Forget messages that arrived more than `_SEEN_TTL_S` ago."""

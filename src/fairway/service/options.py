@@ -25,6 +25,8 @@ DEFAULT_CLUSTER: Final = 1
 DEFAULT_SHARD_COUNT: Final = 8
 """Network shards of The Waku Network; autosharding maps content topics to them."""
 
+PEERS_TO_FIND: Final = 8
+"""Peers of the option ``network`` that a node stays connected to."""
 DEFAULT_CONNECTIONS: Final = 2_048
 """Connections of a service node, most of them with light clients."""
 
@@ -36,6 +38,25 @@ def limits_of_service(connections: int, per_ip: int | None = None) -> HostLimits
         max_accepted_connections=connections - connections // 8,
         max_connections_per_ip=per_ip or HostLimits().max_connections_per_ip,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvancedServiceOptions:
+    """Options that most operators leave alone."""
+
+    filter_limits: FilterLimits = field(default_factory=FilterLimits)
+    """Limits of filter subscriptions."""
+    host_limits: HostLimits = field(default_factory=lambda: limits_of_service(DEFAULT_CONNECTIONS))
+    """Limits of the libp2p host."""
+    loss: float = 0.0
+    """For tests: share of messages, 0 to 1, that the node does not pass to relay peers and to each subscriber."""
+    seed: int | None = None
+    """For tests: seed of these losses."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 <= self.loss <= 1:
+            raise ConfigurationError(f"loss is a share and must lie in 0..1, not {self.loss}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +92,6 @@ class ServiceOptions:
     """Multiaddrs of nodes to stay connected to."""
     network: Network | None = None
     """Network whose nodes are found and connected to; its cluster is ``cluster_id``."""
-    peers_to_find: int = 8
-    """Peers of ``network`` to stay connected to."""
     peer_memory: Path | None = None
     """File in which the found peers are remembered; None: nowhere."""
     archive: str | None = field(default="memory:", repr=False)  # a URI may hold a password
@@ -83,14 +102,8 @@ class ServiceOptions:
     """Longer encoded messages are refused with 413."""
     request_rate: RequestRate | None = field(default_factory=lambda: RequestRate(per_second=200.0, burst=400))
     """Requests of each peer to each service; further ones are refused with 429. None: no limit."""
-    filter_limits: FilterLimits = field(default_factory=FilterLimits)
-    """Limits of filter subscriptions."""
-    host_limits: HostLimits = field(default_factory=lambda: limits_of_service(DEFAULT_CONNECTIONS))
-    """Limits of the libp2p host."""
-    loss: float = 0.0
-    """For tests: share of messages, 0 to 1, that the node does not pass to relay peers and to each subscriber."""
-    seed: int | None = None
-    """For tests: seed of these losses."""
+    advanced: AdvancedServiceOptions = field(default_factory=AdvancedServiceOptions)
+    """Limits, and losses for tests."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -99,8 +112,6 @@ class ServiceOptions:
             raise ConfigurationError("a certificate and its key go together: give tls_cert and tls_key, or neither")
         if self.tls_cert is not None and self.ws_port is None:
             raise ConfigurationError("TLS is for the WebSocket port: give a ws_port, or no tls_cert")
-        if not 0 <= self.loss <= 1:
-            raise ConfigurationError(f"loss is a share and must lie in 0..1, not {self.loss}")
         if self.network is not None and self.network.cluster != self.cluster_id:
             raise ConfigurationError(f"the network is cluster {self.network.cluster}, cluster_id is {self.cluster_id}")
         if not self.shards:
@@ -110,6 +121,11 @@ class ServiceOptions:
             raise ConfigurationError(
                 f"shards lie in 0..{count - 1} in this cluster, not {beyond[0]}; say so if it has more"
             )
+
+    @property
+    def needs_peers(self) -> bool:
+        """Whether the node is meant to have peers; without ``peers`` and ``network`` it is a network of its own."""
+        return bool(self.peers) or self.network is not None
 
     @property
     def pubsub_topics(self) -> tuple[str, ...]:

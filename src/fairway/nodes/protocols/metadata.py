@@ -44,7 +44,7 @@ class MetadataExchange:
         """
         self.parted: str | None = None
         """Why the last peer was disconnected."""
-        self.ours = ours
+        self._ours = ours
         """The metadata that peers get; its cluster must not change."""
         self._host: Final = host
         self._timeout_s: Final = timeout_s
@@ -55,15 +55,19 @@ class MetadataExchange:
         self._known: set[PeerId] = set()
         host.handle(METADATA_PROTOCOL, answering(self._tell, max_request_bytes=MAX_METADATA_BYTES, pending=pending))
 
+    def announce(self, ours: WakuMetadata) -> None:
+        """Answer peers with other metadata from now on."""
+        self._ours = ours
+
     def admits(self, peer: PeerId) -> bool:
         """Return whether a connected peer is of our cluster, or all clusters are accepted."""
-        return self.ours.cluster_id is None or peer in self._known
+        return self._ours.cluster_id is None or peer in self._known
 
     def take(self, event: HostEvent) -> None:
         """Process an event of the host."""
         match event:
             case PeerIdentified(peer_id=peer, protocols=protocols) if METADATA_PROTOCOL in protocols:
-                if self.ours.cluster_id is not None and peer not in self._asking:
+                if self._ours.cluster_id is not None and peer not in self._asking:
                     self._asking.add(peer)
                     self._tasks.spawn(self._ask(peer))
             case PeerDisconnected(peer_id=peer):
@@ -74,8 +78,8 @@ class MetadataExchange:
         await self._tasks.close()
 
     async def _tell(self, peer: str, request: bytes) -> bytes:
-        if self.ours.cluster_id is not None:
-            return encode_metadata(self.ours)
+        if self._ours.cluster_id is not None:
+            return encode_metadata(self._ours)
         theirs = decode_metadata(request)
         if theirs.cluster_id is None:
             raise NegotiationError(f"{peer} names no cluster, and this node has none of its own to name")
@@ -87,7 +91,7 @@ class MetadataExchange:
                 self._host,
                 peer,
                 METADATA_PROTOCOL,
-                encode_metadata(self.ours),
+                encode_metadata(self._ours),
                 max_response_bytes=MAX_METADATA_BYTES,
                 timeout_s=self._timeout_s,
             )
@@ -96,7 +100,7 @@ class MetadataExchange:
             return
         finally:
             self._asking.discard(peer)
-        problem = mismatch(self.ours, theirs)
+        problem = mismatch(self._ours, theirs)
         if problem is None:
             self._known.add(peer)
             self._admitted()

@@ -101,23 +101,23 @@ class AdminEndpoints:
 
     async def relay_peers(self, _: Request) -> Response:
         """Return the relay peers of each shard."""
-        return _listed(self._groups(self._context.node.relay.peers_of))
+        return _listed(self._groups(self._context.parts.relay.peers_of))
 
     async def relay_peers_on_shard(self, request: Request) -> Response:
         """Return the relay peers of one shard."""
-        return answer(self._group(_shard_of(request), self._context.node.relay.peers_of, self._peers()))
+        return answer(self._group(_shard_of(request), self._context.parts.relay.peers_of, self._peers()))
 
     async def mesh_peers(self, _: Request) -> Response:
         """Return the mesh of each shard."""
-        return _listed(self._groups(self._context.node.relay.mesh_of))
+        return _listed(self._groups(self._context.parts.relay.mesh_of))
 
     async def mesh_peers_on_shard(self, request: Request) -> Response:
         """Return the mesh of one shard."""
-        return answer(self._group(_shard_of(request), self._context.node.relay.mesh_of, self._peers()))
+        return answer(self._group(_shard_of(request), self._context.parts.relay.mesh_of, self._peers()))
 
     async def statistics(self, _: Request) -> Response:
         """Return counts of the peers, by shard and by protocol."""
-        relay, peers = self._context.node.relay, self._peers().values()
+        relay, peers = self._context.parts.relay, self._peers().values()
         return answer(
             {
                 "Sum": {"Total peers": len(peers)},
@@ -130,7 +130,7 @@ class AdminEndpoints:
 
     async def filter_subscriptions(self, _: Request) -> Response:
         """Return what each filter subscriber is subscribed to."""
-        filters = self._context.node.filters
+        filters = self._context.parts.filters
         return _listed(_subscription(peer, filters.criteria_of(peer)) for peer in filters.subscribers())
 
     async def log_level(self, request: Request) -> Response:
@@ -158,23 +158,23 @@ class AdminEndpoints:
             except ConfigurationError as error:
                 raise RefusedError(400, f"Couldn't parse remote peer info: {error}") from None
             try:
-                await context.node.host.connect(parsed, timeout_s=CONNECT_TIMEOUT_S)
+                await context.parts.host.connect(parsed, timeout_s=CONNECT_TIMEOUT_S)
             except (ConfigurationError, NetworkError, TimeoutError):
                 raise RefusedError(400, f"Failed to connect to peer at index: {index} - {address}") from None
         return fine()
 
     def _peers(self) -> dict[PeerId, Shape]:
         """Return the connected peers as JSON has them."""
-        node = self._context.node
-        relaying = {shard: node.relay.peers_of(topic) for shard, topic in self._shards().items()}
+        parts = self._context.parts
+        relaying = {shard: parts.relay.peers_of(topic) for shard, topic in self._shards().items()}
         peers = {}
-        for connection in node.host.connections():
+        for connection in parts.host.connections():
             shards = [shard for shard, members in relaying.items() if connection.peer_id in members]
             peers[connection.peer_id] = self._peer(connection, shards)
         return peers
 
     def _peer(self, connection: Connection, shards: list[int]) -> Shape:
-        info = self._context.node.host.info_of(connection.peer_id)
+        info = self._context.parts.host.info_of(connection.peer_id)
         address = connection.remote_address
         if info is not None and info.address is not None and not connection.dialled:
             address = info.address  # the port from which the peer came accepts no connections
@@ -198,11 +198,11 @@ class AdminEndpoints:
         return (self._group(shard, members, peers) for shard in self._shards())
 
     def _group(self, shard: int, members: Members, peers: dict[PeerId, Shape]) -> Shape:
-        node = self._context.node
+        node, relay = self._context.node, self._context.parts.relay
         found = members(pubsub_topic(node.options.cluster_id, shard)) if shard <= _LAST_SHARD else ()
         return {
             "shard": shard,
-            "peers": [{**peers[peer], "score": node.relay.score_of(peer)} for peer in found if peer in peers],
+            "peers": [{**peers[peer], "score": relay.score_of(peer)} for peer in found if peer in peers],
         }
 
 

@@ -13,7 +13,8 @@ from starlette.requests import Request
 from fairway.errors import ConfigurationError
 from fairway.libp2p.transports.certificate import ServerCertificate
 from fairway.nodes.node import RoutedMessage
-from fairway.service.node import ServiceNode
+from fairway.service.node import ServiceNode, parts_of
+from fairway.service.parts import NodeParts
 from fairway.service.rest.answers import RefusedError, read_body
 from fairway.service.rest.awaited_bodies import AwaitedBodies
 from fairway.service.rest.message_cache import RestMessageCache
@@ -46,7 +47,7 @@ class FedCache(Generic[Cache]):
 
     def __init__(self, node: ServiceNode, cache: Cache) -> None:
         self.cache: Final = cache
-        self._arriving: Final[Subscription[RoutedMessage]] = node.distribution.listen(cache.wants)
+        self._arriving: Final[Subscription[RoutedMessage]] = parts_of(node).distribution.listen(cache.wants)
 
     def fresh(self) -> Cache:
         """Add the messages that have arrived, and return the cache."""
@@ -73,20 +74,21 @@ class RestContext:
 
     def __init__(self, node: ServiceNode, options: RestOptions, certificate: ServerCertificate | None = None) -> None:
         self.node: Final = node
+        self.parts: Final[NodeParts] = parts_of(node)
         self.options: Final = options
         self.certificate: Final = certificate
         """The certificate of the API; None without TLS."""
-        self.rules: Final = node.rules
+        self.rules: Final = self.parts.rules
         cache = partial(RestMessageCache, max_messages=options.cache_messages)
         # As in nwaku, the cache of relay is subscribed to the node's shards from the start.
         self.relayed: Final = FedCache(node, cache(max_topics=CACHE_TOPICS, pubsub_topics=node.options.pubsub_topics))
-        self.filtered: Final = FedCache(node, cache(max_topics=node.options.filter_limits.criteria))
+        self.filtered: Final = FedCache(node, cache(max_topics=node.options.advanced.filter_limits.criteria))
         self.received: Final = FedCache(
             node, ReceivedMessages(max_messages=options.cache_messages, max_topics=CACHE_TOPICS)
         )
         self.caches: Final[tuple[FedCache[Any], ...]] = (self.relayed, self.filtered, self.received)
         self.send_events: Final = SendEvents()
-        self.sends: Final = MessageSender(node, self.send_events)
+        self.sends: Final = MessageSender(node, self.parts, self.send_events)
         self._joined: frozenset[str] = frozenset()
         """Pubsub topics that the node serves for subscriptions of REST clients."""
         self.closing: Final = asyncio.Event()

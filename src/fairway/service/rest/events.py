@@ -26,7 +26,7 @@ from starlette.types import Send
 from fairway.errors import FairwayError, StorageError, StoreQueryError
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
 from fairway.nodes.rest.shapes import StoredEntry, hex_of, json_of, store_shape
-from fairway.service.arrival_log import ArrivedMessage
+from fairway.service.distribution import ArrivedMessage
 from fairway.service.rest.answers import RefusedError
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.server_sent_events import ServerSentEvents, begin, chunk
@@ -77,10 +77,10 @@ class MessageEvents(ServerSentEvents):
         super().__init__(context)
         self._wanted: Final = wanted
         self._last: Final = last
-        self._arrivals: Final = context.node.distribution.arrivals
+        self._arrivals: Final = context.parts.distribution.arrivals
 
     async def _write(self, send: Send) -> None:
-        distribution = self._context.node.distribution
+        distribution = self._context.parts.distribution
         live = distribution.follow(self._wants, max_bytes=EVENT_STREAM_BYTES)
         try:
             # There is no await after `follow` until the log is read: each message is either in `live` or in `missed`.
@@ -145,7 +145,7 @@ class MessageEvents(ServerSentEvents):
         await chunk(send, _gap(reason))
 
     async def _page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        archive = self._context.node.archive
+        archive = self._context.parts.archive
         if archive is None:
             raise StorageError("the node keeps none")
         return await archive.page(query, cursor)

@@ -95,7 +95,7 @@ class FilterEndpoints:
 
     def _excess(self, request: Request, request_id: str) -> Response | None:
         """Return the answer to a request beyond the rate that a client is allowed."""
-        if self._context.node.limiters["filter"].admit(client_of(request), time.monotonic()):
+        if self._context.parts.limiters["filter"].admit(client_of(request), time.monotonic()):
             return None
         return _answer(request_id, "TOO_MANY_REQUESTS: filter request rejected due rate limit exceeded", 429)
 

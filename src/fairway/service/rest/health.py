@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fairway.libp2p.gossipsub.options import GossipsubOptions
-from fairway.service.node import ServiceNode
 from fairway.service.rest.answers import PlainText, answer
 from fairway.service.rest.context import RestContext
 from fairway.visible import visible
@@ -41,7 +40,7 @@ class HealthEndpoints:
 
     async def health(self, _: Request) -> Response:
         """Return the health of the node and of its protocols."""
-        return answer(health_of(self._context.node))
+        return answer(health_of(self._context))
 
     async def info(self, _: Request) -> Response:
         """Return the addresses that the node listens on, and its record, if its key signs one."""
@@ -54,8 +53,9 @@ class HealthEndpoints:
         return PlainText(f"fairway {metadata.version('fairway')}")
 
 
-def health_of(node: ServiceNode) -> dict[str, Any]:
+def health_of(context: RestContext) -> dict[str, Any]:
     """Return the health of a node and of its protocols."""
+    node = context.node
     ready = node.status.connected
 
     def of(name: str, problem: str) -> dict[str, Any]:
@@ -63,33 +63,34 @@ def health_of(node: ServiceNode) -> dict[str, Any]:
 
     protocols = [
         of("Relay", _NO_PEERS),
-        {"Rln Relay": NOT_MOUNTED if node.gate is None else READY},
+        {"Rln Relay": READY if node.verifies_proofs else NOT_MOUNTED},
         of("Lightpush", _NO_RELAY),
         of("Legacy Lightpush", _NO_RELAY),
         of("Filter", _DEAF),
-        _store(node),
+        _store(context),
         {"Legacy Store": NOT_MOUNTED},
         {"Peer Exchange": READY},
         *({name: NOT_MOUNTED} for name in _SERVED_ELSEWHERE),
     ]
     return {
         "nodeHealth": READY if node.is_healthy else NOT_READY,
-        "connectionStatus": _connection_status(node),
+        "connectionStatus": _connection_status(context),
         "protocolsHealth": protocols,
     }
 
 
-def _connection_status(node: ServiceNode) -> str:
+def _connection_status(context: RestContext) -> str:
     """Return nwaku's word for the number of relay peers."""
-    peers = max(map(node.relay.peer_count, node.pubsub_topics))
+    peers = max(map(context.parts.relay.peer_count, context.node.pubsub_topics))
     if peers >= GossipsubOptions().d_low:
         return "Connected"
     return "PartiallyConnected" if peers else "Disconnected"
 
 
-def _store(node: ServiceNode) -> dict[str, Any]:
-    if node.archive is None:
+def _store(context: RestContext) -> dict[str, Any]:
+    archive = context.parts.archive
+    if archive is None:
         return {"Store": NOT_MOUNTED}
-    if node.archive.problem is None:
+    if archive.problem is None:
         return {"Store": READY}
-    return {"Store": NOT_READY, "desc": f"Messages cannot be written: {visible(node.archive.problem)}"}
+    return {"Store": NOT_READY, "desc": f"Messages cannot be written: {visible(archive.problem)}"}

@@ -69,7 +69,7 @@ async def push_v1(context: RestContext, request: Request) -> Response:
 
 async def _push(context: RestContext, client: str, asked: PushRequest) -> LightPushResponse:
     encoded = encode_waku_message(stamped(message_of(asked.message)))
-    return await context.node.lightpush.push(
+    return await context.parts.lightpush.push(
         client,
         LightPushRequest(request_id=str(uuid.uuid4()), pubsub_topic=asked.pubsub_topic or None, message_bytes=encoded),
         now_s=time.monotonic(),

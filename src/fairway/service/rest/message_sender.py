@@ -24,6 +24,7 @@ from fairway.nodes.node import RoutedMessage, SendResult, StoreQuery
 from fairway.nodes.proving import with_proof
 from fairway.owned_tasks import OwnedTasks
 from fairway.service.node import ServiceNode
+from fairway.service.parts import NodeParts
 from fairway.service.rest.answers import RefusedError
 from fairway.service.rest.messaging_events import SendEvents, SendKind
 from fairway.service.rest.store_peers import ask_store_peers
@@ -52,8 +53,9 @@ class _Propagated:
 class MessageSender:
     """The sends of one server."""
 
-    def __init__(self, node: ServiceNode, events: SendEvents) -> None:
+    def __init__(self, node: ServiceNode, parts: NodeParts, events: SendEvents) -> None:
         self._node: Final = node
+        self._parts: Final = parts
         self._events: Final = events
         self._tasks: Final = OwnedTasks()
         self._confirming: asyncio.Task[None] | None = None
@@ -129,11 +131,11 @@ class MessageSender:
 
     async def _held(self, hashes: tuple[bytes, ...]) -> set[bytes]:
         """Return those of some message hashes that an archive holds."""
-        node, held = self._node, set[bytes]()
-        if node.archive is not None:
+        parts, held = self._parts, set[bytes]()
+        if parts.archive is not None:
             query, cursor = StoreQuery(message_hashes=hashes, page_size=len(hashes)), None
             while True:
-                page = await node.archive.page(query, cursor)
+                page = await parts.archive.page(query, cursor)
                 held |= {message.message_hash for message in page.messages}
                 cursor = page.cursor
                 if cursor is None:
@@ -141,7 +143,7 @@ class MessageSender:
         asked = StoreQueryRequest(
             request_id=str(uuid.uuid4()), message_hashes=hashes, pagination_forward=True, pagination_limit=len(hashes)
         )
-        answered = await ask_store_peers(node.requests, asked)
+        answered = await ask_store_peers(parts.requests, asked)
         return {message.message_hash for message in answered.messages}
 
     def _record(self, request_id: str, kind: SendKind, message: RoutedMessage, error: str = "") -> None:

@@ -10,17 +10,17 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
 from fairway.errors import FairwayError
 from fairway.service.archives import ArchiveStatistics
+from fairway.service.distribution import ShardTotals
 from fairway.service.proof_gate import GateStatistics
 from fairway.service.rest.context import RestContext
-from fairway.service.rest.nwaku_metrics import nwaku_metrics
-from fairway.service.topic_traffic import ShardTotals
+from fairway.service.rest.nwaku_metrics import counter, gauge, nwaku_metrics
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _COUNTERS: Final = {
@@ -37,9 +37,9 @@ _COUNTERS: Final = {
 async def metrics(context: RestContext, _: Request) -> Response:
     """Return all statistics as text."""
     archive: ArchiveStatistics | None = None
-    if context.node.archive is not None:
+    if context.parts.archive is not None:
         try:
-            archive = await context.node.archive.statistics()
+            archive = await context.parts.archive.statistics()
         except FairwayError:
             archive = None  # the statistics of an archive that cannot be read are left out
     registry = CollectorRegistry(auto_describe=False)
@@ -57,120 +57,97 @@ class _Numbers(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yield every metric."""
-        context, node = self._context, self._context.node
-        parts: dict[str, Any] = {
-            "host": node.host.statistics(),
-            "relay": node.relay.statistics(),
-            "messages": node.distribution.statistics(),
-            "filter_push": node.pusher.statistics(),
+        context, parts = self._context, self._context.parts
+        statistics: dict[str, Any] = {
+            "host": parts.host.statistics(),
+            "relay": parts.relay.statistics(),
+            "messages": parts.distribution.statistics(),
+            "filter_push": parts.pusher.statistics(),
         }
         if self._archive is not None:
-            parts["archive"] = self._archive
-        if node.finder is not None:
-            parts["discovery"] = node.finder.statistics()
-        for part, statistics in parts.items():
-            yield from _family(part, asdict(statistics))
-        yield _gauge(
-            "healthy",
+            statistics["archive"] = self._archive
+        if parts.finder is not None:
+            statistics["discovery"] = parts.finder.statistics()
+        for part, numbers in statistics.items():
+            yield from _family(part, asdict(numbers))
+        yield gauge(
+            "fairway_healthy",
             "1 while the node is connected as its options ask and its archive can be written",
-            node.is_healthy,
+            context.node.is_healthy,
         )
-        ends_s = [known.expires_s for known in (node.certificate, self._context.certificate) if known is not None]
-        if ends_s:
-            yield _gauge(
-                "tls_certificate_end_timestamp_seconds",
-                "When the certificate ends, in Unix time; of two the first to end",
-                min(ends_s),
-            )
-        yield _gauge("filter_subscribers", "Peers with a filter subscription", len(node.filters))
-        shards = GaugeMetricFamily("fairway_relay_shard_peers", "Relay peers of a shard", labels=["pubsub_topic"])
-        for topic in node.pubsub_topics:
-            shards.add_metric([topic], node.relay.peer_count(topic))
-        yield shards
-        totals = node.distribution.traffic.shards()
-        messages = CounterMetricFamily(
-            "fairway_shard_messages", "Messages of a shard without duplicates", labels=["pubsub_topic"]
-        )
-        sizes = CounterMetricFamily("fairway_shard_message_bytes", "Size of these messages", labels=["pubsub_topic"])
-        for topic in node.pubsub_topics:
-            total = totals.get(topic, ShardTotals())
-            messages.add_metric([topic], total.messages)
-            sizes.add_metric([topic], total.message_bytes)
-        yield from (messages, sizes)
-        refused_messages = CounterMetricFamily(
-            "fairway_refused_messages", "Messages that break a rule, and pushes refused", labels=["service", "reason"]
-        )
-        for service, counts in (("relay", node.relay.refused), ("lightpush", node.lightpush.refused)):
-            for reason, count in counts.items():
-                refused_messages.add_metric([service, reason.name.lower()], count)
-        yield refused_messages
-        yield _gauge("discovery_records", "Records of other nodes, for peer exchange", len(node.records))
-        if node.finder is not None:
-            faults = CounterMetricFamily(
-                "fairway_discovery_refused", "Records and answers of others that were not believed", labels=["reason"]
-            )
-            for fault, count in node.finder.faults.items():
-                faults.add_metric([fault], count)
-            yield faults
-        refused = CounterMetricFamily(
-            "fairway_refused_requests", "Requests beyond the rate that each peer is allowed", labels=["service"]
-        )
-        for name, limiter in node.limiters.items():
-            refused.add_metric([name], limiter.refused)
-        yield refused
-        if node.gate is not None:
-            yield from _proofs(node.gate.statistics())
-        answered = CounterMetricFamily("fairway_rest_requests", "Answered", labels=["operation", "status"])
-        for (operation, status), count in context.requests.items():
-            answered.add_metric([operation, str(status)], count)
-        yield answered
-        yield _gauge("rest_requests_under_way", "Requests that are not answered yet", context.under_way)
-        yield _gauge("rest_event_streams", "Readers of /events", context.event_streams)
-        overflowed = CounterMetricFamily(
-            "fairway_rest_cache_overflowed",
-            "Messages that were replaced before a client fetched them",
-            labels=["cache"],
-        )
-        for name, fed in (("relay", context.relayed), ("filter", context.filtered)):
-            overflowed.add_metric([name], fed.cache.overflowed)
-        yield overflowed
-        evicted = CounterMetricFamily(
-            "fairway_rest_messaging_dropped", "Records evicted before a client fetched them", labels=["events"]
-        )
-        evicted.add_metric(["received"], context.received.cache.dropped)
-        evicted.add_metric(["send"], context.send_events.dropped)
-        yield evicted
-        yield CounterMetricFamily(
-            "fairway_rest_messaging_unconfirmed", "Sends that no archive held in time", value=context.sends.unconfirmed
-        )
+        yield from _services(context)
+        yield from _shards(context)
+        if parts.gate is not None:
+            yield from _proofs(parts.gate.statistics())
+        yield from _rest(context)
         yield from nwaku_metrics(context, self._archive)
+
+
+def _services(context: RestContext) -> Iterator[Metric]:
+    parts = context.parts
+    ends_s = [known.expires_s for known in (parts.certificate, context.certificate) if known is not None]
+    if ends_s:
+        yield gauge(
+            "fairway_tls_certificate_end_timestamp_seconds",
+            "When the certificate ends, in Unix time; of two the first to end",
+            min(ends_s),
+        )
+    yield gauge("fairway_filter_subscribers", "Peers with a filter subscription", len(parts.filters))
+    refused = {
+        (service, reason.name.lower()): count
+        for service, counts in (("relay", parts.relay.refused), ("lightpush", parts.lightpush.refused))
+        for reason, count in counts.items()
+    }
+    text = "Messages that break a rule, and refused pushes"
+    yield counter("fairway_refused_messages", text, refused, "service", "reason")
+    yield gauge("fairway_discovery_records", "Records of other nodes, for peer exchange", len(parts.records))
+    if parts.finder is not None:
+        faults = {(fault,): count for fault, count in parts.finder.faults.items()}
+        yield counter("fairway_discovery_refused", "Refused records and answers of other nodes", faults, "reason")
+    limited = {(name,): limiter.refused for name, limiter in parts.limiters.items()}
+    yield counter("fairway_refused_requests", "Requests beyond the rate that each peer is allowed", limited, "service")
+
+
+def _shards(context: RestContext) -> Iterator[Metric]:
+    relay, totals = context.parts.relay, context.parts.distribution.shards
+    topics = list(context.node.pubsub_topics)
+    label = "pubsub_topic"
+    peers = {(topic,): relay.peer_count(topic) for topic in topics}
+    yield gauge("fairway_relay_shard_peers", "Relay peers of a shard", peers, label)
+    by_topic = {(topic,): totals.get(topic, ShardTotals()) for topic in topics}
+    messages = {topic: total.messages for topic, total in by_topic.items()}
+    yield counter("fairway_shard_messages", "Messages of a shard without duplicates", messages, label)
+    sizes = {topic: total.message_bytes for topic, total in by_topic.items()}
+    yield counter("fairway_shard_message_bytes", "Size of these messages", sizes, label)
+
+
+def _rest(context: RestContext) -> Iterator[Metric]:
+    answered = {(operation, str(status)): count for (operation, status), count in context.requests.items()}
+    yield counter("fairway_rest_requests", "Answered requests", answered, "operation", "status")
+    yield gauge("fairway_rest_requests_under_way", "Requests that are not answered yet", context.under_way)
+    yield gauge("fairway_rest_event_streams", "Readers of /events", context.event_streams)
+    overflowed = {("relay",): context.relayed.cache.overflowed, ("filter",): context.filtered.cache.overflowed}
+    text = "Messages that were replaced before a client fetched them"
+    yield counter("fairway_rest_cache_overflowed", text, overflowed, "cache")
+    evicted = {("received",): context.received.cache.dropped, ("send",): context.send_events.dropped}
+    text = "Records evicted before a client fetched them"
+    yield counter("fairway_rest_messaging_dropped", text, evicted, "events")
+    unconfirmed = context.sends.unconfirmed
+    yield counter("fairway_rest_messaging_unconfirmed", "Sends that no archive held in time", unconfirmed)
 
 
 def _family(part: str, numbers: dict[str, int]) -> Iterator[Metric]:
     for name, number in numbers.items():
         whole = f"fairway_{part}" if name == part else f"fairway_{part}_{name}"
-        described = f"{part.replace('_', ' ')}: {name.replace('_', ' ')}"
-        if name in _COUNTERS.get(part, ()):
-            yield CounterMetricFamily(whole, described, value=number)
-        else:
-            yield GaugeMetricFamily(whole, described, value=number)
+        kind = counter if name in _COUNTERS.get(part, ()) else gauge
+        yield kind(whole, f"{part.replace('_', ' ')}: {name.replace('_', ' ')}", number)
 
 
 def _proofs(statistics: GateStatistics) -> Iterator[Metric]:
-    judged = CounterMetricFamily(
-        "fairway_rln_messages", "Messages by what became of them for their RLN proof", labels=["verdict"]
-    )
-    judged.add_metric(["admitted"], statistics.admitted)
-    judged.add_metric(["repeated"], statistics.repeated)
-    for fault, count in statistics.refused.items():
-        judged.add_metric([fault.value], count)
-    yield judged
-    yield _gauge("rln_waiting", "Messages that wait for the verification of their proof", statistics.waiting)
-    yield _gauge("rln_nullifiers", "Messages of the present epochs", statistics.nullifiers)
-    yield CounterMetricFamily(
-        "fairway_rln_group_refreshes_failed", "Looks at the group that failed", value=statistics.refreshes_failed
-    )
-
-
-def _gauge(name: str, description: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"fairway_{name}", description, value=value)
+    verdicts = {("admitted",): statistics.admitted, ("repeated",): statistics.repeated}
+    verdicts |= {(fault.value,): count for fault, count in statistics.refused.items()}
+    yield counter("fairway_rln_messages", "Messages by the verdict on their RLN proof", verdicts, "verdict")
+    yield gauge("fairway_rln_waiting", "Messages that wait for the verification of their proof", statistics.waiting)
+    yield gauge("fairway_rln_nullifiers", "Messages of the present epochs", statistics.nullifiers)
+    failed = statistics.refreshes_failed
+    yield counter("fairway_rln_group_refreshes_failed", "Failed refreshes of the group", failed)

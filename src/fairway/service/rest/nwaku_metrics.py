@@ -58,54 +58,54 @@ def nwaku_metrics(context: RestContext, archive: ArchiveStatistics | None) -> It
 
 
 def _libp2p(context: RestContext) -> Iterator[Metric]:
-    node = context.node
-    host, relay = node.host.statistics(), node.relay.statistics()
-    yield _gauge("libp2p_peers", "Connected peers", host.peers)
+    parts = context.parts
+    host, relay = parts.host.statistics(), parts.relay.statistics()
+    yield gauge("libp2p_peers", "Connected peers", host.peers)
     streams = {("in",): host.inbound_streams, ("out",): host.outbound_streams}
-    yield _gauge("libp2p_open_streams", "Open streams", streams, "dir")
+    yield gauge("libp2p_open_streams", "Open streams", streams, "dir")
     traffic = {("in",): host.received_bytes, ("out",): host.sent_bytes}
-    yield _counter("libp2p_network_bytes", "Bytes over the network", traffic, "direction")
-    yield _counter("libp2p_total_dial_attempts", "Dials", host.dials)
-    yield _counter("libp2p_successful_dials", "Dials that succeeded", host.dials - host.failed_dials)
-    yield _counter("libp2p_failed_dials", "Dials that failed", host.failed_dials)
-    yield _gauge("libp2p_pubsub_peers", "Relay peers", relay.peers)
-    yield _gauge("libp2p_pubsub_topics", "Topics of this node", relay.topics)
-    yield _counter("libp2p_pubsub_subscriptions", "Topics that this node joined", node.topics.begun)
-    yield _counter("libp2p_pubsub_unsubscriptions", "Topics that this node left", node.topics.ended)
-    yield _counter("libp2p_pubsub_validation_success", "Valid messages of peers", relay.received)
-    yield _counter("libp2p_pubsub_validation_failure", "Invalid messages of peers", relay.invalid)
-    yield _counter("libp2p_gossipsub_received", "Messages of peers, each once", relay.received)
-    yield _counter("libp2p_gossipsub_duplicate", "Messages that came again", relay.duplicates)
+    yield counter("libp2p_network_bytes", "Bytes over the network", traffic, "direction")
+    yield counter("libp2p_total_dial_attempts", "Dials", host.dials)
+    yield counter("libp2p_successful_dials", "Dials that succeeded", host.dials - host.failed_dials)
+    yield counter("libp2p_failed_dials", "Dials that failed", host.failed_dials)
+    yield gauge("libp2p_pubsub_peers", "Relay peers", relay.peers)
+    yield gauge("libp2p_pubsub_topics", "Topics of this node", relay.topics)
+    yield counter("libp2p_pubsub_subscriptions", "Topics that this node joined", parts.topics.begun)
+    yield counter("libp2p_pubsub_unsubscriptions", "Topics that this node left", parts.topics.ended)
+    yield counter("libp2p_pubsub_validation_success", "Valid messages of peers", relay.received)
+    yield counter("libp2p_pubsub_validation_failure", "Invalid messages of peers", relay.invalid)
+    yield counter("libp2p_gossipsub_received", "Messages of peers, each once", relay.received)
+    yield counter("libp2p_gossipsub_duplicate", "Messages that came again", relay.duplicates)
     meshes = {("other",): relay.mesh_peers}
-    yield _gauge("libp2p_gossipsub_peers_per_topic_mesh", "Members of all meshes", meshes, "topic")
+    yield gauge("libp2p_gossipsub_peers_per_topic_mesh", "Members of all meshes", meshes, "topic")
 
 
 def _peers(prefix: str, context: RestContext) -> Iterator[Metric]:
-    node = context.node
+    node, parts = context.node, context.parts
     version = {(f"fairway {metadata.version('fairway')}",): 1}
-    yield _gauge(f"{prefix}_version", "Program", version, "version")
+    yield gauge(f"{prefix}_version", "Program", version, "version")
     served: Counter[str] = Counter()
     connected = Counter({(direction, name): 0 for name in SERVICES for direction in ("In", "Out")})
-    for peer, dialled in {one.peer_id: one.dialled for one in node.host.connections()}.items():
-        protocols = node.host.protocols_of(peer).intersection(SERVICES)
+    for peer, dialled in {one.peer_id: one.dialled for one in parts.host.connections()}.items():
+        protocols = parts.host.protocols_of(peer).intersection(SERVICES)
         served.update(protocols)
         connected.update(("Out" if dialled else "In", name) for name in protocols)
-    yield _gauge(f"{prefix}_connected_peers", "Connected peers by protocol", connected, "direction", "protocol")
+    yield gauge(f"{prefix}_connected_peers", "Connected peers by protocol", connected, "direction", "protocol")
     topics = {shard: pubsub_topic(node.options.cluster_id, shard) for shard in node.shards}
-    by_shard = {(str(shard),): node.relay.peer_count(topic) for shard, topic in topics.items()}
-    yield _gauge(f"{prefix}_connected_peers_per_shard", "Relay peers by shard", by_shard, "shard")
+    by_shard = {(str(shard),): parts.relay.peer_count(topic) for shard, topic in topics.items()}
+    yield gauge(f"{prefix}_connected_peers_per_shard", "Relay peers by shard", by_shard, "shard")
     by_agent = {(str(one["agent"] or "other"),): one["peers"] for one in agents_of(context)}
-    yield _gauge(f"{prefix}_connected_peers_per_agent", "Peers by program", by_agent, "agent")
-    yield _gauge(f"{prefix}_peer_store_size", "Connected peers, and known records", _known_peers(context))
+    yield gauge(f"{prefix}_connected_peers_per_agent", "Peers by program", by_agent, "agent")
+    yield gauge(f"{prefix}_peer_store_size", "Connected peers, and known records", _known_peers(context))
     for name, protocol in _PEERS_BY.items():
-        yield _gauge(f"{prefix}_{name}", f"Peers that serve {protocol}", served[protocol])
+        yield gauge(f"{prefix}_{name}", f"Peers that serve {protocol}", served[protocol])
 
 
 def _messages(prefix: str, context: RestContext) -> Iterator[Metric]:
-    distribution = context.node.distribution
+    distribution = context.parts.distribution
     counts = distribution.statistics()
     relayed = {("relay",): counts.messages}
-    yield _counter(f"{prefix}_node_messages", "Messages without duplicates", relayed, "type")
+    yield counter(f"{prefix}_node_messages", "Messages without duplicates", relayed, "type")
     bounds = (*(f"{bound / _KILOBYTE}" for bound in SIZE_BOUNDS), "+Inf")
     yield HistogramMetricFamily(
         f"{prefix}_histogram_message_size",
@@ -113,45 +113,45 @@ def _messages(prefix: str, context: RestContext) -> Iterator[Metric]:
         buckets=list(zip(bounds, accumulate(distribution.sizes), strict=True)),
         sum_value=distribution.payload_bytes / _KILOBYTE,
     )
-    totals = distribution.traffic.shards()
+    totals = distribution.shards
     traffic = {(topic, "net", "in"): total.message_bytes for topic, total in totals.items()}
-    yield _counter(f"{prefix}_relay_network_bytes", "Size of the messages", traffic, "topic", "type", "direction")
+    yield counter(f"{prefix}_relay_network_bytes", "Size of the messages", traffic, "topic", "type", "direction")
     received = {("live",): context.received.cache.received}
-    yield _counter(f"{prefix}_recv_messages", "Messages for /messaging/v1", received, "source")
-    yield _counter(f"{prefix}_rest_received_dropped", "Evicted received messages", context.received.cache.dropped)
-    yield _counter(f"{prefix}_rest_send_status_dropped", "Evicted events of sends", context.send_events.dropped)
+    yield counter(f"{prefix}_recv_messages", "Messages for /messaging/v1", received, "source")
+    yield counter(f"{prefix}_rest_received_dropped", "Evicted received messages", context.received.cache.dropped)
+    yield counter(f"{prefix}_rest_send_status_dropped", "Evicted events of sends", context.send_events.dropped)
 
 
 def _services(prefix: str, context: RestContext, archive: ArchiveStatistics | None) -> Iterator[Metric]:
-    node = context.node
+    parts = context.parts
     requests = {
         (_SERVED[name], state): count
-        for name, limiter in node.limiters.items()
+        for name, limiter in parts.limiters.items()
         for state, count in (("served", limiter.admitted), ("rejected", limiter.refused))
     }
-    yield _counter(f"{prefix}_service_requests", "Requests of peers", requests, "service", "state")
-    yield _gauge(f"{prefix}_filter_subscriptions", "Filter subscribers", len(node.filters))
+    yield counter(f"{prefix}_service_requests", "Requests of peers", requests, "service", "state")
+    yield gauge(f"{prefix}_filter_subscriptions", "Filter subscribers", len(parts.filters))
     by_type: Counter[tuple[str, ...]] = Counter()
     by_fault: Counter[tuple[str, ...]] = Counter()
-    for (kind, status), count in node.filters.answered.items():
+    for (kind, status), count in parts.filters.answered.items():
         by_type[kind.name,] += count
         if status is not FilterStatus.OK:
             by_fault[status.name.lower(),] += count
-    yield _counter(f"{prefix}_filter_requests", "Filter requests by type", by_type, "type")
-    yield _counter(f"{prefix}_filter_errors", "Refused filter requests", by_fault, "type")
-    refused = {(reason.name.lower(),): count for reason, count in node.lightpush.refused.items()}
+    yield counter(f"{prefix}_filter_requests", "Filter requests by type", by_type, "type")
+    yield counter(f"{prefix}_filter_errors", "Refused filter requests", by_fault, "type")
+    refused = {(reason.name.lower(),): count for reason, count in parts.lightpush.refused.items()}
     for name in ("lightpush_errors", "lightpush_v3_errors"):
-        yield _counter(f"{prefix}_{name}", "Refused light pushes, of both versions", refused, "type")
+        yield counter(f"{prefix}_{name}", "Refused light pushes, of both versions", refused, "type")
     if archive is not None:
-        yield _counter(f"{prefix}_store_queries", "Store queries", archive.queries)
+        yield counter(f"{prefix}_store_queries", "Store queries", archive.queries)
         stored = {("stored",): archive.messages}
-        yield _gauge(f"{prefix}_archive_messages", "Messages in the archive", stored, "type")
+        yield gauge(f"{prefix}_archive_messages", "Messages in the archive", stored, "type")
         dropped = {("dropped",): archive.dropped}
-        yield _counter(f"{prefix}_archive_errors", "Messages that could not be kept", dropped, "type")
+        yield counter(f"{prefix}_archive_errors", "Messages that could not be kept", dropped, "type")
 
 
 def _proofs(prefix: str, context: RestContext) -> Iterator[Metric]:
-    gate = context.node.gate
+    gate = context.parts.gate
     if gate is None:
         return
     counts = gate.statistics()
@@ -163,22 +163,24 @@ def _proofs(prefix: str, context: RestContext) -> Iterator[Metric]:
     }
     seen = counts.admitted + counts.repeated + sum(counts.refused.values())
     # The names of these end in total before Prometheus adds it.
-    yield _counter(f"{prefix}_rln_messages_total_total", "Messages with a judged proof", seen)
-    yield _counter(f"{prefix}_rln_spam_messages_total_total", "Double signals", spam)
-    yield _counter(f"{prefix}_rln_invalid_messages_total_total", "Messages without a good proof", invalid, "type")
+    yield counter(f"{prefix}_rln_messages_total_total", "Messages with a judged proof", seen)
+    yield counter(f"{prefix}_rln_spam_messages_total_total", "Double signals", spam)
+    yield counter(f"{prefix}_rln_invalid_messages_total_total", "Messages without a good proof", invalid, "type")
 
 
 def _known_peers(context: RestContext) -> int:
-    node = context.node
-    connected = {connection.peer_id for connection in node.host.connections()}
-    return len(connected.union(record.peer_id for record in node.records.records()))
+    parts = context.parts
+    connected = {connection.peer_id for connection in parts.host.connections()}
+    return len(connected.union(record.peer_id for record in parts.records.records()))
 
 
-def _gauge(name: str, says: str, numbers: _Numbers, *labels: str) -> Metric:
+def gauge(name: str, says: str, numbers: _Numbers, *labels: str) -> Metric:
+    """Return a number that goes up and down, for each combination of labels."""
     return _filled(GaugeMetricFamily(name, says, labels=labels), numbers)
 
 
-def _counter(name: str, says: str, numbers: _Numbers, *labels: str) -> Metric:
+def counter(name: str, says: str, numbers: _Numbers, *labels: str) -> Metric:
+    """Return a number that only goes up, for each combination of labels."""
     return _filled(CounterMetricFamily(name, says, labels=labels), numbers)
 
 

@@ -19,16 +19,14 @@ from starlette.types import Send
 from fairway.environment import monotonic_s
 from fairway.errors import FairwayError
 from fairway.nodes.rest.shapes import json_of
+from fairway.service.distribution import ShardTotals
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.health import health_of
 from fairway.service.rest.server_sent_events import ServerSentEvents, begin, chunk
-from fairway.service.topic_traffic import SLOT_S, Flow, ShardTotals
 from fairway.visible import visible
 
 EVERY_S: Final = 2.0
 """Time between two events."""
-MAX_TOPICS: Final = 30
-"""Content topics that an event names; the others are counted together."""
 MAX_AGENTS: Final = 20
 """Agents that an event names."""
 MAX_SHARDS: Final = 64
@@ -75,21 +73,21 @@ class StatisticsEvents(ServerSentEvents):
 
 async def statistics_of(context: RestContext, *, now_s: float, started_s: float) -> dict[str, Any]:
     """Return what the page shows, as JSON has it; both times are of a steady clock."""
-    node = context.node
-    host, pushed = node.host.statistics(), node.pusher.statistics()
+    node, parts = context.node, context.parts
+    host, pushed = parts.host.statistics(), parts.pusher.statistics()
     return {
         "version": metadata.version("fairway"),
         "peerId": str(node.peer_id),
         "addresses": [str(address) for address in node.addresses],
         "uptimeS": round(now_s - started_s),
         "cluster": node.options.cluster_id,
-        "health": health_of(node),
+        "health": health_of(context),
         "peers": {"connected": host.peers, "connections": host.connections, "agents": agents_of(context)},
         "shards": _shards(context),
-        "traffic": _traffic(context, now_s),
-        "loss": {"share": node.distribution.loss, "messages": node.distribution.statistics().lost_on_purpose},
+        "traffic": _traffic(context),
+        "loss": {"share": node.options.advanced.loss, "messages": parts.distribution.statistics().lost_on_purpose},
         "archive": await _archive(context),
-        "filter": {"subscribers": len(node.filters), "pushed": pushed.pushed, "waitingBytes": pushed.held_bytes},
+        "filter": {"subscribers": len(parts.filters), "pushed": pushed.pushed, "waitingBytes": pushed.held_bytes},
         "refusals": _refusals(context),
         "proofs": _proofs(context),
         "rest": {"eventStreams": context.event_streams, "underWay": context.under_way},
@@ -98,7 +96,7 @@ async def statistics_of(context: RestContext, *, now_s: float, started_s: float)
 
 def agents_of(context: RestContext) -> list[dict[str, Any]]:
     """Return the programs of the connected peers by their own words, the most frequent first; null for all others."""
-    host = context.node.host
+    host = context.parts.host
     peers = {connection.peer_id for connection in host.connections()}
     counts: Counter[str] = Counter()
     for peer in peers:
@@ -111,46 +109,31 @@ def agents_of(context: RestContext) -> list[dict[str, Any]]:
 
 
 def _shards(context: RestContext) -> list[dict[str, Any]]:
-    node = context.node
-    totals = node.distribution.traffic.shards()
+    relay, totals = context.parts.relay, context.parts.distribution.shards
     return [
         {
             "pubsubTopic": topic,
-            "relayPeers": node.relay.peer_count(topic),
-            "meshPeers": node.relay.mesh_size(topic),
+            "relayPeers": relay.peer_count(topic),
+            "meshPeers": relay.mesh_size(topic),
             "messages": totals.get(topic, ShardTotals()).messages,
             "messageBytes": totals.get(topic, ShardTotals()).message_bytes,
         }
-        for topic in islice(node.pubsub_topics, MAX_SHARDS)
+        for topic in islice(context.node.pubsub_topics, MAX_SHARDS)
     ]
 
 
-def _traffic(context: RestContext, now_s: float) -> dict[str, Any]:
-    distribution = context.node.distribution
-    counts = distribution.statistics()
-    report = distribution.traffic.report(now_s, max_topics=MAX_TOPICS)
+def _traffic(context: RestContext) -> dict[str, int]:
+    counts = context.parts.distribution.statistics()
     return {
-        "slotS": SLOT_S,
         "messages": counts.messages,
         "messageBytes": counts.message_bytes,
         "duplicates": counts.duplicates,
-        "total": _flow(report.total),
-        "topics": [
-            {"pubsubTopic": each.pubsub_topic, "contentTopic": visible(each.content_topic), **_flow(each.flow)}
-            for each in report.topics
-        ],
-        "otherTopics": report.topic_count - len(report.topics),
-        "others": _flow(report.others),
     }
-
-
-def _flow(flow: Flow) -> dict[str, Any]:
-    return {"messageSlots": flow.messages, "byteSlots": flow.message_bytes}
 
 
 async def _archive(context: RestContext) -> dict[str, Any] | None:
     """Return the counts of the archive, or why there are none; None if the node keeps no archive."""
-    archive = context.node.archive
+    archive = context.parts.archive
     if archive is None:
         return None
     try:
@@ -170,18 +153,18 @@ async def _archive(context: RestContext) -> dict[str, Any] | None:
 
 def _refusals(context: RestContext) -> list[dict[str, Any]]:
     """Return what was refused since the start, by service and reason; what never happened is left out."""
-    node, host = context.node, context.node.host.statistics()
+    parts, host = context.parts, context.parts.host.statistics()
     answered: Counter[int] = Counter()
     for (_, status), count in context.requests.items():
         answered[status] += count
     counts: Iterable[tuple[str, str, int]] = (
-        *(("relay", status.name.lower(), count) for status, count in node.relay.refused.items()),
-        *(("lightpush", status.name.lower(), count) for status, count in node.lightpush.refused.items()),
+        *(("relay", status.name.lower(), count) for status, count in parts.relay.refused.items()),
+        *(("lightpush", status.name.lower(), count) for status, count in parts.lightpush.refused.items()),
         # Light push counts these under its status codes.
-        *((name, "too_many_requests", each.refused) for name, each in node.limiters.items() if name != "lightpush"),
+        *((name, "too_many_requests", each.refused) for name, each in parts.limiters.items() if name != "lightpush"),
         ("connections", "limit_reached", host.refused_connections),
         ("connections", "failed_handshake", host.failed_handshakes),
-        ("filter", "push_dropped", node.pusher.statistics().dropped),
+        ("filter", "push_dropped", parts.pusher.statistics().dropped),
         *(("rest", f"status_{status}", count) for status, count in answered.items() if status >= _ERRORS_FROM),
     )
     return [{"service": service, "reason": reason, "count": count} for service, reason, count in counts if count]
@@ -189,7 +172,7 @@ def _refusals(context: RestContext) -> list[dict[str, Any]]:
 
 def _proofs(context: RestContext) -> dict[str, Any] | None:
     """Return what became of messages for their RLN proofs; None in a network without RLN."""
-    gate = context.node.gate
+    gate = context.parts.gate
     if gate is None:
         return None
     counts = gate.statistics()

@@ -43,13 +43,13 @@ async def messages(context: RestContext, request: Request) -> Response:
     asked = store_query_of(request.query_params)
     address = request.query_params.get("peerAddr", "")
     peer = _peer_in(address) if address else None
-    node = context.node
-    if peer is not None and peer.peer_id != node.peer_id:
-        response = await ask_store_at(node.requests, peer, asked)
-    elif node.store is None:
-        response = await ask_store_peers(node.requests, asked)
+    parts = context.parts
+    if peer is not None and peer.peer_id != context.node.peer_id:
+        response = await ask_store_at(parts.requests, peer, asked)
+    elif parts.store is None:
+        response = await ask_store_peers(parts.requests, asked)
     else:
-        response = await node.store.query(client_of(request), asked, now_s=time.monotonic())
+        response = await parts.store.query(client_of(request), asked, now_s=time.monotonic())
     if response.status_code == 429:
         raise RefusedError(429, "Request rate limit reached")
     if not response.is_success:

@@ -1,0 +1,181 @@
+"""`NodeParts`: the parts of a `ServiceNode`, made and connected by `NodeParts.assemble`.
+
+Only this package uses them: `fairway.service.node` runs them, and `fairway.service.rest` serves them over HTTP.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Self
+
+from fairway.environment import monotonic_s, time_ns
+from fairway.libp2p.host import Host
+from fairway.libp2p.keeper import PeerKeeper
+from fairway.libp2p.multiaddr import Multiaddr
+from fairway.libp2p.peer_id import PeerId
+from fairway.libp2p.transports.certificate import ServerCertificate
+from fairway.nodes.discovery.node_record import NodeRecord
+from fairway.nodes.discovery.node_records import NodeRecords
+from fairway.nodes.discovery.peer_finder import PeerFinder
+from fairway.nodes.discovery.peer_memory import PeerMemory
+from fairway.nodes.node import RoutedMessage
+from fairway.nodes.protocols.filter_service import FilterService
+from fairway.nodes.protocols.lightpush import LightPushService
+from fairway.nodes.protocols.metadata import MetadataExchange
+from fairway.nodes.protocols.peer_exchange import PeerExchangeService
+from fairway.nodes.protocols.peer_requests import PeerRequests
+from fairway.nodes.protocols.pending_responses import PendingResponses
+from fairway.nodes.protocols.relay import Relay
+from fairway.nodes.protocols.request_limiter import RequestLimiter
+from fairway.nodes.protocols.rules import MessageRules
+from fairway.nodes.protocols.store_service import StoreService
+from fairway.service.archives import NodeArchive
+from fairway.service.distribution import Distribution
+from fairway.service.filter_pusher import FilterPusher
+from fairway.service.options import PEERS_TO_FIND, ServiceOptions
+from fairway.service.proof_gate import ProofGate
+from fairway.service.served_topics import ServedTopics
+from fairway.wire.metadata import WakuMetadata
+from fairway.wire.waku_message import WakuMessage
+
+_LIMITED: Final = ("lightpush", "filter", "store", "peer_exchange")
+"""Services with a rate limiter."""
+_METADATA_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeParts:
+    """The parts of one node."""
+
+    host: Host
+    certificate: ServerCertificate | None
+    """The certificate of the WebSocket port; None without TLS."""
+    topics: ServedTopics
+    rules: MessageRules
+    """The rules for messages that the node accepts."""
+    gate: ProofGate | None
+    """Verifies RLN proofs; None if the network has none."""
+    archive: NodeArchive | None
+    filters: FilterService
+    pusher: FilterPusher
+    distribution: Distribution
+    relay: Relay
+    lightpush: LightPushService
+    store: StoreService | None
+    """None without an archive."""
+    peer_exchange: PeerExchangeService
+    limiters: Mapping[str, RequestLimiter]
+    """The rate limiter of each service."""
+    pending_responses: PendingResponses
+    """Responses that peers have not read yet."""
+    requests: PeerRequests
+    """Sends the requests of REST clients to other service nodes."""
+    introductions: MetadataExchange
+    records: NodeRecords
+    """Records of other nodes of the network, for peer exchange."""
+    keeper: PeerKeeper
+    """Keeps the connections to the configured peers."""
+    finder: PeerFinder | None
+    """Finds nodes of the network; None if the node connects to the configured peers only."""
+
+    @classmethod
+    def assemble(
+        cls,
+        options: ServiceOptions,
+        host: Host,
+        *,
+        archive: NodeArchive | None,
+        gate: ProofGate | None,
+        certificate: ServerCertificate | None,
+        rng: random.Random,
+        own_record: Callable[[], NodeRecord | None],
+        on_admitted: Callable[[], None],
+    ) -> Self:
+        """Make the parts of a node. ``on_admitted`` is called when a peer turns out to be of the same network."""
+        topics = ServedTopics(options.cluster_id, options.pubsub_topics)
+        rules = replace(options.rules, pubsub_topics=topics.now)
+        limiters = {name: RequestLimiter(options.request_rate) for name in _LIMITED}
+        pending = PendingResponses()
+        filters = FilterService(
+            pubsub_topics=topics.now, limiter=limiters["filter"], limits=options.advanced.filter_limits
+        )
+        pusher = FilterPusher(host, on_gone=lambda peer: filters.forget(str(peer)))
+        judge_proof = None if gate is None else gate.judge
+        distribution = Distribution(
+            archive=archive, filters=filters, pusher=pusher, loss=options.advanced.loss, rng=rng
+        )
+        relay = Relay(host, rules, rng=rng, judge_proof=judge_proof)
+        records = NodeRecords(cluster_id=options.cluster_id, shards=options.shards)
+        introductions = MetadataExchange(
+            host,
+            WakuMetadata(cluster_id=options.cluster_id, shards=options.shards),
+            timeout_s=_METADATA_TIMEOUT_S,
+            admitted=on_admitted,
+            pending=pending,
+        )
+        return cls(
+            host=host,
+            certificate=certificate,
+            topics=topics,
+            rules=rules,
+            gate=gate,
+            archive=archive,
+            filters=filters,
+            pusher=pusher,
+            distribution=distribution,
+            relay=relay,
+            lightpush=LightPushService(
+                rules=rules,
+                limiter=limiters["lightpush"],
+                publish=partial(publish, distribution, relay),
+                sharding=options.pubsub_topic_of,
+                needs_relay_peers=options.needs_peers,
+                judge_proof=judge_proof,
+            ),
+            store=None if archive is None else StoreService(archive.page, limiters["store"]),
+            peer_exchange=PeerExchangeService(
+                records=lambda: _with_own(own_record(), records), limiter=limiters["peer_exchange"], rng=rng
+            ),
+            limiters=limiters,
+            pending_responses=pending,
+            requests=PeerRequests(host),
+            introductions=introductions,
+            records=records,
+            keeper=PeerKeeper(host, [Multiaddr.parse(peer) for peer in options.peers], rng=rng),
+            finder=_finder_of(host, options, introductions.admits, records, rng),
+        )
+
+
+async def publish(
+    distribution: Distribution, relay: Relay, pubsub_topic: str, encoded: bytes, message: WakuMessage
+) -> int:
+    """Distribute and relay a message that `MessageRules.judge` has accepted; return to how many peers."""
+    routed = RoutedMessage.of(pubsub_topic, message, encoded)
+    new = distribution.hand_out(routed, now_s=monotonic_s(), now_ns=time_ns())
+    known = relay.peer_count(pubsub_topic)
+    # A client that uses two nodes sends each message to both. So a message that was relayed before is a success, and
+    # one that reached no peer before is relayed now.
+    relayed = not new and relay.passed_on(pubsub_topic, encoded)
+    if relayed or (known and distribution.loses()):
+        return known
+    return await relay.publish(pubsub_topic, encoded)
+
+
+def _with_own(own: NodeRecord | None, records: NodeRecords) -> tuple[NodeRecord, ...]:
+    return records.records() if own is None else (own, *records.records())
+
+
+def _finder_of(
+    host: Host, options: ServiceOptions, admits: Callable[[PeerId], bool], records: NodeRecords, rng: random.Random
+) -> PeerFinder | None:
+    if options.network is None:
+        return None
+    memory = None
+    if options.peer_memory is not None:
+        memory = PeerMemory(options.peer_memory, cluster_id=options.cluster_id)
+    return PeerFinder(
+        host, options.network, wanted=PEERS_TO_FIND, admits=admits, records=records, rng=rng, memory=memory
+    )
