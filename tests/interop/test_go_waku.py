@@ -19,9 +19,8 @@ import pytest
 
 import fairway
 from bookkeeping import Bookkeeping
-from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.public_keys import KeyType
 from fairway.nodes.light import LightNode
 from fairway.nodes.node import RoutedMessage
 from fairway.options import ReliableChannelOptions

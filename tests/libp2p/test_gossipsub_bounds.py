@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.gossipsub.codec import (
     Graft,
     IHave,
@@ -20,12 +21,10 @@ from fairway.libp2p.gossipsub.codec import (
 )
 from fairway.libp2p.gossipsub.mesh import Mesh
 from fairway.libp2p.gossipsub.options import GossipsubOptions
-from fairway.libp2p.gossipsub.outbox import MAX_CONTROL_BYTES, MAX_CONTROL_FRAMES, PeerOutbox
+from fairway.libp2p.gossipsub.outbox import MAX_CONTROL_BYTES, MAX_CONTROL_FRAMES, PeerOutbox, SharedBytes
 from fairway.libp2p.gossipsub.router import Deliver, Router, Send, ValidationResult
 from fairway.libp2p.gossipsub.score import RETAIN_SCORE_S, PeerScores
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.shared_bytes import SharedBytes
-from fairway.libp2p.varint import decode_uvarint
 
 TOPIC = "/waku/2/rs/16/0"
 

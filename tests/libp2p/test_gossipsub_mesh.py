@@ -6,11 +6,11 @@ from collections import deque
 
 import pytest
 
+from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.gossipsub.codec import Message
 from fairway.libp2p.gossipsub.options import GossipsubOptions
 from fairway.libp2p.gossipsub.router import Deliver, Router, ValidationResult
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.varint import decode_uvarint
 
 TOPIC = "/waku/2/rs/16/0"
 

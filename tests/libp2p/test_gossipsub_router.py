@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.errors import ConfigurationError
+from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.errors import FrameError
 from fairway.libp2p.gossipsub.codec import (
     Graft,
@@ -30,7 +31,6 @@ from fairway.libp2p.gossipsub.router import Deliver, Judge, Router, Send, Valida
 from fairway.libp2p.gossipsub.score import GRAYLIST_THRESHOLD
 from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.proto import gossipsub_pb2
-from fairway.libp2p.varint import decode_uvarint
 
 TOPIC = "/waku/2/rs/16/0"
 

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.errors import Libp2pError
-from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.keys import IdentityKey, KeyType, PublicKey
 from fairway.libp2p.multiaddr import Multiaddr
-from fairway.libp2p.noise.identity import read_payload
+from fairway.libp2p.noise.handshake import read_payload
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.public_keys import KeyType, PublicKey
-from fairway.libp2p.varint import decode_uvarint
 from fairway.wire.varint import length_prefixed
 
 DECODERS: dict[str, Callable[[bytes], object]] = {

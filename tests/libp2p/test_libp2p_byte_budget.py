@@ -10,10 +10,9 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.libp2p.byte_budget import ByteBudget
 from fairway.libp2p.errors import Libp2pError
 from fairway.libp2p.host import Host
-from fairway.libp2p.limits import HostLimits
+from fairway.libp2p.limits import ByteBudget, HostLimits
 from fairway.libp2p.ping import ping
 from fairway.wire.varint import encode_uvarint
 from muxers import MUXERS

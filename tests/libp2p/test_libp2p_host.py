@@ -10,11 +10,10 @@ from fairway.errors import ConfigurationError
 from fairway.libp2p.connection import Direction
 from fairway.libp2p.errors import AddressError, ConnectionClosedError, DialError, NegotiationError
 from fairway.libp2p.host import Host
-from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.limits import HostLimits
 from fairway.libp2p.peer_book import PeerConnected, PeerDisconnected, PeerIdentified
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.public_keys import KeyType
 
 TCP = "/ip4/127.0.0.1/tcp/0"
 WS = "/ip4/127.0.0.1/tcp/0/ws"

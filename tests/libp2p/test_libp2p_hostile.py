@@ -18,12 +18,12 @@ from fairway.libp2p.errors import DialError
 from fairway.libp2p.host import Host
 from fairway.libp2p.keys import IdentityKey
 from fairway.libp2p.limits import HostLimits
-from fairway.libp2p.link import Link, negotiate
+from fairway.libp2p.link import Link, Upgrader, negotiate
 from fairway.libp2p.multistream import MultistreamDialer, encode_message
-from fairway.libp2p.mux import MuxerLimits
-from fairway.libp2p.noise import NoiseCredentials, NoiseHandshake, Role, generate_noise_key
-from fairway.libp2p.transports import dial_tcp
-from fairway.libp2p.upgrade import Upgrader
+from fairway.libp2p.mux.muxer import MuxerLimits
+from fairway.libp2p.noise.handshake import NoiseCredentials, NoiseHandshake
+from fairway.libp2p.noise.pattern import Role, generate_noise_key
+from fairway.libp2p.transports.tcp import dial_tcp
 from fairway.wire.varint import encode_uvarint
 from muxers import MUXERS
 from patience import PATIENCE_S, until
@@ -276,7 +276,7 @@ def test_a_peer_that_leaves_in_the_middle_of_anything_leaves_nothing(run, muxer)
                 connection = await client.connect(host.addresses[0])
                 stream = await connection.open_stream(["/echo/1"])
                 await stream.write(b"\xff\x7fhalf a message")
-                connection.carrier.link.transport.abort()
+                connection.link.transport.abort()
                 await client.close()
             await until(lambda: host.statistics().connections == 0)
             assert (host.statistics().inbound_streams, host.statistics().buffered_bytes) == (0, 0)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairway.libp2p import identify_service
+from fairway.libp2p import identify
 from fairway.libp2p.errors import FrameError, IdentityError
 from fairway.libp2p.host import Host
 from fairway.libp2p.identify import (
@@ -194,7 +194,7 @@ def test_a_message_in_several_frames_is_read_whole(run, ends):
             assert ours.protocols_of(connection.peer_id) == {"/e/1", "/f/1"}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(identify_service, "TIMEOUT_S", 1.0 if not ends else PATIENCE_S)
+        patch.setattr(identify, "TIMEOUT_S", 1.0 if not ends else PATIENCE_S)
         run(scenario())
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError
 from fairway.libp2p.errors import IdentityError
-from fairway.libp2p.keys import IdentityKey
-from fairway.libp2p.public_keys import KeyType, PublicKey
+from fairway.libp2p.keys import IdentityKey, KeyType, PublicKey
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "libp2p" / "keys_and_peer_ids.json").read_text())
 OWN_KINDS = (KeyType.ED25519, KeyType.SECP256K1)

@@ -13,9 +13,9 @@ from fairway.libp2p.host import Host
 from fairway.libp2p.keys import IdentityKey
 from fairway.libp2p.limits import ConnectionAdmission, HostLimits
 from fairway.libp2p.multiaddr import Multiaddr
-from fairway.libp2p.mux import MuxerLimits
+from fairway.libp2p.mux.muxer import MuxerLimits
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.transports import dial_tcp
+from fairway.libp2p.transports.tcp import dial_tcp
 from muxers import MUXERS
 from patience import until
 
@@ -139,10 +139,10 @@ def test_two_thousand_silent_streams_are_bounded_and_others_are_served(run, muxe
         ):
             server.handle("/hold/1", hold)
             connection = await hostile.connect(server.addresses[0])
-            core = connection.carrier.muxer
+            core = connection.mux
             for _ in range(2000):
                 core.open_stream()
-            connection.carrier.flush()
+            connection.flush()
             await until(lambda: server.connections()[0].muxer_statistics().refused_streams >= 1900)
             assert server.statistics().inbound_streams <= 100
             await honest.connect(server.addresses[0])
@@ -291,7 +291,7 @@ def test_a_peer_that_vanished_without_a_word_is_found_by_ping(run):
 @contextlib.contextmanager
 def frozen(connection):
     """A machine that is gone: its sockets are still there, and nothing is read from them any more."""
-    transport = connection.carrier.link.transport
+    transport = connection.link.transport
     thaw = asyncio.Event()
     read = transport.read
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairway.libp2p.errors import FrameError, LimitError, StreamClosedError
-from fairway.libp2p.mux import Mplex, MuxerLimits
-from fairway.libp2p.mux.events import DataReceived, RemoteWriteClosed, StreamOpened, StreamWasReset
+from fairway.libp2p.mux.mplex import Mplex
+from fairway.libp2p.mux.muxer import DataReceived, MuxerLimits, RemoteWriteClosed, StreamOpened, StreamWasReset
 from fairway.wire.varint import encode_uvarint
 
 NEW, MESSAGE_RECEIVER, MESSAGE_INITIATOR, CLOSE_RECEIVER, CLOSE_INITIATOR, RESET_RECEIVER, RESET_INITIATOR = range(7)

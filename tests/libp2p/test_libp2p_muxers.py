@@ -10,8 +10,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from examples import examples
 from fairway.libp2p.errors import StreamClosedError
-from fairway.libp2p.mux import Mplex, Muxer, MuxerLimits, Yamux
-from fairway.libp2p.mux.events import DataReceived, RemoteWriteClosed, StreamOpened, StreamWasReset
+from fairway.libp2p.mux.mplex import Mplex
+from fairway.libp2p.mux.muxer import DataReceived, Muxer, MuxerLimits, RemoteWriteClosed, StreamOpened, StreamWasReset
+from fairway.libp2p.mux.yamux import Yamux
 
 KIB = 1024
 SIDES = st.sampled_from((0, 1))

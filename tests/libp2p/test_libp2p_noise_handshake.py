@@ -6,12 +6,11 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.libp2p.errors import HandshakeError, HandshakeFault, Libp2pError
-from fairway.libp2p.keys import IdentityKey
-from fairway.libp2p.noise import NoiseCredentials, NoiseHandshake, Role, generate_noise_key
-from fairway.libp2p.noise.pattern import XXHandshake
+from fairway.libp2p.keys import IdentityKey, KeyType
+from fairway.libp2p.noise.handshake import NoiseCredentials, NoiseHandshake
+from fairway.libp2p.noise.pattern import Role, XXHandshake, generate_noise_key
 from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.proto import noise_pb2
-from fairway.libp2p.public_keys import KeyType
 
 ALICE = IdentityKey.from_secret(b"\x0a" * 32)
 BOB = IdentityKey.from_secret(b"\x0b" * 32, KeyType.SECP256K1)

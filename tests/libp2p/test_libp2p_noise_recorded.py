@@ -7,9 +7,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fairway.libp2p.keys import IdentityKey
-from fairway.libp2p.noise import NoiseCredentials, NoiseHandshake, Role
-from fairway.libp2p.noise.identity import read_payload
-from fairway.libp2p.noise.pattern import XXHandshake
+from fairway.libp2p.noise.handshake import NoiseCredentials, NoiseHandshake, read_payload
+from fairway.libp2p.noise.pattern import Role, XXHandshake
 from fairway.libp2p.peer_id import PeerId
 
 RECORD = json.loads((Path(__file__).parents[1] / "vectors" / "libp2p" / "noise_js.json").read_text())

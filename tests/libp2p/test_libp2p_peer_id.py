@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.libp2p.errors import IdentityError
-from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.keys import IdentityKey, KeyType, PublicKey
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.public_keys import KeyType, PublicKey
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "libp2p" / "keys_and_peer_ids.json").read_text())
 TEXTS = [text for texts in VECTORS["ids"] for text in texts]

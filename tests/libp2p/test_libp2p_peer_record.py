@@ -4,12 +4,11 @@ from pathlib import Path
 import pytest
 
 from fairway.libp2p.errors import IdentityError
-from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.identify import sign_peer_record
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.peer_record import sign_peer_record
 from fairway.libp2p.proto import envelope_pb2
-from fairway.libp2p.public_keys import KeyType
 
 VECTOR = json.loads((Path(__file__).parents[1] / "vectors" / "libp2p" / "peer_record.json").read_text())
 ADDRESSES = (Multiaddr.parse("/ip4/127.0.0.1/tcp/60000"), Multiaddr.parse("/dns4/n.example/tcp/443/wss"))

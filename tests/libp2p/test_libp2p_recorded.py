@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.identify import IDENTIFY_PROTOCOL, decode_identify
 from fairway.libp2p.multistream import MultistreamDialer, MultistreamListener, Negotiated
-from fairway.libp2p.mux import Mplex, MuxerLimits, Yamux
-from fairway.libp2p.mux.events import DataReceived, RemoteWriteClosed, StreamOpened, StreamWasReset
+from fairway.libp2p.mux.mplex import Mplex
+from fairway.libp2p.mux.muxer import DataReceived, MuxerLimits, RemoteWriteClosed, StreamOpened, StreamWasReset
+from fairway.libp2p.mux.yamux import Yamux
 from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.ping import PING_PROTOCOL
-from fairway.libp2p.varint import decode_uvarint
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "libp2p"
 CORES = {"yamux": ("/yamux/1.0.0", Yamux), "mplex": ("/mplex/6.7.0", Mplex)}

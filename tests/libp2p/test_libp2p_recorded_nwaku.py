@@ -19,17 +19,16 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from fairway.environment import Environment, set_environment
 from fairway.libp2p.host import Host
 from fairway.libp2p.identify import IDENTIFY_PROTOCOL, decode_identify
-from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.multistream import MultistreamDialer, MultistreamListener
-from fairway.libp2p.mux import Yamux
-from fairway.libp2p.mux.events import DataReceived, RemoteWriteClosed, StreamOpened, StreamWasReset
-from fairway.libp2p.noise import NoiseCredentials, NoiseHandshake, Role
-from fairway.libp2p.noise.pattern import SessionKeys, XXHandshake
+from fairway.libp2p.mux.muxer import DataReceived, RemoteWriteClosed, StreamOpened, StreamWasReset
+from fairway.libp2p.mux.yamux import Yamux
+from fairway.libp2p.noise.handshake import NoiseCredentials, NoiseHandshake
+from fairway.libp2p.noise.pattern import Role, SessionKeys, XXHandshake
 from fairway.libp2p.noise.session import NoiseSession
 from fairway.libp2p.peer_book import PeerIdentified
 from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.ping import PING_PROTOCOL
-from fairway.libp2p.public_keys import KeyType
 from fairway.nodes.discovery.node_record import NodeRecord
 from fairway.wire.metadata import METADATA_PROTOCOL, WakuMetadata, decode_metadata, encode_metadata
 from fairway.wire.relay_shards import RelayShards

@@ -9,7 +9,7 @@ import pytest
 from fairway.libp2p.errors import FrameError, StreamClosedError, StreamResetError
 from fairway.libp2p.host import Host
 from fairway.libp2p.limits import HostLimits
-from fairway.libp2p.mux import MuxerLimits
+from fairway.libp2p.mux.muxer import MuxerLimits
 from muxers import MUXERS
 from patience import until
 

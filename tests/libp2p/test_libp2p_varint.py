@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError
+from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.errors import FrameError
-from fairway.libp2p.varint import decode_uvarint
 from fairway.wire.varint import MAX_UVARINT, encode_uvarint, length_prefixed
 
 # unsigned-varint, "Examples".

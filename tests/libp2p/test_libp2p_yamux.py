@@ -8,14 +8,15 @@ import pytest
 
 from fairway.errors import ConfigurationError
 from fairway.libp2p.errors import FrameError, LimitError, StreamClosedError
-from fairway.libp2p.mux import MuxerLimits, Yamux
-from fairway.libp2p.mux.events import (
+from fairway.libp2p.mux.muxer import (
     DataReceived,
+    MuxerLimits,
     RemoteWriteClosed,
     StreamOpened,
     StreamWasReset,
     WindowOpened,
 )
+from fairway.libp2p.mux.yamux import Yamux
 
 WINDOW = 262_144
 DATA, UPDATE, PING, GO_AWAY = range(4)

@@ -26,8 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from certificates import Authority
 from fairway.cli import node as node_command
-from fairway.libp2p.keys import IdentityKey
-from fairway.libp2p.public_keys import KeyType
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.nodes.discovery.network import Network
 from fairway.nodes.discovery.node_record import Capability, NodeRecord
 from fairway.rln.membership_file import MembershipFile

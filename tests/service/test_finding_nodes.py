@@ -11,8 +11,7 @@ import pytest
 import fairway
 from dns_lists import dns_server, list_key, make_list, url_of
 from fairway.errors import NodeUnavailableError
-from fairway.libp2p.keys import IdentityKey
-from fairway.libp2p.public_keys import KeyType
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.nodes.discovery.network import Network
 from fairway.nodes.discovery.node_record import NodeRecord
 from fairway.nodes.light import LightNode, LightOptions

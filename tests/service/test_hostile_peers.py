@@ -20,14 +20,14 @@ from fairway.libp2p.gossipsub.codec import Message, encode_message, publish_fram
 from fairway.libp2p.gossipsub.codec import SubscriptionChange as Change
 from fairway.libp2p.host import Host
 from fairway.libp2p.keys import IdentityKey
-from fairway.libp2p.link import Link, negotiate
+from fairway.libp2p.link import Link, Upgrader, negotiate
 from fairway.libp2p.multistream import MultistreamDialer
 from fairway.libp2p.multistream import encode_message as encode_line
-from fairway.libp2p.mux import MuxerLimits
-from fairway.libp2p.noise import NoiseCredentials, Role
+from fairway.libp2p.mux.muxer import MuxerLimits
+from fairway.libp2p.noise.handshake import NoiseCredentials
+from fairway.libp2p.noise.pattern import Role
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.transports import dial_tcp
-from fairway.libp2p.upgrade import Upgrader
+from fairway.libp2p.transports.tcp import dial_tcp
 from fairway.nodes.node import StoreQuery
 from fairway.nodes.protocols.exchange import ask
 from fairway.nodes.protocols.filter_service import FilterLimits

@@ -8,9 +8,8 @@ import pytest
 
 from fairway.libp2p.errors import NegotiationError
 from fairway.libp2p.host import Host
-from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.multiaddr import Multiaddr
-from fairway.libp2p.public_keys import KeyType
 from fairway.nodes.discovery.node_record import Capability, NodeRecord
 from fairway.nodes.protocols.peer_exchange import ask_for_records
 from fairway.nodes.protocols.request_limiter import RequestRate

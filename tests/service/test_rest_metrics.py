@@ -12,9 +12,8 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from certificates import DAY, Authority
-from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.multiaddr import Multiaddr
-from fairway.libp2p.public_keys import KeyType
 from fairway.nodes.discovery.network import Network
 from fairway.nodes.discovery.node_record import NodeRecord
 from fairway.service.node import parts_of

@@ -15,8 +15,7 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
-from fairway.libp2p.keys import IdentityKey
-from fairway.libp2p.public_keys import KeyType
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.nodes.discovery.node_list import hash_of
 from fairway.wire.hashing import keccak256
 

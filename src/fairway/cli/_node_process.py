@@ -24,8 +24,7 @@ from typing import Any, Final
 from fairway.errors import ConfigurationError, StoreLockedError
 from fairway.libp2p.errors import IdentityError
 from fairway.libp2p.keeper import KeptPeer, KeptState
-from fairway.libp2p.keys import IdentityKey
-from fairway.libp2p.public_keys import KeyType
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.transports.web_origins import is_loopback
 from fairway.nodes.discovery.network import Network
 from fairway.nodes.protocols.request_limiter import RequestRate

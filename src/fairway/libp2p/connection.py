@@ -3,6 +3,9 @@
 One task reads it and passes the muxer's events to the streams. Every stream that the peer opens has a task, which
 negotiates the protocol and runs its handler. All these tasks end with the connection. A peer that breaks a protocol,
 sends garbage or reaches a bound loses this connection, or one of its streams; other connections go on.
+
+All frames of one turn of the event loop are encrypted and sent together, so that many small writes become a few large
+ones. The queue of frames is bounded: a writer waits while it is full, so that a slow peer slows its writers down.
 """
 
 from __future__ import annotations
@@ -14,8 +17,6 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
 
-from fairway.libp2p.byte_budget import ByteBudget
-from fairway.libp2p.carrier import Carrier
 from fairway.libp2p.errors import (
     ConnectionClosedError,
     Libp2pError,
@@ -24,21 +25,20 @@ from fairway.libp2p.errors import (
     StreamResetError,
 )
 from fairway.libp2p.handlers import Handlers
-from fairway.libp2p.limits import HostLimits
-from fairway.libp2p.link import negotiate
+from fairway.libp2p.limits import ByteBudget, HostLimits
+from fairway.libp2p.link import Upgraded, negotiate
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.multistream import MultistreamDialer, MultistreamListener
-from fairway.libp2p.mux.events import (
+from fairway.libp2p.mux.muxer import (
     DataReceived,
+    MuxerStatistics,
     MuxEvent,
     RemoteWriteClosed,
     StreamOpened,
     StreamWasReset,
     WindowOpened,
 )
-from fairway.libp2p.mux.limits import MuxerStatistics
 from fairway.libp2p.stream import Stream
-from fairway.libp2p.upgrade import Upgraded
 from fairway.owned_tasks import OwnedTasks
 
 _log: Final = logging.getLogger(__name__)
@@ -46,6 +46,8 @@ _log: Final = logging.getLogger(__name__)
 _HANDLER_GRACE_S: Final = 1.0
 _STREAMS_PER_TURN: Final = 32
 """Streams that a peer may open before other tasks run: one read may open, and reset, many thousands."""
+SEND_AT_ONCE_BYTES: Final = 131_072
+"""Bytes of queued frames from which on a writer sends them before the end of the turn."""
 _NORMAL: Final = 0
 _PROTOCOL_ERROR: Final = 1
 
@@ -78,9 +80,16 @@ class Connection:
         self.muxer = upgraded.muxer.protocol
         """The name of the negotiated muxer."""
         self.limits = limits
-        self.carrier = Carrier(upgraded.muxer, upgraded.link, self.stream_relieved)
-        self._core = upgraded.muxer
-        self._link = upgraded.link
+        self.mux = upgraded.muxer
+        """The streams of the connection as a state machine."""
+        self.stalled_since: float | None = None
+        """Loop time since which the transport has taken nothing, or None."""
+        self.link = upgraded.link
+        """Carries the frames of the muxer."""
+        self.link.transport.on_writable = self._writable
+        self._loop = asyncio.get_running_loop()
+        self._flush_is_scheduled = False
+        self._writers: list[asyncio.Future[None]] = []
         self._handlers = handlers
         self._budget = budget
         self._unfinished_bytes = 0
@@ -103,7 +112,7 @@ class Connection:
     @property
     def observed_address(self) -> Multiaddr:
         """The IP address and port from which the peer's packets come, also if a DNS name was dialled."""
-        return self._link.transport.remote_address
+        return self.link.transport.remote_address
 
     @property
     def dialled(self) -> bool:
@@ -115,13 +124,13 @@ class Connection:
     async def run(self) -> None:
         """Read until the connection ends, then end everything that belongs to it. Raises nothing but cancellation."""
         self._runner = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(self.limits.keepalive_interval_s, self._tick)
+        self._timer = self._loop.call_later(self.limits.keepalive_interval_s, self._tick)
         try:
             await self._read_on()
         except Libp2pError as error:
             _log.debug("connection with %s: %s", self.peer_id, error)
-            self._core.go_away(_PROTOCOL_ERROR)
-            self.carrier.flush()
+            self.mux.go_away(_PROTOCOL_ERROR)
+            self.flush()
         finally:
             self._closing = True
             await self._end()
@@ -166,10 +175,10 @@ class Connection:
         """End the connection with its streams and tasks."""
         if not self._closing:
             self._closing = True
-            self._core.go_away(_NORMAL)
-            self.carrier.flush()
+            self.mux.go_away(_NORMAL)
+            self.flush()
             self._fail_streams()
-            await self._link.transport.close()
+            await self.link.transport.close()
         # A handler that closes its own connection cannot wait for its own end.
         current = asyncio.current_task()
         if current is not self._runner and current not in self._tasks:
@@ -186,18 +195,53 @@ class Connection:
     @property
     def received_bytes(self) -> int:
         """Encrypted bytes from the network."""
-        return self._link.received_bytes
+        return self.link.received_bytes
 
     @property
     def sent_bytes(self) -> int:
         """Encrypted bytes to the network."""
-        return self._link.sent_bytes
+        return self.link.sent_bytes
 
     def muxer_statistics(self) -> MuxerStatistics:
         """Return counts of the streams."""
-        return self._core.statistics()
+        return self.mux.statistics()
 
     # ---- what a stream does
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a writer must wait."""
+        return self.mux.queued_bytes >= SEND_AT_ONCE_BYTES or not self.link.transport.can_write
+
+    def schedule_flush(self) -> None:
+        """Send the queued frames at the end of this turn of the event loop."""
+        if not self._flush_is_scheduled:
+            self._flush_is_scheduled = True
+            self._loop.call_soon(self._flush_at_end_of_turn)
+
+    async def drain(self) -> None:
+        """Wait until the transport has room, or for a turn of the event loop; then check `is_full` again."""
+        self.flush()
+        if self.is_full and not self.link.transport.is_closed:
+            writer = self._loop.create_future()
+            self._writers.append(writer)
+            await writer
+        else:
+            await asyncio.sleep(0)
+
+    def consumed(self, stream_id: int, size_bytes: int) -> None:
+        """Note that the application has read bytes of a stream."""
+        self.mux.consumed(stream_id, size_bytes)
+        if self.mux.queued_bytes:
+            self.schedule_flush()
+        self.stream_relieved()
+
+    def wake_writers(self) -> None:
+        """Wake all writers: the transport has room, or it or a stream has ended."""
+        for writer in self._writers:
+            if not writer.done():
+                writer.set_result(None)
+        self._writers.clear()
 
     def stream_relieved(self) -> None:
         """Note that a stream holds fewer bytes: the reading task may go on if it waited for that."""
@@ -222,19 +266,42 @@ class Connection:
         """Reset the stream that holds the most bytes, because all connections together hold too many."""
         stream_id, stream = max(self._streams.items(), key=lambda one: one[1].held_bytes, default=(0, None))
         if stream is not None and stream.held_bytes:
-            self._core.shed(stream_id)
-            self.carrier.schedule_flush()
+            self.mux.shed(stream_id)
+            self.schedule_flush()
             self.forget(stream_id)
             stream.fail(StreamResetError("all peers together sent more than this host may hold, and this stream most"))
             self.stream_relieved()
 
     # ---- inside
 
+    def flush(self) -> None:
+        """Send the queued frames now, or as soon as the transport has room."""
+        transport = self.link.transport
+        if transport.is_closed:
+            self.mux.data_to_send()
+        elif transport.can_write:
+            if self.mux.queued_bytes:
+                self.link.send(self.mux.data_to_send())
+        elif self.stalled_since is None:
+            self.stalled_since = self._loop.time()
+
+    def _flush_at_end_of_turn(self) -> None:
+        self._flush_is_scheduled = False
+        self.flush()
+
+    def _writable(self) -> None:
+        self.stalled_since = None
+        self.flush()
+        self.wake_writers()
+        if self.link.transport.is_closed:
+            # The reader of the connection may wait for a full stream to be read: now it must go on and end.
+            self.stream_relieved()
+
     async def _read_on(self) -> None:
-        core, link, carrier = self._core, self._link, self.carrier
+        mux, link = self.mux, self.link
         while data := await link.read():
             opened = 0
-            for event in core.receive_data(data):
+            for event in mux.receive_data(data):
                 self._handle(event)
                 if isinstance(event, StreamOpened):
                     opened += 1
@@ -242,9 +309,9 @@ class Connection:
                         await asyncio.sleep(0)
             self._recount()
             self._budget.enforce()
-            if core.queued_bytes:
-                carrier.schedule_flush()
-            while (stream_id := core.overfull()) is not None and not link.transport.is_closed:
+            if mux.queued_bytes:
+                self.schedule_flush()
+            while (stream_id := mux.overfull()) is not None and not link.transport.is_closed:
                 await self._wait_for_reader(stream_id)
 
     def _handle(self, event: MuxEvent) -> None:
@@ -269,19 +336,19 @@ class Connection:
     def _recount(self) -> None:
         """Tell the budget of the host how many bytes this connection holds."""
         if not self._ended.is_set():
-            self._budget.hold(self, self._core.buffered_bytes + self._unfinished_bytes)
+            self._budget.hold(self, self.mux.buffered_bytes + self._unfinished_bytes)
 
     async def _wait_for_reader(self, stream_id: int) -> None:
         """Read nothing from the network until a full stream was read; reset it after `slow_reader_timeout_s`."""
         self._relieved.clear()
         try:
             async with asyncio.timeout(self.limits.slow_reader_timeout_s):
-                while self._core.overfull() == stream_id and not self._link.transport.is_closed:
+                while self.mux.overfull() == stream_id and not self.link.transport.is_closed:
                     await self._relieved.wait()
                     self._relieved.clear()
         except TimeoutError:
-            self._core.reset(stream_id)
-            self.carrier.schedule_flush()
+            self.mux.reset(stream_id)
+            self.schedule_flush()
             if (stream := self._streams.pop(stream_id, None)) is not None:
                 reason = f"nobody read the stream for {self.limits.slow_reader_timeout_s:g} s, and it held up others"
                 stream.fail(StreamResetError(reason))
@@ -289,10 +356,10 @@ class Connection:
 
     async def _begin_stream(self) -> Stream:
         while not self.is_closed:
-            if not self._core.is_full:
-                stream_id = self._core.open_stream()
+            if not self.mux.is_full:
+                stream_id = self.mux.open_stream()
                 stream = self._streams[stream_id] = Stream(self, stream_id, inbound=False)
-                self.carrier.schedule_flush()
+                self.schedule_flush()
                 return stream
             self._stream_ended.clear()
             await self._stream_ended.wait()
@@ -325,12 +392,12 @@ class Connection:
             self._timer.cancel()
         self._fail_streams()
         try:
-            await self._link.transport.close()
+            await self.link.transport.close()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HANDLER_GRACE_S):
                     await self._tasks.wait()
         finally:
-            self._link.transport.abort()
+            self.link.transport.abort()
             await self._tasks.close()
             self._budget.hold(self, 0)
             self._ended.set()
@@ -342,28 +409,27 @@ class Connection:
         self._streams.clear()
         for stream in streams:
             stream.fail(fault, keep_what_is_whole=True)
-        self.carrier.wake_writers()
+        self.wake_writers()
         self._stream_ended.set()
 
     def _tick(self) -> None:
         """End the connection if the peer reads nothing or does not answer a ping; called every interval."""
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self.limits.keepalive_interval_s, self._tick)
-        stalled = self.carrier.stalled_since
-        silent = self._link.received_bytes == self._seen_bytes
-        self._seen_bytes = self._link.received_bytes
-        if stalled is not None and loop.time() - stalled > self.limits.write_stall_timeout_s:
+        self._timer = self._loop.call_later(self.limits.keepalive_interval_s, self._tick)
+        stalled = self.stalled_since
+        silent = self.link.received_bytes == self._seen_bytes
+        self._seen_bytes = self.link.received_bytes
+        if stalled is not None and self._loop.time() - stalled > self.limits.write_stall_timeout_s:
             _log.debug("%s takes nothing: disconnected", self.peer_id)
-            self._link.transport.abort()
+            self.link.transport.abort()
         elif not silent:
             self._pinged = False
         elif self._pinged:
             _log.debug("%s does not answer a ping: disconnected", self.peer_id)
-            self._link.transport.abort()
+            self.link.transport.abort()
         else:
             # mplex has no ping: there only TCP's keep-alive finds a peer that has vanished.
-            self._pinged = self._core.ping(self._seen_bytes & 0xFFFFFFFF)
-            self.carrier.schedule_flush()
+            self._pinged = self.mux.ping(self._seen_bytes & 0xFFFFFFFF)
+            self.schedule_flush()
 
     def __repr__(self) -> str:
         return f"<Connection {self.direction.value} with {self.peer_id} at {self.remote_address} over {self.muxer}>"

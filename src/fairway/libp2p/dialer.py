@@ -17,12 +17,13 @@ from fairway.errors import copy_of
 from fairway.libp2p.connection import Connection
 from fairway.libp2p.errors import AddressError, ConnectionClosedError, DialError, Libp2pError
 from fairway.libp2p.limits import HostLimits
-from fairway.libp2p.link import Link
+from fairway.libp2p.link import Link, Upgraded, Upgrader
 from fairway.libp2p.multiaddr import Multiaddr
-from fairway.libp2p.noise import Role
-from fairway.libp2p.transports import ByteTransport, TlsTransport, WebSocketTransport, dial_tcp
-from fairway.libp2p.trust import client_context
-from fairway.libp2p.upgrade import Upgraded, Upgrader
+from fairway.libp2p.noise.pattern import Role
+from fairway.libp2p.transports.tcp import dial_tcp
+from fairway.libp2p.transports.tls import TlsTransport, client_context
+from fairway.libp2p.transports.transport import ByteTransport
+from fairway.libp2p.transports.websocket import WebSocketTransport
 from fairway.owned_tasks import OwnedTasks
 
 _DIAL_TIMEOUT_S: Final = 10.0

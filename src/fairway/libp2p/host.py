@@ -14,31 +14,30 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from fairway.libp2p.byte_budget import ByteBudget
 from fairway.libp2p.connection import Connection, Direction
 from fairway.libp2p.dialer import Dialer
 from fairway.libp2p.errors import AddressError, ConnectionClosedError, DialError, Libp2pError
 from fairway.libp2p.handlers import Handlers, StreamHandler
-from fairway.libp2p.identify import IDENTIFY_PROTOCOL, IDENTIFY_PUSH_PROTOCOL, PeerInfo
-from fairway.libp2p.identify_service import IdentifyService
+from fairway.libp2p.identify import IDENTIFY_PROTOCOL, IDENTIFY_PUSH_PROTOCOL, IdentifyService
 from fairway.libp2p.keys import IdentityKey
-from fairway.libp2p.limits import ConnectionAdmission, HostLimits, Ticket
-from fairway.libp2p.link import Link
+from fairway.libp2p.limits import ByteBudget, ConnectionAdmission, HostLimits, Ticket
+from fairway.libp2p.link import Link, Upgraded, Upgrader
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.mux.mplex import Mplex
 from fairway.libp2p.mux.yamux import Yamux
-from fairway.libp2p.noise import NoiseCredentials, Role
-from fairway.libp2p.peer_book import HostEvent, PeerBook
+from fairway.libp2p.noise.handshake import NoiseCredentials
+from fairway.libp2p.noise.pattern import Role
+from fairway.libp2p.peer_book import HostEvent, PeerBook, PeerInfo
 from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.ping import MAX_STREAMS_PER_PEER, PING_PROTOCOL, answer_pings
 from fairway.libp2p.reachable import announced, reachable_addresses
 from fairway.libp2p.stream import Stream
-from fairway.libp2p.transports import ByteTransport, TlsTransport
 from fairway.libp2p.transports.certificate import ServerCertificate
 from fairway.libp2p.transports.tcp import TcpTransport, listen_tcp
+from fairway.libp2p.transports.tls import TlsTransport
+from fairway.libp2p.transports.transport import ByteTransport
 from fairway.libp2p.transports.web_origins import WebOrigins
 from fairway.libp2p.transports.websocket import WebSocketTransport
-from fairway.libp2p.upgrade import Upgraded, Upgrader
 from fairway.owned_tasks import OwnedTasks
 from fairway.subscription import Subscription
 

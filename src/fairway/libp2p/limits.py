@@ -1,4 +1,4 @@
-"""`HostLimits`: the bounds of a host; `ConnectionAdmission`: which connections it accepts.
+"""`HostLimits`: the bounds of a host; `ConnectionAdmission` and `ByteBudget` apply them to connections and bytes.
 
 Each resource that a peer can use has a bound here: connections, handshakes, streams, bytes and time. Invariant: a peer
 that reaches a bound loses a stream or connection of its own, not one of another peer.
@@ -10,12 +10,49 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from fairway.libp2p.errors import LimitError
-from fairway.libp2p.mux.limits import MuxerLimits, require_positive
+from fairway.libp2p.mux.muxer import MuxerLimits, require_positive
 from fairway.libp2p.peer_id import PeerId
 from fairway.type_checks import check_fields
+
+
+class Holder(Protocol):
+    """A connection that holds bytes."""
+
+    def give_way(self) -> None:
+        """Free some bytes, and call `ByteBudget.hold` with the new number."""
+
+
+class ByteBudget:
+    """The bytes that all connections of a host hold together."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.used_bytes = 0
+        """Bytes that all holders have."""
+        self._limit_bytes: Final = limit_bytes
+        self._held: dict[Holder, int] = {}
+
+    def hold(self, holder: Holder, size_bytes: int) -> None:
+        """Note that a holder has ``size_bytes`` now."""
+        before = self._held.get(holder, 0)
+        if size_bytes == before:
+            return
+        if size_bytes:
+            self._held[holder] = size_bytes
+        else:
+            del self._held[holder]
+        self.used_bytes += size_bytes - before
+
+    def enforce(self) -> None:
+        """While the limit is exceeded, let the holder with the most bytes give way; stop if it frees none."""
+        while self.used_bytes > self._limit_bytes:
+            before = self.used_bytes
+            max(self._held, key=self._held.__getitem__).give_way()
+            if self.used_bytes >= before:
+                return
+
 
 _MIB: Final = 1_048_576
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 from typing import Final
 
+from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.errors import AddressError, FrameError, IdentityError
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.varint import decode_uvarint
 from fairway.wire.varint import encode_uvarint
 
 MAX_ADDRESS_CHARACTERS: Final = 1024

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.errors import ConfigurationError
+from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.errors import FrameError, NegotiationError
-from fairway.libp2p.varint import decode_uvarint
 from fairway.wire.varint import length_prefixed
 
 MULTISTREAM_PROTOCOL: Final = "/multistream/1.0.0"

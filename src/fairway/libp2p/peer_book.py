@@ -5,9 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairway.libp2p.connection import Connection
-from fairway.libp2p.identify import PeerInfo
+from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.peer_id import PeerId
 from fairway.subscription import Subscription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerInfo:
+    """What a peer says of itself in its identify messages."""
+
+    protocols: frozenset[str] = frozenset()
+    """The protocols that it serves."""
+    agent: str = ""
+    """Name and version of its program."""
+    address: Multiaddr | None = None
+    """The first of its addresses that can be dialled; None if it names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from fairway.libp2p.errors import IdentityError
-from fairway.libp2p.public_keys import PublicKey
+from fairway.libp2p.keys import PublicKey
 
 MAX_INLINE_KEY_BYTES: Final = 42
 """Encoded keys up to this size are not hashed."""

@@ -12,14 +12,68 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from fairway.errors import copy_of
-from fairway.libp2p.carrier import Carrier
+from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.errors import FrameError, StreamClosedError, StreamError, StreamResetError
 from fairway.libp2p.limits import HostLimits
 from fairway.libp2p.multiaddr import Multiaddr
+from fairway.libp2p.mux.muxer import Muxer
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.receive_buffer import ReceiveBuffer
-from fairway.libp2p.varint import decode_uvarint
 from fairway.wire.varint import encode_uvarint
+
+_COMPACT_AT_BYTES: Final = 65_536
+
+
+class ReceiveBuffer:
+    """A queue of bytes. A piece added to an empty queue is not copied; further pieces are copied together."""
+
+    __slots__ = ("data", "size", "start")
+
+    def __init__(self) -> None:
+        self.data: bytes | bytearray = b""
+        """The bytes; those before ``start`` were taken already."""
+        self.start = 0
+        """Position of the first waiting byte in ``data``."""
+        self.size = 0
+        """Number of waiting bytes."""
+
+    def append(self, piece: bytes) -> None:
+        """Add received bytes at the end."""
+        if not self.size:
+            self.data = piece
+            self.start = 0
+        else:
+            if not isinstance(self.data, bytearray):
+                self.data = bytearray(memoryview(self.data)[self.start :])
+                self.start = 0
+            self.data += piece
+        self.size += len(piece)
+
+    def prepend(self, piece: bytes) -> None:
+        """Put bytes back at the front."""
+        self.data = piece + bytes(memoryview(self.data)[self.start :])
+        self.start = 0
+        self.size += len(piece)
+
+    def take(self, size: int, skip: int = 0) -> bytes:
+        """Remove ``size`` bytes, which must be there, and return them without the first ``skip``."""
+        first, self.start = self.start, self.start + size
+        self.size -= size
+        with memoryview(self.data) as view:
+            taken = bytes(view[first + skip : self.start])
+        if not self.size:
+            self.data = b""
+            self.start = 0
+        elif self.start >= _COMPACT_AT_BYTES and isinstance(self.data, bytearray):
+            del self.data[: self.start]
+            self.start = 0
+        return taken
+
+    def clear(self) -> None:
+        """Remove all bytes."""
+        self.data = b""
+        self.start = 0
+        self.size = 0
+
 
 _PIECE_BYTES: Final = 131_072
 _REPORT_BYTES: Final = 32_768
@@ -33,11 +87,27 @@ class StreamOwner(Protocol):
     peer_id: PeerId
     muxer: str
     limits: HostLimits
-    carrier: Carrier
+    mux: Muxer
 
     @property
     def observed_address(self) -> Multiaddr:
         """The address from which the peer's packets come."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a writer must wait."""
+
+    def schedule_flush(self) -> None:
+        """Send the queued frames at the end of this turn of the event loop."""
+
+    async def drain(self) -> None:
+        """Wait until the transport has room, or for a turn of the event loop; then check `is_full` again."""
+
+    def consumed(self, stream_id: int, size_bytes: int) -> None:
+        """Note that the application has read bytes of a stream."""
+
+    def wake_writers(self) -> None:
+        """Wake all writers: a stream has ended."""
 
     async def close(self) -> None:
         """End the connection and all its streams."""
@@ -62,7 +132,7 @@ class Stream:
         """Whether the peer opened it."""
         self.protocol = ""
         """The protocol, once negotiated."""
-        self._carrier = connection.carrier
+        self._mux = connection.mux
         self._id = stream_id
         self._buffer = ReceiveBuffer()
         self._taken = 0
@@ -150,7 +220,7 @@ class Stream:
         """Put ``data`` back: the next read returns it."""
         if data:
             self._buffer.prepend(data)
-            self._carrier.consumed(self._id, -len(data))
+            self.connection.consumed(self._id, -len(data))
 
     # ---- writing
 
@@ -166,17 +236,17 @@ class Stream:
         async with self._writing:
             while view.nbytes:
                 self._check_writable()
-                if self._carrier.is_full:
-                    await self._carrier.drain()
+                if self.connection.is_full:
+                    await self.connection.drain()
                     continue
-                taken = self._carrier.muxer.send(self._id, view[:_PIECE_BYTES])
+                taken = self._mux.send(self._id, view[:_PIECE_BYTES])
                 if taken:
-                    self._carrier.schedule_flush()
+                    self.connection.schedule_flush()
                     view = view[taken:]
                 else:
                     await self._window_opening()
-            while self._carrier.is_full and self._fault is None:
-                await self._carrier.drain()
+            while self.connection.is_full and self._fault is None:
+                await self.connection.drain()
 
     async def write_frame(self, data: bytes) -> None:
         """Send one message behind its length; errors as for `write`."""
@@ -189,8 +259,8 @@ class Stream:
         if not self._write_closed and self._fault is None:
             async with self._writing:
                 self._write_closed = True
-                self._carrier.muxer.close_write(self._id)
-                self._carrier.schedule_flush()
+                self._mux.close_write(self._id)
+                self.connection.schedule_flush()
             self._forget_if_done()
 
     async def close(self) -> None:
@@ -212,8 +282,8 @@ class Stream:
             return
         self._buffer.clear()
         self._taken = 0
-        self._carrier.muxer.stop_reading(self._id)
-        self._carrier.schedule_flush()
+        self._mux.stop_reading(self._id)
+        self.connection.schedule_flush()
         self.connection.stream_relieved()
         self._forget_if_done()
         if not self._peer_closed:
@@ -275,7 +345,7 @@ class Stream:
         self._wake_reader()
         self.window_opened()
         if self._writing.locked():
-            self._carrier.wake_writers()
+            self.connection.wake_writers()
 
     def __repr__(self) -> str:
         return f"<Stream {self._id} {self.protocol or 'unnegotiated'} with {self.peer_id}>"
@@ -289,7 +359,7 @@ class Stream:
         if self._taken >= _REPORT_BYTES or not self._buffer.size:
             taken, self._taken = self._taken, 0
             if taken > 0:
-                self._carrier.consumed(self._id, taken)
+                self.connection.consumed(self._id, taken)
             self._forget_if_done()
         return data
 
@@ -344,8 +414,8 @@ class Stream:
     def _reset_now(self) -> None:
         self._is_whole = False
         if self._fault is None and not (self._peer_closed and self._write_closed and self._closed):
-            self._carrier.muxer.reset(self._id)
-            self._carrier.schedule_flush()
+            self._mux.reset(self._id)
+            self.connection.schedule_flush()
             self.connection.forget(self._id)
             self.connection.stream_relieved()
         self.fail(StreamResetError("the stream was reset by this side"))

@@ -26,9 +26,9 @@ from typing import Final
 
 from fairway.errors import copy_of
 from fairway.libp2p.errors import ConnectionClosedError, Libp2pError, StreamResetError
+from fairway.libp2p.gossipsub.outbox import SharedBytes
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.shared_bytes import SharedBytes
 from fairway.libp2p.stream import Stream
 from fairway.owned_tasks import OwnedTasks
 from fairway.service.push_queue import PushQueue

@@ -25,11 +25,10 @@ from fairway.errors import NodeUnavailableError, StoreQueryError
 from fairway.libp2p.gossipsub.router import Deliver
 from fairway.libp2p.host import Host
 from fairway.libp2p.keeper import KeptPeer
-from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.peer_book import HostEvent, PeerDisconnected
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.public_keys import KeyType
 from fairway.libp2p.transports.certificate import ServerCertificate
 from fairway.nodes.discovery.node_record import Capability, NodeRecord
 from fairway.nodes.listeners import criteria_of

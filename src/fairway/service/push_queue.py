@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from fairway.libp2p.shared_bytes import SharedBytes
+from fairway.libp2p.gossipsub.outbox import SharedBytes
 
 
 class PushQueue:

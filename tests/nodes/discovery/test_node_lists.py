@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from dns_lists import dns_server, list_key, make_list, name_of, root_text, url_of
 from fairway.errors import ConfigurationError, DecodeError
-from fairway.libp2p.keys import IdentityKey
-from fairway.libp2p.public_keys import KeyType
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.nodes.discovery import list_reader
 from fairway.nodes.discovery.errors import ListFault, NameServerError, NodeListError
 from fairway.nodes.discovery.list_reader import NodeListReader

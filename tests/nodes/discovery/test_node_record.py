@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError, DecodeError
-from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.public_keys import KeyType
 from fairway.nodes.discovery.errors import NodeRecordError, RecordFault
 from fairway.nodes.discovery.node_record import MAX_RECORD_BYTES, Capability, NodeRecord
 from fairway.wire.hashing import keccak256

@@ -10,9 +10,8 @@ import pytest
 from fairway.errors import DecodeError
 from fairway.libp2p.errors import FrameTooLongError, NegotiationError
 from fairway.libp2p.host import Host
-from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.multiaddr import Multiaddr
-from fairway.libp2p.public_keys import KeyType
 from fairway.nodes.discovery import node_records
 from fairway.nodes.discovery.node_record import NodeRecord
 from fairway.nodes.discovery.node_records import NodeRecords, RecordRefusal

@@ -8,13 +8,13 @@ import random
 
 import pytest
 
+from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.gossipsub.codec import Message, SubscriptionChange, encode_message, publish_frame
 from fairway.libp2p.gossipsub.codec import subscription_frame as subscribed
 from fairway.libp2p.gossipsub.options import GossipsubOptions
 from fairway.libp2p.gossipsub.router import Router, ValidationResult
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.varint import decode_uvarint
 from fairway.nodes.node import StorePage
 from fairway.nodes.protocols.filter_service import FilterLimits, FilterService
 from fairway.nodes.protocols.relay import Relay

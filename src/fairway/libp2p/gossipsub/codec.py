@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+from fairway.libp2p.decoding import parse_message
 from fairway.libp2p.errors import FrameError
 from fairway.libp2p.proto import gossipsub_pb2
-from fairway.libp2p.protobuf import parse_message
 from fairway.wire.varint import encode_uvarint
 
 MAX_RPC_BYTES: Final = 4_194_304

@@ -1,8 +1,8 @@
-"""`PeerOutbox`: the frames that wait to be written to one peer; control frames go before messages.
+"""`PeerOutbox`: the frames that wait to be written to one peer; `SharedBytes`: the messages in all outboxes, each once.
 
-Invariant: at most ``max_bytes`` of messages wait; beyond it the oldest are dropped and counted, so that an IHAVE can
-announce them at the next heartbeat. Control frames are small and are not dropped: a peer for which too many wait is
-`stuck`, and its connection ends.
+Control frames go before messages. Invariant: at most ``max_bytes`` of messages wait; beyond it the oldest are dropped
+and counted, so that an IHAVE can announce them at the next heartbeat. Control frames are small and are not dropped: a
+peer for which too many wait is `stuck`, and its connection ends.
 """
 
 from __future__ import annotations
@@ -11,7 +11,31 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from fairway.libp2p.shared_bytes import SharedBytes
+
+class SharedBytes:
+    """The messages in all queues. All queues hold the same object for a message."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        """Size of the different messages."""
+        # By identity: a held message stays alive, so its id cannot be reused.
+        self._holders: dict[int, int] = {}
+
+    def hold(self, message: bytes) -> None:
+        """Note that one more queue holds a message."""
+        holders = self._holders.get(id(message), 0)
+        if not holders:
+            self.size_bytes += len(message)
+        self._holders[id(message)] = holders + 1
+
+    def release(self, message: bytes) -> None:
+        """Note that a queue no longer holds a message."""
+        holders = self._holders.pop(id(message)) - 1
+        if holders:
+            self._holders[id(message)] = holders
+        else:
+            self.size_bytes -= len(message)
+
 
 MAX_CONTROL_FRAMES: Final = 10_000
 """Control frames that may wait."""

@@ -20,7 +20,7 @@ from fairway.libp2p.connection import Direction
 from fairway.libp2p.errors import FrameError, Libp2pError
 from fairway.libp2p.gossipsub.codec import MAX_RPC_BYTES, Message
 from fairway.libp2p.gossipsub.options import GossipsubOptions
-from fairway.libp2p.gossipsub.outbox import PeerOutbox
+from fairway.libp2p.gossipsub.outbox import PeerOutbox, SharedBytes
 from fairway.libp2p.gossipsub.router import (
     Deliver,
     Effect,
@@ -34,7 +34,6 @@ from fairway.libp2p.gossipsub.router import (
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_book import HostEvent, PeerDisconnected, PeerIdentified
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.shared_bytes import SharedBytes
 from fairway.libp2p.stream import Stream
 from fairway.owned_tasks import OwnedTasks
 from fairway.subscription import Subscription

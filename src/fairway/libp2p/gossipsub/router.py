@@ -37,9 +37,8 @@ from fairway.libp2p.gossipsub.codec import (
     publish_frame,
     subscription_frame,
 )
-from fairway.libp2p.gossipsub.gossip import Gossip, seen_key
+from fairway.libp2p.gossipsub.gossip import Gossip, MessageCache, seen_key
 from fairway.libp2p.gossipsub.mesh import PRUNE_BACKOFF_S, Mesh
-from fairway.libp2p.gossipsub.message_cache import MessageCache
 from fairway.libp2p.gossipsub.options import GossipsubOptions
 from fairway.libp2p.gossipsub.score import GRAYLIST_THRESHOLD, PeerScores
 from fairway.libp2p.peer_id import PeerId

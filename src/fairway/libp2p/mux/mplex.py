@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.errors import FrameError
-from fairway.libp2p.mux.limits import MuxerLimits
-from fairway.libp2p.mux.muxer import Muxer, StreamState
-from fairway.libp2p.varint import decode_uvarint
+from fairway.libp2p.mux.muxer import Muxer, MuxerLimits, StreamState
 from fairway.wire.varint import encode_uvarint
 
 _MAX_FRAME_BYTES: Final = 1_048_576

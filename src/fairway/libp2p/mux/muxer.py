@@ -1,4 +1,4 @@
-"""`Muxer`: the common part of the two muxers: the streams, their bounds, and the frames that wait to be sent.
+"""`Muxer`: the common part of the two muxers: streams, bounds, events, and frames that wait to be sent.
 
 A muxer does no I/O: ``receive_data`` takes bytes and returns events, calls such as ``send`` queue frames, and
 ``data_to_send`` returns these. It reads no clock.
@@ -12,11 +12,109 @@ before it knew.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Final
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final
 
+from fairway.errors import ConfigurationError
 from fairway.libp2p.errors import FrameError, LimitError, StreamClosedError
-from fairway.libp2p.mux.events import DataReceived, MuxEvent, RemoteWriteClosed, StreamOpened, StreamWasReset
-from fairway.libp2p.mux.limits import MuxerLimits, MuxerStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpened:
+    """The peer opened a stream, which the muxer has accepted."""
+
+    stream_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataReceived:
+    """Bytes arrived on a stream; the application calls ``consumed`` once it has read them."""
+
+    stream_id: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOpened:
+    """The peer allows more bytes on a stream (yamux only)."""
+
+    stream_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteWriteClosed:
+    """The peer has ended its writing on a stream; this side may still write."""
+
+    stream_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWasReset:
+    """A stream has ended in both directions, and the muxer has removed it."""
+
+    stream_id: int
+    by_peer: bool
+    """False if the muxer reset it because a bound was reached."""
+
+
+MuxEvent = StreamOpened | DataReceived | WindowOpened | RemoteWriteClosed | StreamWasReset
+
+
+KIB: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MuxerLimits:
+    """The bounds of the muxer of one connection."""
+
+    max_inbound_streams: int = 512
+    """Open streams of the peer; one more is reset."""
+    max_outbound_streams: int = 128
+    """Open streams of this side; one more waits until one of them ends. nim-libp2p ends an mplex connection with more
+    than 200; rust-libp2p refuses more than 128."""
+    send_frame_bytes: int = 64 * KIB
+    """Longest frame that is sent; longer data are split, so that streams take turns."""
+    receive_window_bytes: int = 256 * KIB
+    """Unconsumed bytes that the peer may send on a yamux stream; at least yamux's initial window of 256 KiB."""
+    stream_buffer_bytes: int = 1024 * KIB
+    """With more unconsumed bytes on an mplex stream, the connection is not read until they are consumed."""
+    max_buffered_bytes: int = 16 * 1024 * KIB
+    """Unconsumed bytes of all streams of a connection; beyond it the fullest stream is reset."""
+    max_queued_replies: int = 16_384
+    """Answers (to pings, to refused streams) that wait because the peer does not read; more raise `FrameError`."""
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigurationError` for a limit that is not above 0."""
+        require_positive(self)
+
+
+def require_positive(limits: Any) -> None:
+    """Raise `ConfigurationError` if a number of a dataclass of limits is not above 0."""
+    for field in fields(limits):
+        value = getattr(limits, field.name)
+        if isinstance(value, int | float) and not value > 0:
+            raise ConfigurationError(f"{field.name} is {value}: a limit is a number above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MuxerStatistics:
+    """Counts of a muxer."""
+
+    inbound_streams: int
+    """Streams that the peer opened and that are still in use."""
+    outbound_streams: int
+    """Streams that this side opened and that are still in use."""
+    buffered_bytes: int
+    """Received bytes that are not consumed."""
+    queued_bytes: int
+    """Size of the frames that wait to be sent."""
+    late_frames: int
+    """Frames for streams that had ended."""
+    refused_streams: int
+    """Streams of the peer that were reset because it had too many."""
+    overflowed_streams: int
+    """Streams that were reset because too many bytes were unread."""
+
 
 _INITIAL_SEND_WINDOW_BYTES: Final = 256_000
 """Bytes that are sent on a yamux stream before the peer's first window update. The specification grants 262,144;

@@ -16,9 +16,7 @@ from typing import ClassVar, Final
 
 from fairway.errors import ConfigurationError
 from fairway.libp2p.errors import FrameError, LimitError
-from fairway.libp2p.mux.events import WindowOpened
-from fairway.libp2p.mux.limits import MuxerLimits
-from fairway.libp2p.mux.muxer import Muxer, StreamState
+from fairway.libp2p.mux.muxer import Muxer, MuxerLimits, StreamState, WindowOpened
 
 INITIAL_WINDOW_BYTES: Final = 262_144
 """The initial window that this side grants, by the specification."""

@@ -17,10 +17,9 @@ from typing import Final
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.libp2p.errors import AddressError
-from fairway.libp2p.keys import IdentityKey
+from fairway.libp2p.keys import IdentityKey, KeyType, PublicKey
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.peer_id import PeerId
-from fairway.libp2p.public_keys import KeyType, PublicKey
 from fairway.nodes.discovery.errors import NodeRecordError, RecordFault
 from fairway.nodes.discovery.signatures import coordinates_of, has_signed, point_of
 from fairway.wire.hashing import keccak256

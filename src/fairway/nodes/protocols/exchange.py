@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.errors import FrameTooLongError, StreamResetError
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.stream import Stream
-from fairway.libp2p.varint import decode_uvarint
 from fairway.nodes.protocols.pending_responses import PendingResponses
 
 _BEGINNING_BYTES: Final = 512

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 import h11
 
 from fairway.errors import NodeUnavailableError
-from fairway.libp2p.trust import client_context, distrust
+from fairway.libp2p.transports.tls import client_context, distrust
 from fairway.nodes.rest.address import RestAddress
 
 MAX_HEAD_BYTES: Final = 65_536

@@ -1,12 +1,18 @@
-"""Decodes unsigned varints of multiformats: the lengths, codes and stream headers of every libp2p layer.
+"""Decodes unsigned varints of multiformats and protobuf messages of peers; all faults are `FrameError`.
 
-Invariant: a value that is too large is refused at the first byte that shows it. Forms that are not the shortest, or
-that have more than nine bytes, are refused too (see `fairway.wire.varint`).
+Invariant: a number that is too large is refused at the first byte that shows it. Forms that are not the shortest, or
+that have more than nine bytes, are refused as well (see `fairway.wire.varint`).
 """
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from fairway.errors import DecodeError
 from fairway.libp2p.errors import FrameError, FrameTooLongError
+from fairway.wire.protobuf import parse
 from fairway.wire.varint import MAX_UVARINT, MAX_UVARINT_BYTES
 
 
@@ -32,3 +38,14 @@ def decode_uvarint(
     if shift == 7 * MAX_UVARINT_BYTES:
         raise FrameError(f"a varint of more than {MAX_UVARINT_BYTES} bytes")
     return None
+
+
+_Schema = TypeVar("_Schema", bound=Message)
+
+
+def parse_message(schema: type[_Schema], data: bytes, *, max_bytes: int) -> _Schema:
+    """Parse ``data`` as a ``schema``; raise `FrameError` if it is longer than ``max_bytes`` or invalid."""
+    try:
+        return parse(schema, data, max_bytes=max_bytes)
+    except DecodeError as error:
+        raise FrameError(str(error)) from error
