@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from fairway.events import (
     DeliveryError,
@@ -25,10 +23,6 @@ from fairway.options import (
     SegmentationConfig,
 )
 from fairway.protocol.effects import Purpose
-from fairway.protocol.journal import Journal
-from fairway.protocol.outgoing.request import SendRequest
-from fairway.protocol.outgoing.requests import Requests
-from fairway.protocol.sds.acknowledged_by import marks_of
 
 FILE = bytes(range(256)) * 2
 SMALL_SEGMENTS = ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=64))
@@ -68,162 +62,11 @@ def test_after_the_last_vain_retry_comes_exactly_one_delivery_error(peer, attemp
     assert len(alice.events(DeliveryError)) == 1
 
 
-@pytest.mark.parametrize("policy", [BloomPolicy.NEWS, BloomPolicy.ALWAYS])
-def test_a_copy_is_not_acknowledged_again_by_those_whose_acknowledgement_is_known(peer, policy):
-    options = ReliableChannelOptions(sds=SdsConfig(bloom_policy=policy))
-    alice, bob, carol = peer("alice", options), peer("bob", options), peer("carol", options)
-    alice.send(b"hello", required_from=["bob", "carol"])
-    for listener in (bob, carol):
-        listener.receive(*alice.content())
-        listener.pass_time(15_001)
-        assert len(listener.published(Purpose.SYNC)) == 1
-    alice.receive(*bob.published())
-    alice.pass_time(30_000)
-    [copy] = alice.published(Purpose.RETRY)
-    for listener in (bob, carol):
-        listener.receive(copy)
-        listener.pass_time(15_001)
-    assert len(carol.published(Purpose.SYNC)) == 2, "hers was lost"
-    marks = alice.sds(copy).acknowledged_by
-    if policy is BloomPolicy.ALWAYS:
-        assert not marks, "as SDS has it"
-        assert len(bob.published(Purpose.SYNC)) == 2
-    else:
-        assert marks == marks_of(["bob"], copy.sds_id)
-        assert len(bob.published(Purpose.SYNC)) == 1
-
-
-def test_a_copy_that_hardly_fits_says_no_more_than_the_message_did(peer):
-    """The message was seen to fit, with what a cipher adds; marks would be more than that."""
-    content = bytes(100_000)
-    options = ReliableChannelOptions(max_wire_message_bytes=130_000)
-    alice, bob = peer("alice", options), peer("bob")
-    alice.send(content, required_from=["bob", "carol"])
-    bob.receive(*alice.content())
-    bob.send(b"got it")
-    alice.receive(*bob.content())
-    alice.pass_time(30_000)
-    [copy] = alice.published(Purpose.RETRY)
-    assert alice.sds(copy) == alice.sds(alice.content()[0])
-
-
-def test_of_many_segments_that_nobody_acknowledges_the_last_is_repeated_and_there_is_one_delivery_error(peer):
-    """While nobody is there, a file would cost ten times its bytes. Parity segments are never repeated."""
-    alice = peer(options=SMALL_SEGMENTS)
-    alice.send(FILE)
-    alice.pass_time(360_000)
-    assert len(alice.events(DeliveryError)) == 1
-    assert [retry.sds_id for retry in alice.published(Purpose.RETRY)] == [alice.content()[7].sds_id] * 10
-
-
 def spoken(peer, name):
     """Return what somebody says who knows of nothing."""
     stranger = peer(name, QUIET)
     stranger.send(b"here I am")
     return stranger.content()
-
-
-def test_what_many_segments_left_out_is_sent_soon_after_somebody_is_heard_who_may_lack_it(peer):
-    alice, bob = peer("alice", SMALL_SEGMENTS), peer("bob", SMALL_SEGMENTS)
-    alice.send(FILE, required_from=["bob", "carol"])
-    alice.pass_time(40_000)
-    assert len(alice.published(Purpose.RETRY)) == 1
-    alice.receive(*spoken(peer, "mallory"))
-    alice.pass_time(7_500)
-    assert len(alice.published(Purpose.RETRY)) == 1, "nobody asked for that one"
-    alice.receive(*spoken(peer, "bob"))
-    alice.pass_time(7_499)
-    assert len(alice.published(Purpose.RETRY)) == 1
-    alice.pass_time(1)
-    assert {retry.sds_id for retry in alice.published(Purpose.RETRY)} == {each.sds_id for each in alice.content()[:8]}
-    bob.receive(*alice.published(Purpose.RETRY))
-    assert bob.payloads() == [FILE]
-
-
-def test_who_acknowledges_in_time_has_nothing_of_it_sent_again(peer):
-    alice, bob = peer("alice", SMALL_SEGMENTS), peer("bob", SMALL_SEGMENTS)
-    alice.send(FILE)
-    bob.receive(*alice.content())
-    alice.pass_time(32_000)
-    before = len(alice.published(Purpose.RETRY))
-    alice.receive(*spoken(peer, "bob"))
-    bob.send(b"got it")
-    alice.receive(*bob.content())
-    assert alice.events(MessageDelivered)
-    alice.pass_time(3_600_000)
-    assert len(alice.published(Purpose.RETRY)) == before == 1
-
-
-def test_who_has_the_last_segment_and_is_silent_since_has_the_last_one_that_he_lacks_sent_again(peer):
-    alice, bob, carol = peer("alice", SMALL_SEGMENTS), peer("bob", SMALL_SEGMENTS), peer("carol", SMALL_SEGMENTS)
-    alice.send(FILE, required_from=["bob", "carol"])
-    content = alice.content()
-    bob.receive(*content)
-    carol.receive(*content[:6])
-    for _ in range(3):
-        carol.send(b"so far")
-        alice.receive(*carol.content()[-1:])
-    bob.send(b"got it")
-    alice.receive(*bob.content())
-    alice.pass_time(35_000)
-    alice.effects.clear()
-    alice.pass_time(330_000)
-    assert [retry.sds_id for retry in alice.published(Purpose.RETRY)] == [content[7].sds_id] * 9
-    assert len(alice.events(DeliveryError)) == 1
-
-
-@given(
-    acknowledged=st.lists(st.sets(st.sampled_from(["bob", "carol", "dave"])), min_size=1, max_size=6),
-    parity=st.integers(0, 2),
-    names=st.frozensets(st.sampled_from(["bob", "carol"])),
-    count=st.integers(1, 3),
-)
-def test_while_a_send_is_open_something_of_it_is_sent_again_though_nobody_is_heard(acknowledged, parity, names, count):
-    requests, data_count = Requests(Journal(), 1), max(1, len(acknowledged) - parity)
-    request = SendRequest(
-        request_id="r",
-        message_id="m",
-        size_bytes=1,
-        accepted_ms=0,
-        deadline_ms=None,
-        data_count=data_count,
-        required_count=count,
-        required_from=names,
-        segment_count=len(acknowledged),
-    )
-    requests.add(request)
-    for order, participants in enumerate(acknowledged):
-        segment = requests.add_segment(
-            request, f"s{order}", order, is_parity=order >= data_count, sequence=order, made_ms=0
-        )
-        segment.acknowledged_by |= participants
-    segments = list(requests.segments.values())
-    again = [each for each in segments[:data_count] if requests.needs_retry(each) and requests.is_for(each, ())]
-    assume(not request.is_delivered(segments))
-    assert len(again) == 1
-
-
-def test_any_participant_will_do_where_none_is_named(peer):
-    alice = peer("alice", SMALL_SEGMENTS)
-    alice.send(FILE)
-    alice.pass_time(20_000)
-    alice.receive(*spoken(peer, "dave"))
-    alice.pass_time(10_000)
-    assert len(alice.published(Purpose.RETRY)) == 8, "he was heard within the interval"
-    alice.pass_time(31_000)
-    assert len(alice.published(Purpose.RETRY)) == 9, "and then no more"
-
-
-def test_after_a_restart_segments_wait_until_somebody_is_heard(peer):
-    alice = peer("alice", SMALL_SEGMENTS)
-    alice.send(FILE)
-    alice.answer()
-    again = alice.restart()
-    again.pass_time(40_000)
-    assert len(again.published(Purpose.RETRY)) == 1
-    again.receive(*spoken(peer, "bob"))
-    again.pass_time(7_500)
-    assert len(again.published(Purpose.RETRY)) == 8
 
 
 def test_after_an_acknowledgement_nothing_is_repeated(peer):

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -43,7 +42,6 @@ content_messages = st.builds(
     repair_request=history_of(entries),
     content=st.none() | st.binary(max_size=100),
     vouches=st.booleans(),
-    acknowledged_by=st.binary(max_size=20),
 )
 ephemeral_messages = st.builds(
     SdsMessage, message_id=names, sender_id=names, channel_id=names, content=st.binary(min_size=1, max_size=100)
@@ -59,7 +57,6 @@ nim_messages = st.builds(
     repair_request=history_of(nim_entries),
     content=st.binary(max_size=100),
     vouches=st.booleans(),
-    acknowledged_by=st.binary(max_size=20),
 )
 
 
@@ -156,15 +153,6 @@ def test_a_message_survives_the_waku_wire(message):
 @given(nim_messages)
 def test_a_message_survives_the_logos_wire(message):
     assert NIM_SDS.decode(NIM_SDS.encode(message)) == message
-
-
-@given(
-    st.tuples(st.just(WAKU_SDS), content_messages) | st.tuples(st.just(NIM_SDS), nim_messages), st.binary(max_size=20)
-)
-def test_a_copy_gets_its_marks_without_being_encoded_anew(sent, marks):
-    codec, message = sent
-    plain = codec.encode(replace(message, acknowledged_by=b""))
-    assert codec.decode(codec.with_acknowledged_by(plain, marks)) == replace(message, acknowledged_by=marks)
 
 
 @given(st.lists(content_messages | ephemeral_messages, min_size=1, max_size=80).filter(bool), st.randoms())

@@ -32,7 +32,6 @@ messages = st.builds(
     repair_request=st.lists(entries, max_size=3).map(tuple),
     content=st.binary(max_size=50),
     vouches=st.booleans(),
-    acknowledged_by=st.binary(max_size=20),
 )
 
 

@@ -64,7 +64,7 @@ from fairway.wire.waku_message import WakuMessage
 
 _NO_ANSWER: Final = NodeAnswer(accepted=False, detail="the node did not answer")
 _NO_PROOF: Final = RlnError(RlnErrorKind.TRANSIENT, "no proof came")
-_CHANGE_NOTHING_AGAIN: Final = frozenset({Ignored.DUPLICATE, Ignored.ACKNOWLEDGED, Ignored.ANSWER, Ignored.OWN})
+_CHANGE_NOTHING_AGAIN: Final = frozenset({Ignored.DUPLICATE, Ignored.ANSWER, Ignored.OWN})
 """Reasons to ignore a message for which the same transmission need not be processed again."""
 
 

@@ -129,7 +129,7 @@ class Tally:
         counts = self.counts
         return StackStatistics(
             received=counts["received"],
-            duplicates=counts["duplicate"] + counts["acknowledged"],
+            duplicates=counts["duplicate"],
             repeated=counts["repeated"],
             own=counts["own"],
             forged=counts["forged"],

@@ -83,9 +83,6 @@ class SdsMessage:
     """Whether its sender says that it has all that its citations descend from (`fairway.protocol.sds.vouching`).
 
     A field of fairway's own, of four bytes where it is true; js-waku and nim-sds skip what they do not know."""
-    acknowledged_by: bytes = b""
-    """Of a copy: the marks of participants whose acknowledgement its author has, so that they need not give another
-    (`fairway.protocol.sds.acknowledged_by`). A field of fairway's own as well, empty when a message is first sent."""
 
     @property
     def kind(self) -> Kind:
@@ -115,9 +112,6 @@ class SdsCodec(Protocol):
 
     def decode(self, data: bytes) -> SdsMessage:
         """Return the message in data, or raise `DecodeError`."""
-
-    def with_acknowledged_by(self, encoded: bytes, marks: bytes) -> bytes:
-        """Return an encoded message with this for `SdsMessage.acknowledged_by`, all else as it was."""
 
     def write_bloom(self, words: bytes, parameters: BloomParameters) -> bytes:
         """Return the bloom field for a filter's words."""
@@ -225,7 +219,6 @@ class _WakuSds:
                 repair_request=map(_encode_entry, message.repair_request),
                 content=message.content,
                 vouches=message.vouches,
-                acknowledged_by=message.acknowledged_by,
             ).SerializeToString()
         except ENCODE_FAULTS as error:
             raise not_encodable("SDS message", error) from error
@@ -249,12 +242,7 @@ class _WakuSds:
             repair_request=_decode_entries(requests),
             content=content,
             vouches=raw.vouches,
-            acknowledged_by=raw.acknowledged_by,
         )
-
-    def with_acknowledged_by(self, encoded: bytes, marks: bytes) -> bytes:
-        # In protobuf, messages one after another are one, and the later value of a field counts.
-        return encoded + sds_pb2.SdsMessage(acknowledged_by=marks).SerializeToString()
 
     def write_bloom(self, words: bytes, parameters: BloomParameters) -> bytes:  # noqa: ARG002 - not on this wire
         return words
@@ -318,7 +306,6 @@ class _NimSds:
                 sender_id=message.sender_id,
                 repair_request=_encode_nim_entries(message.repair_request),
                 vouches=message.vouches,
-                acknowledged_by=message.acknowledged_by,
             ).SerializeToString()
         except ENCODE_FAULTS as error:
             raise not_encodable("nim-sds message", error) from error
@@ -341,11 +328,7 @@ class _NimSds:
             repair_request=_decode_nim_entries(requests),
             content=raw.content,
             vouches=raw.vouches,
-            acknowledged_by=raw.acknowledged_by,
         )
-
-    def with_acknowledged_by(self, encoded: bytes, marks: bytes) -> bytes:
-        return encoded + sds_pb2.NimSdsMessage(acknowledged_by=marks).SerializeToString()
 
     def write_bloom(self, words: bytes, parameters: BloomParameters) -> bytes:
         return sds_pb2.NimBloomFilter(

@@ -12,15 +12,20 @@ A participant that never acknowledges anything thus gets one copy for each of it
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from fairway.protocol.bounded import BoundedDict
 
 _LONGEST_PAUSE_MS: Final = 3_600_000
 _FIRST_PAUSE: Final = 2
 """In retry intervals."""
 _SOON_SHARE: Final = 0.25
 """Of the retry interval: time for a participant that was heard to acknowledge without a copy."""
-SILENCE_MS: Final = 300_000
+_SILENCE_MS: Final = 300_000
 """Silence after which a participant counts as one that returns."""
+_MAX_NAMES: Final = 10_000
+"""Participants whose last message is remembered; anybody can invent names."""
 _LARGEST_ROUND: Final = 20
 """Segments of one round: as many as one sync message acknowledges (`fairway.protocol.sds.owed`)."""
 
@@ -47,6 +52,8 @@ class OverdueRetries:
         """When a round begins because a participant returned, or acknowledged something."""
         self._size = 1
         self._has_progress = False
+        self._heard_ms: BoundedDict[str, int] = BoundedDict(_MAX_NAMES)
+        """When the last message of each participant came, in this run."""
 
     @property
     def at_ms(self) -> int | None:
@@ -66,10 +73,20 @@ class OverdueRetries:
         self._next_ms = self._answer_ms = None
         self._size, self._has_progress = 1, False
 
-    def returned(self, now_ms: int) -> None:
-        """Note that a participant was heard again after `SILENCE_MS`."""
-        if self._next_ms is not None:
+    def heard(self, name: str, now_ms: int) -> None:
+        """Note that a message of a participant came; it returns if its last one came `_SILENCE_MS` ago."""
+        before_ms = self._heard_ms.get(name)
+        self._heard_ms[name] = now_ms
+        was_silent = before_ms is None or not 0 <= now_ms - before_ms < _SILENCE_MS
+        if was_silent and self._next_ms is not None:
             self._answer_soon(now_ms)
+
+    def heard_since(self, at_ms: int) -> Iterator[str]:
+        """Yield the participants of which a message came at a time or later, the last one first."""
+        for name, heard_ms in reversed(self._heard_ms.items()):
+            if heard_ms < at_ms:
+                return
+            yield name
 
     def progressed(self, now_ms: int) -> None:
         """Note that a segment of an overdue send was acknowledged."""

@@ -59,8 +59,6 @@ class Requests:
         self.failed_bytes = 0
         """What the failed sends take (``max_overdue_bytes``)."""
         self._max_failed_bytes = max_failed_bytes
-        self._put_off: dict[str, dict[str, SentSegment]] = {}
-        """Segments that are sent again once a participant is heard that may lack them, by request id."""
         self._overdue_count = 0
         self._journal = journal
         self._retries: list[tuple[int, int, str]] = []
@@ -300,39 +298,15 @@ class Requests:
         everybody = set().union(*(s.acknowledged_by for s in self.segments_of(request)))
         return known != everybody
 
-    def is_for(self, segment: SentSegment, names: Iterable[str]) -> bool:
-        """Return whether a segment is to be sent again when these participants are there to hear it.
-
-        The last data segment that somebody may lack is, whoever is there.
-        """
-        request = self.of(segment)
-        later = (self.segments[sds_id] for sds_id in request.segments[segment.order + 1 : request.data_count])
-        if not any(map(self.needs_retry, later)):
-            return True
-        awaits = self._awaits(request)
-        return any(name not in segment.acknowledged_by and awaits(name) for name in names)
-
-    def put_off(self, segment: SentSegment) -> None:
-        """Note that a segment is not sent again because nobody was heard who may lack it."""
-        self._put_off.setdefault(segment.request_id, {})[segment.sds_id] = segment
-
-    def take_put_off(self, name: str) -> list[SentSegment]:
-        """Return what was put off until this participant is heard."""
-        found = [request_id for request_id in self._put_off if self._awaits(self.open[request_id])(name)]
-        return [segment for request_id in found for segment in self._put_off.pop(request_id).values()]
-
     @property
     def has_overdue(self) -> bool:
         """Whether a send is overdue."""
         return bool(self._overdue_count)
 
-    def least_tried(self, names: Collection[str], now_ms: int) -> list[SentSegment]:
-        """Return one segment of the overdue send that was not tried for longest; of those never tried the newest.
-
-        ``names`` are the participants that were heard lately.
-        """
+    def least_tried(self, now_ms: int) -> list[SentSegment]:
+        """Return one segment of the overdue send that was not tried for longest; of those never tried the newest."""
         overdue = [request for request in reversed(self.failed.values()) if request.state is RequestState.OVERDUE]
-        return self._segments_to_try(min(overdue, key=lambda request: request.tried_ms), names, 1, now_ms)
+        return self._segments_to_try(min(overdue, key=lambda request: request.tried_ms), 1, now_ms)
 
     def awaiting(self, names: Collection[str], count: int, tried_before_ms: int, now_ms: int) -> list[SentSegment]:
         """Return at most ``count`` segments of overdue sends that await one of these participants, the oldest first.
@@ -345,13 +319,11 @@ class Requests:
                 break
             is_due = request.state is RequestState.OVERDUE and request.tried_ms < tried_before_ms
             if is_due and any(map(self._awaits(request), names)):
-                chosen += self._segments_to_try(request, names, count - len(chosen), now_ms)
+                chosen += self._segments_to_try(request, count - len(chosen), now_ms)
         return chosen
 
-    def _segments_to_try(
-        self, request: SendRequest, names: Collection[str], count: int, now_ms: int
-    ) -> list[SentSegment]:
-        """Return at most ``count`` segments of an overdue send that one of these participants may lack."""
+    def _segments_to_try(self, request: SendRequest, count: int, now_ms: int) -> list[SentSegment]:
+        """Return at most ``count`` segments of an overdue send that an awaited participant may lack."""
         due = [
             segment
             for segment in self.segments_of(request)
@@ -359,7 +331,6 @@ class Requests:
             and segment.state in (SegmentState.SENT, SegmentState.POSTPONED)
             and segment.has_left
             and self.needs_retry(segment)
-            and self.is_for(segment, names)
         ]
         # Those tried least often first, so that a long message does not begin anew each time.
         due.sort(key=lambda segment: (segment.attempts, -segment.order))
@@ -443,7 +414,6 @@ class Requests:
         self._watch_deadline(request)
 
     def _take_out(self, request: SendRequest) -> None:
-        self._put_off.pop(request.request_id, None)
         self._overdue_count -= request.state is RequestState.OVERDUE
         self.open.pop(request.request_id, None)
         self.delivered.pop(request.request_id, None)

@@ -15,7 +15,7 @@ from typing import Final
 
 from fairway.errors import ConfigurationError, EncryptionError, FairwayError, RlnError, RlnErrorKind
 from fairway.events import Event, FailureReason, Limit, MessageDelivered, MessageQueued, MessageSending, SendErrorReason
-from fairway.options import BloomPolicy, IdRule, ReliableChannelOptions
+from fairway.options import IdRule, ReliableChannelOptions
 from fairway.protocol.effects import Effect, Emit, NodeAnswer, Prove, Publish, Purpose, QueryStore, emit
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.journal import Journal
@@ -29,16 +29,14 @@ from fairway.protocol.outgoing.dispatching import (
     Unsendable,
 )
 from fairway.protocol.outgoing.ephemeral import EphemeralSending
-from fairway.protocol.outgoing.last_heard import LastHeard
 from fairway.protocol.outgoing.lost_acknowledgements import LostAcknowledgements
 from fairway.protocol.outgoing.outbox import Outbox, PendingSegment
-from fairway.protocol.outgoing.overdue import SILENCE_MS, OverdueRetries
+from fairway.protocol.outgoing.overdue import OverdueRetries
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id
 from fairway.protocol.outgoing.request_life import FAILED, RequestState, RequestStep
 from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.segment_life import UNDER_WAY, SegmentState, SegmentStep
 from fairway.protocol.ratelimit import Membership, Priority, Upstream
-from fairway.protocol.sds.acknowledged_by import marks_of
 from fairway.protocol.sds.acknowledgements import Acknowledged, Review
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.segmenter import OutgoingSegment, Segmenter
@@ -47,10 +45,6 @@ from fairway.wire.sds import HistoryEntry, SdsMessage
 
 _ACKNOWLEDGED_WITHIN_MS: Final = 330_000
 """How long an acknowledgement is waited for where nothing is repeated: as long as with the default retries."""
-_MARKED_SHARE: Final = 0.75
-"""Of the largest message: a copy up to this has room for marks, whatever a cipher adds. The message itself did fit."""
-_SOON_SHARE: Final = 0.25
-"""Of the retry interval: how long who was heard has time to acknowledge what was put off until then."""
 _FOR_REQUESTS: Final = (Purpose.CONTENT, Purpose.RETRY)
 """Transmissions that a request counts as its own."""
 
@@ -89,7 +83,6 @@ class Sending:
         self._options = options
         self._max_retries = options.max_retry_attempts if options.retry_interval_ms else 0
         self._interval_ms = options.retry_interval_ms or _ACKNOWLEDGED_WITHIN_MS
-        self._last_heard = LastHeard()
         self._overdue = OverdueRetries(self._interval_ms) if self._max_retries else None
         self._sds = sds
         self._ciphering = ciphering
@@ -437,17 +430,9 @@ class Sending:
         return emit(*events)
 
     def heard(self, name: str, now_ms: int) -> None:
-        """Note that a participant was heard: what was put off until then is soon sent again.
-
-        Not at once, since what it says next may acknowledge it.
-        """
-        before_ms = self._last_heard.heard(name, now_ms)
-        if self._overdue is not None and not (before_ms is not None and 0 <= now_ms - before_ms < SILENCE_MS):
-            self._overdue.returned(now_ms)
-        for segment in self.requests.take_put_off(name):
-            if segment.retry_at is not None:
-                soon_ms = now_ms + int(self._interval_ms * _SOON_SHARE)
-                self.requests.plan_retry(segment, min(segment.retry_at, soon_ms))
+        """Note that a message of a participant came: overdue sends are sent again soon if it returns."""
+        if self._overdue is not None:
+            self._overdue.heard(name, now_ms)
 
     def take_due(self, now_ms: int) -> list[SentSegment]:
         """Return the segments that are to be sent again now (RELIABLE-CHANNEL-API, "Message retries").
@@ -467,9 +452,9 @@ class Sending:
         due = self._overdue.take_due(now_ms)
         if due is None or self.requests.repeated >= self._options.max_active_retries:
             return []
-        heard = list(self._last_heard.since(now_ms - self._interval_ms))
         if not due.is_answer:
-            return self.requests.least_tried(heard, now_ms)
+            return self.requests.least_tried(now_ms)
+        heard = list(self._overdue.heard_since(now_ms - self._interval_ms))
         chosen = self.requests.awaiting(heard, due.size, now_ms - 2 * self._interval_ms, now_ms)
         if chosen:
             self._overdue.answered(now_ms)
@@ -518,11 +503,6 @@ class Sending:
             if segment.state is SegmentState.HELD:
                 self.requests.move(segment, SegmentStep.UNNEEDED)
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
-        elif segment.has_left and not self.requests.is_for(segment, self._last_heard.since(now_ms - self._interval_ms)):
-            if segment.state is SegmentState.HELD:
-                self.requests.move(segment, SegmentStep.UNNEEDED)
-            self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
-            self.requests.put_off(segment)
         elif segment.has_left and self.requests.repeated >= self._options.max_active_retries:
             self.requests.move(segment, SegmentStep.HOLD)
         else:
@@ -542,7 +522,7 @@ class Sending:
             # What never left goes before what is repeated.
             purpose=Purpose.RETRY if segment.has_left else Purpose.CONTENT,
             sds_id=segment.sds_id,
-            encoded=self._marked(self._sds.profile.codec.encode(message), segment),
+            encoded=self._sds.profile.codec.encode(message),
             first_segment=segment.order == 0,
         )
 
@@ -639,14 +619,6 @@ class Sending:
         if not request.segments:
             self._close(request, RequestStep.EVICTED, now_ms)
         return True
-
-    def _marked(self, encoded: bytes, segment: SentSegment) -> bytes:
-        """Return a copy that says whose acknowledgement of it is known, if there is room for that."""
-        if self._options.sds.bloom_policy is BloomPolicy.ALWAYS or not segment.acknowledged_by:
-            return encoded
-        marks = marks_of(segment.acknowledged_by, segment.sds_id)
-        is_small = len(encoded) + len(marks) <= self._options.max_wire_message_bytes * _MARKED_SHARE
-        return self._sds.profile.codec.with_acknowledged_by(encoded, marks) if is_small else encoded
 
     def seek_acknowledgements(self, segment: SentSegment, now_ms: int) -> list[QueryStore]:
         """Return the query for acknowledgements that got lost, if a segment that is sent again was in vain so far."""

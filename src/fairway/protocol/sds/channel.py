@@ -21,7 +21,6 @@ from fairway.events import Limit
 from fairway.options import BloomPolicy, IdRule, Profile, SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.names import checked_name
-from fairway.protocol.sds.acknowledged_by import is_marked
 from fairway.protocol.sds.acknowledgements import (
     ACKNOWLEDGEMENTS,
     OUTGOING,
@@ -716,7 +715,7 @@ class MessageChannel:
         no_bloom = self.profile.codec.no_bloom
         if self.config.bloom_policy is not BloomPolicy.ALWAYS and not cited:
             return no_bloom, True
-        if not self.vouching.attaches(now_ms, is_incomplete=is_incomplete):
+        if not self.vouching.attaches(now_ms):
             return no_bloom, vouches
         return self.profile.codec.write_bloom(self.bloom.words(), self.bloom_parameters), vouches
 
@@ -731,8 +730,6 @@ class MessageChannel:
         self.add_hint(message_id, hint)
         if is_answer:
             return MessageIgnored(message_id=message_id, why=Ignored.ANSWER)
-        if is_marked(message.acknowledged_by, self.sender_id, message_id):
-            return MessageIgnored(message_id=message_id, why=Ignored.ACKNOWLEDGED)
         if not from_store:
             self._owe_citation(message_id, is_old=self._is_old(message, now_ms))
         return MessageIgnored(message_id=message_id, why=Ignored.DUPLICATE)

@@ -47,8 +47,6 @@ class Ignored(Enum):
     OWN = "own"
     DUPLICATE = "duplicate"
     """It was received before. Its sender seems not to know that."""
-    ACKNOWLEDGED = "acknowledged"
-    """It was received before, and its sender has our acknowledgement."""
     FORGED = "forged"
     """It has our sender id without being ours, or the id of another message."""
     FORGOTTEN = "forgotten"

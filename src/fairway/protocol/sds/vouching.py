@@ -6,13 +6,13 @@ from, so that who cites a message has all of that. In place of the filter this p
 
     A message that vouches (`SdsMessage.vouches`) acknowledges what it cites, and all that this descends from.
 
-That the filter is missing does not say it: another implementation may leave the filter out and cite what follows a
-message that it gave up. This participant does not vouch, and attaches the filter, while an own message cites one that
-still waits for others (`OwedCitations`), since each later message descends from that. And it does so for `DOUBTFUL_MS`
-after it went without a message: it gave that up, delivered around it, passed over it, rebuilt it without its citations,
-or forgot what it had.
-A receiver believes the rule only of own messages made in the last `BELIEVED_MS`, which is much less: what a participant
-went without was sent before it went without it. Clocks need not agree for that: both times are spans.
+A message without filter does not say it by itself: another implementation may omit the filter and cite descendants of a
+message that it gave up. This participant does not vouch while an own message cites a parked one (`OwedCitations`),
+because each later message descends from that. It does not vouch either for `DOUBTFUL_MS` after it skipped a message: it
+gave the message up, delivered around it, rebuilt it without its citations, or forgot it. Its messages then acknowledge
+only what they cite.
+A receiver believes the rule only of own messages made in the last `BELIEVED_MS`. A skipped message is older than the
+moment of skipping. Clocks need not agree: both times are spans.
 
 The filter is news where something was received that citations cannot tell of, and somebody waits to hear of it: a copy
 came of a message that is parked, a message was parked whose author reads citations one by one, or more of such messages
@@ -30,7 +30,7 @@ from fairway.options import BloomPolicy
 from fairway.protocol.journal import Journal
 
 DOUBTFUL_MS: Final = 7_200_000
-"""How long after it went without a message a participant attaches the filter to all that it sends."""
+"""How long a participant does not vouch after it skipped a message."""
 BELIEVED_MS: Final = 1_800_000
 """How old an own message may be that is acknowledged by a message which cites a descendant and vouches.
 
@@ -100,9 +100,9 @@ class Vouching:
         """
         return not (is_incomplete or self.lacking or self._is_doubtful(now_ms))
 
-    def attaches(self, now_ms: int, *, is_incomplete: bool) -> bool:
-        """Return whether the message that is made now has a bloom filter, and note it if so (see `vouches`)."""
-        if self._policy is BloomPolicy.ALWAYS or not self.vouches(now_ms, is_incomplete=is_incomplete):
+    def attaches(self, now_ms: int) -> bool:
+        """Return whether the message that is made now has a bloom filter, and note it if so."""
+        if self._policy is BloomPolicy.ALWAYS:
             return self._attach(now_ms)
         if self._policy is BloomPolicy.NEVER:
             return False
