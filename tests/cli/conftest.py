@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,10 @@ from typing import Any
 import pytest
 
 from fairway.cli._settings import ChannelSettings
+from fairway.libp2p.keys import IdentityKey
 from fairway.options import ReliableChannelOptions
+from fairway.service.node import ServiceNode
+from fairway.service.options import ServiceOptions
 
 MakeSettings = Callable[..., ChannelSettings]
 
@@ -32,3 +37,30 @@ def make_settings() -> MakeSettings:
         )
 
     return make
+
+
+class Place:
+    """A port of this machine at which a node can be, and its key."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.address = f"/ip4/127.0.0.1/tcp/{self.port}"
+        self.key = IdentityKey.generate()
+
+    @asynccontextmanager
+    async def node(self) -> AsyncIterator[None]:
+        async with await ServiceNode.start(ServiceOptions(tcp_port=self.port, ws_port=0), key=self.key):
+            yield
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+@pytest.fixture
+def at_place(place: Place, make_settings: Callable[..., ChannelSettings]) -> Callable[..., ChannelSettings]:
+    """Return what makes settings of a participant whose node is, or is not, at the place."""
+    return lambda name, store=None: replace(make_settings(name, store), node=place.address)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from rich.text import Text
@@ -14,13 +14,15 @@ from rich.text import Text
 from fairway.cli._screen import Screen
 from fairway.cli._settings import ChannelSettings
 from fairway.cli.chat import chat
+from fairway.cli.tail import Until, tail
+from fairway.events import Event, NodeStatusChanged
 from fairway.nodes.connect import connect
 from fairway.nodes.node import RoutedMessage
 from fairway.options import SdsConfig
 from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
-from patience import run
+from patience import PATIENCE_S, run, until
 
 MakeSettings = Callable[..., ChannelSettings]
 
@@ -88,7 +90,7 @@ def test_a_line_is_sent_shown_to_the_others_and_marked_when_they_have_it(make_se
     run(work())
 
 
-def test_before_anything_was_sent_nobody_has_it(make_settings: MakeSettings):
+def test_who_shows_an_unsent_and_an_unacknowledged_line(make_settings: MakeSettings):
     async def work() -> None:
         alice = Keyboard()
         talking = asyncio.ensure_future(chat(make_settings("alice"), alice))
@@ -134,7 +136,7 @@ async def say_as(settings: ChannelSettings, sender: str, message_id: str, text: 
         assert (await node.send(RoutedMessage.of(autoshard(topic, 1, 8), message))).accepted
 
 
-def test_it_shows_what_waits_for_what_and_that_it_is_delivered_when_that_comes(make_settings: MakeSettings):
+def test_waiting_lists_missing_messages_and_they_are_shown_when_they_arrive(make_settings: MakeSettings):
     async def work() -> None:
         async with Conversation(make_settings) as talk:
             await talk.alice.see("synced")
@@ -162,7 +164,7 @@ def test_it_shows_what_waits_for_what_and_that_it_is_delivered_when_that_comes(m
     run(work())
 
 
-def test_what_comes_without_what_it_cites_is_marked(make_settings: MakeSettings):
+def test_a_message_whose_cited_message_is_missing_is_marked(make_settings: MakeSettings):
     async def work() -> None:
         alice = Keyboard()
         settings = make_settings("alice", sds=SdsConfig(gap_timeout_ms=50), sweep_in_buf_interval_ms=20)
@@ -190,7 +192,7 @@ def test_what_comes_without_what_it_cites_is_marked(make_settings: MakeSettings)
     ],
     ids=["unknown", "no file", "no path", "too long"],
 )
-def test_a_line_that_cannot_be_obeyed_is_told_and_the_talk_goes_on(make_settings: MakeSettings, line: str, shown: str):
+def test_a_wrong_line_is_answered_and_the_chat_goes_on(make_settings: MakeSettings, line: str, shown: str):
     async def work() -> None:
         async with Conversation(make_settings) as talk:
             talk.alice.type(line)
@@ -202,7 +204,7 @@ def test_a_line_that_cannot_be_obeyed_is_told_and_the_talk_goes_on(make_settings
     run(work())
 
 
-def test_what_is_given_up_is_marked_as_such(make_settings: MakeSettings):
+def test_a_failed_send_is_marked(make_settings: MakeSettings):
     async def work() -> None:
         alice = Keyboard()
         settings = make_settings("alice", max_retry_attempts=1, retry_interval_ms=50)
@@ -213,3 +215,34 @@ def test_what_is_given_up_is_marked_as_such(make_settings: MakeSettings):
         await talking
 
     run(work())
+
+
+def test_a_chat_shows_lost_and_restored_connections_and_loses_no_message(
+    place: Any, at_place: Callable[..., ChannelSettings], tmp_path: Path
+) -> None:
+    async def work() -> None:
+        screen, came = Keyboard(), []
+
+        def show(event: Event, _: Path | None) -> None:
+            came.append(event)
+
+        async with place.node():
+            talking = asyncio.ensure_future(chat(at_place("alice", tmp_path / "alice.db"), screen))
+            reading = asyncio.ensure_future(tail(at_place("bob", tmp_path / "bob.db"), Until(count=1), show))
+            await screen.see("you are alice")
+            # Its store is made when it is connected and begins to read.
+            await until((tmp_path / "bob.db").exists)
+        await screen.see("the node is not there")
+        screen.typed.put_nowait("is anybody out there?")
+        await screen.see("out there?")
+        async with place.node():
+            await screen.see("the node is back")
+            async with asyncio.timeout(PATIENCE_S):
+                assert await reading == 1
+            screen.typed.put_nowait("/quit")
+            await talking
+        changes = [event.connected for event in came if isinstance(event, NodeStatusChanged)]
+        assert changes[:1] == [False]
+        assert True in changes
+
+    asyncio.run(work())

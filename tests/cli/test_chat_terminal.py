@@ -88,7 +88,7 @@ def terminal(address: str) -> Iterator[Terminal]:
         opened.close()
 
 
-def test_a_message_that_comes_while_one_types_leaves_the_line_as_it_is(terminal: Terminal, address: str):
+def test_a_received_message_leaves_the_typed_line_as_it_is(terminal: Terminal, address: str):
     terminal.until("alice> ")
     terminal.type("half a l")
     terminal.until("alice> half a l")
@@ -106,7 +106,7 @@ def test_a_message_that_comes_while_one_types_leaves_the_line_as_it_is(terminal:
 @pytest.mark.parametrize(
     ("keys", "code"), [("\x04", 0), pytest.param("\x03", 130, marks=pytest.mark.full)], ids=["Ctrl-D", "Ctrl-C"]
 )
-def test_the_terminal_is_left_as_it_was(terminal: Terminal, keys: str, code: int):
+def test_a_chat_restores_the_terminal(terminal: Terminal, keys: str, code: int):
     terminal.until("alice> ")
     # Ctrl-C reaches a session only through its controlling terminal; a signal is what it amounts to.
     if keys == "\x03":

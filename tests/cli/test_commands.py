@@ -28,7 +28,7 @@ from fairway.cli._participant_commands import FIELDS, Command, CommandError, par
         ('{"command":"stop"}', Command(name="stop")),
     ],
 )
-def test_a_command_is_understood(line: str, expected: Command):
+def test_a_line_is_parsed_as_a_command(line: str, expected: Command):
     assert parse_command(line.encode()) == expected
 
 
@@ -54,16 +54,10 @@ def test_a_command_is_understood(line: str, expected: Command):
         ('{"command":"stop","text":"a"}', "stop has no field 'text'"),
     ],
 )
-def test_a_line_that_is_no_command_is_told_what_there_is(line: str, told: str):
+def test_a_wrong_line_raises_an_error_that_lists_the_choices(line: str, told: str):
     with pytest.raises(CommandError) as error:
         parse_command(line.encode())
     assert told in str(error.value)
-
-
-def test_an_error_keeps_the_tag_by_which_a_driver_knows_its_command():
-    with pytest.raises(CommandError) as error:
-        parse_command(b'{"command":"send","tag":[1]}')
-    assert (error.value.name, error.value.tag) == ("send", [1])
 
 
 json_values = st.recursive(
@@ -75,7 +69,7 @@ fields_of_commands = st.sampled_from(sorted({field for known in FIELDS.values() 
 
 
 @given(st.binary(max_size=50) | st.dictionaries(fields_of_commands, json_values, max_size=4))
-def test_whatever_a_line_holds_it_is_a_command_or_an_error_of_this_kind(line: bytes | dict[str, object]):
+def test_any_line_is_a_command_or_a_command_error(line: bytes | dict[str, object]):
     if isinstance(line, dict):
         line = json.dumps({"command": "send", **line}).encode()
     try:

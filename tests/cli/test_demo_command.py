@@ -23,7 +23,7 @@ def demo(*arguments, **options):
 
 
 @pytest.mark.full
-def test_a_file_and_texts_reach_everybody_once_although_a_receiver_is_killed(tmp_path):
+def test_a_file_and_texts_reach_all_participants_once_although_one_is_killed(tmp_path):
     file, kept = tmp_path / "holiday.jpg", tmp_path / "kept"
     file.write_bytes(bytes(range(256)) * 4_000)
     ran = demo(file, "--participants", 2, "--no-spark", "--keep", kept)
@@ -98,7 +98,7 @@ def test_a_process_that_dies_ends_the_demo_and_is_named(started):
         (("--keep", "."), "give --keep the path of a new folder"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys, arguments, text):
+def test_wrong_arguments_are_refused_before_anything_starts(tmp_path, monkeypatch, capsys, arguments, text):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["fairway", "demo", *arguments])
     with pytest.raises(SystemExit) as leaving:

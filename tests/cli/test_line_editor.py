@@ -31,7 +31,7 @@ def test_keys_make_lines(keys: bytes, lines: list[str]):
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=20), max_size=5), st.data())
-def test_it_does_not_matter_how_the_keys_are_cut(lines: list[str], data: st.DataObject):
+def test_keys_may_arrive_in_any_pieces(lines: list[str], data: st.DataObject):
     keys = "".join(f"{line}\n" for line in lines).encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(keys)), max_size=5)))
     pieces = [keys[start:end] for start, end in zip([0, *cuts], [*cuts, len(keys)], strict=True)]

@@ -44,12 +44,8 @@ def lines_of(content: bytes, **options: int) -> list[bytes | TooLong]:
         os.close(reading)
 
 
-def test_lines_come_without_their_ends_and_the_last_may_lack_it():
+def test_lines_have_no_ends_and_the_last_line_may_lack_its_end():
     assert lines_of(b"one\ntwo\r\n\nlast") == [b"one", b"two", b"", b"last"]
-
-
-def test_nothing_is_no_line():
-    assert lines_of(b"") == []
 
 
 def test_a_file_is_read_like_a_pipe(tmp_path: Path):
@@ -63,7 +59,7 @@ def test_a_file_is_read_like_a_pipe(tmp_path: Path):
         assert run(read(file.fileno())) == 50_000
 
 
-def test_a_line_that_is_too_long_is_skipped_and_told():
+def test_a_line_that_is_too_long_is_skipped_and_reported():
     long = b"x" * 200_000
     assert lines_of(b"a\n" + long + b"\nb\n" + long, max_line_bytes=1_000) == [
         b"a",
@@ -74,11 +70,11 @@ def test_a_line_that_is_too_long_is_skipped_and_told():
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"").rstrip(b"\r")), max_size=10))
-def test_what_was_joined_comes_apart_again(lines: list[bytes]):
+def test_joined_lines_are_split_again(lines: list[bytes]):
     assert lines_of(b"".join(line + b"\n" for line in lines)) == lines
 
 
-def test_the_loop_goes_on_while_nothing_comes_and_a_reader_that_is_closed_ends():
+def test_a_reader_does_not_block_the_loop_and_ends_when_closed():
     async def wait() -> list[bytes | TooLong]:
         lines = LineReader(reading)
         waiting = asyncio.ensure_future(all_of(lines))
@@ -97,7 +93,7 @@ def test_the_loop_goes_on_while_nothing_comes_and_a_reader_that_is_closed_ends()
         os.close(reading)
 
 
-def test_lines_are_written_in_order_and_each_is_told_when_it_left():
+def test_lines_are_written_in_order_and_awaitable():
     reading, writing = os.pipe()
     lines = [f"line {number}\n".encode() for number in range(20_000)]
 
@@ -123,7 +119,7 @@ def test_lines_are_written_in_order_and_each_is_told_when_it_left():
     assert received == [b"".join(lines)]
 
 
-def test_a_line_that_nobody_can_read_any_more_raises():
+def test_a_line_to_a_closed_pipe_raises():
     reading, writing = os.pipe()
     os.close(reading)
 

@@ -48,15 +48,6 @@ def invoke(*words: str, catch: bool = True):
     return CliRunner().invoke(app, ["pipeline", *words], catch_exceptions=catch)
 
 
-def test_help_lists_the_commands_and_each_explains_itself():
-    listed = invoke("--help").output
-    for name in ("run", "report", "export"):
-        assert name in listed
-        told = invoke(name, "--help")
-        assert told.exit_code == 0
-        assert "Example" in told.output
-
-
 def test_a_run_prints_its_steps_its_tables_and_the_balance(pretended, tmp_path):
     called = pretended(21)
     keys = tmp_path / "keys.json"

@@ -57,7 +57,7 @@ def test_words_are_one_message_and_a_later_tail_gets_it_from_the_networks_store(
     assert "alice 12 bytes  hello to you" in result.output
 
 
-def test_what_is_sent_and_not_acknowledged_is_said_to_go_on_until_it_is(fairway: Run, tmp_path: Path):
+def test_an_unacknowledged_send_says_that_it_continues_with_the_store(fairway: Run, tmp_path: Path):
     store = str(tmp_path / "alice.db")
     output = sent(fairway, "hello", "--store", store).output
     assert output.startswith("sent ")
@@ -107,7 +107,7 @@ def test_a_file_and_stdin_are_sent_too(fairway: Run, tmp_path: Path):
     assert Path(received["dave"]["saved"]).read_bytes() == b"from a pipe"
 
 
-def test_texts_are_shown_and_not_saved_and_what_is_not_shown_is_saved(fairway: Run, tmp_path: Path):
+def test_short_texts_are_shown_and_other_payloads_are_saved(fairway: Run, tmp_path: Path):
     for name, content in (("long.txt", b"x" * 5_000), ("raw.bin", b"\xff\x00")):
         (tmp_path / name).write_bytes(content)
         sent(fairway, "--file", str(tmp_path / name), "--raw")
@@ -118,7 +118,7 @@ def test_texts_are_shown_and_not_saved_and_what_is_not_shown_is_saved(fairway: R
     assert saved == [b"x" * 5_000, b"\xff\x00"]
 
 
-def test_a_raw_file_is_its_content_and_nothing_else(fairway: Run, tmp_path: Path):
+def test_a_raw_file_is_sent_as_its_content_alone(fairway: Run, tmp_path: Path):
     (tmp_path / "note.txt").write_bytes(b"low water at noon")
     sent(fairway, "--file", str(tmp_path / "note.txt"), "--raw")
     output = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0").output
@@ -141,7 +141,7 @@ def test_a_file_that_is_too_large_for_the_receiver_is_refused_by_the_name_of_the
     assert [path.name for path in (tmp_path / "in").iterdir()] == [".fairway"]
 
 
-def test_a_file_that_nobody_acknowledges_in_time_says_how_to_go_on(fairway: Run, tmp_path: Path):
+def test_a_file_without_acknowledgement_in_time_says_how_to_continue(fairway: Run, tmp_path: Path):
     small = {"segmentation": {"segment_size_bytes": 1_024, "max_message_size_bytes": 10_240}}
     (tmp_path / "options.json").write_text(json.dumps(small))
     (tmp_path / "chart.png").write_bytes(bytes(50_000))
@@ -157,7 +157,7 @@ def test_a_file_that_nobody_acknowledges_in_time_says_how_to_go_on(fairway: Run,
     assert told["file"]["total_messages"] == 6
 
 
-def test_a_file_in_parts_that_is_not_waited_for_stays_in_the_store(fairway: Run, tmp_path: Path):
+def test_a_file_in_parts_with_wait_none_stays_in_the_store(fairway: Run, tmp_path: Path):
     small = {"segmentation": {"segment_size_bytes": 1_024, "max_message_size_bytes": 10_240}}
     (tmp_path / "options.json").write_text(json.dumps(small))
     (tmp_path / "chart.png").write_bytes(bytes(50_000))
@@ -175,7 +175,7 @@ def test_a_file_in_parts_that_is_not_waited_for_stays_in_the_store(fairway: Run,
     assert (tmp_path / "in" / "chart.png").read_bytes() == bytes(50_000), result.output
 
 
-def test_a_file_that_was_acknowledged_while_another_command_ran_does_not_leave_again(fairway: Run, tmp_path: Path):
+def test_a_file_acknowledged_during_another_command_is_not_sent_again(fairway: Run, tmp_path: Path):
     (tmp_path / "note").write_bytes(b"low water at noon")
     words = ["--file", str(tmp_path / "note"), "--store", str(tmp_path / "alice.db")]
     assert fairway("send", *words, "--timeout", "0.3").exit_code == 1
@@ -186,16 +186,7 @@ def test_a_file_that_was_acknowledged_while_another_command_ran_does_not_leave_a
     assert "to bob\nnothing of it left now; if it is sent once more, it goes as a new file" in result.output
 
 
-def test_what_is_no_text_is_shown_by_its_hash(fairway: Run):
-    sent(fairway, typed=b"\x1b[2J")
-    result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0")
-    assert "SHA-256 " in result.output
-    assert "\x1b[2J" not in result.output
-
-
-def test_without_acknowledgement_in_time_the_exit_code_is_1_and_the_person_learns_what_goes_on(
-    fairway: Run, tmp_path: Path
-):
+def test_a_send_without_acknowledgement_in_time_has_exit_code_1_and_says_what_continues(fairway: Run, tmp_path: Path):
     store = str(tmp_path / "alice.db")
     result = fairway("send", "--timeout", "0.2", "--store", store, "hello")
     assert result.exit_code == 1
@@ -204,14 +195,7 @@ def test_without_acknowledgement_in_time_the_exit_code_is_1_and_the_person_learn
     assert "say --store PATH" in fairway("send", "--timeout", "0.2", "hello").output
 
 
-def test_json_lines_of_a_send_end_with_a_report(fairway: Run):
-    told = lines_of(fairway("send", "--wait", "sent", "--json", "hello"))
-    assert [line["event"] for line in told[:2]] == ["sending-message", "message-sent"]
-    assert told[-1]["event"] == "send-report"
-    assert told[-1]["reached"] is True
-
-
-def test_a_tail_that_gets_too_little_has_exit_code_1(fairway: Run):
+def test_a_tail_with_too_few_messages_has_exit_code_1(fairway: Run):
     assert fairway("tail", "--count", "1", "--timeout", "0.2").exit_code == 1
     assert fairway("tail", "--timeout", "0.2").exit_code == 0
 
@@ -229,20 +213,13 @@ def test_all_events_are_shown_if_wanted(fairway: Run, tmp_path: Path):
     assert "attempt 1" in told.output
 
 
-def test_a_key_keeps_others_out(fairway: Run):
-    sent(fairway, "--key", "ab" * 32, "secret")
-    assert fairway("tail", "--sender", "eve", "--timeout", "0.3", "--count", "1").exit_code == 1
-    result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0", FAIRWAY_KEY="ab" * 32)
-    assert "secret" in result.output
-
-
 def test_a_key_may_come_from_a_file_and_one_on_the_command_line_is_warned_of(fairway: Run, tmp_path: Path):
     file = tmp_path / "key"
     file.write_text("ab" * 32 + "\n")
     assert "--key shows the key to all users of this machine" in sent(fairway, "--key", "ab" * 32, "secret").stderr
+    assert fairway("tail", "--sender", "eve", "--timeout", "0.3", "--count", "1").exit_code == 1
     result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0", "--key-file", str(file))
     assert "secret" in result.output
-    assert "everybody" not in result.stderr
 
 
 def test_a_profile_is_another_wire(fairway: Run):
@@ -299,7 +276,7 @@ def test_a_command_line_that_cannot_be_understood_has_exit_code_2(fairway: Run, 
     assert fairway(*words).exit_code == 2
 
 
-def test_a_trace_shows_a_table_and_knows_when_it_knows_nothing(fairway: Run, tmp_path: Path):
+def test_a_trace_shows_a_table_or_says_that_nothing_is_known(fairway: Run, tmp_path: Path):
     store = str(tmp_path / "alice.db")
     report = lines_of(sent(fairway, "--store", store, "--json", "hello"))[-1]
     result = fairway("trace", report["message_id"][:8], "--store", store)

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from fairway.cli._log_lines import LogLine
-from fairway.cli._node_process import NodeSettings, request_rate, retention_of, serve
+from fairway.cli._node_process import NodeSettings, retention_of, serve
 from fairway.errors import ConfigurationError
 from fairway.libp2p import keeper
 from fairway.libp2p.host import Host
@@ -20,7 +20,7 @@ from fairway.libp2p.keys import IdentityKey
 from fairway.libp2p.peer_id import PeerId
 from fairway.nodes.discovery.node_record import NodeRecord
 from fairway.nodes.discovery.state_folder import default_state
-from fairway.service.options import AdvancedServiceOptions, ServiceOptions
+from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions
 from patience import PATIENCE_S, until
 
@@ -40,7 +40,7 @@ def first_words(settings: NodeSettings) -> str:
     return asyncio.run(work())
 
 
-def test_people_are_told_where_the_node_is_and_what_to_give_to_other_programs():
+def test_a_node_prints_its_addresses_and_what_to_export():
     lines = first_words(NodeSettings(options=ServiceOptions())).splitlines()
     tcp, websocket, record, rest = (line.split()[1] for line in lines[2:6])
     assert "/ws/" not in tcp
@@ -49,13 +49,6 @@ def test_people_are_told_where_the_node_is_and_what_to_give_to_other_programs():
     # What a list in DNS is made of, or `records` in a network's file.
     assert [str(address) for address in NodeRecord.parse(record).addresses] == [tcp, websocket]
     assert lines[6] == f"in other terminals: export FAIRWAY_NODE={tcp}"
-
-
-def test_people_are_told_that_a_node_loses_messages_on_purpose():
-    lines = first_words(
-        NodeSettings(options=ServiceOptions(advanced=AdvancedServiceOptions(loss=0.3)), rest=None)
-    ).splitlines()
-    assert "  loss       30% of messages are lost on purpose (--loss)" in lines
 
 
 @contextlib.asynccontextmanager
@@ -118,12 +111,12 @@ def test_the_log_is_on_standard_error_with_times_and_levels(tmp_path, level):
     assert done.stdout.startswith("node ")
 
 
-def test_the_log_shows_what_would_steer_a_terminal():
+def test_the_log_escapes_control_characters():
     formatted = LogLine().format(logging.makeLogRecord({"levelname": "INFO", "msg": "peer \x1b[2Jhi\nthere"}))
     assert formatted.endswith("INFO peer \\x1b[2Jhi\nthere")
 
 
-def test_a_node_comes_back_with_its_peer_id_and_says_where_that_is_kept(tmp_path):
+def test_a_restarted_node_has_the_same_peer_id_and_names_its_key_file(tmp_path):
     settings = NodeSettings(options=ServiceOptions(), rest=None, state=tmp_path / "state" / "fairway")
     first, second = (first_words(settings).splitlines() for _ in range(2))
     kept = tmp_path / "state" / "fairway" / "node.key"
@@ -161,7 +154,7 @@ def test_a_node_whose_folder_of_state_cannot_be_made_serves_with_a_new_key(tmp_p
     assert "--state" in told
 
 
-def test_the_folder_of_state_is_where_the_desktop_keeps_such_things(monkeypatch, tmp_path):
+def test_the_folder_of_state_follows_the_xdg_specification(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert default_state() == tmp_path / "fairway"
     monkeypatch.setenv("XDG_STATE_HOME", "not/absolute")
@@ -169,28 +162,16 @@ def test_the_folder_of_state_is_where_the_desktop_keeps_such_things(monkeypatch,
     assert str(default_state()) == "/somewhere/.local/state/fairway"
 
 
-def test_a_key_file_is_made_once_and_keeps_the_peer_id(tmp_path):
-    settings = NodeSettings(options=ServiceOptions(), rest=None, key=tmp_path / "node.key")
-    first, second = (first_words(settings).splitlines()[0] for _ in range(2))
-    key = IdentityKey.load(tmp_path / "node.key")
-    assert first == second == f"node {PeerId.from_public_key(key.public_key)}"
-
-
 @pytest.mark.parametrize(
     ("content", "told"), [(None, "No such file"), (b"no key", "not the protobuf"), (b"-----BEGIN", "PEM")]
 )
-def test_a_key_that_cannot_be_had_is_an_error_with_its_path(tmp_path, content, told):
+def test_an_unusable_key_file_raises_with_its_path(tmp_path, content, told):
     path = tmp_path / "folder" / "node.key"
     if content is not None:
         path.parent.mkdir()
         path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=f"{path}: no key can be had from there: .*{told}.*; give a file"):
         first_words(NodeSettings(options=ServiceOptions(), key=path))
-
-
-def test_a_name_is_no_address_to_listen_at():
-    with pytest.raises(ConfigurationError, match=r"at an IP address, not at 'my-host'; give one of this machine"):
-        first_words(NodeSettings(options=ServiceOptions(host="my-host")))
 
 
 @pytest.mark.parametrize(
@@ -231,18 +212,11 @@ def test_sizes_are_decimal_unless_they_say_otherwise(text, size):
         (None, "1MB", r"--keep-size 1MB is 1,000,000 bytes; give at least 1MiB \(1,048,576 bytes\)"),
     ],
 )
-def test_what_is_no_duration_or_size_is_an_error_in_the_words_of_the_options(keep, size, words):
+def test_a_wrong_duration_or_size_raises_with_the_name_of_the_option(keep, size, words):
     with pytest.raises(ConfigurationError, match=words):
         retention_of(keep, size)
 
 
-def test_only_a_time_to_keep_that_is_given_is_applied_at_once():
+def test_only_a_given_time_to_keep_is_applied_at_once():
     assert retention_of("30d", None).notice_s == 0
     assert retention_of(None, "20GB").notice_s > 0
-
-
-def test_no_requests_per_second_is_no_limit():
-    assert request_rate(0) is None
-    limit = request_rate(2.5)
-    assert limit is not None
-    assert (limit.per_second, limit.burst) == (2.5, 5)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fairway.cli._settings import ChannelSettings, load_options, shared_key
+from fairway.cli._settings import load_options, shared_key
 from fairway.errors import ConfigurationError
 from fairway.options import BloomPolicy, Profile, ReliableChannelOptions
-from fairway.wire.topics import ContentTopic, default_topic
+from fairway.wire.topics import default_topic
 
 
 def written(folder: Path, content: Any) -> Path:
@@ -20,44 +20,21 @@ def written(folder: Path, content: Any) -> Path:
     return path
 
 
-def test_the_topic_of_a_channel_parses_and_names_it():
-    assert ContentTopic.parse(default_topic("team")).name == "team"
-
-
 @pytest.mark.parametrize("channel_id", ["", "a/b"])
-def test_a_channel_id_that_fits_in_no_topic_is_told_to_give_one(channel_id: str):
+def test_a_channel_id_that_fits_in_no_topic_raises_and_names_the_option(channel_id: str):
     with pytest.raises(ConfigurationError, match="--topic"):
         default_topic(channel_id)
 
 
-def test_a_topic_of_ones_own_is_used():
-    settings = ChannelSettings(node="local:", channel_id="a/b", sender_id="x", content_topic="/my/1/topic/proto")
-    assert settings.topic == "/my/1/topic/proto"
-
-
-def test_a_key_encrypts_for_whoever_has_it():
-    alice, bob, eve = shared_key("ab" * 32), shared_key("AB" * 32), shared_key("cd" * 32)
-    encrypted = alice.encrypt(b"hello")
-    assert isinstance(encrypted, bytes)
-    assert bob.decrypt(encrypted) == b"hello"
-    with pytest.raises(Exception, match="not encrypted with this key"):
-        eve.decrypt(encrypted)
-
-
 @pytest.mark.parametrize("text", ["", "abc", "zz" * 32, "ab" * 16])
-def test_what_is_no_key_is_refused_without_being_repeated(text: str):
+def test_a_wrong_key_raises_without_repeating_it(text: str):
     with pytest.raises(ConfigurationError) as error:
         shared_key(text)
     assert "64" in str(error.value)
     assert not text or text not in str(error.value)
 
 
-def test_without_anything_the_options_are_the_defaults():
-    assert load_options() == ReliableChannelOptions()
-    assert load_options(profile=Profile.LOGOS) == ReliableChannelOptions.logos()
-
-
-def test_a_file_changes_what_it_names_and_leaves_the_profile_for_the_rest(tmp_path: Path):
+def test_a_file_of_options_overlays_the_profile(tmp_path: Path):
     file = written(tmp_path, {"max_retry_attempts": 3, "sds": {"repair": {"t_min_ms": 7}}})
     options = load_options(profile=Profile.LOGOS, file=file)
     assert (options.max_retry_attempts, options.sds.repair.t_min_ms) == (3, 7)
@@ -65,17 +42,17 @@ def test_a_file_changes_what_it_names_and_leaves_the_profile_for_the_rest(tmp_pa
     assert options.profile is Profile.LOGOS
 
 
-def test_a_file_may_name_the_profile_whose_defaults_hold(tmp_path: Path):
+def test_a_file_of_options_may_name_the_profile(tmp_path: Path):
     options = load_options(file=written(tmp_path, {"profile": "logos"}))
     assert options == ReliableChannelOptions.logos()
 
 
-def test_two_profiles_are_a_contradiction(tmp_path: Path):
+def test_two_different_profiles_raise(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="leave one of them out"):
         load_options(profile=Profile.WAKU, file=written(tmp_path, {"profile": "logos"}))
 
 
-def test_single_knobs_win_over_the_file(tmp_path: Path):
+def test_single_options_take_precedence_over_the_file(tmp_path: Path):
     file = written(tmp_path, {"retry_interval_ms": 1, "sync_min_interval_ms": 2})
     options = load_options(file=file, retry_interval_ms=10, max_message_bytes=20)
     assert (options.retry_interval_ms, options.sync_min_interval_ms) == (10, 2)
@@ -89,7 +66,7 @@ def test_single_knobs_win_over_the_file(tmp_path: Path):
 
 @pytest.mark.parametrize("address", ["/ip4/127.0.0.1/tcp/60000", "http://localhost:8645"])
 @pytest.mark.parametrize("profile", Profile)
-def test_on_one_machine_a_store_is_asked_before_a_message_is_sent_again(address: str, profile: Profile):
+def test_on_one_machine_a_store_is_queried_before_a_retry(address: str, profile: Profile):
     options, usual = load_options(node=address, profile=profile), load_options(profile=profile)
     assert 3 * options.retrieve_frequency_ms <= options.retry_interval_ms <= 5_000
     assert options.sync_min_interval_ms <= 5_000
@@ -109,12 +86,12 @@ def test_on_one_machine_a_store_is_asked_before_a_message_is_sent_again(address:
         ({"profile": "walu"}, "'waku', 'logos'"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_told_why(tmp_path: Path, content: Any, told: str):
+def test_a_wrong_file_of_options_raises_with_the_reason(tmp_path: Path, content: Any, told: str):
     with pytest.raises(ConfigurationError) as error:
         load_options(file=written(tmp_path, content))
     assert told in str(error.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path):
+def test_a_missing_file_of_options_raises(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load_options(file=tmp_path / "nowhere")

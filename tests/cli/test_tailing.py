@@ -12,7 +12,6 @@ import pytest
 from fairway.cli._settings import ChannelSettings
 from fairway.cli.send import SendGoal, Watching, send_message
 from fairway.cli.tail import Until, as_text, tail
-from fairway.errors import ConfigurationError
 from fairway.events import Event, MessageReceived
 from fairway.files.outcomes import FileRefused
 from fairway.files.sending import Wait
@@ -39,7 +38,7 @@ class Shown:
             self.others.append(event)
 
 
-def test_what_the_network_stored_is_shown_and_saved_and_then_it_is_quiet(make_settings: MakeSettings, tmp_path: Path):
+def test_stored_messages_are_shown_and_saved_until_it_is_quiet(make_settings: MakeSettings, tmp_path: Path):
     async def work() -> None:
         await send_message(make_settings("alice"), b"stored", SENT, Watching())
         shown = Shown()
@@ -52,7 +51,7 @@ def test_what_the_network_stored_is_shown_and_saved_and_then_it_is_quiet(make_se
     run(work())
 
 
-def test_a_payload_for_which_there_is_no_room_is_saved_later_and_others_meanwhile(
+def test_a_payload_without_room_on_the_disk_is_saved_later_and_others_meanwhile(
     make_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("fairway.files.receiving.AGAIN_AFTER_MS", 100)
@@ -81,7 +80,7 @@ def test_a_payload_for_which_there_is_no_room_is_saved_later_and_others_meanwhil
     assert [path.read_bytes() for path in saved] == [small, large]
 
 
-def test_it_stops_after_as_many_as_wanted_and_the_next_run_goes_on(make_settings: MakeSettings, tmp_path: Path):
+def test_it_stops_after_count_messages_and_the_next_run_continues(make_settings: MakeSettings, tmp_path: Path):
     async def work() -> None:
         for number in range(3):
             await send_message(
@@ -96,7 +95,7 @@ def test_it_stops_after_as_many_as_wanted_and_the_next_run_goes_on(make_settings
     run(work())
 
 
-def test_what_could_not_be_shown_comes_again(make_settings: MakeSettings, tmp_path: Path):
+def test_a_message_that_could_not_be_shown_comes_again(make_settings: MakeSettings, tmp_path: Path):
     async def work() -> None:
         await send_message(make_settings("alice"), b"important", SENT, Watching())
         bob = make_settings("bob", tmp_path / "bob.db")
@@ -114,7 +113,7 @@ def test_what_could_not_be_shown_comes_again(make_settings: MakeSettings, tmp_pa
     run(work())
 
 
-def test_who_leaves_after_a_message_has_acknowledged_it(make_settings: MakeSettings):
+def test_a_tail_acknowledges_its_last_message_before_it_ends(make_settings: MakeSettings):
     async def work() -> None:
         bob = make_settings("bob")
         reading = asyncio.ensure_future(tail(bob, Until(count=1), Shown()))
@@ -127,21 +126,11 @@ def test_who_leaves_after_a_message_has_acknowledged_it(make_settings: MakeSetti
     run(work())
 
 
-def test_nobody_lingers_longer_than_allowed(make_settings: MakeSettings):
+def test_a_tail_lingers_at_most_as_long_as_asked(make_settings: MakeSettings):
     async def work() -> None:
         await send_message(make_settings("alice"), b"hello", SENT, Watching())
         silent = make_settings("bob", sync_min_interval_ms=0)
         assert await tail(silent, Until(count=1, linger_s=0.1), Shown()) == 1
-
-    run(work())
-
-
-def test_a_folder_that_cannot_be_saved_into_is_told_before_anything_else(make_settings: MakeSettings, tmp_path: Path):
-    (tmp_path / "file").write_bytes(b"")
-
-    async def work() -> None:
-        with pytest.raises(ConfigurationError, match="cannot be used"):
-            await tail(make_settings("bob"), Until(), Shown(), save=tmp_path / "file")
 
     run(work())
 
@@ -160,5 +149,5 @@ def test_a_folder_that_cannot_be_saved_into_is_told_before_anything_else(make_se
         ("a\u202eb".encode(), None),
     ],
 )
-def test_only_text_that_cannot_steer_a_terminal_is_shown_as_such(payload: bytes, text: str | None):
+def test_only_text_without_control_characters_is_shown_as_text(payload: bytes, text: str | None):
     assert as_text(payload) == text
