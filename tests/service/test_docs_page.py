@@ -71,7 +71,7 @@ def test_parameters_get_into_the_address_and_an_error_is_shown_as_one(browser, s
         assert curl.endswith("/store/v3/messages?contentTopics=%2Fa%2F1%2Fb%2Fc%2C%2Fd%2F1%2Fe%26f%3Dg%2Fh&pageSize=5'")
         assert json.loads(answer(form, "200").inner_text())["statusCode"] == 200
         form.get_by_label("cursor").fill("nonsense")
-        assert "non-hexadecimal" in answer(form, "400").inner_text()
+        assert "not a hexadecimal character" in answer(form, "400").inner_text()
 
 
 def test_a_stream_of_events_is_shown_as_it_comes_until_it_is_stopped(browser, served):

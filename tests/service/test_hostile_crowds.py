@@ -91,7 +91,7 @@ def test_silent_sockets_keep_nobody_out(crowd):
 @MUXERS
 def test_silent_streams_keep_nobody_out(crowd, muxer):
     protocols = (LIGHTPUSH_PROTOCOL, FILTER_SUBSCRIBE_PROTOCOL, STORE_QUERY_PROTOCOL, METADATA_PROTOCOL)
-    each = 60 * len(protocols)
+    each = 30 * len(protocols)  # a host opens at most 128 streams in a connection
 
     async def work():
         async with crowd.service() as node, contextlib.AsyncExitStack() as exits:

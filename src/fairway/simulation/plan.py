@@ -118,15 +118,19 @@ class Plan:
         participants = dice.randint(20, 50) if dice.random() < _MANY else dice.randint(2, 12)
         per_hour = float(dice.choice((3, 10, 30, 100)))
         deliveries_per_hour = per_hour * participants * (participants - 1)
-        drawn = {
+        drawn: dict[str, Any] = {
             "participants": participants,
             "messages_per_hour": per_hour,
             "duration_ms": int(HOUR_MS * min(_LONGEST_H, max(_SHORTEST_H, _DELIVERIES / deliveries_per_hour))),
             "loss": dice.choice((0.0, 0.1, 0.3, 0.3, 0.5)),
             "profile": dice.choice(list(Profile)),
             "store": dice.random() < 0.75,
-            "troubles": frozenset(trouble for trouble in Trouble if dice.random() < share),
         }
+        troubles = frozenset(trouble for trouble in Trouble if dice.random() < share)
+        if Trouble.FORGERY in troubles:
+            # Honest messages that wait for the rate limit would be given up like invented ones.
+            troubles -= {Trouble.RATE_LIMIT}
+        drawn["troubles"] = troubles
         if Trouble.RATE_LIMIT in given.get("troubles", drawn["troubles"]):
             # The limit leaves too few transmissions to repair everything without a store.
             drawn["store"] = True
@@ -158,8 +162,7 @@ class Plan:
         segmentation = replace(options.segmentation, segment_size_bytes=_SEGMENT_BYTES, parity_rate=parity_rate)
         sds, limit = options.sds, options.rate_limit
         if Trouble.FORGERY in self.troubles:
-            is_slow = Trouble.RATE_LIMIT in self.troubles
-            sds = replace(sds, lost_timeout_ms=_LOST_TIMEOUT_MS * (3 if is_slow else 1))
+            sds = replace(sds, lost_timeout_ms=_LOST_TIMEOUT_MS)
         if Trouble.RATE_LIMIT in self.troubles:
             limit = RateLimitConfig(enabled=True, messages_per_epoch=self._messages_per_epoch(options))
         if Trouble.SMALL_BUFFERS in self.troubles:
