@@ -29,7 +29,7 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.nodes.local.faults import NO_FAULTS, NetworkFaults
 from fairway.nodes.local.network import LocalNetwork
-from fairway.options import ReliableChannelOptions, SdsConfig
+from fairway.options import Advanced, ReliableChannelOptions, SdsConfig
 
 _CHANNEL = "bench-channel"
 _CONTENT_TOPIC = "/bench/1/messages/proto"
@@ -283,7 +283,7 @@ def _hasty(history: int, faster: int) -> ReliableChannelOptions:
         retry_interval_ms=usual.retry_interval_ms // faster,
         retrieve_frequency_ms=usual.retrieve_frequency_ms // faster,
         sweep_in_buf_interval_ms=usual.sweep_in_buf_interval_ms // faster,
-        max_store_queries_per_minute=usual.max_store_queries_per_minute * faster,
+        advanced=Advanced(max_store_queries_per_minute=usual.advanced.max_store_queries_per_minute * faster),
         sds=SdsConfig(causal_history_size=history),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fairway.options import (
+    Advanced,
     Profile,
     RateLimitConfig,
     ReliableChannelOptions,
@@ -37,7 +38,7 @@ def small_options(profile: Profile) -> ReliableChannelOptions:
         sync_min_interval_ms=5_000,
         retry_interval_ms=4_000,
         max_retry_attempts=2,
-        max_received_bytes=8_192,
+        advanced=Advanced(max_received_bytes=8_192),
         segmentation=SEGMENTATION,
         sds=SdsConfig(
             causal_history_size=3,

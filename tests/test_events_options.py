@@ -11,6 +11,7 @@ from fairway import events
 from fairway.errors import ConfigurationError
 from fairway.events import EVENT_NAMES, Event, Limit, MessageReceived
 from fairway.options import (
+    Advanced,
     Delivery,
     IdRule,
     Profile,
@@ -46,16 +47,34 @@ from fairway.options import (
         (lambda: ReliableChannelOptions(retry_interval_ms=-1), "retry_interval_ms must not be negative"),
         (lambda: ReliableChannelOptions(max_retry_attempts=-1), "max_retry_attempts must not be negative"),
         (lambda: ReliableChannelOptions(retrieve_frequency_ms=-1), "retrieve_frequency_ms must not be negative"),
-        (lambda: ReliableChannelOptions(sweep_in_buf_interval_ms=0), "sweep_in_buf_interval_ms must be positive"),
+        (
+            lambda: ReliableChannelOptions(sweep_in_buf_interval_ms=0),
+            "sweep_in_buf_interval_ms must be at least 1, not 0",
+        ),
         (lambda: ReliableChannelOptions(process_task_min_elapse_ms=-1), "process_task_min_elapse_ms must not be"),
-        (lambda: ReliableChannelOptions(query_on_connect_interval_ms=-1), "query_on_connect_interval_ms must not be"),
-        (lambda: ReliableChannelOptions(query_on_connect_max_window_ms=0), "max_window_ms must be at least 1, not 0"),
-        (lambda: ReliableChannelOptions(max_missing=0), "max_missing must be at least 1, not 0"),
-        (lambda: ReliableChannelOptions(max_active_retries=0), "max_active_retries must be at least 1"),
-        (lambda: ReliableChannelOptions(max_store_queries_per_minute=0), "queries_per_minute must be at least 1"),
+        (
+            lambda: ReliableChannelOptions(advanced=Advanced(query_on_connect_interval_ms=-1)),
+            "query_on_connect_interval_ms must not be",
+        ),
+        (
+            lambda: ReliableChannelOptions(advanced=Advanced(query_on_connect_max_window_ms=0)),
+            "max_window_ms must be at least 1, not 0",
+        ),
+        (lambda: ReliableChannelOptions(advanced=Advanced(max_missing=0)), "max_missing must be at least 1, not 0"),
+        (
+            lambda: ReliableChannelOptions(advanced=Advanced(max_active_retries=0)),
+            "max_active_retries must be at least 1",
+        ),
+        (
+            lambda: ReliableChannelOptions(advanced=Advanced(max_store_queries_per_minute=0)),
+            "queries_per_minute must be at least 1",
+        ),
         (lambda: ReliableChannelOptions(max_unread_messages=0), "max_unread_messages must be at least 1"),
-        (lambda: ReliableChannelOptions(max_unread_bytes=0), "max_unread_bytes must be at least 1"),
-        (lambda: ReliableChannelOptions(max_concurrent_publishes=0), "max_concurrent_publishes must be at least 1"),
+        (lambda: ReliableChannelOptions(advanced=Advanced(max_unread_bytes=0)), "max_unread_bytes must be at least 1"),
+        (
+            lambda: ReliableChannelOptions(advanced=Advanced(max_concurrent_publishes=0)),
+            "max_concurrent_publishes must be at least 1",
+        ),
         (lambda: ReliableChannelOptions(causal_history_size=-1), "causal_history_size must not be negative"),
         (lambda: ReliableChannelOptions(bloom_filter_size=0), "bloom_filter_size must be at least 1"),
     ],
@@ -79,7 +98,9 @@ def test_an_option_that_cannot_work_fails_where_it_is_written_and_says_why(make,
         lambda: ReliableChannelOptions(
             sync_min_interval_ms=0, retry_interval_ms=0, max_retry_attempts=0, retrieve_frequency_ms=0
         ),
-        lambda: ReliableChannelOptions(query_on_connect_interval_ms=0, causal_history_size=0, bloom_filter_size=1),
+        lambda: ReliableChannelOptions(
+            advanced=Advanced(query_on_connect_interval_ms=0), causal_history_size=0, bloom_filter_size=1
+        ),
     ],
 )
 def test_values_at_the_edge_are_allowed(make):
@@ -92,13 +113,24 @@ def test_the_defaults_are_those_of_the_specifications():
     assert (options.sync_min_interval_ms, options.retry_interval_ms, options.max_retry_attempts) == (30_000, 30_000, 10)
     assert (options.retrieve_frequency_ms, options.sweep_in_buf_interval_ms) == (10_000, 5_000)
     assert (options.query_on_connect, options.auto_start) == (True, True)
-    assert (options.query_on_connect_interval_ms, options.query_on_connect_max_window_ms) == (300_000, 30 * 86_400_000)
-    assert (options.max_missing, options.max_active_retries, options.max_store_queries_per_minute) == (
+    assert (options.advanced.query_on_connect_interval_ms, options.advanced.query_on_connect_max_window_ms) == (
+        300_000,
+        30 * 86_400_000,
+    )
+    assert (
+        options.advanced.max_missing,
+        options.advanced.max_active_retries,
+        options.advanced.max_store_queries_per_minute,
+    ) == (
         10_000,
         1_000,
         60,
     )
-    assert (options.max_unread_messages, options.max_unread_bytes, options.max_concurrent_publishes) == (
+    assert (
+        options.max_unread_messages,
+        options.advanced.max_unread_bytes,
+        options.advanced.max_concurrent_publishes,
+    ) == (
         10_000,
         2**28,
         32,
@@ -138,7 +170,7 @@ def test_without_the_specifications_names_the_sds_layer_counts():
 
 def test_in_a_copy_the_specifications_names_go_on_replacing_until_they_are_taken_out():
     options = ReliableChannelOptions(causal_history_size=200)
-    assert dataclasses.replace(options, max_missing=1).sds.causal_history_size == 200
+    assert dataclasses.replace(options, advanced=Advanced(max_missing=1)).sds.causal_history_size == 200
     assert dataclasses.replace(options, causal_history_size=3).sds.causal_history_size == 3
     new = SdsConfig(causal_history_size=5)
     assert dataclasses.replace(options, sds=new).sds.causal_history_size == 200
@@ -252,7 +284,7 @@ def test_every_event_has_a_name_of_its_own():
         {"bloom_filter_size": 100_000},
         {"causal_history_size": 2_000},
         {"segmentation": {"segment_size_bytes": 150_016}},
-        {"max_wire_message_bytes": 100_000},
+        {"advanced": Advanced(max_wire_message_bytes=100_000)},
     ],
 )
 def test_options_with_which_a_full_segment_could_never_leave_are_refused_where_they_are_made(wrong):

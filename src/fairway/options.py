@@ -307,6 +307,60 @@ class RateLimitConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Advanced:
+    """Bounds and intervals of a channel (RELIABLE-CHANNEL-API, "Security/Privacy Considerations").
+
+    `Limit` says what happens at a bound.
+    """
+
+    query_on_connect_interval_ms: int = 300_000
+    """Shortest interval between queries for the time offline, if the node was not offline in between."""
+    query_on_connect_max_window_ms: int = 2_592_000_000
+    """Longest time that such a query covers, and the time that the first one covers: 30 days."""
+    max_missing: int = 10_000
+    """Missing messages tracked and asked for. From half of it on the channel refuses a message that cites more than 20
+    new ones, and from twice of it on one that other messages wait for."""
+    max_overdue_bytes: int = 33_554_432
+    """Payloads of the sends that failed and are still retried, plus 4 KiB for each segment. Beyond it the channel gives
+    up the oldest such send, with an event."""
+    max_active_retries: int = 1_000
+    """Segments whose retransmission is queued or in flight; further ones wait."""
+    max_store_queries_per_minute: int = 60
+    """Store queries in any minute; each page counts. Further ones wait."""
+    max_unread_bytes: int = 268_435_456
+    """Payload of the unread messages; at the limit the channel receives nothing."""
+    handling_retry_ms: int = 1_000
+    """Pause before a message on which the handler raised is handed over again."""
+    max_set_aside: int = 1_000
+    """Messages that are set aside; for each further one the channel discards the oldest, with an event."""
+    max_concurrent_publishes: int = 32
+    """Transmissions that the node has and has not answered; at most ``rate_limit.max_queued`` in any case."""
+    max_hashes_per_query: int = 50
+    """Message hashes in one store query."""
+    max_wire_message_bytes: int = 153_600
+    """Largest encoded WakuMessage to send (64/WAKU2-NETWORK: 150 KiB)."""
+    max_received_bytes: int = 1_048_576
+    """Largest received payload; larger ones are ignored."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("query_on_connect_interval_ms", "handling_retry_ms"):
+            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+        for name in (
+            "query_on_connect_max_window_ms",
+            "max_missing",
+            "max_overdue_bytes",
+            "max_active_retries",
+            "max_store_queries_per_minute",
+            "max_unread_bytes",
+            "max_set_aside",
+            "max_concurrent_publishes",
+            "max_hashes_per_query",
+        ):
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReliableChannelOptions:
     """The options of one channel.
 
@@ -333,10 +387,6 @@ class ReliableChannelOptions:
     """Interval between sweeps of the incoming buffer (SDS, "Periodic Incoming Buffer Sweep")."""
     query_on_connect: bool = True
     """When a store becomes reachable, query it for the time offline (RELIABLE-CHANNEL-API, "Query on connect")."""
-    query_on_connect_interval_ms: int = 300_000
-    """Shortest interval between such queries if the node was not offline in between."""
-    query_on_connect_max_window_ms: int = 2_592_000_000
-    """Longest time that such a query covers, and the time that the first one covers: 30 days."""
     auto_start: bool = True
     """Start the channel when it is created."""
     process_task_min_elapse_ms: int = 0
@@ -346,40 +396,16 @@ class ReliableChannelOptions:
     bloom_filter_size: int | None = None
     """Messages that the bloom filter is sized for; replaces ``sds.bloom_capacity``. Named as in
     RELIABLE-CHANNEL-API."""
-    max_missing: int = 10_000
-    """Missing messages tracked and asked for; for this and the next two see RELIABLE-CHANNEL-API, "Security/Privacy
-    Considerations". Messages that cite more than 20 new ones are refused from half of it on, messages that others wait
-    for only from twice of it on."""
-    max_overdue_bytes: int = 33_554_432
-    """Payloads of the sends that failed and are still tried, 4 KiB added for each segment; beyond it the channel gives
-    up the oldest ones, with an event."""
-    max_active_retries: int = 1_000
-    """Segments whose retransmission is queued or under way; further ones wait."""
-    max_store_queries_per_minute: int = 60
-    """Store queries in any minute; each page counts. Further ones wait."""
     max_unread_messages: int = 10_000
     """Received messages that the application has not finished; at the limit the channel receives nothing."""
-    max_unread_bytes: int = 268_435_456
-    """Payload of these messages; at the limit the channel receives nothing."""
     max_handling_attempts: int = 3
     """Times that handlers may raise on a message, over restarts, before it is set aside (`MessageSetAside`)."""
-    handling_retry_ms: int = 1_000
-    """Pause before a message on which a handler raised is handed over again."""
-    max_set_aside: int = 1_000
-    """Messages that are set aside; for each further one the oldest is discarded, with an event."""
-    max_concurrent_publishes: int = 32
-    """Transmissions handed to the node and not answered, at most max_queued; with few, channel and node wait for each
-    other."""
-    max_hashes_per_query: int = 50
-    """Message hashes in one store query."""
-    max_wire_message_bytes: int = 153_600
-    """Largest encoded WakuMessage to send (64/WAKU2-NETWORK: 150 KiB)."""
-    max_received_bytes: int = 1_048_576
-    """Largest received payload; larger ones are ignored."""
     cluster_id: int = 1
     """Network cluster (64/WAKU2-NETWORK)."""
     shard_count: int = 8
     """Network shards of the cluster, for autosharding."""
+    advanced: Advanced = field(default_factory=Advanced)
+    """Bounds and intervals that few programs change."""
     segmentation: SegmentationConfig = field(default_factory=SegmentationConfig)
     """Segmentation layer."""
     sds: SdsConfig = field(default_factory=SdsConfig)
@@ -394,24 +420,10 @@ class ReliableChannelOptions:
             "retry_interval_ms",
             "max_retry_attempts",
             "retrieve_frequency_ms",
-            "query_on_connect_interval_ms",
             "process_task_min_elapse_ms",
-            "handling_retry_ms",
         ):
             _require(getattr(self, name) >= 0, f"{name} must not be negative")
-        _require(self.sweep_in_buf_interval_ms > 0, "sweep_in_buf_interval_ms must be positive")
-        for name in (
-            "query_on_connect_max_window_ms",
-            "max_missing",
-            "max_overdue_bytes",
-            "max_active_retries",
-            "max_store_queries_per_minute",
-            "max_unread_messages",
-            "max_unread_bytes",
-            "max_handling_attempts",
-            "max_set_aside",
-            "max_concurrent_publishes",
-        ):
+        for name in ("sweep_in_buf_interval_ms", "max_unread_messages", "max_handling_attempts"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
         _require(
             not self.segmentation.bare_content or self.profile is Profile.LOGOS,
@@ -437,11 +449,11 @@ class ReliableChannelOptions:
         history = self.sds.causal_history_size * _LEAST_ENTRY_BYTES
         least = content + bloom + history
         _require(
-            least <= self.max_wire_message_bytes,
+            least <= self.advanced.max_wire_message_bytes,
             f"a message of a full segment would have more than {least:,} bytes: {content:,} of content, {bloom:,} of "
             f"bloom filter for {self.sds.bloom_capacity:,} messages, {history:,} of causal history; at most "
-            f"{self.max_wire_message_bytes:,} may leave (max_wire_message_bytes). Take a smaller bloom_filter_size, "
-            "causal_history_size or segment_size_bytes",
+            f"{self.advanced.max_wire_message_bytes:,} may leave (advanced.max_wire_message_bytes). Take a smaller "
+            "bloom_filter_size, causal_history_size or segment_size_bytes",
         )
 
     def _apply_names_of_the_api(self) -> None:

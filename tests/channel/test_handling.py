@@ -12,7 +12,7 @@ import pytest
 
 from fairway.errors import ConfigurationError
 from fairway.events import HandlerFailed, Limit, LimitReached, MessageReceived, MessageSetAside
-from fairway.options import Receive
+from fairway.options import Advanced, Receive
 from fairway.storage.memory_store import MemoryStore
 from listening import listen
 
@@ -183,7 +183,7 @@ def test_a_handler_that_raises_gets_the_message_again_and_later_ones_meanwhile(i
         assert handled == [b"one", b"two", b"one"]
         assert bob.set_aside() == ()
 
-    in_group(scenario, handling_retry_ms=500)
+    in_group(scenario, advanced=Advanced(handling_retry_ms=500))
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -224,7 +224,7 @@ def test_messages_that_no_handler_can_stand_are_set_aside_and_stop_nothing(in_gr
         assert bob.set_aside() == (told[1], told[3])
         assert bob.statistics().unfinished == 0
 
-    in_group_on_disk(scenario, handling_retry_ms=5, max_unread_messages=4)
+    in_group_on_disk(scenario, advanced=Advanced(handling_retry_ms=5), max_unread_messages=4)
 
 
 def test_attempts_are_counted_over_restarts(in_group_on_disk, tmp_path):
@@ -249,7 +249,7 @@ def test_attempts_are_counted_over_restarts(in_group_on_disk, tmp_path):
             bob = await group.channel("bob", store=tmp_path / "bob.db", options=options, receive=refuse)
         assert aside[0].attempts == 3
 
-    in_group_on_disk(scenario, handling_retry_ms=3_600_000)
+    in_group_on_disk(scenario, advanced=Advanced(handling_retry_ms=3_600_000))
 
 
 def test_what_is_set_aside_is_bounded_and_says_so(in_group):
@@ -267,7 +267,7 @@ def test_what_is_set_aside_is_bounded_and_says_so(in_group):
         assert limits == [LimitReached(limit=Limit.SET_ASIDE, bound=2)]
         assert len(bob.set_aside()) == 2
 
-    in_group(scenario, max_handling_attempts=1, max_set_aside=2)
+    in_group(scenario, max_handling_attempts=1, advanced=Advanced(max_set_aside=2))
 
 
 @pytest.mark.parametrize("reader", ["loop", "events", "handler"])

@@ -14,7 +14,7 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.errors import StoreQueryError
 from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.nodes.node import RoutedMessage, StorePage
-from fairway.options import Profile, ReliableChannelOptions, RepairConfig, SdsConfig
+from fairway.options import Advanced, Profile, ReliableChannelOptions, RepairConfig, SdsConfig
 from fairway.testing import virtual_time
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
@@ -25,7 +25,7 @@ TOPIC = "/fairway/1/harbour/proto"
 OPTIONS = ReliableChannelOptions(
     sds=SdsConfig(repair=RepairConfig(enabled=False), lost_timeout_ms=86_400_000),
     max_retry_attempts=0,
-    max_store_queries_per_minute=1_000,
+    advanced=Advanced(max_store_queries_per_minute=1_000),
 )
 PAGE = 5
 PAGES = 40
@@ -191,7 +191,10 @@ def id_of(content):
 
 @virtual_time()
 async def test_what_a_store_has_is_found_soon_by_short_queries_however_much_it_lacks(seed):
-    options = replace(OPTIONS, max_hashes_per_query=2, max_store_queries_per_minute=12)
+    options = replace(
+        OPTIONS,
+        advanced=Advanced(max_hashes_per_query=2, max_store_queries_per_minute=12),
+    )
     now_ms, chance = steady_clock(), random.Random(seed)
     late = [b"late %d" % number for number in range(60)]
     with ByHashAlone() as network:

@@ -36,7 +36,7 @@ def options_at(known, **options):
 def test_the_network_takes_the_place_of_the_defaults():
     options, rules, quota = options_at(network())
     assert (options.cluster_id, options.shard_count) == (16, 3)
-    assert options.max_wire_message_bytes == 153_600
+    assert options.advanced.max_wire_message_bytes == 153_600
     assert rules == NetworkRules(cluster_id=16, shard_count=3, max_message_bytes=153_600)
     assert quota is None
 
@@ -63,7 +63,7 @@ def test_other_values_than_those_of_the_network_are_refused(given):
 )
 def test_segments_fit_into_the_longest_message(longest, segment):
     options, _, _ = options_at(network(max_message_bytes=longest))
-    assert options.max_wire_message_bytes == min(longest, 153_600)
+    assert options.advanced.max_wire_message_bytes == min(longest, 153_600)
     assert options.segmentation.segment_size_bytes == segment
 
 

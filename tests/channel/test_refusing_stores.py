@@ -11,7 +11,7 @@ from fairway.errors import StoreRefusedError
 from fairway.events import ChannelStatus, StoreRefused
 from fairway.nodes.local import LocalNetwork
 from fairway.nodes.node import StorePage
-from fairway.options import Delivery, ReliableChannelOptions
+from fairway.options import Advanced, Delivery, ReliableChannelOptions
 from fairway.testing import virtual_time
 from fairway.units import NS_PER_MS
 from listening import listen
@@ -97,7 +97,7 @@ async def test_a_participant_reads_on_where_it_was_when_it_was_closed(tmp_path):
     with Refusing() as network:
         await say_something_each(network, "alice", 5 * HOUR_S, 40)
         heard, node = [], network.node("bob")
-        options = ReliableChannelOptions(**QUIET, max_store_queries_per_minute=2)
+        options = ReliableChannelOptions(**QUIET, advanced=Advanced(max_store_queries_per_minute=2))
         asked = []
         for life_s in (300, HOUR_S):
             network.asked.clear()

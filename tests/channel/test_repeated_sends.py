@@ -10,7 +10,7 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.errors import DeliveryFailedError
 from fairway.events import DeliveryError, MessageDelivered
 from fairway.nodes.local import LocalNetwork
-from fairway.options import RateLimitConfig, ReliableChannelOptions, SegmentationConfig
+from fairway.options import Advanced, RateLimitConfig, ReliableChannelOptions, SegmentationConfig
 from fairway.storage.channel_store import SendOutcome
 from fairway.testing import DiskFaults, SimulatedDisk, virtual_time
 from listening import listen
@@ -131,7 +131,7 @@ async def test_a_send_made_twice_at_once_goes_out_once_although_the_second_waits
     options = ReliableChannelOptions(
         segmentation=SegmentationConfig(segment_size_bytes=1_024, parity_rate=1.0),
         rate_limit=RateLimitConfig(max_queued=1),
-        max_concurrent_publishes=1,
+        advanced=Advanced(max_concurrent_publishes=1),
     )
     ended, heard = [], []
     with LocalNetwork() as network:

@@ -12,6 +12,7 @@ from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ChannelClosedError, ConfigurationError, DeliveryFailedError
 from fairway.events import DeliveryError
 from fairway.nodes.local import NetworkFaults
+from fairway.options import Advanced
 from fairway.storage.memory_store import MemoryStore
 
 
@@ -268,4 +269,4 @@ def test_many_senders_that_each_wait_for_the_network_all_come_to_their_turn(in_g
         await asyncio.gather(*(send_in_turn(name) for name in range(64)))
         assert len(set(await group.take(aiter(bob), 640))) == 640
 
-    in_group(scenario, retry_interval_ms=0, sync_min_interval_ms=0, max_concurrent_publishes=4)
+    in_group(scenario, retry_interval_ms=0, sync_min_interval_ms=0, advanced=Advanced(max_concurrent_publishes=4))

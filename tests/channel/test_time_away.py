@@ -12,7 +12,7 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.events import Limit, LimitReached
 from fairway.nodes.local import NetworkFaults
 from fairway.nodes.node import RoutedMessage
-from fairway.options import Profile, RepairConfig, SdsConfig
+from fairway.options import Advanced, Profile, RepairConfig, SdsConfig
 from fairway.testing import DiskFaults, SimulatedDisk
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
@@ -149,7 +149,7 @@ def test_what_hours_are_read_for_in_vain_does_not_hold_up_what_is_known_by_its_h
         **NO_RETRIES,
         sds=SdsConfig(repair=RepairConfig(enabled=False)),
         faults=NetworkFaults(store_page=2),
-        max_store_queries_per_minute=6,
+        advanced=Advanced(max_store_queries_per_minute=6),
         retrieve_frequency_ms=5_000,
         sweep_in_buf_interval_ms=5_000,
     )
@@ -239,7 +239,7 @@ def test_store_queries_are_rationed_and_that_is_told(in_group):
         assert told == [LimitReached(limit=Limit.STORE_QUERIES, bound=2)]
         assert bob.statistics().store_queries == 2
 
-    in_group(scenario, max_store_queries_per_minute=2)
+    in_group(scenario, advanced=Advanced(max_store_queries_per_minute=2))
 
 
 def test_a_reader_that_does_not_keep_up_holds_the_network_back_and_loses_nothing(in_group):

@@ -24,7 +24,7 @@ OPTIONS = {
     "retry_interval_ms": 1_000,
     "max_retry_attempts": 1_000,
     "retrieve_frequency_ms": 1_000,
-    "max_store_queries_per_minute": 600,
+    "advanced": {"max_store_queries_per_minute": 600},
     "segmentation": SEGMENTS,
 }
 SIZE = 600_000

@@ -37,7 +37,7 @@ OPTIONS = {
     "max_retry_attempts": 1_000,
     "retrieve_frequency_ms": 1_000,
     "sweep_in_buf_interval_ms": 500,
-    "max_store_queries_per_minute": 600,
+    "advanced": {"max_store_queries_per_minute": 600},
     "segmentation": {"segment_size_bytes": SEGMENT_BYTES},
     "sds": {"repair": {"t_min_ms": 1_000, "t_max_ms": 3_000}},
 }

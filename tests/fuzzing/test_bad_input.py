@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fairway.events import IrretrievableMessage, LossReason, MessageReceived, MessagesUndecryptable
-from fairway.options import Profile, ReliableChannelOptions, SegmentationConfig
+from fairway.options import Advanced, Profile, ReliableChannelOptions, SegmentationConfig
 from fairway.protocol.effects import Emit, Publish
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.stack import Stack
@@ -139,7 +139,7 @@ def test_a_causal_history_of_a_million_entries_is_not_looked_at(channel):
 
 
 def test_a_causal_history_of_a_million_entries_is_refused_also_where_larger_messages_are_looked_at(profile):
-    channel = Channel(profile, max_received_bytes=64 * MEBIBYTE)
+    channel = Channel(profile, advanced=Advanced(max_received_bytes=64 * MEBIBYTE))
     number = 3 if channel.is_logos else 11
     payload = channel.codec.encode(channel.message(channel.wrapped(b"x"))) + field(number, field(1, b"a")) * 1_000_000
     assert channel.receives(payload) == []

@@ -25,7 +25,7 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.nodes.local import LocalNetwork
-from fairway.options import RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import Advanced, RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
 from fairway.protocol.encryption import AesGcm
 from fairway.wire.sds import WAKU_SDS, HistoryEntry
@@ -398,7 +398,13 @@ def test_nobody_acknowledges_his_own_messages(room):
 
 
 def test_missing_messages_and_retries_are_bounded_and_a_bound_that_bites_says_so(room):
-    alice = room.member("alice", replace(SMALL, max_missing=50, max_active_retries=5))
+    alice = room.member(
+        "alice",
+        replace(
+            SMALL,
+            advanced=Advanced(max_missing=50, max_active_retries=5),
+        ),
+    )
     room.silent()
     for number in range(40):
         alice.send(f"{number}".encode())

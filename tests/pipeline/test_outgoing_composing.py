@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from examples import examples
 from fairway.errors import ConfigurationError, EmptyPayloadError, EncryptionError, MessageTooLargeError
 from fairway.events import MessageReceived
-from fairway.options import BloomPolicy, IdRule, Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import (
+    Advanced,
+    BloomPolicy,
+    IdRule,
+    Profile,
+    ReliableChannelOptions,
+    SdsConfig,
+    SegmentationConfig,
+)
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing import channel_options, composing
 from fairway.pipeline.outgoing.channel_state import ChannelState, state_of_store, states_of_run
@@ -127,7 +135,9 @@ def test_forgetting_the_older_log_changes_no_byte(payloads):
 @given(payloads=payload_lists, place=st.integers(0, 5))
 def test_a_payload_that_cannot_be_sent_leaves_no_trace(payloads, place):
     place = min(place, len(payloads))
-    options = replace(FILTERED, segmentation=replace(SMALL, segment_size_bytes=2_496), max_wire_message_bytes=3_000)
+    options = replace(
+        FILTERED, segmentation=replace(SMALL, segment_size_bytes=2_496), advanced=Advanced(max_wire_message_bytes=3_000)
+    )
     composer = Composer("team", "alice", options, start_ms=START_MS)
     found = []
     for seq, data in enumerate([*payloads[:place], bytes(9_000), *payloads[place:]]):
@@ -255,7 +265,14 @@ def test_a_batch_goes_on_where_a_live_channels_store_stands(tmp_path):
 def test_a_batch_cites_what_its_sender_read_amid_the_last_file_whose_segments_parity_may_stand_in_for(
     options, tmp_path
 ):
-    alice = Stack("team", "alice", TOPIC, replace(options, max_concurrent_publishes=1), now_ms=START_MS, seed=bytes(32))
+    alice = Stack(
+        "team",
+        "alice",
+        TOPIC,
+        replace(options, advanced=Advanced(max_concurrent_publishes=1)),
+        now_ms=START_MS,
+        seed=bytes(32),
+    )
     bob = Stack("team", "bob", TOPIC, options, now_ms=START_MS, seed=bytes([1]) * 32)
     waiting = list(alice.send(bytes(1_000), START_MS).effects)
     [text] = [effect for effect in bob.send(b"text", START_MS).effects if isinstance(effect, Publish)]
@@ -297,7 +314,9 @@ def test_what_nobody_has_cited_yet_is_cited_by_the_first_message_of_a_batch():
 def test_a_payload_that_cannot_be_sent_takes_no_citation_from_the_next_one():
     records = tuple(HistoryRecord(START_MS + number, f"id-{number}", b"hint", "bob") for number in range(5))
     state = ChannelState(lamport=START_MS + 4, records=records, uncited=("id-0", "id-4"))
-    options = replace(FILTERED, segmentation=replace(SMALL, segment_size_bytes=2_496), max_wire_message_bytes=3_000)
+    options = replace(
+        FILTERED, segmentation=replace(SMALL, segment_size_bytes=2_496), advanced=Advanced(max_wire_message_bytes=3_000)
+    )
     composer = Composer("team", "alice", options, start_ms=START_MS, state=state)
     with pytest.raises(MessageTooLargeError):
         composer.compose(Payload(seq=0, data=bytes(9_000)))

@@ -36,8 +36,8 @@ class Peer:
     ):
         # Unless a test is about just that, the node takes any number at once and answers when the test says so.
         options = options or ReliableChannelOptions()
-        if options.max_concurrent_publishes == ReliableChannelOptions().max_concurrent_publishes:
-            options = replace(options, max_concurrent_publishes=100_000)
+        if options.advanced.max_concurrent_publishes == ReliableChannelOptions().advanced.max_concurrent_publishes:
+            options = replace(options, advanced=replace(options.advanced, max_concurrent_publishes=100_000))
         self.name, self.options, self.encryption, self.rln = name, options, encryption, rln
         self.now_ms, self.life = now_ms, life
         self.effects = []

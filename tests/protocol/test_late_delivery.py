@@ -13,7 +13,7 @@ from fairway.events import (
     MessageDelivered,
     MessageSent,
 )
-from fairway.options import IdRule, RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import Advanced, IdRule, RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
 
 QUIET = ReliableChannelOptions(sync_min_interval_ms=0)
@@ -271,7 +271,9 @@ def test_where_equal_payloads_are_one_message_a_failed_one_is_sent_again(peer):
 
 
 def test_beyond_the_bound_the_oldest_failed_send_is_given_up_with_an_event(peer):
-    alice = peer("alice", ReliableChannelOptions(sync_min_interval_ms=0, max_overdue_bytes=5 * 4_200))
+    alice = peer(
+        "alice", ReliableChannelOptions(sync_min_interval_ms=0, advanced=Advanced(max_overdue_bytes=5 * 4_200))
+    )
     ids = [alice.send(b"%d" % number).request_id for number in range(8)]
     alice.pass_time(FAILED_MS)
     errors = alice.events(DeliveryError)
@@ -285,7 +287,7 @@ def test_beyond_the_bound_the_oldest_failed_send_is_given_up_with_an_event(peer)
 
 def test_rows_of_sends_that_nobody_acknowledges_stay_bounded(peer):
     options = ReliableChannelOptions(
-        sync_min_interval_ms=0, max_overdue_bytes=20 * 4_200, sds=SdsConfig(max_history=50)
+        sync_min_interval_ms=0, advanced=Advanced(max_overdue_bytes=20 * 4_200), sds=SdsConfig(max_history=50)
     )
     alice = peer("alice", options)
     sizes = []
@@ -297,7 +299,7 @@ def test_rows_of_sends_that_nobody_acknowledges_stay_bounded(peer):
 
 
 def test_one_failed_send_is_kept_whatever_its_size(peer):
-    alice = peer("alice", ReliableChannelOptions(sync_min_interval_ms=0, max_overdue_bytes=1))
+    alice = peer("alice", ReliableChannelOptions(sync_min_interval_ms=0, advanced=Advanced(max_overdue_bytes=1)))
     fail(alice, bytes(1_000))
     assert alice.stack.statistics().failed_requests == 1
 

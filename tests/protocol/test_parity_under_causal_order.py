@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from fairway.events import IrretrievableMessage, MessageReceived
-from fairway.options import Delivery, IdRule, Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import Advanced, Delivery, IdRule, Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
 from fairway.wire.sds import HistoryEntry
 from fairway.wire.waku_message import WakuMessage
@@ -356,7 +356,7 @@ def file_amid_which_a_text_came(request, peer):
     """A file, of whose segments one alone cites a text that its sender read amid sending it; and how to make peers."""
 
     def made(name):
-        return peer(name, replace(request.param(), max_concurrent_publishes=1))
+        return peer(name, replace(request.param(), advanced=Advanced(max_concurrent_publishes=1)))
 
     alice, carol = made("alice"), made("carol")
     alice.send(FILE)
@@ -423,7 +423,9 @@ def test_a_sync_message_tells_of_what_was_read_amid_a_file(file_amid_which_a_tex
 
 
 def test_two_who_send_files_at_once_cite_each_of_their_own_segments_and_of_the_others_last_only_once_more(peer):
-    alice, bob = (peer(name, replace(waku(), max_concurrent_publishes=1)) for name in ("alice", "bob"))
+    alice, bob = (
+        peer(name, replace(waku(), advanced=Advanced(max_concurrent_publishes=1))) for name in ("alice", "bob")
+    )
     alice.send(FILE)
     bob.send(FILE[::-1])
     heard = [0, 0]

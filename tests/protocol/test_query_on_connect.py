@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fairway.events import IrretrievableMessage
-from fairway.options import ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import Advanced, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose, QueryStore
 
 SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
@@ -60,7 +60,7 @@ def test_nothing_is_asked_again_while_nothing_can_have_been_missed(peer):
 
 
 def test_after_the_interval_a_store_node_that_comes_is_asked_again(peer):
-    alice = peer(options=ReliableChannelOptions(query_on_connect_interval_ms=10 * SECOND))
+    alice = peer(options=ReliableChannelOptions(advanced=Advanced(query_on_connect_interval_ms=10 * SECOND)))
     catch_up(alice)
     alice.now_ms += 10 * SECOND
     assert connect_store(alice) == []
@@ -173,7 +173,7 @@ def test_even_right_after_the_last_success_a_new_life_asks_once(peer):
 
 
 def test_never_more_than_the_window_is_asked_for(peer):
-    alice = peer(options=ReliableChannelOptions(query_on_connect_max_window_ms=DAY))
+    alice = peer(options=ReliableChannelOptions(advanced=Advanced(query_on_connect_max_window_ms=DAY)))
     catch_up(alice)
     alice.now_ms += 40 * DAY
     [query] = connect_store(alice)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.options import Profile, ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
+from fairway.options import Advanced, Profile, ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
 
 FILE = bytes(range(256)) * 2
 
@@ -14,7 +14,7 @@ def options(profile, retained=1_000):
         profile=profile,
         segmentation=SegmentationConfig(segment_size_bytes=192 if profile is Profile.LOGOS else 64, parity_rate=0.0),
         sds=SdsConfig(bloom_capacity=1_000, repair=RepairConfig(retained_messages=retained)),
-        max_concurrent_publishes=1,
+        advanced=Advanced(max_concurrent_publishes=1),
     )
 
 

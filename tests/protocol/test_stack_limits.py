@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fairway.events import DeliveryError, Limit, LimitReached, MessageDelivered
-from fairway.options import RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import Advanced, RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Persist, Purpose
 from fairway.protocol.limits import LimitWatch
 
-TWO_AT_ONCE = ReliableChannelOptions(sync_min_interval_ms=0, max_active_retries=2)
+TWO_AT_ONCE = ReliableChannelOptions(sync_min_interval_ms=0, advanced=Advanced(max_active_retries=2))
 
 
 def send_five(peer, options=TWO_AT_ONCE, **more):
@@ -66,7 +66,7 @@ def test_waiting_counts_as_no_attempt_and_everything_is_tried_as_often_as_ever(p
 
 
 def test_with_room_again_the_next_time_it_bites_is_told_again(peer):
-    alice = send_five(peer, ReliableChannelOptions(sync_min_interval_ms=0, max_active_retries=4))
+    alice = send_five(peer, ReliableChannelOptions(sync_min_interval_ms=0, advanced=Advanced(max_active_retries=4)))
     alice.pass_time(40_000)
     assert len(alice.events(LimitReached)) == 1
     alice.pass_time(30_000)
@@ -100,7 +100,7 @@ def test_an_acknowledged_retry_makes_room_before_the_node_answers(peer):
 def test_retries_that_the_rate_limit_holds_count_too(peer):
     limited = ReliableChannelOptions(
         sync_min_interval_ms=0,
-        max_active_retries=2,
+        advanced=Advanced(max_active_retries=2),
         rate_limit=RateLimitConfig(enabled=True, messages_per_epoch=5, approached_threshold=1.0),
     )
     alice = peer("alice", limited, now_ms=1_760_000_000_000 // 600_000 * 600_000)
@@ -116,7 +116,7 @@ def test_retries_that_the_rate_limit_holds_count_too(peer):
 
 
 def test_retries_that_wait_for_others_cost_nothing_meanwhile_and_go_once_each(peer):
-    options = ReliableChannelOptions(sync_min_interval_ms=0, max_active_retries=1)
+    options = ReliableChannelOptions(sync_min_interval_ms=0, advanced=Advanced(max_active_retries=1))
     alice = send_five(peer, options)
     alice.answer()
     alice.pass_time(30_001, answer=False)
@@ -155,7 +155,9 @@ def test_a_retry_that_cannot_be_encrypted_does_not_stay_in_the_way(peer):
 
 @pytest.mark.parametrize("bound", [1, 2, 10])
 def test_a_message_that_cites_more_missing_ones_than_may_be_is_told_and_comes_again(peer, bound):
-    options = ReliableChannelOptions(max_missing=bound, sync_min_interval_ms=0, sds=SdsConfig(lost_timeout_ms=0))
+    options = ReliableChannelOptions(
+        advanced=Advanced(max_missing=bound), sync_min_interval_ms=0, sds=SdsConfig(lost_timeout_ms=0)
+    )
     alice = peer("alice", options)
     bob = peer("bob", ReliableChannelOptions(sds=SdsConfig(causal_history_size=4)))
     for number in range(5):

@@ -10,7 +10,7 @@ import pytest
 
 from fairway.events import DeliveryError, IrretrievableMessage, Limit, LimitReached, MessageDelivered, MessageReceived
 from fairway.nodes.protocols.request_limiter import RequestLimiter, RequestRate
-from fairway.options import ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
+from fairway.options import Advanced, ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
 
 pytestmark = pytest.mark.xdist_group("pace")  # what its tests share is made once
@@ -84,7 +84,7 @@ class Road:
 @pytest.fixture(scope="module")
 def burst(peer):
     """Send as many messages, one each millisecond, through a node that takes 50 a second."""
-    options = ReliableChannelOptions(max_concurrent_publishes=15)
+    options = ReliableChannelOptions(advanced=Advanced(max_concurrent_publishes=15))
     alice, bob = peer("alice", options), peer("bob", options)
     road = Road([alice, bob], per_second=50, burst=100)
     sends = [(number, lambda number=number: alice.send(b"number %d" % number)) for number in range(MESSAGES)]
@@ -130,7 +130,7 @@ def test_a_pace_that_bites_is_told_once(burst):
 
 
 def test_a_node_that_takes_one_message_a_second_is_used_at_that_pace(peer):
-    options = ReliableChannelOptions(max_concurrent_publishes=15)
+    options = ReliableChannelOptions(advanced=Advanced(max_concurrent_publishes=15))
     alice, bob = peer("alice", options), peer("bob", options)
     road = Road([alice, bob], per_second=1, burst=1)
     for number in range(60):
@@ -145,7 +145,7 @@ def test_a_node_that_takes_one_message_a_second_is_used_at_that_pace(peer):
 def test_an_overloaded_node_that_does_not_say_too_many_is_not_flooded_and_gets_messages_in_order(
     peer, per_second, of_all
 ):
-    options = ReliableChannelOptions(max_concurrent_publishes=15)
+    options = ReliableChannelOptions(advanced=Advanced(max_concurrent_publishes=15))
     alice, bob = peer("alice", options), peer("bob", options)
     road = Road([alice, bob], per_second=per_second, burst=per_second, says_too_many=False)
     for number in range(300):
@@ -158,7 +158,7 @@ def test_an_overloaded_node_that_does_not_say_too_many_is_not_flooded_and_gets_m
 
 
 def test_what_a_node_refused_for_half_a_minute_leaves_within_seconds_of_its_recovery(peer):
-    options = ReliableChannelOptions(max_concurrent_publishes=15)
+    options = ReliableChannelOptions(advanced=Advanced(max_concurrent_publishes=15))
     alice, bob = peer("alice", options), peer("bob", options)
     road = Road([alice, bob], per_second=1_000, burst=1_000, says_too_many=False)
     recovers_ms = road.now_ms + 30_000
@@ -171,7 +171,7 @@ def test_what_a_node_refused_for_half_a_minute_leaves_within_seconds_of_its_reco
 
 
 def test_a_node_that_refuses_every_other_message_at_random_is_not_left_at_a_crawl(peer, seed):
-    options = ReliableChannelOptions(max_concurrent_publishes=15)
+    options = ReliableChannelOptions(advanced=Advanced(max_concurrent_publishes=15))
     alice, bob = peer("alice", options), peer("bob", options)
     road = Road([alice, bob], per_second=1, burst=1, says_too_many=False)
     chance = random.Random(seed)
@@ -183,7 +183,7 @@ def test_a_node_that_refuses_every_other_message_at_random_is_not_left_at_a_craw
 
 
 def test_what_was_refused_goes_again_before_what_comes_after_it(peer):
-    alice = peer(options=ReliableChannelOptions(max_concurrent_publishes=1))
+    alice = peer(options=ReliableChannelOptions(advanced=Advanced(max_concurrent_publishes=1)))
     for number in range(3):
         alice.send(b"number %d" % number)
     for _ in range(4):
@@ -213,7 +213,7 @@ def test_a_refused_transmission_is_no_attempt_and_its_retry_waits_from_when_it_w
 
 @pytest.mark.parametrize("after_ms", [0, 5_000], ids=["said-before-it-is-refused", "said-after-it-was-refused"])
 def test_one_message_that_the_node_never_takes_does_not_stop_the_others(peer, after_ms):
-    alice = peer(options=ReliableChannelOptions(max_concurrent_publishes=2, sync_min_interval_ms=0))
+    alice = peer(options=ReliableChannelOptions(advanced=Advanced(max_concurrent_publishes=2), sync_min_interval_ms=0))
     alice.send(b"number 0")
     for _ in range(after_ms // 250):
         # From then on the node is tried with one at a time.
@@ -236,7 +236,9 @@ def test_one_message_that_the_node_never_takes_does_not_stop_the_others(peer, af
 
 def test_several_messages_that_the_node_never_takes_are_found_out_once_and_not_after_each_that_it_takes(peer):
     # Sync messages leave now and then, and show each time whose fault it is.
-    alice = peer(options=ReliableChannelOptions(max_concurrent_publishes=1, sync_min_interval_ms=30_000))
+    alice = peer(
+        options=ReliableChannelOptions(advanced=Advanced(max_concurrent_publishes=1), sync_min_interval_ms=30_000)
+    )
     said = [b"number %d" % number for number in range(15)]
     for payload in said:
         alice.send(payload)
@@ -305,7 +307,7 @@ def test_a_segment_that_was_passed_over_leaves_also_once_its_message_is_delivere
 
 @pytest.mark.full
 def test_repairs_and_sync_messages_get_their_turn_within_a_long_burst(peer):
-    options = ReliableChannelOptions(max_concurrent_publishes=4)
+    options = ReliableChannelOptions(advanced=Advanced(max_concurrent_publishes=4))
     alice, bob = peer("alice", options), peer("bob", options)
     road = Road([alice, bob], per_second=5, burst=5)
     for number in range(500):

@@ -19,7 +19,7 @@ from fairway.events import (
     MessageSent,
     SendErrorReason,
 )
-from fairway.options import Profile, RateLimitConfig, ReliableChannelOptions, SegmentationConfig
+from fairway.options import Advanced, Profile, RateLimitConfig, ReliableChannelOptions, SegmentationConfig
 from fairway.protocol.effects import Emit, Persist, Placed, Publish, Purpose
 from fairway.protocol.ratelimit import rln_signal
 from fairway.wire.sds import HistoryEntry
@@ -384,7 +384,7 @@ def test_a_proof_that_never_comes_is_a_send_error_and_then_one_delivery_error(pe
 
 
 def test_while_proofs_are_made_others_are_sent_and_no_more_are_asked_for_than_the_node_takes(peer):
-    options = ReliableChannelOptions(sync_min_interval_ms=0, max_concurrent_publishes=3)
+    options = ReliableChannelOptions(sync_min_interval_ms=0, advanced=Advanced(max_concurrent_publishes=3))
     alice = peer(options=options, rln=StrictRlnProvider(rate_limit=100, epoch_ms=EPOCH_MS))
     alice.proves_at_once = False
     for number in range(5):
@@ -476,7 +476,7 @@ def test_events_of_an_operation_come_before_the_publication_that_they_announce(p
 
 def test_a_node_is_handed_no_more_than_may_come_back_into_the_queue(peer):
     options = ReliableChannelOptions(
-        sync_min_interval_ms=0, max_concurrent_publishes=16, rate_limit=RateLimitConfig(max_queued=4)
+        sync_min_interval_ms=0, advanced=Advanced(max_concurrent_publishes=16), rate_limit=RateLimitConfig(max_queued=4)
     )
     alice = peer(options=options)
     for number in range(10):

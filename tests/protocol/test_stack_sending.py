@@ -22,7 +22,15 @@ from fairway.events import (
     RequestSent,
     SendErrorReason,
 )
-from fairway.options import BloomPolicy, IdRule, Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import (
+    Advanced,
+    BloomPolicy,
+    IdRule,
+    Profile,
+    ReliableChannelOptions,
+    SdsConfig,
+    SegmentationConfig,
+)
 from fairway.protocol.effects import Emit, Persist, Placed, Publish, Purpose
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import decode_waku_message, encode_waku_message, message_hash
@@ -278,7 +286,7 @@ def test_a_permanent_rejection_is_a_send_error_and_then_one_delivery_error(peer,
 def test_a_segment_that_the_network_would_not_take_ends_its_request_before_anything_left(peer):
     # It would fit but for what SDS adds beside its bloom filter, which nobody knows before.
     options = ReliableChannelOptions(
-        max_wire_message_bytes=19_000,
+        advanced=Advanced(max_wire_message_bytes=19_000),
         segmentation=SegmentationConfig(segment_size_bytes=832),
         sds=SdsConfig(bloom_policy=BloomPolicy.ALWAYS),
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.options import BloomPolicy, ReliableChannelOptions, RepairConfig, SdsConfig
+from fairway.options import Advanced, BloomPolicy, ReliableChannelOptions, RepairConfig, SdsConfig
 from fairway.protocol.effects import Purpose, QueryStore
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.outgoing.sync_timer import SyncTimer
@@ -285,7 +285,7 @@ def test_while_a_request_waits_for_the_node_no_other_takes_its_place(peer):
     """Few sync messages may follow each other that only carry requests; those that never left used them up."""
     options = ReliableChannelOptions(
         sync_min_interval_ms=10**9,
-        max_concurrent_publishes=1,
+        advanced=Advanced(max_concurrent_publishes=1),
         sds=SdsConfig(causal_history_size=100, repair=RepairConfig(t_max_ms=30_000)),
     )
     alice, bob = peer("alice", options), peer("bob", options)
@@ -517,7 +517,7 @@ def test_a_first_hint_is_followed_with_the_next_round_however_often_the_time_was
 
 def test_hashes_are_asked_for_in_batches_of_bounded_size(peer):
     options = ReliableChannelOptions(
-        max_hashes_per_query=7,
+        advanced=Advanced(max_hashes_per_query=7),
         sds=SdsConfig(causal_history_size=20, repair=RepairConfig(enabled=False)),
     )
     alice, bob = peer("alice", options), peer("bob", options)

@@ -112,13 +112,13 @@ def _in_network(options: ReliableChannelOptions, network: NetworkRules | None) -
             raise ConfigurationError(
                 f"{name} of the options is {given}, and that of the node's network {prescribed}; leave it out"
             )
-    short = max(0, options.max_wire_message_bytes - network.max_message_bytes)
+    short = max(0, options.advanced.max_wire_message_bytes - network.max_message_bytes)
     segment = options.segmentation.segment_size_bytes
     return replace(
         options,
         cluster_id=network.cluster_id,
         shard_count=network.shard_count,
-        max_wire_message_bytes=options.max_wire_message_bytes - short,
+        advanced=replace(options.advanced, max_wire_message_bytes=options.advanced.max_wire_message_bytes - short),
         # What is beside the content keeps its room, unless that would leave hardly any for the content.
         segmentation=replace(
             options.segmentation,

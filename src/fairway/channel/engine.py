@@ -90,7 +90,7 @@ class Engine:
         options = stack.options
         self._pubsub_topic = autoshard(stack.content_topic, options.cluster_id, options.shard_count)
         self.commits: CommitQueue[Outward] = CommitQueue(store, self._release, self._fail)
-        self.publisher = Publisher(node, options.max_concurrent_publishes, self._published, self._fail)
+        self.publisher = Publisher(node, options.advanced.max_concurrent_publishes, self._published, self._fail)
         self.proofs = (
             None
             if rln is None
@@ -105,9 +105,9 @@ class Engine:
             node,
             stack.content_topic,
             self._pubsub_topic,
-            QueryBudget(options.max_store_queries_per_minute),
+            QueryBudget(options.advanced.max_store_queries_per_minute),
             clock,
-            max_hashes=options.max_hashes_per_query,
+            max_hashes=options.advanced.max_hashes_per_query,
             reading=stack,
             found=self._take_in_stored,
             settled=self._processed,
@@ -454,7 +454,7 @@ class Engine:
         options, coming = self.stack.options, self.stack.decrypting if decrypting is None else decrypting
         return (
             options.max_unread_messages - self._inbox.count - coming,
-            options.max_unread_bytes - self._inbox.count_bytes,
+            options.advanced.max_unread_bytes - self._inbox.count_bytes,
         )
 
     def _say_what_room_there_is(self) -> None:

@@ -43,8 +43,8 @@ class MessageHandling:
         """Messages by number, the oldest first."""
         self._inbox = inbox
         self._max_attempts = options.max_handling_attempts
-        self._pause_s = options.handling_retry_ms / 1_000
-        self._max_set_aside = options.max_set_aside
+        self._pause_s = options.advanced.handling_retry_ms / 1_000
+        self._max_set_aside = options.advanced.max_set_aside
         self._handler = None if handler is None else SerialHandler(handler, calls, self._take, self._handled)
         self._keep = keep
         self._failed = failed

@@ -118,7 +118,7 @@ class Stack:
             profile=profile,
             segment_format=options.segment_format,
             journal=journal,
-            max_missing=options.max_missing,
+            max_missing=options.advanced.max_missing,
         )
         self._segmenter = segmenter = Segmenter(options.segmentation, options.segment_format)
         self._limits = limits = LimitWatch()

@@ -82,8 +82,8 @@ def exceeded(statistics: ChannelStatistics, options: ReliableChannelOptions) -> 
     protocol, sds = statistics.protocol, options.sds
     bounds = {
         "unfinished": (statistics.unfinished, options.max_unread_messages),
-        "publishing": (statistics.publishing, options.max_concurrent_publishes),
-        "missing": (protocol.missing, 2 * options.max_missing),
+        "publishing": (statistics.publishing, options.advanced.max_concurrent_publishes),
+        "missing": (protocol.missing, 2 * options.advanced.max_missing),
         "parked": (protocol.parked, 2 * sds.max_incoming_buffer),
         "parked_bytes": (protocol.parked_bytes, 2 * sds.max_incoming_buffer_bytes),
         "history": (protocol.history, sds.max_history + sds.max_history // 64),

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from fairway.errors import ConfigurationError
 from fairway.nodes.local import NetworkFaults
-from fairway.options import Profile, RateLimitConfig, ReliableChannelOptions
+from fairway.options import Advanced, Profile, RateLimitConfig, ReliableChannelOptions
 from fairway.units import HOUR_MS
 
 MINUTE_MS: Final = 60_000
@@ -176,9 +176,9 @@ class Plan:
             options = replace(
                 options,
                 max_unread_messages=20,
-                max_unread_bytes=80 * _SEGMENT_BYTES,
-                max_active_retries=4,
-                max_store_queries_per_minute=12,
+                advanced=Advanced(
+                    max_unread_bytes=80 * _SEGMENT_BYTES, max_active_retries=4, max_store_queries_per_minute=12
+                ),
             )
         return replace(options, segmentation=segmentation, sds=sds, rate_limit=limit)
 

@@ -452,7 +452,7 @@ class World:
                 text = f"{name} sent {count} {purpose.value} messages in ten quiet minutes"
                 self.history.violate(Invariant.QUIET, text)
         asked = self.network.statistics().queries - queries
-        if asked > len(self.participants) * (1 + _REST_MS // self.options.query_on_connect_interval_ms):
+        if asked > len(self.participants) * (1 + _REST_MS // self.options.advanced.query_on_connect_interval_ms):
             self.history.violate(Invariant.QUIET, f"stores were asked {asked} times in ten quiet minutes")
 
     def _allowed_at_rest(self, name: str, purpose: Traffic) -> int:
@@ -473,7 +473,7 @@ class World:
             times.popleft()
         # A minute of a clock that jumps is as long as it likes.
         is_counted = Trouble.CLOCK_JUMP not in self.plan.troubles
-        if is_counted and len(times) > self.options.max_store_queries_per_minute:
+        if is_counted and len(times) > self.options.advanced.max_store_queries_per_minute:
             self.history.violate(Invariant.BOUNDED, f"{name} asked the store {len(times)} times in a minute")
 
     # Time.

@@ -191,7 +191,7 @@ class Composer:
             meta=composed.meta,
             ephemeral=composed.ephemeral,
         )
-        size, limit = len(encode_waku_message(message)), self._options.max_wire_message_bytes
+        size, limit = len(encode_waku_message(message)), self._options.advanced.max_wire_message_bytes
         if size > limit:
             raise MessageTooLargeError(size, limit, "the network takes no larger message; use smaller segments")
 

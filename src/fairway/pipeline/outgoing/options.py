@@ -76,8 +76,8 @@ def channel_options(
             raise ConfigurationError(f"--network {network} says what --cluster and --shards are; leave these out")
         known = network_of(network)
         cluster, shards = known.cluster, known.shards
-        longest = min(options.max_wire_message_bytes, known.max_message_bytes)
-        options = replace(options, max_wire_message_bytes=longest)
+        longest = min(options.advanced.max_wire_message_bytes, known.max_message_bytes)
+        options = replace(options, advanced=replace(options.advanced, max_wire_message_bytes=longest))
     if cluster is not None:
         options = replace(options, cluster_id=cluster)
     if shards is not None:

@@ -104,8 +104,8 @@ class QueryOnConnect:
         """Whether there was a time away that a store has not answered for; only where a store was ever asked."""
         self._enabled = options.query_on_connect
         self._delivers_on_arrival = options.delivery is Delivery.ARRIVAL
-        self._interval_ms = options.query_on_connect_interval_ms
-        self._max_window_ms = options.query_on_connect_max_window_ms
+        self._interval_ms = options.advanced.query_on_connect_interval_ms
+        self._max_window_ms = options.advanced.query_on_connect_max_window_ms
         self._journal = journal
         self._last_success_ms: int | None = None
         self._succeeded = False

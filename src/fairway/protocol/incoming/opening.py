@@ -85,7 +85,7 @@ class Opener:
     ) -> None:
         self._content_topic = content_topic
         self._pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
-        self._max_received_bytes = options.max_received_bytes
+        self._max_received_bytes = options.advanced.max_received_bytes
         self._waku_version = waku_version
         self._sds = sds
         self._ciphering = ciphering

@@ -48,7 +48,7 @@ class Retrieval:
 
     def __init__(self, options: ReliableChannelOptions) -> None:
         self._frequency_ms = options.retrieve_frequency_ms
-        self._max_hashes = options.max_hashes_per_query
+        self._max_hashes = options.advanced.max_hashes_per_query
         self._asked: dict[str, _Asked] = {}
         self._next_range_at = 0
         self._ranges = 0

@@ -153,12 +153,12 @@ class Outbound:
             upstream=upstream,
         )
         # What the node does not take comes back into the queue, whether there is room or not.
-        self._max_in_flight = min(options.max_concurrent_publishes, options.rate_limit.max_queued)
+        self._max_in_flight = min(options.advanced.max_concurrent_publishes, options.rate_limit.max_queued)
         self.pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
         self.connected = True
         """Whether the node can send; nothing is dispatched while it cannot."""
         self._content_topic = content_topic
-        self._max_bytes = options.max_wire_message_bytes
+        self._max_bytes = options.advanced.max_wire_message_bytes
         self._meta = options.profile.marker
         self.waku_version = waku_version
         self._proves = proves

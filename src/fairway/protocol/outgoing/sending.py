@@ -86,7 +86,7 @@ class Sending:
         self._overdue = OverdueRetries(self._interval_ms) if self._max_retries else None
         self._sds = sds
         self._ciphering = ciphering
-        self.requests = Requests(journal, options.max_overdue_bytes)
+        self.requests = Requests(journal, options.advanced.max_overdue_bytes)
         self.outbox = Outbox(journal)
         self.outbound = Outbound(
             content_topic,
@@ -450,7 +450,7 @@ class Sending:
             self._overdue.end()
             return []
         due = self._overdue.take_due(now_ms)
-        if due is None or self.requests.repeated >= self._options.max_active_retries:
+        if due is None or self.requests.repeated >= self._options.advanced.max_active_retries:
             return []
         if not due.is_answer:
             return self.requests.least_tried(now_ms)
@@ -463,7 +463,7 @@ class Sending:
     @property
     def goes_on_with_held(self) -> bool:
         """Whether a segment that waited until fewer others are sent again can be sent again now."""
-        return bool(self.requests.held) and self.requests.repeated < self._options.max_active_retries
+        return bool(self.requests.held) and self.requests.repeated < self._options.advanced.max_active_retries
 
     def first_held(self) -> SentSegment:
         """Return the segment that is held and was due first."""
@@ -472,7 +472,9 @@ class Sending:
     def note_held(self) -> list[Effect]:
         """Tell whether more segments are to be sent again than may be at once."""
         return emit(
-            *self._limits.note(Limit.ACTIVE_RETRIES, self._options.max_active_retries, bites=bool(self.requests.held))
+            *self._limits.note(
+                Limit.ACTIVE_RETRIES, self._options.advanced.max_active_retries, bites=bool(self.requests.held)
+            )
         )
 
     def next_retry_at(self, now_ms: int) -> int | None:
@@ -503,7 +505,7 @@ class Sending:
             if segment.state is SegmentState.HELD:
                 self.requests.move(segment, SegmentStep.UNNEEDED)
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
-        elif segment.has_left and self.requests.repeated >= self._options.max_active_retries:
+        elif segment.has_left and self.requests.repeated >= self._options.advanced.max_active_retries:
             self.requests.move(segment, SegmentStep.HOLD)
         else:
             # If it waits for the rate limit until then, that counts as an attempt.
@@ -551,13 +553,13 @@ class Sending:
         events: list[Event] = []
         for request in self.requests.surplus():
             if request.state in FAILED:
-                bound = self._options.max_overdue_bytes
+                bound = self._options.advanced.max_overdue_bytes
                 events += self._limits.note(Limit.OVERDUE_SENDS, bound, bites=True)
             if request.state is RequestState.OVERDUE:
                 detail = "not acknowledged, and newer sends that are not acknowledged take the room"
                 events.append(self.requests.failure(request, FailureReason.GIVEN_UP, detail, self._refusal))
             self._close(request, RequestStep.EVICTED, now_ms)
-        if self.requests.failed_bytes <= self._options.max_overdue_bytes // 2:
+        if self.requests.failed_bytes <= self._options.advanced.max_overdue_bytes // 2:
             self._limits.relieved([Limit.OVERDUE_SENDS])
         return emit(*events)
 
