@@ -36,7 +36,7 @@ from fairway.libp2p.gossipsub.codec import Message, encode_message, publish_fram
 from fairway.libp2p.host import Host
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.nodes.node import RoutedMessage
-from fairway.nodes.protocols.exchange import ask
+from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.nodes.protocols.relay import RELAY_PROTOCOL, Relay
 from fairway.nodes.protocols.rules import MessageRules
 from fairway.nodes.proving import with_proof
@@ -182,8 +182,7 @@ async def _push(host: Host, peer: Multiaddr, encoded: bytes) -> int:
     """Push a message, and return the status code."""
     assert peer.peer_id is not None
     request = LightPushRequest(request_id="bench", pubsub_topic=_SHARD, message_bytes=encoded)
-    answer = await ask(
-        host,
+    answer = await PeerRequests(host).ask(
         peer.peer_id,
         LIGHTPUSH_PROTOCOL,
         encode_lightpush_request(request),

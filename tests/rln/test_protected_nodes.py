@@ -19,7 +19,7 @@ from fairway.environment import monotonic_s
 from fairway.errors import ConfigurationError, RlnError
 from fairway.libp2p.host import Host
 from fairway.nodes.node import NodeQuota, RoutedMessage
-from fairway.nodes.protocols.exchange import ask
+from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.nodes.proving import with_proof
 from fairway.nodes.rest.shapes import PushRequest, json_of, relay_shape
 from fairway.options import ReliableChannelOptions
@@ -61,8 +61,7 @@ def with_changed_proof(routed, **fields):
 async def push(host, node, routed):
     """Push a message, and return the status code."""
     request = LightPushRequest(request_id="push", pubsub_topic=routed.pubsub_topic, message_bytes=routed.encoded)
-    answer = await ask(
-        host,
+    answer = await PeerRequests(host).ask(
         node.peer_id,
         LIGHTPUSH_PROTOCOL,
         encode_lightpush_request(request),

@@ -20,7 +20,7 @@ import pytest
 from fairway.libp2p.host import Host
 from fairway.libp2p.limits import HostLimits
 from fairway.nodes.node import RoutedMessage
-from fairway.nodes.protocols.exchange import ask
+from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.nodes.protocols.relay import RELAY_PROTOCOL
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
@@ -153,7 +153,9 @@ class Crowd:
 
     @staticmethod
     async def request(host, node, protocol, data):
-        return await ask(host, node.peer_id, protocol, data, max_response_bytes=1 << 22, timeout_s=PATIENCE_S)
+        return await PeerRequests(host).ask(
+            node.peer_id, protocol, data, max_response_bytes=1 << 22, timeout_s=PATIENCE_S
+        )
 
     @classmethod
     async def push(cls, host, node, size=20):

@@ -29,8 +29,8 @@ from fairway.libp2p.noise.pattern import Role
 from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.transports.tcp import dial_tcp
 from fairway.nodes.node import StoreQuery
-from fairway.nodes.protocols.exchange import ask
 from fairway.nodes.protocols.filter_service import FilterLimits
+from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.nodes.protocols.relay import RELAY_PROTOCOL
 from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.service.node import ServiceNode, parts_of
@@ -117,7 +117,7 @@ def subscription(topics):
 
 
 async def request(host, node, protocol, data):
-    return await ask(host, node.peer_id, protocol, data, max_response_bytes=1 << 22, timeout_s=PATIENCE_S)
+    return await PeerRequests(host).ask(node.peer_id, protocol, data, max_response_bytes=1 << 22, timeout_s=PATIENCE_S)
 
 
 async def serves(node):

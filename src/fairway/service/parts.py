@@ -22,12 +22,12 @@ from fairway.nodes.discovery.node_records import NodeRecords
 from fairway.nodes.discovery.peer_finder import PeerFinder
 from fairway.nodes.discovery.peer_memory import PeerMemory
 from fairway.nodes.node import RoutedMessage
+from fairway.nodes.protocols.exchange import PendingResponses
 from fairway.nodes.protocols.filter_service import FilterService
 from fairway.nodes.protocols.lightpush import LightPushService
 from fairway.nodes.protocols.metadata import MetadataExchange
 from fairway.nodes.protocols.peer_exchange import PeerExchangeService
 from fairway.nodes.protocols.peer_requests import PeerRequests
-from fairway.nodes.protocols.pending_responses import PendingResponses
 from fairway.nodes.protocols.relay import Relay
 from fairway.nodes.protocols.request_limiter import RequestLimiter
 from fairway.nodes.protocols.rules import MessageRules

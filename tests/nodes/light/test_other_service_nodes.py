@@ -11,7 +11,8 @@ from fairway.libp2p.errors import Libp2pError
 from fairway.libp2p.host import Host
 from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.node import RoutedMessage
-from fairway.nodes.protocols.exchange import answering, ask
+from fairway.nodes.protocols.exchange import answering
+from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
     FilterSubscribeResponse,
@@ -157,8 +158,7 @@ def test_a_light_client_tells_a_node_that_asks_of_which_cluster_it_is(ours):
             await until(lambda: METADATA_PROTOCOL in peer.host.protocols_of(light.host.peer_id))
 
             async def told(question):
-                answer = await ask(
-                    peer.host,
+                answer = await PeerRequests(peer.host).ask(
                     light.host.peer_id,
                     METADATA_PROTOCOL,
                     question,

@@ -11,8 +11,8 @@ import pytest
 
 from fairway.libp2p.host import Host
 from fairway.nodes.node import RoutedMessage
-from fairway.nodes.protocols.exchange import ask
 from fairway.nodes.protocols.filter_service import FilterService
+from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.nodes.protocols.request_limiter import RequestLimiter
 from fairway.nodes.protocols.store_service import StoreService
 from fairway.service.archives import MemoryArchive
@@ -81,8 +81,7 @@ def answers(protocol, *requests):
     async def work():
         async with node_and_client() as (node, client):
             return [
-                await ask(
-                    client,
+                await PeerRequests(client).ask(
                     node.peer_id,
                     protocol,
                     bytes.fromhex(request),

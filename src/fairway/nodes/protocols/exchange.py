@@ -1,7 +1,11 @@
-"""One request and its response on a libp2p stream, as in all Waku protocols except relay and filter push.
+"""The serving side of one request and its response on a stream, as in all Waku protocols but relay and filter push.
 
 The client closes its side after the request and reads until the node closes: js-waku processes a response only then.
 Clients open streams in advance, so a stream without a request stays open; the host bounds their number.
+
+`PendingResponses` bounds the responses that peers request and do not read. Responses under way have at most
+`MAX_PENDING_BYTES` together, or there is only one. Beyond that the oldest is dropped: an honest peer reads quickly. A
+response waits at most `WRITE_TIMEOUT_S`.
 """
 
 from __future__ import annotations
@@ -11,11 +15,49 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fairway.libp2p.decoding import decode_uvarint
-from fairway.libp2p.errors import FrameTooLongError, StreamResetError
-from fairway.libp2p.host import Host
-from fairway.libp2p.peer_id import PeerId
+from fairway.libp2p.errors import FrameTooLongError
 from fairway.libp2p.stream import Stream
-from fairway.nodes.protocols.pending_responses import PendingResponses
+from fairway.wire.varint import length_prefixed
+
+MAX_PENDING_BYTES: Final = 67_108_864
+"""64 MiB: some twenty of the longest pages of a store."""
+WRITE_TIMEOUT_S: Final = 60.0
+
+
+class PendingResponses:
+    """The responses of one node on their way out."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        """Bytes of the responses that are being written."""
+        self.given_up = 0
+        """Responses that were dropped for later ones."""
+        self._sizes: dict[Stream, int] = {}
+
+    def __len__(self) -> int:
+        """Return how many responses are being written."""
+        return len(self._sizes)
+
+    async def write(self, stream: Stream, response: bytes) -> None:
+        """Write a response; raises `StreamResetError` if it was dropped, and `TimeoutError`."""
+        frame = length_prefixed(response)
+        del response  # the frame is a copy, and one is enough to hold
+        self._sizes[stream] = len(frame)
+        self.size_bytes += len(frame)
+        try:
+            while self.size_bytes > MAX_PENDING_BYTES and len(self._sizes) > 1:
+                self.given_up += 1
+                oldest = next(iter(self._sizes))
+                self._forget(oldest)
+                await oldest.reset()
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await stream.write(frame)
+        finally:
+            self._forget(stream)
+
+    def _forget(self, stream: Stream) -> None:
+        self.size_bytes -= self._sizes.pop(stream, 0)
+
 
 _BEGINNING_BYTES: Final = 512
 
@@ -60,25 +102,3 @@ async def _beginning(stream: Stream) -> bytes:
         read += more
     length = decode_uvarint(read)
     return read[length[1] :] if length else b""
-
-
-async def ask(
-    host: Host, peer_id: PeerId, protocol: str, request: bytes, *, max_response_bytes: int, timeout_s: float
-) -> bytes:
-    """Return the response of a peer.
-
-    Raises `Libp2pError` if the stream cannot be opened, breaks, or ends without a response, and `TimeoutError`.
-    """
-    async with asyncio.timeout(timeout_s):
-        stream = await host.open_stream(peer_id, [protocol], timeout_s=timeout_s)
-        try:
-            await stream.write_frame(request)
-            await stream.close_write()
-            response = await stream.read_frame(max_response_bytes)
-        except BaseException:
-            await stream.reset()
-            raise
-        await stream.close()
-    if response is None:
-        raise StreamResetError(f"{peer_id} ended the stream without a response")
-    return response

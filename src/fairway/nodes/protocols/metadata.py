@@ -15,8 +15,8 @@ from fairway.libp2p.errors import Libp2pError, NegotiationError
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_book import HostEvent, PeerDisconnected, PeerIdentified
 from fairway.libp2p.peer_id import PeerId
-from fairway.nodes.protocols.exchange import answering, ask
-from fairway.nodes.protocols.pending_responses import PendingResponses
+from fairway.nodes.protocols.exchange import PendingResponses, answering
+from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.owned_tasks import OwnedTasks
 from fairway.wire.metadata import MAX_METADATA_BYTES, METADATA_PROTOCOL, WakuMetadata, decode_metadata, encode_metadata
 
@@ -87,13 +87,13 @@ class MetadataExchange:
 
     async def _ask(self, peer: PeerId) -> None:
         try:
-            theirs = await ask(
-                self._host,
+            theirs = await PeerRequests(self._host).ask(
                 peer,
                 METADATA_PROTOCOL,
                 encode_metadata(self._ours),
                 max_response_bytes=MAX_METADATA_BYTES,
                 timeout_s=self._timeout_s,
+                is_only=False,
             )
         except (Libp2pError, TimeoutError) as error:
             _LOG.debug("%s told no metadata: %s", peer, error)

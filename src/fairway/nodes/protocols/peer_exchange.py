@@ -16,7 +16,7 @@ from fairway.libp2p.errors import NegotiationError
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_id import PeerId
 from fairway.nodes.discovery.node_record import NodeRecord
-from fairway.nodes.protocols.exchange import ask
+from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.nodes.protocols.request_limiter import RequestLimiter
 from fairway.wire.peer_exchange import (
     MAX_RECORDS,
@@ -73,13 +73,13 @@ async def ask_for_records(host: Host, peer: PeerId, count: int, *, timeout_s: fl
     `Libp2pError` if the stream breaks or the response is too long, and `TimeoutError`.
     """
     wanted = min(count, MAX_RECORDS)
-    data = await ask(
-        host,
+    data = await PeerRequests(host).ask(
         peer,
         PEER_EXCHANGE_PROTOCOL,
         encode_request(PeerExchangeRequest(peer_count=wanted)),
         max_response_bytes=MAX_RESPONSE_BYTES,
         timeout_s=timeout_s,
+        is_only=False,
     )
     response = decode_response(data)
     if response.status not in {None, PeerExchangeStatus.SUCCESS}:

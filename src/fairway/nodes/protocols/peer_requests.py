@@ -20,7 +20,6 @@ from typing import Final
 from fairway.libp2p.errors import LimitError, StreamResetError
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_id import PeerId
-from fairway.nodes.protocols.exchange import ask
 
 MAX_STREAMS: Final = 8
 """Streams that are open at once to one peer for one protocol: nim-libp2p's 10, less those whose end it has not seen."""
@@ -111,8 +110,8 @@ class PeerRequests:
 
         ``is_only``: no other peer can be asked.
 
-        Raises `LimitError` if no stream is free within ``timeout_s``, and what `fairway.nodes.protocols.exchange.ask`
-        raises, which has ``timeout_s`` as well.
+        Raises `LimitError` if no stream is free within ``timeout_s``. Then the request has ``timeout_s``: raises
+        `Libp2pError` if the stream cannot be opened, breaks, or ends without a response, and `TimeoutError`.
         """
         lane = self._lanes.setdefault((peer, protocol), _Lane())
         lane.requests += 1
@@ -122,14 +121,18 @@ class PeerRequests:
                 await self._enter(lane, peer, timeout_s)
                 begun()
                 try:
-                    response = await ask(
-                        self.host,
-                        peer,
-                        protocol,
-                        request,
-                        max_response_bytes=max_response_bytes,
-                        timeout_s=timeout_s,
-                    )
+                    async with asyncio.timeout(timeout_s):
+                        stream = await self.host.open_stream(peer, [protocol], timeout_s=timeout_s)
+                        try:
+                            await stream.write_frame(request)
+                            await stream.close_write()
+                            response = await stream.read_frame(max_response_bytes)
+                        except BaseException:
+                            await stream.reset()
+                            raise
+                        await stream.close()
+                    if response is None:
+                        raise StreamResetError(f"{peer} ended the stream without a response")  # noqa: TRY301
                 except StreamResetError:
                     if lane.open > 1:
                         lane.narrow()
