@@ -19,7 +19,7 @@ from fairway.libp2p.host import Host
 from fairway.libp2p.keys import IdentityKey
 from fairway.libp2p.peer_id import PeerId
 from fairway.nodes.discovery.node_record import NodeRecord
-from fairway.nodes.discovery.state_folder import default_state
+from fairway.nodes.discovery.peer_memory import default_state
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions
 from patience import PATIENCE_S, until

@@ -17,10 +17,10 @@ from fairway.cli._password import PASSWORD_VARIABLE, password_of
 from fairway.errors import ConfigurationError
 from fairway.libp2p.limits import HostLimits
 from fairway.nodes.discovery.network import network_of
-from fairway.nodes.discovery.state_folder import default_state, peers_file
+from fairway.nodes.discovery.peer_memory import default_state, peers_file
 from fairway.nodes.protocols.rules import MAX_RELAYED_BYTES
+from fairway.nodes.rest.address import token_in
 from fairway.nodes.rest.options import NWAKU_CACHE_MESSAGES
-from fairway.nodes.rest.token import token_in
 from fairway.service.options import (
     DEFAULT_CLUSTER,
     DEFAULT_CONNECTIONS,

@@ -120,7 +120,7 @@ async def _found_nodes(
     tls_ca_file: Path | None = None,
 ) -> WakuNode:
     from fairway.nodes.discovery.network import DEFAULT_NETWORK, network_of  # noqa: PLC0415 - see the module's text
-    from fairway.nodes.discovery.state_folder import default_state, peers_file  # noqa: PLC0415 - see the module's text
+    from fairway.nodes.discovery.peer_memory import default_state, peers_file  # noqa: PLC0415 - see the module's text
     from fairway.nodes.light import LightNode, LightOptions  # noqa: PLC0415 - see the module's text
 
     chosen = _chosen(LightOptions, options, "light client", tls_ca_file)

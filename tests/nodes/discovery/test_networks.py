@@ -8,8 +8,7 @@ from fairway.errors import ConfigurationError
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.nodes.discovery.network import DEFAULT_NETWORK, Network, network_of, public_networks
 from fairway.nodes.discovery.node_record import NodeRecord
-from fairway.nodes.discovery.peer_memory import MAX_REMEMBERED, PeerMemory
-from fairway.nodes.discovery.state_folder import peers_file
+from fairway.nodes.discovery.peer_memory import MAX_REMEMBERED, PeerMemory, peers_file
 from fairway.nodes.light import LightOptions
 
 PEER = "16Uiu2HAmQ9X2xDfPG3uL77V9piYDhjq14JhKCtcmNYsTMKNqrKCj"

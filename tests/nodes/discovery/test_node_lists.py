@@ -11,10 +11,16 @@ from dns_lists import dns_server, list_key, make_list, name_of, root_text, url_o
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.nodes.discovery import list_reader
-from fairway.nodes.discovery.errors import ListFault, NameServerError, NodeListError
-from fairway.nodes.discovery.list_reader import NodeListReader
 from fairway.nodes.discovery.name_servers import NameServers
-from fairway.nodes.discovery.node_list import NodeListUrl, read_entry, read_root
+from fairway.nodes.discovery.node_list import (
+    ListFault,
+    NameServerError,
+    NodeListError,
+    NodeListReader,
+    NodeListUrl,
+    read_entry,
+    read_root,
+)
 from fairway.nodes.discovery.node_record import NodeRecord
 
 EXAMPLE = json.loads((Path(__file__).parents[2] / "vectors" / "discovery" / "node_list.json").read_text())

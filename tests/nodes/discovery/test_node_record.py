@@ -10,8 +10,7 @@ from fairway.errors import ConfigurationError, DecodeError
 from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.peer_id import PeerId
-from fairway.nodes.discovery.errors import NodeRecordError, RecordFault
-from fairway.nodes.discovery.node_record import MAX_RECORD_BYTES, Capability, NodeRecord
+from fairway.nodes.discovery.node_record import MAX_RECORD_BYTES, Capability, NodeRecord, NodeRecordError, RecordFault
 from fairway.wire.hashing import keccak256
 from fairway.wire.relay_shards import RelayShards
 from fairway.wire.rlp import decode_rlp, encode_rlp

@@ -10,8 +10,7 @@ import pytest
 
 from fairway.nodes.rest import ReceiveWay, RestNodeOptions
 from fairway.nodes.rest.address import RestAddress
-from fairway.nodes.rest.catch_up import CatchUp
-from fairway.nodes.rest.feed import TopicFeed
+from fairway.nodes.rest.feed import CatchUp, TopicFeed
 from fairway.nodes.rest.http_client import HttpClient
 from fairway.nodes.rest.shapes import hex_of, store_shape
 from fairway.nodes.rest.store_reader import RestStoreReader

@@ -14,7 +14,7 @@ import pytest
 from fairway.errors import StoreQueryError, StoreRefusedError
 from fairway.nodes.node import NodeHealth, StoreQuery
 from fairway.nodes.rest import ReceiveWay, SendWay, http_client
-from fairway.nodes.rest.health import status_of
+from fairway.nodes.rest.node import status_of
 from fairway.nodes.rest.shapes import json_of, store_shape
 from fairway.nodes.rest.store_messages import store_answer, store_hashes
 from patience import PATIENCE_S

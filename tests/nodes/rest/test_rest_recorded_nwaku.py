@@ -9,7 +9,7 @@ import pytest
 
 from fairway.errors import StoreQueryError
 from fairway.nodes.node import NodeHealth, RoutedMessage, StoreQuery
-from fairway.nodes.rest.health import status_of
+from fairway.nodes.rest.node import status_of
 from fairway.nodes.rest.store_messages import store_hashes
 
 RECORDED = json.loads((Path(__file__).parents[2] / "vectors/nwaku/rest.json").read_bytes())

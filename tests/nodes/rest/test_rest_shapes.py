@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fairway.errors import DecodeError, StoreQueryError
 from fairway.json_reading import read_json
 from fairway.nodes.rest import event_parser
-from fairway.nodes.rest.event_parser import EventParser, ServerEvent
+from fairway.nodes.rest.receivers import EventParser, ServerEvent
 from fairway.nodes.rest.shapes import (
     JsonMessage,
     filter_shape,

@@ -18,7 +18,7 @@ import dns.rdtypes.ANY.TXT
 import dns.resolver
 
 from fairway.errors import ConfigurationError
-from fairway.nodes.discovery.errors import NameServerError
+from fairway.nodes.discovery.node_list import NameServerError
 
 LOOKUP_TIMEOUT_S: Final = 5.0
 """Longest time for one look-up, with all repetitions."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import IntFlag
+from enum import Enum, IntFlag
 from ipaddress import IPv4Address, IPv6Address
 from types import MappingProxyType
 from typing import Final
@@ -20,7 +20,6 @@ from fairway.libp2p.errors import AddressError
 from fairway.libp2p.keys import IdentityKey, KeyType, PublicKey
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.peer_id import PeerId
-from fairway.nodes.discovery.errors import NodeRecordError, RecordFault
 from fairway.nodes.discovery.signatures import coordinates_of, has_signed, point_of
 from fairway.wire.hashing import keccak256
 from fairway.wire.relay_shards import (
@@ -40,6 +39,33 @@ MAX_ADDRESSES: Final = 16
 _PREFIX: Final = "enr:"
 _SCHEME: Final = b"v4"
 _MAX_SEQUENCE: Final = 2**64 - 1
+
+
+class RecordFault(Enum):
+    """How a node record is wrong."""
+
+    TEXT = "text"
+    """The text form is not "enr:" and base64 without padding."""
+    TOO_LONG = "too long"
+    """More than 300 bytes."""
+    ENCODING = "encoding"
+    """Not the RLP list of a signature, a sequence number, and pairs of keys and values."""
+    ORDER = "order"
+    """The keys are not sorted, or one comes twice."""
+    SCHEME = "scheme"
+    """The identity scheme is not "v4"."""
+    KEY = "key"
+    """No compressed secp256k1 public key."""
+    SIGNATURE = "signature"
+    """The key did not sign this content."""
+
+
+class NodeRecordError(DecodeError):
+    """A node record that is not valid; counters and tests use ``fault``."""
+
+    def __init__(self, fault: RecordFault, detail: str) -> None:
+        super().__init__(f"a node record with a wrong {fault.value}: {detail}")
+        self.fault = fault
 
 
 class Capability(IntFlag):

@@ -22,9 +22,8 @@ from fairway.libp2p.errors import Libp2pError
 from fairway.libp2p.host import Host
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.peer_id import PeerId
-from fairway.nodes.discovery.list_reader import NodeListReader
 from fairway.nodes.discovery.network import Network
-from fairway.nodes.discovery.node_list import NodeListUrl
+from fairway.nodes.discovery.node_list import NodeListReader, NodeListUrl
 from fairway.nodes.discovery.node_record import NodeRecord
 from fairway.nodes.discovery.node_records import NodeRecords
 from fairway.nodes.discovery.peer_memory import PeerMemory

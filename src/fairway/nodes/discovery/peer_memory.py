@@ -1,12 +1,15 @@
-"""`PeerMemory`: the file in which a node remembers the peers that served it, and the newest lists that it saw.
+"""Where a node keeps what it needs after a restart; `PeerMemory` is the file of the peers that served it.
 
-A file that is damaged or of another network is as good as none: discovery begins anew.
+A file that is damaged or of another network counts as absent: discovery begins anew.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +20,21 @@ from fairway.json_reading import read_json
 from fairway.libp2p.errors import AddressError
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.storage.whole_file import replace_whole
+
+
+def default_state() -> Path:
+    """Return where state is kept if nothing else is said (XDG Base Directory Specification, XDG_STATE_HOME)."""
+    given = os.environ.get("XDG_STATE_HOME", "")
+    home = Path(given) if given.startswith("/") else Path("~/.local/state").expanduser()
+    return home / "fairway"
+
+
+def peers_file(folder: Path, network: str) -> Path:
+    """Return the file of remembered peers of a network, by its name or the path of its file."""
+    plain = re.fullmatch(r"[a-z0-9.-]{1,40}", network) and not network.endswith(".toml")
+    name = network if plain else sha256(str(Path(network).absolute()).encode()).hexdigest()[:16]
+    return folder / f"peers-{name}.json"
+
 
 MAX_REMEMBERED: Final = 100
 """Peers that are remembered; the first ones count."""

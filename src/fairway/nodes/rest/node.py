@@ -13,15 +13,17 @@ import ssl
 from collections.abc import Collection
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from fairway.errors import NodeUnavailableError, StoreQueryError
+import msgspec
+
+from fairway.errors import DecodeError, NodeUnavailableError, StoreQueryError
+from fairway.json_reading import read_json
 from fairway.nodes.listeners import Criterion, NodeSubscriptions, criteria_of
 from fairway.nodes.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.nodes.proving import prepare_soon, with_proof
 from fairway.nodes.rest.address import RestAddress
 from fairway.nodes.rest.feed import TopicFeed
-from fairway.nodes.rest.health import status_of
 from fairway.nodes.rest.http_client import HttpClient, HttpReply
 from fairway.nodes.rest.options import RestNodeOptions
 from fairway.nodes.rest.sender import Sender
@@ -31,6 +33,35 @@ from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.recent_hashes import RecentHashes
 from fairway.subscription import Subscription
+
+_SENDING: Final = ("Relay", "Lightpush", "Lightpush Client")
+_STORING: Final = ("Store", "Store Client")
+_READY: Final = "ready"
+
+
+class _Report(msgspec.Struct, rename="camel"):
+    node_health: str
+    protocols_health: list[dict[str, Any]] = []
+
+
+def status_of(status: int, body: bytes) -> NodeStatus:
+    """Return the status of a node that answered."""
+    try:
+        report = read_json(body, _Report)
+    except DecodeError:
+        # No report: the status code of the answer is all that is known.
+        known = 200 <= status < 300
+        missing = status in {400, 404, 405, 501}
+        health = NodeHealth.MINIMALLY_HEALTHY if known or missing else NodeHealth.UNHEALTHY
+        return NodeStatus(health=health, store=True)
+    states = {name: str(state).lower() for protocol in report.protocols_health for name, state in protocol.items()}
+    store = not states or any(states.get(name) == _READY for name in _STORING)
+    if states and not any(states.get(name) == _READY for name in _SENDING):
+        return NodeStatus(health=NodeHealth.UNHEALTHY, store=store)
+    ready = report.node_health.lower() == _READY
+    health = NodeHealth.SUFFICIENTLY_HEALTHY if ready else NodeHealth.MINIMALLY_HEALTHY
+    return NodeStatus(health=health, store=store)
+
 
 _LOG: Final = logging.getLogger(__name__)
 _NO_ENTRY: Final = frozenset({401, 403})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from fairway.errors import ConfigurationError
-from fairway.nodes.rest.token import checked_token
+from fairway.nodes.rest.address import checked_token
 from fairway.type_checks import check_fields
 
 NWAKU_CACHE_MESSAGES: Final = 50

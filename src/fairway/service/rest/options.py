@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fairway.errors import ConfigurationError
 from fairway.libp2p.transports.web_origins import checked_origins
+from fairway.nodes.rest.address import checked_token
 from fairway.nodes.rest.options import NWAKU_CACHE_MESSAGES
-from fairway.nodes.rest.token import checked_token
 from fairway.type_checks import check_fields
 
 
