@@ -8,7 +8,7 @@ from fairway.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from fairway.nodes.connect import connect
-    from fairway.nodes.light.options import LightOptions
+    from fairway.nodes.light.options import AdvancedLightOptions, LightOptions
     from fairway.nodes.local.node import LocalNode
     from fairway.nodes.node import (
         NodeHealth,
@@ -20,15 +20,18 @@ if TYPE_CHECKING:
         StoreQuery,
         WakuNode,
     )
-    from fairway.nodes.rest.options import RestNodeOptions
+    from fairway.nodes.rest.options import AdvancedRestOptions, ReceiveWay, RestNodeOptions
     from fairway.subscription import Subscription
 
 __all__ = [
+    "AdvancedLightOptions",
+    "AdvancedRestOptions",
     "LightOptions",
     "LocalNode",
     "NodeHealth",
     "NodeQuota",
     "NodeStatus",
+    "ReceiveWay",
     "RestNodeOptions",
     "RoutedMessage",
     "SendResult",
@@ -44,7 +47,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
         __name__,
         {
             "fairway.nodes.connect": ("connect",),
-            "fairway.nodes.light.options": ("LightOptions",),
+            "fairway.nodes.light.options": ("AdvancedLightOptions", "LightOptions"),
             "fairway.nodes.local.node": ("LocalNode",),
             "fairway.nodes.node": (
                 "NodeHealth",
@@ -56,7 +59,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
                 "StoreQuery",
                 "WakuNode",
             ),
-            "fairway.nodes.rest.options": ("RestNodeOptions",),
+            "fairway.nodes.rest.options": ("AdvancedRestOptions", "ReceiveWay", "RestNodeOptions"),
             "fairway.subscription": ("Subscription",),
         },
     )

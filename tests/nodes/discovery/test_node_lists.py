@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dns_lists import dns_server, list_key, make_list, name_of, root_text, url_of
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.libp2p.keys import IdentityKey, KeyType
-from fairway.nodes.discovery import list_reader
+from fairway.nodes.discovery import node_list
 from fairway.nodes.discovery.name_servers import NameServers
 from fairway.nodes.discovery.node_list import (
     ListFault,
@@ -113,11 +113,11 @@ def test_an_endless_chain_of_lists_that_link_to_new_ones_ends():
 
     found, _, asked = read(texts, NodeListUrl.parse(url_of(KEY, "l0.org")), invent=invent)
     assert found == []
-    assert sum(name.startswith("l") and name.count(".") == 1 for name in asked) == list_reader.MAX_LISTS
+    assert sum(name.startswith("l") and name.count(".") == 1 for name in asked) == node_list.MAX_LISTS
 
 
 def test_a_tree_that_is_too_large_to_read_ends(monkeypatch):
-    monkeypatch.setattr(list_reader, "MAX_LOOKUPS", 6)
+    monkeypatch.setattr(node_list, "MAX_LOOKUPS", 6)
     found, _, asked = read(make_list(DOMAIN, KEY, RECORDS))
     assert len(asked) == 6
     assert len(found) < len(RECORDS)

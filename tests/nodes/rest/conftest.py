@@ -7,13 +7,14 @@ import json
 import socket
 import time
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import h11
 import pytest
 
 from fairway.nodes.node import RoutedMessage
-from fairway.nodes.rest import RestNode, RestNodeOptions
+from fairway.nodes.rest import AdvancedRestOptions, RestNode, RestNodeOptions
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestServer
@@ -130,7 +131,14 @@ class Rest:
     @staticmethod
     async def client(url, **options):
         options = {"shard_count": 1, "health_interval_s": 0.2, "request_timeout_s": PATIENCE_S, **options}
-        return await RestNode.start(url, RestNodeOptions(**options), connect_timeout_s=PATIENCE_S)
+        return await RestNode.start(url, Rest.options(**options), connect_timeout_s=PATIENCE_S)
+
+    @staticmethod
+    def options(**options):
+        """Return options of a client, of which some are advanced ones."""
+        advanced = {each.name for each in fields(AdvancedRestOptions)} & options.keys()
+        others = {name: value for name, value in options.items() if name not in advanced}
+        return RestNodeOptions(advanced=AdvancedRestOptions(**{name: options[name] for name in advanced}), **others)
 
     @staticmethod
     async def received(subscription, count):

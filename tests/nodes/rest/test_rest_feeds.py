@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from fairway.nodes.rest import ReceiveWay, RestNodeOptions
+from fairway.nodes.rest import ReceiveWay
 from fairway.nodes.rest.address import RestAddress
 from fairway.nodes.rest.feed import CatchUp, TopicFeed
 from fairway.nodes.rest.http_client import HttpClient
@@ -76,7 +76,7 @@ def test_a_feed_that_is_woken_while_an_attempt_still_fails_tries_again_at_once(r
                 await release.wait()
             return 500, "broken"
 
-        options = RestNodeOptions(first_pause_s=3_600.0, longest_pause_s=3_600.0, receive=(ReceiveWay.EVENTS,))
+        options = rest.options(first_pause_s=3_600.0, longest_pause_s=3_600.0, receive=(ReceiveWay.EVENTS,))
         async with rest.scripted(script) as server:
             http = HttpClient(RestAddress.parse(server.url), timeout_s=PATIENCE_S, max_connections=4)
             feed = TopicFeed(

@@ -10,7 +10,7 @@ import pytest
 import fairway
 from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
 from fairway.nodes.node import NodeHealth, StoreQuery
-from fairway.nodes.rest import ReceiveWay, RestNode, RestNodeOptions
+from fairway.nodes.rest import ReceiveWay, RestNode
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer
@@ -25,14 +25,14 @@ def hashes(messages):
 
 
 @WAYS
-def test_a_channel_between_a_rest_client_and_a_light_client_files_included(way):
+def test_a_channel_between_a_rest_client_and_a_light_client_files_included(rest, way):
     async def work():
         async with (
             await ServiceNode.start(ServiceOptions()) as node,
             await RestServer.start(node) as server,
             AsyncExitStack() as exits,
         ):
-            options = RestNodeOptions(receive=(way,), **QUICK)
+            options = rest.options(receive=(way,), **QUICK)
             channels = []
             clients = {
                 "alice": await fairway.connect(server.url, options=options),
@@ -275,7 +275,7 @@ def test_nobody_at_the_address_is_an_error_in_time_or_waited_for(rest, unused_po
         url = f"http://127.0.0.1:{unused_port}"
         with pytest.raises(NodeUnavailableError, match=r"does not answer within 0\.2 s"):
             await fairway.connect(url, connect_timeout_s=0.2)
-        options = RestNodeOptions(first_pause_s=0.05, health_interval_s=0.1, shard_count=1, request_timeout_s=600.0)
+        options = rest.options(first_pause_s=0.05, health_interval_s=0.1, shard_count=1, request_timeout_s=600.0)
         async with await RestNode.start(url, options, connect_timeout_s=None) as client:
             await rest.until(lambda: client.status.detail)
             subscription = await client.subscribe(rest.shard, [rest.topic])
@@ -301,13 +301,11 @@ def test_an_address_that_is_none_is_refused(address):
     [
         {"poll_interval_s": 1.5},
         {"poll_interval_s": 0},
-        {"send": ()},
         {"receive": ()},
         {"check_interval_s": 0},
         {"overlap_s": -1},
-        {"max_connections": 0},
     ],
 )
-def test_options_that_cannot_work_are_refused(wrong):
+def test_options_that_cannot_work_are_refused(rest, wrong):
     with pytest.raises(ConfigurationError):
-        RestNodeOptions(**wrong)
+        rest.options(**wrong)

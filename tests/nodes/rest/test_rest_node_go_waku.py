@@ -14,10 +14,10 @@ from patience import PATIENCE_S
 
 
 class GoWaku:
-    """A go-waku in memory; one that does not relay has light push as it was before version 3, if it knows a peer."""
+    """A go-waku in memory, which relays."""
 
-    def __init__(self, rest, *, relay=True, pushes=(200, True)):
-        self.rest, self.relay, self.pushes = rest, relay, pushes
+    def __init__(self, rest):
+        self.rest = rest
         self.subscribed = False
         self.waiting: list[Any] | None = []
         self.sent = []
@@ -25,12 +25,9 @@ class GoWaku:
     def __call__(self, method, path, body):
         if path == "/health":
             return 501, "Non RLN healthcheck is not implemented"
-        if path == "/lightpush/v1/message":
-            self.sent.append(json.loads(body)["message"])
-            return self.pushes
         if path.startswith("/store/v3/messages"):
             return 500, {"messages": None, "error_message": "no suitable peers found"}
-        if path.startswith("/relay/v1") and self.relay:
+        if path.startswith("/relay/v1"):
             return self._relay(method, path, body)
         return 404, "404 page not found\n"
 
@@ -64,7 +61,6 @@ def test_messages_go_out_and_come_in_by_relay_and_an_empty_cache_is_none_at_all(
                     got = (await anext(subscription)).message
                 assert (got.payload, got.timestamp_ns, got.ephemeral) == (b"hallo", 17 + number, None)
             assert [message["payload"] for message in go.sent] == ["bWVzc2FnZSAw", "bWVzc2FnZSAx", "bWVzc2FnZSAy"]
-            assert not any(path.startswith("/lightpush/v1") for _, path, _ in server.requests)
             assert client.status.health is NodeHealth.MINIMALLY_HEALTHY
 
     rest.run(work())
@@ -76,32 +72,6 @@ def test_a_shard_that_the_node_does_not_relay_yet_is_subscribed_first(rest):
         async with rest.scripted(go) as server, await rest.client(server.url) as client:
             assert (await client.send(rest.message(1))).accepted
             assert (go.subscribed, len(go.sent)) == (True, 1)
-
-    rest.run(work())
-
-
-@pytest.mark.parametrize(
-    ("pushes", "accepted"),
-    [
-        ((200, True), True),
-        ((503, "no suitable remote peers"), False),
-        ((503, "exceeds the rate limit"), False),
-        ((429, "Request rate limmit reached"), False),
-        ((400, ""), False),
-    ],
-)
-def test_without_relay_messages_go_out_by_the_older_light_push(rest, pushes, accepted):
-    async def work():
-        go = GoWaku(rest, relay=False, pushes=pushes)
-        async with rest.scripted(go) as server, await rest.client(server.url) as client:
-            for number in range(2):
-                result = await client.send(rest.message(number))
-                assert (result.accepted, result.permanent) == (accepted, False)
-                assert accepted or str(pushes[0]) in result.detail
-                assert result.too_many is ("rate lim" in str(pushes[1]))
-            assert len(go.sent) == 2
-            # What the node does not have is asked for once.
-            assert sum(path.startswith("/lightpush/v3") for _, path, _ in server.requests) == 1
 
     rest.run(work())
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fairway.errors import DecodeError, StoreQueryError
 from fairway.json_reading import read_json
-from fairway.nodes.rest import event_parser
+from fairway.nodes.rest import receivers
 from fairway.nodes.rest.receivers import EventParser, ServerEvent
 from fairway.nodes.rest.shapes import (
     JsonMessage,
@@ -91,7 +91,7 @@ def test_nonsense_is_no_event_and_no_crash(data):
 
 
 def test_an_event_that_is_too_long_is_refused_in_one_line_and_in_many(monkeypatch):
-    monkeypatch.setattr(event_parser, "MAX_EVENT_BYTES", 100)
+    monkeypatch.setattr(receivers, "MAX_EVENT_BYTES", 100)
     for chunk in (b"data: " + b"x" * 90, b"data: x\n" * 30):
         parser = EventParser()
         with pytest.raises(DecodeError, match="more than 100 bytes"):

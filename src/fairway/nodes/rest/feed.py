@@ -167,7 +167,7 @@ class TopicFeed:
             criterion,
             seen=seen,
             hand_on=hand_on,
-            overlap_ns=int(options.overlap_s * 1e9),
+            overlap_ns=int(options.advanced.overlap_s * 1e9),
             now_ns=time.time_ns,
         )
         self._sink: Final = Sink(begun=self._begun, hand_on=hand_on, alive=self._alive, gap=self._gap)
@@ -204,7 +204,7 @@ class TopicFeed:
             await self._catch_up.begin()
         loop = asyncio.get_running_loop()
         ways = self._options.receive
-        pause_s = self._options.first_pause_s
+        pause_s = self._options.advanced.first_pause_s
         index = 0
         while True:
             self._wake.clear()  # not later: the node may come back while an attempt still fails
@@ -222,33 +222,33 @@ class TopicFeed:
             except NetworkError as error:
                 _LOG.debug("%s: %s", self._http.address.name, error)
                 index = 0  # it may be another program when it is back
-            if self.live and loop.time() - tried_s >= self._options.longest_pause_s:
-                pause_s = self._options.first_pause_s
+            if self.live and loop.time() - tried_s >= self._options.advanced.longest_pause_s:
+                pause_s = self._options.advanced.first_pause_s
             self.live, self.broken = False, True
             self._changed()
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
-            pause_s = min(2 * pause_s, self._options.longest_pause_s)
+            pause_s = min(2 * pause_s, self._options.advanced.longest_pause_s)
 
     async def _complete(self) -> None:
-        pause_s = self._options.first_pause_s
+        pause_s = self._options.advanced.first_pause_s
         while True:
             await self._until_due()
             self._due.clear()
             try:
                 self.caught_up += await self._catch_up.run()
                 self._behind = self._due.is_set()
-                pause_s = self._options.first_pause_s
+                pause_s = self._options.advanced.first_pause_s
             except StoreQueryError as error:
                 _LOG.debug("the store could not be looked through: %s", error)
                 self._fall_behind()
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, self._options.longest_pause_s)
+                pause_s = min(2 * pause_s, self._options.advanced.longest_pause_s)
 
     async def _until_due(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._options.check_interval_s):
+            async with asyncio.timeout(self._options.advanced.check_interval_s):
                 await self._due.wait()
                 return
         if self.way is ReceiveWay.EVENTS or not self.live:

@@ -25,7 +25,7 @@ from fairway.nodes.proving import prepare_soon, with_proof
 from fairway.nodes.rest.address import RestAddress
 from fairway.nodes.rest.feed import TopicFeed
 from fairway.nodes.rest.http_client import HttpClient, HttpReply
-from fairway.nodes.rest.options import RestNodeOptions
+from fairway.nodes.rest.options import MAX_CONNECTIONS, RestNodeOptions
 from fairway.nodes.rest.sender import Sender
 from fairway.nodes.rest.store_reader import RestStoreReader
 from fairway.nodes.status_board import AWAY, WatchedNode
@@ -81,10 +81,10 @@ class RestNode(WatchedNode):
         self._http: Final = HttpClient(
             address,
             timeout_s=options.request_timeout_s,
-            max_connections=options.max_connections,
+            max_connections=MAX_CONNECTIONS,
             tls_ca_file=options.tls_ca_file,
         )
-        self._sender: Final = Sender(self._http, options.send)
+        self._sender: Final = Sender(self._http)
         self._store: Final = RestStoreReader(self._http, told=self._store_told)
         self._has_store = True
         self._seen: Final = RecentHashes()
@@ -221,7 +221,7 @@ class RestNode(WatchedNode):
 
     async def _watch(self) -> None:
         """Query the node's health: at intervals, at once after a failure, at growing intervals while it is offline."""
-        pause_s = self._options.first_pause_s
+        pause_s = self._options.advanced.first_pause_s
         while True:
             self._look.clear()
             try:
@@ -231,13 +231,13 @@ class RestNode(WatchedNode):
                 self._reached, self._fault = None, str(error)
                 if isinstance(error.__cause__, ssl.SSLCertVerificationError):
                     self._answered.set()  # with an answer that waiting does not change
-                wait_s, pause_s = pause_s, min(2 * pause_s, self._options.health_interval_s)
+                wait_s, pause_s = pause_s, min(2 * pause_s, self._options.advanced.health_interval_s)
             else:
                 self._answered.set()
                 if reply.status in _NO_ENTRY:
                     self._reached, self._fault = None, _refused(self.address.name, reply)
                     self._show()
-                    await self._pause(self._options.health_interval_s)
+                    await self._pause(self._options.advanced.health_interval_s)
                     continue
                 if self._reached is None:
                     self._has_store = True
@@ -245,7 +245,7 @@ class RestNode(WatchedNode):
                     for feed in self._feeds.values():
                         feed.wake()
                 self._reached = status_of(reply.status, reply.body)
-                wait_s, pause_s = self._options.health_interval_s, self._options.first_pause_s
+                wait_s, pause_s = self._options.advanced.health_interval_s, self._options.advanced.first_pause_s
             self._show()
             await self._pause(wait_s)
 

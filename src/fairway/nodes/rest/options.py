@@ -1,4 +1,4 @@
-"""The options of a REST client of a node: endpoints, intervals and timeouts."""
+"""The options of a REST client of a node."""
 
 from __future__ import annotations
 
@@ -12,19 +12,10 @@ from fairway.nodes.rest.address import checked_token
 from fairway.type_checks import check_fields
 
 NWAKU_CACHE_MESSAGES: Final = 50
-"""Messages in nwaku's message cache, over all topics together."""
+"""Messages in nwaku's message cache, over all topics together: a poll that returns as many may have missed others."""
 LONGEST_POLL_INTERVAL_S: Final = 1.0
-
-
-class SendWay(Enum):
-    """The endpoint that sends messages."""
-
-    LIGHTPUSH = "lightpush"
-    """``/lightpush/v3``, whose answer has a status code for the message."""
-    RELAY = "relay"
-    """``/relay/v1``."""
-    LIGHTPUSH_V1 = "lightpush-v1"
-    """``/lightpush/v1`` of go-waku and older nodes."""
+MAX_CONNECTIONS: Final = 8
+"""Connections for requests; each content topic received as a stream has one more."""
 
 
 class ReceiveWay(Enum):
@@ -39,11 +30,36 @@ class ReceiveWay(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdvancedRestOptions:
+    """Intervals that few programs change."""
+
+    busy_poll_interval_s: float = 0.1
+    """Pause after a poll that returned messages."""
+    check_interval_s: float = 5.0
+    """While polling, interval between store queries for messages that the polls missed, because other programs empty
+    the same cache."""
+    overlap_s: float = 30.0
+    """How long before a gap a store query begins: clocks differ, and messages take time."""
+    silence_s: float = 45.0
+    """An event stream without any bytes for this long counts as dead."""
+    health_interval_s: float = 5.0
+    """Interval between queries of the node's health."""
+    first_pause_s: float = 0.2
+    """Pause before the second attempt to reach the node; each further pause is twice as long."""
+    longest_pause_s: float = 10.0
+    """Longest pause between two attempts."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        times = (self.busy_poll_interval_s, self.check_interval_s, self.silence_s, self.health_interval_s)
+        if min(*times, self.first_pause_s, self.longest_pause_s) <= 0 or self.overlap_s < 0:
+            raise ConfigurationError("the times of a REST client must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestNodeOptions:
     """The options of a `RestNode`."""
 
-    send: tuple[SendWay, ...] = (SendWay.LIGHTPUSH, SendWay.RELAY, SendWay.LIGHTPUSH_V1)
-    """Endpoints to try in this order; the first that the node offers is used."""
     receive: tuple[ReceiveWay, ...] = (ReceiveWay.EVENTS, ReceiveWay.RELAY, ReceiveWay.FILTER)
     """Endpoints to try in this order; the first that the node offers is used."""
     token: str | None = field(default=None, repr=False)
@@ -54,41 +70,21 @@ class RestNodeOptions:
     """Network shards of the cluster, for autosharding."""
     poll_interval_s: float = 1.0
     """Interval between polls that return no messages; at most 1 s."""
-    busy_poll_interval_s: float = 0.1
-    """Pause after a poll that returned messages."""
-    cache_messages: int = NWAKU_CACHE_MESSAGES
-    """Size of the node's cache: a poll that returns so many messages may have missed others."""
-    check_interval_s: float = 5.0
-    """While polling, interval between store queries for messages that the polls missed, because other programs empty
-    the same cache."""
-    overlap_s: float = 30.0
-    """How long before a gap a store query begins: clocks differ, and messages take time."""
     request_timeout_s: float = 10.0
-    """Longest wait for a response."""
-    silence_s: float = 45.0
-    """An event stream without any bytes for this long counts as dead."""
-    health_interval_s: float = 5.0
-    """Interval between queries of the node's health."""
-    first_pause_s: float = 0.2
-    """Pause before the second attempt to reach the node; each further pause is twice as long."""
-    longest_pause_s: float = 10.0
-    """Longest pause between two attempts."""
-    max_connections: int = 8
-    """Connections for requests; each content topic received as a stream has one more."""
+    """Longest wait for a response. A send takes at most `fairway.nodes.node.SEND_TIMEOUT_S`, whatever this is."""
+    advanced: AdvancedRestOptions = field(default_factory=AdvancedRestOptions)
+    """Intervals that few programs change."""
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.token is not None:
             checked_token(self.token, "token")
-        if not self.send or not self.receive:
-            raise ConfigurationError("a REST client needs at least one way to send and one to receive")
+        if not self.receive:
+            raise ConfigurationError("a REST client needs at least one way to receive")
         if not 0 < self.poll_interval_s <= LONGEST_POLL_INTERVAL_S:
             raise ConfigurationError(
                 f"poll_interval_s must lie in (0, {LONGEST_POLL_INTERVAL_S:g}], not {self.poll_interval_s}: "
                 "a node's cache is small"
             )
-        times = (self.busy_poll_interval_s, self.check_interval_s, self.request_timeout_s, self.silence_s)
-        if min(*times, self.health_interval_s, self.first_pause_s, self.longest_pause_s) <= 0 or self.overlap_s < 0:
-            raise ConfigurationError("the times of a REST client must be above 0")
-        if self.max_connections < 1 or self.cache_messages < 1:
-            raise ConfigurationError("max_connections and cache_messages must be at least 1")
+        if self.request_timeout_s <= 0:
+            raise ConfigurationError(f"request_timeout_s must be above 0, not {self.request_timeout_s}")

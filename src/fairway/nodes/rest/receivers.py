@@ -21,7 +21,7 @@ from fairway.json_reading import read_json
 from fairway.nodes.listeners import Criterion
 from fairway.nodes.node import RoutedMessage
 from fairway.nodes.rest.http_client import HttpClient
-from fairway.nodes.rest.options import RestNodeOptions
+from fairway.nodes.rest.options import NWAKU_CACHE_MESSAGES, RestNodeOptions
 from fairway.nodes.rest.shapes import FilterRequest, JsonMessage, StoredEntry, json_of, message_of
 from fairway.wire.topics import StaticShard, autoshard
 
@@ -121,7 +121,7 @@ async def receive_events(http: HttpClient, criterion: Criterion, sink: Sink, opt
             raise refused(f"/events: {stream.status} {await stream.text(options.request_timeout_s)}")
         sink.begun()
         parser = EventParser()
-        while chunk := await stream.read(options.silence_s):
+        while chunk := await stream.read(options.advanced.silence_s):
             try:
                 events = parser.feed(chunk)
             except DecodeError as error:
@@ -172,9 +172,9 @@ async def _poll(http: HttpClient, path: str, pubsub_topic: str, sink: Sink, opti
         except DecodeError as error:
             raise NodeUnavailableError(f"{path}: {error}") from error
         _hand_on(shapes, pubsub_topic, sink)
-        if len(shapes) >= options.cache_messages:
+        if len(shapes) >= NWAKU_CACHE_MESSAGES:
             sink.gap()
-        await asyncio.sleep(options.busy_poll_interval_s if shapes else options.poll_interval_s)
+        await asyncio.sleep(options.advanced.busy_poll_interval_s if shapes else options.poll_interval_s)
 
 
 def _hand_on(shapes: Sequence[JsonMessage], pubsub_topic: str, sink: Sink) -> None:

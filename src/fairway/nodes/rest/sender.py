@@ -1,29 +1,29 @@
-"""`Sender`: sends over HTTP by light push, by relay, or by the light push of older nodes.
+"""`Sender`: sends over HTTP by light push (``/lightpush/v3``), or by relay (``/relay/v1``).
 
-nwaku's light push needs a service peer or the service itself; its relay endpoints need relay. After a 404 the next
-endpoint is used, until the node reconnects. go-waku has relay, and light push as in nwaku before version 3: with texts
-in place of status codes.
+nwaku's light push needs a service peer or the service itself; its relay endpoint needs relay, and go-waku has no light
+push of version 3. After a 404 the relay endpoint is used, until the node reconnects.
 
-`fairway.wire.lightpush.client_action` says what an answer means. A node that relays a message to nobody may know it
-already (`ClientAction.NOT_RELAYED`). It counts as known if this client handed the node the same message before, by its
+`fairway.wire.lightpush.client_action` says what an answer means. A node that relays a message to no peer may know it
+already (`ClientAction.NOT_RELAYED`). It counts as known if this client sent the node the same message before, by its
 message hash, and the node took it or did not answer in time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
 from typing import Final
 from urllib.parse import quote
 
 from fairway.errors import DecodeError, NodeUnavailableError
 from fairway.json_reading import read_json
-from fairway.nodes.node import RoutedMessage, SendResult
+from fairway.nodes.node import SEND_TIMEOUT_S, RoutedMessage, SendResult
 from fairway.nodes.rest.http_client import HttpClient, HttpReply
-from fairway.nodes.rest.options import SendWay
 from fairway.nodes.rest.shapes import PushAnswer, PushRequest, json_of, relay_shape
 from fairway.protocol.recent_hashes import RecentHashes
 from fairway.wire.lightpush import ClientAction, StatusCode, client_action
 
+_NOT_THERE: Final = frozenset({400, 404, 405})
+"""Status codes of a node without light push; its own answers with these have the JSON of light push."""
 _NO_SERVICE_PEER: Final = "no suitable service peer"
 _NOT_SUBSCRIBED: Final = "not subscribed to topic"
 _CODES_OF_ANY_ENDPOINT: Final = frozenset({StatusCode.PAYLOAD_TOO_LARGE, StatusCode.TOO_MANY_REQUESTS})
@@ -33,40 +33,41 @@ _CODES_OF_ANY_ENDPOINT: Final = frozenset({StatusCode.PAYLOAD_TOO_LARGE, StatusC
 class Sender:
     """Sends messages to one node."""
 
-    def __init__(self, http: HttpClient, ways: Sequence[SendWay]) -> None:
+    def __init__(self, http: HttpClient) -> None:
         self._http: Final = http
-        self._ways: Final = tuple(ways)
-        self._first = 0
+        self._has_light_push = True
         self._handed: Final = RecentHashes()
         """Message hashes of messages that the node took, or left without an answer."""
-        self._by: Final[dict[SendWay, Callable[[RoutedMessage], Awaitable[SendResult | HttpReply]]]] = {
-            SendWay.LIGHTPUSH: self._push,
-            SendWay.RELAY: self._relay,
-            SendWay.LIGHTPUSH_V1: self._push_v1,
-        }
 
     def reset(self) -> None:
         """Forget which endpoints the node offers: they may have changed."""
-        self._first = 0
+        self._has_light_push = True
 
     async def send(self, message: RoutedMessage) -> SendResult:
-        """Send a message by the first endpoint that the node offers."""
+        """Send a message by the first endpoint that the node offers, within `SEND_TIMEOUT_S`."""
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                result = await self._send(message)
+        except (NodeUnavailableError, TimeoutError) as error:
+            if isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError):
+                self._handed.add(message.message_hash)
+            return SendResult(accepted=False, detail=str(error) or f"no answer within {SEND_TIMEOUT_S:g} s")
+        if result.accepted:
+            self._handed.add(message.message_hash)
+        return result
+
+    async def _send(self, message: RoutedMessage) -> SendResult:
         said: list[str] = []
-        for index in range(self._first, len(self._ways)):
-            way = self._ways[index]
-            try:
-                result = await self._by[way](message)
-            except NodeUnavailableError as error:
-                if isinstance(error.__cause__, TimeoutError):
-                    self._handed.add(message.message_hash)
-                return SendResult(accepted=False, detail=str(error))
-            if isinstance(result, SendResult):
-                if result.accepted:
-                    self._handed.add(message.message_hash)
-                return result
-            said.append(f"{way.value}: {result.status} {result.text}")
-            if result.status in {400, 404, 405}:
-                self._first = min(index + 1, len(self._ways) - 1)
+        if self._has_light_push:
+            pushed = await self._push(message)
+            if isinstance(pushed, SendResult):
+                return pushed
+            said.append(f"light push: {pushed.status} {pushed.text}")
+            self._has_light_push = pushed.status not in _NOT_THERE
+        relayed = await self._relay(message)
+        if isinstance(relayed, SendResult):
+            return relayed
+        said.append(f"relay: {relayed.status} {relayed.text}")
         return SendResult(accepted=False, detail=f"the node offers no way to send: {'; '.join(said)}")
 
     async def _push(self, message: RoutedMessage) -> SendResult | HttpReply:
@@ -75,11 +76,11 @@ class Sender:
         try:
             said = read_json(reply.body, PushAnswer).status_desc or ""
         except DecodeError:
-            if reply.status in {400, 404, 405}:
+            if reply.status in _NOT_THERE:
                 return reply  # not the words of a light push: there is none
             said = reply.text
         if client_action(reply.status, said) is ClientAction.NO_PEERS and _NO_SERVICE_PEER in said.lower():
-            return reply  # nobody to push to; the node itself may be a relay, and this is not its relay's answer
+            return reply  # there is no service peer; the node itself may relay
         return self._outcome(message, reply, reply.status, said)
 
     async def _relay(self, message: RoutedMessage) -> SendResult | HttpReply:
@@ -91,14 +92,8 @@ class Sender:
         if said_nothing or (reply.status == StatusCode.BAD_REQUEST and _NOT_SUBSCRIBED in reply.text.lower()):
             await self._http.request("POST", "/relay/v1/subscriptions", json_of([message.pubsub_topic]))
             reply = await self._http.request("POST", path, body)
-        return reply if reply.status in {404, 405} else self._of_any_endpoint(message, reply)
-
-    async def _push_v1(self, message: RoutedMessage) -> SendResult | HttpReply:
-        request = PushRequest(message=relay_shape(message.message), pubsub_topic=message.pubsub_topic)
-        reply = await self._http.request("POST", "/lightpush/v1/message", json_of(request))
-        return reply if reply.status in {404, 405} else self._of_any_endpoint(message, reply)
-
-    def _of_any_endpoint(self, message: RoutedMessage, reply: HttpReply) -> SendResult:
+        if reply.status in {404, 405}:
+            return reply
         has_code = reply.status == StatusCode.SUCCESS or reply.status in _CODES_OF_ANY_ENDPOINT
         return self._outcome(message, reply, reply.status if has_code else None, reply.text)
 
