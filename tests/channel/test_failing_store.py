@@ -26,7 +26,7 @@ class Failing(ChannelStore):
         self._failed = None
         return self._store.open(channel_id, sender_id, content_topic)
 
-    def submit(self, write, done):
+    def submit(self, write, done, *, hurry=True):
         if self.is_full or self._failed:
             self._failed = self._failed or StoreFullError("no space left on alice.db: make room and start again")
             done(self._failed)
@@ -52,7 +52,7 @@ class Failing(ChannelStore):
 class Forgetful(Failing):
     """Keeps what it says it could not keep, as a disk may whose fsync failed."""
 
-    def submit(self, write, done):
+    def submit(self, write, done, *, hurry=True):
         if self._failed is None and self.is_full:
             self._failed = StoreFullError("alice.db: writing failed; the disk did not do what it was asked")
             self._store.submit(write, lambda _: done(self._failed))

@@ -301,7 +301,7 @@ class RaisingStore(MemoryStore):
 
     error = None
 
-    def submit(self, write, done):
+    def submit(self, write, done, *, hurry=True):
         if self.error is not None:
             raise self.error
         super().submit(write, done)

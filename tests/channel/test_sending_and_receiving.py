@@ -47,10 +47,12 @@ def test_a_send_that_is_repeated_asks_for_more(in_group):
 
 def test_more_may_be_asked_for_while_the_disk_still_writes_that_a_send_is_delivered(in_group):
     class Late(MemoryStore):
-        def submit(self, write, done):
-            super().submit(write, lambda error: asyncio.get_running_loop().call_later(self.late_s, done, error))
+        def submit(self, write, done, *, hurry=True):
+            loop = asyncio.get_running_loop()
+            self.answered_at_s = max(self.answered_at_s, loop.time() + self.late_s)
+            super().submit(write, lambda error: loop.call_at(self.answered_at_s, done, error))
 
-        late_s = 0.0
+        late_s = answered_at_s = 0.0
 
     async def scenario(group):
         store = Late()
@@ -81,10 +83,15 @@ class OneAtATime(MemoryStore):
         self._waiting, self._is_busy = [], False
         return super().open(*owner)
 
-    def submit(self, write, done):
-        self._waiting.append((write, done))
-        if not self._is_busy:
+    def submit(self, write, done, *, hurry=True):
+        self._waiting.append((write, done, hurry))
+        self._begin(hurry)
+
+    def _begin(self, hurry):
+        if hurry and not self._is_busy:
             self._commit()
+        elif not self._is_busy:
+            asyncio.get_running_loop().call_later(0.002, self._begin, True)
 
     def _commit(self):
         taken, self._waiting = self._waiting, []
@@ -93,9 +100,11 @@ class OneAtATime(MemoryStore):
             asyncio.get_running_loop().call_later(1, self._committed, taken)
 
     def _committed(self, taken):
-        for write, done in taken:
+        for write, done, _ in taken:
             super().submit(write, done)
-        self._commit()
+        self._is_busy = False
+        if self._waiting:
+            self._begin(any(hurry for *_, hurry in self._waiting))
 
 
 @pytest.mark.parametrize("delay_ms", [0, 300])

@@ -1,7 +1,7 @@
 """The asyncio shell of the protocol: carries out its effects, feeds in messages from the node, runs the timers.
 
 One engine runs a channel from one start to its stop or failure. Everything happens on one event loop; no call into the
-protocol interrupts another. Effects go through the commit queue, so that no effect leaves before its state is durable.
+protocol interrupts another. Effects go through the gate, so that none leaves before its state is durable.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from fairway.channel.clock import Clock
-from fairway.channel.commit_queue import CommitQueue
+from fairway.channel.effect_gate import EffectGate
 from fairway.channel.inbox import Delivered, Inbox
 from fairway.channel.proving import ProofMaker
 from fairway.channel.publishing import Publisher
@@ -89,7 +89,7 @@ class Engine:
         self.stack = stack
         options = stack.options
         self._pubsub_topic = autoshard(stack.content_topic, options.cluster_id, options.shard_count)
-        self.commits: CommitQueue[Outward] = CommitQueue(store, self._release, self._fail)
+        self.commits: EffectGate[Outward] = EffectGate(store, self._release, self._fail)
         self.publisher = Publisher(node, options.advanced.max_concurrent_publishes, self._published, self._fail)
         self.proofs = (
             None
@@ -181,8 +181,6 @@ class Engine:
             await asyncio.wait(ciphers, timeout=_GOODBYE_S)
         await self.publisher.stop()
         self._has_stopped = True
-        if self.commits.error is None:
-            self.commits.flush()
 
     async def _say_goodbye(self) -> None:
         """Acknowledge received messages in a last sync message, so that their senders stop sending them."""

@@ -79,7 +79,7 @@ class WatchedStore(ChannelStore):
             self._watcher.store_differs(text)
         return stored
 
-    def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
+    def submit(self, write: Write, done: Callable[[StorageError | None], None], *, hurry: bool = True) -> None:
         """Submit a write."""
         self._kept.pending.append(write)
 
@@ -88,7 +88,7 @@ class WatchedStore(ChannelStore):
                 self._confirm(self._kept.pending.popleft())
             done(error)
 
-        self._store.submit(write, confirmed)
+        self._store.submit(write, confirmed, hurry=hurry)
 
     def _confirm(self, write: Write) -> None:
         self._kept.apply(write)

@@ -192,19 +192,6 @@ class Write:
     """New requests, and new states of known ones."""
     trace: tuple[TracePoint, ...] = ()
 
-    def then(self, later: Write) -> Write:
-        """Return this write and a later one as one."""
-        return Write(
-            changes=self.changes + later.changes,
-            delivered=self.delivered + later.delivered,
-            finished=self.finished + later.finished,
-            sent=self.sent + later.sent,
-            placed=self.placed + later.placed,
-            handling=self.handling + later.handling,
-            requests=self.requests + later.requests,
-            trace=self.trace + later.trace,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
@@ -232,11 +219,13 @@ class ChannelStore(ABC):
         """
 
     @abstractmethod
-    def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
+    def submit(self, write: Write, done: Callable[[StorageError | None], None], *, hurry: bool = True) -> None:
         """Make a write durable, then call ``done`` with None, or with an error; both in the order of the calls.
 
         ``done`` may be called before `submit` returns, or from another thread. After an error no later write becomes
         durable; the failed one may be durable or not, as after a failed fsync. Then close the store and open it again.
+
+        Without ``hurry`` the store may wait a moment for later writes, and commit them together.
         """
 
     @abstractmethod

@@ -107,8 +107,9 @@ class MemoryStore(ChannelStore):
             first_number=self._openings * NUMBERS_PER_OPENING,
         )
 
-    def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
+    def submit(self, write: Write, done: Callable[[StorageError | None], None], *, hurry: bool = True) -> None:
         """Keep a write, and call ``done`` at once."""
+        del hurry
         if not self._is_open:
             done(StorageError("this memory store is not open: open it before writing to it"))
             return

@@ -1,7 +1,7 @@
 """`SqliteStore`: a store in one SQLite file; confirmed writes survive a crash and a loss of power.
 
 It uses a write-ahead log and an fsync for each transaction, and belongs to one process at a time (`StoreLock`). One
-thread writes (`GroupCommit`); under virtual time the event loop does. Look-ups read over a connection of their own, and
+thread writes (`CommitQueue`); under virtual time the event loop does. Look-ups read over a connection of their own, and
 also find writes that are still queued.
 
 While ``alice.db`` is in use, the files ``alice.db-wal`` and ``alice.db-shm`` belong to it; ``alice.db.lock`` is its
@@ -42,7 +42,7 @@ from fairway.storage.channel_store import (
     Write,
     check_bounds,
 )
-from fairway.storage.group_commit import CommitDriver, GroupCommit, LoopDriver, WritingThread
+from fairway.storage.commit_queue import CommitDriver, CommitQueue, LoopDriver, WritingThread
 from fairway.storage.records import read_handling, read_message, read_state
 from fairway.storage.schema import claim, create_tables
 from fairway.storage.sqlite_connection import (
@@ -63,7 +63,7 @@ class _Open(NamedTuple):
     """The resources of an open store."""
 
     resources: ExitStack
-    writer: GroupCommit
+    writer: CommitQueue
     reading: GuardedConnection
 
 
@@ -120,18 +120,18 @@ class SqliteStore(ChannelStore):
             (last_point,) = connection.execute("SELECT coalesce(max(number), 0) FROM trace").fetchone()
             reading = resources.enter_context(closing(connect(path)))
             writer = SqliteWriter(connection, path, self._bounds)
-            committing = GroupCommit(writer.commit, writer.housekeeping, last_point + 1, self._driver())
+            committing = CommitQueue(writer.commit, writer.housekeeping, last_point + 1, self._driver())
             self._open = _Open(resources.pop_all(), committing, reading)
             # Submitted writes reach the file even if the program never calls close.
             atexit.register(self.close)
             return stored
 
-    def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
+    def submit(self, write: Write, done: Callable[[StorageError | None], None], *, hurry: bool = True) -> None:
         """Queue a write; ``done`` is called on the store's thread."""
         if self._open is None:
             done(StorageError(f"{self._path} is not open: open the store before writing to it"))
             return
-        self._open.writer.submit(write, done)
+        self._open.writer.submit(write, done, hurry=hurry)
 
     def request(self, request_id: str) -> StoredRequest | None:
         """Return a request, from the queue or the file."""

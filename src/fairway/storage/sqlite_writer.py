@@ -29,7 +29,7 @@ from fairway.storage.channel_store import (
     TracePoint,
     placement_of,
 )
-from fairway.storage.group_commit import Entry
+from fairway.storage.commit_queue import Entry
 from fairway.storage.records import (
     handling_columns,
     message_columns,

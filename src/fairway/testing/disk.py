@@ -43,7 +43,7 @@ from urllib.parse import quote
 
 from fairway.errors import ConfigurationError, StorageError, StoreLockedError
 from fairway.storage.channel_store import KEPT_REQUESTS, KEPT_TRACE_POINTS, ChannelStore, Stored, Write
-from fairway.storage.group_commit import CommitDriver, Done, LoopDriver
+from fairway.storage.commit_queue import CommitDriver, Done, LoopDriver
 from fairway.storage.sqlite_connection import CHECKPOINT, COMMIT, GuardedConnection, connect
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.storage.store_lock import StoreLock
@@ -368,12 +368,12 @@ class _SimulatedStore(SqliteStore):
         atexit.unregister(self.close)
         return stored
 
-    def submit(self, write: Write, done: Done) -> None:
+    def submit(self, write: Write, done: Done, *, hurry: bool = True) -> None:
         if self._is_dead:
             # A dead store gives no answers.
             return
         answer = partial(self._answer, done, copy_context())
-        super().submit(write, answer)
+        super().submit(write, answer, hurry=hurry)
 
     def close(self) -> None:
         try:

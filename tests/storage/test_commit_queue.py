@@ -10,7 +10,7 @@ import pytest
 from fairway.errors import StorageError, StoreFullError
 from fairway.events import RequestSent
 from fairway.storage.channel_store import TracePoint, Write
-from fairway.storage.group_commit import GroupCommit, WritingThread
+from fairway.storage.commit_queue import CommitQueue, WritingThread
 from patience import PATIENCE_S
 
 
@@ -47,10 +47,10 @@ def disk():
 
 @pytest.fixture
 def committing(disk):
-    group_commit = GroupCommit(disk.commit, disk.housekeeping, 100, WritingThread())
-    yield group_commit
+    queue = CommitQueue(disk.commit, disk.housekeeping, 100, WritingThread())
+    yield queue
     disk.may_go_on.set()
-    group_commit.close()
+    queue.close()
 
 
 def trace(*names):

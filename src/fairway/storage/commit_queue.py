@@ -1,9 +1,13 @@
-"""`GroupCommit`: makes all writes that wait durable in one transaction.
+"""`CommitQueue`: makes all writes that wait durable in one transaction (group commit).
 
 A `CommitDriver` decides when: a thread of its own (`WritingThread`) in a real process, the event loop (`LoopDriver`)
 where time is virtual (`fairway.testing`).
 
-Invariants: writes become durable, and are answered, in the order of `GroupCommit.submit`. After a write has failed,
+A write without hurry, such as the node's answer to a message, begins no transaction of its own at once: the sender of
+the next message would wait for both. It shares the transaction of the next write with hurry, or is committed alone if
+none comes within 2 ms.
+
+Invariants: writes become durable, and are answered, in the order of `CommitQueue.submit`. After a write has failed,
 neither it nor a later one is tried (fail-stop), because later writes build on earlier ones. Answers are given on the
 thread of the driver.
 """
@@ -15,14 +19,18 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import NamedTuple
+from contextlib import suppress
+from enum import Enum
+from queue import Empty, SimpleQueue
+from typing import Final, NamedTuple
 
 from fairway.errors import StorageError
 from fairway.events import MessageReceived
 from fairway.storage.channel_store import StoredRequest, TracePoint, Write
 
-_LOG = logging.getLogger(__name__)
+_LOG: Final = logging.getLogger(__name__)
+_LINGER_S: Final = 0.002
+"""Longest time that a write without hurry waits for one with hurry."""
 
 Done = Callable[[StorageError | None], None]
 
@@ -44,19 +52,28 @@ class CommitDriver(ABC):
         """Start; ``empty`` commits the queued writes, and must not run twice at the same time."""
 
     @abstractmethod
-    def wake(self) -> None:
-        """Call ``empty`` later; the queue calls this when it gets its first write."""
+    def wake(self, *, hurry: bool) -> None:
+        """Call ``empty`` soon; without hurry it may wait a moment for a wake with hurry.
+
+        The queue calls this for its first write, and for the first one with hurry.
+        """
 
     @abstractmethod
     def finish(self) -> None:
         """Call ``empty`` for the last time, and return when it has finished."""
 
 
+class _Signal(Enum):
+    COMMIT = "commit"
+    LINGER = "linger"
+    END = "end"
+
+
 class WritingThread(CommitDriver):
     """Commits on a thread of its own, as soon as it is woken and the last commit has finished."""
 
     def __init__(self) -> None:
-        self._goes_on: SimpleQueue[bool] = SimpleQueue()
+        self._signals: SimpleQueue[_Signal] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def start(self, empty: Callable[[], None]) -> None:
@@ -64,19 +81,26 @@ class WritingThread(CommitDriver):
         self._thread = threading.Thread(target=self._run, args=(empty,), name="fairway-store", daemon=True)
         self._thread.start()
 
-    def wake(self) -> None:
+    def wake(self, *, hurry: bool) -> None:
         """Wake the thread. Cheap; can be called from any thread."""
-        self._goes_on.put(True)
+        self._signals.put(_Signal.COMMIT if hurry else _Signal.LINGER)
 
     def finish(self) -> None:
         """Commit the queued writes, and end the thread."""
-        self._goes_on.put(False)
+        self._signals.put(_Signal.END)
         if self._thread is not None:
             self._thread.join()
 
     def _run(self, empty: Callable[[], None]) -> None:
-        while self._goes_on.get():
+        signal = self._signals.get()
+        while signal is not _Signal.END:
+            if signal is _Signal.LINGER:
+                with suppress(Empty):
+                    signal = self._signals.get(timeout=_LINGER_S)
+                if signal is _Signal.END:
+                    break
             empty()
+            signal = self._signals.get()
         empty()
 
 
@@ -98,9 +122,11 @@ class LoopDriver(CommitDriver):
         """Keep the function for the first write."""
         self._empty = empty
 
-    def wake(self) -> None:
-        """Schedule a commit."""
-        self._handle = self._schedule(self.finish)
+    def wake(self, *, hurry: bool) -> None:
+        """Schedule a commit, unless one is scheduled."""
+        del hurry
+        if self._handle is None:
+            self._handle = self._schedule(self.finish)
 
     def finish(self) -> None:
         """Commit the queued writes now."""
@@ -115,7 +141,7 @@ class LoopDriver(CommitDriver):
             self._handle = None
 
 
-class GroupCommit:
+class CommitQueue:
     """A queue of writes, which a driver commits."""
 
     def __init__(
@@ -136,6 +162,8 @@ class GroupCommit:
         self._lock = threading.Lock()
         self._queued: list[Entry] = []
         self._in_commit: list[Entry] = []
+        self._is_hurried = False
+        """Whether a queued write has hurry."""
         self._requests: dict[str, StoredRequest] = {}
         self._closing = False
         self.error: StorageError | None = None
@@ -143,19 +171,21 @@ class GroupCommit:
         self._driver = driver
         driver.start(self._empty)
 
-    def submit(self, write: Write, done: Done) -> None:
+    def submit(self, write: Write, done: Done, *, hurry: bool = True) -> None:
         """Queue a write. Cheap: nothing is encoded here."""
         with self._lock:
             queued, is_open = self._queued, not self._closing
+            wakes = not queued or (hurry and not self._is_hurried)
             if is_open:
+                self._is_hurried |= hurry
                 queued.append(Entry(write, self._next_point, done))
                 self._next_point += len(write.trace)
                 for request in write.requests:
                     self._requests[request.request_id] = request
         if not is_open:
             done(StorageError("the store is being closed: nothing more is written"))
-        elif len(queued) == 1:
-            self._driver.wake()
+        elif wakes:
+            self._driver.wake(hurry=hurry)
 
     def request(self, request_id: str) -> StoredRequest | None:
         """Return a request that is not yet durable, or None."""
@@ -184,7 +214,7 @@ class GroupCommit:
 
     def _empty(self) -> None:
         with self._lock:
-            self._in_commit, self._queued = self._queued, []
+            self._in_commit, self._queued, self._is_hurried = self._queued, [], False
         if self._in_commit:
             self._write(self._in_commit)
 
