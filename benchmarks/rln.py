@@ -44,9 +44,8 @@ from fairway.rln.field import ELEMENT_BYTES, element, hash_to_field
 from fairway.rln.identity import Identity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.membership_file import MembershipFile
-from fairway.rln.native import circuit
 from fairway.rln.proof import SignalProof
-from fairway.rln.proving import CircuitVerifier, RlnMember
+from fairway.rln.proving import CircuitVerifier, RlnMember, circuit
 from fairway.service.proof_gate import ProofGate
 from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,

@@ -63,7 +63,8 @@ EXTRAS_OF = {
     "pipeline/report/terminal": {"spark", "cli"},
     "cli/_pipeline": {"spark", "cli"},
     "storage/postgres": {"postgresql"},
-    "rln/native": {"rln"},
+    "rln/field": {"rln"},
+    "rln/proving": {"rln"},
 }
 PURE = ("wire", "protocol")
 PURE_LIBRARIES = {"numpy", "Crypto", "cryptography", "google"}

@@ -19,7 +19,7 @@ import fairway  # noqa: E402 - what it takes is measured
 _TOOK_S = time.process_time() - _BEFORE_S
 
 from fairway.errors import MissingExtraError  # noqa: E402 - after what is measured
-from fairway.rln.native import poseidon  # noqa: E402
+from fairway.rln.field import poseidon  # noqa: E402
 from fairway.service import ServiceNode, ServiceOptions  # noqa: E402
 from fairway.testing import LocalNetwork  # noqa: E402
 

@@ -11,20 +11,16 @@ from hypothesis import strategies as st
 
 from fairway.errors import (
     ConfigurationError,
-    DecodeError,
     RlnError,
     RlnErrorKind,
     StorageError,
     StoreCorruptError,
     StoreLockedError,
 )
-from fairway.rln.epochs import RlnNetwork
-from fairway.rln.field import FIELD_ORDER, ZERO, element
-from fairway.rln.group import RlnGroup
+from fairway.rln.field import FIELD_ORDER, ZERO, element, poseidon
 from fairway.rln.identity import rate_commitment
 from fairway.rln.membership_file import MembershipFile
-from fairway.rln.native import poseidon
-from fairway.rln.tree import TREE_DEPTH, TREE_PLACES, MembershipTree, RootWindow, empty_root
+from fairway.rln.tree import TREE_DEPTH, TREE_PLACES, MembershipTree, empty_root
 from fairway.storage.store_lock import StoreLock
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -55,14 +51,6 @@ def test_every_path_leads_from_its_leaf_to_the_root(leaves, changes):
         assert path.root == tree.root == root_of(path, tree.leaf(index))
 
 
-def test_a_tree_is_the_same_whether_made_at_once_or_member_by_member():
-    leaves = [element(number) for number in range(1, 9)]
-    grown = MembershipTree()
-    assert [grown.append(leaf) for leaf in leaves] == list(range(8))
-    assert grown.root == MembershipTree(leaves).root
-    assert len(grown) == 8
-
-
 def test_a_removed_member_leaves_the_tree_as_if_it_had_never_been():
     tree = MembershipTree([element(1)])
     tree.put(5, element(2))
@@ -70,44 +58,11 @@ def test_a_removed_member_leaves_the_tree_as_if_it_had_never_been():
     assert tree.root == MembershipTree([element(1)]).root
 
 
-@pytest.mark.parametrize("index", [-1, TREE_PLACES])
-def test_a_place_that_is_not_in_the_tree_is_refused(index):
-    for use in (MembershipTree().leaf, MembershipTree().path, lambda at: MembershipTree().put(at, ZERO)):
-        with pytest.raises(ConfigurationError, match=str(index)):
-            use(index)
-
-
-def test_a_leaf_that_is_no_element_is_refused_and_changes_nothing():
-    tree = MembershipTree([element(1)])
-    root = tree.root
-    with pytest.raises(DecodeError):
-        tree.put(0, b"\xff" * 32)
-    assert tree.root == root
-
-
-@given(st.lists(st.integers(0, 5).map(element)), st.integers(1, 4))
-def test_a_window_has_the_newest_roots(roots, kept):
-    window = RootWindow(roots, kept=kept)
-    newest = [root for at, root in enumerate(roots) if at == 0 or roots[at - 1] != root][-kept:]
-    assert len(window) == len(newest)
-    assert {root for root in roots if root in window} == set(newest)
-
-
-def test_a_window_of_no_roots_is_refused():
-    with pytest.raises(ConfigurationError, match="1 root or more, not 0"):
-        RootWindow(kept=0)
-
-
 def test_a_group_in_a_file_is_the_same_when_it_is_read_again(group, tmp_path, identities):
     again = MembershipFile(tmp_path / "group.json")
     assert (again.root, len(again), again.members) == (group.root, 5, group.members)
     leaves = [rate_commitment(identity.commitment, 20) for identity in identities]
     assert again.root == MembershipTree(leaves).root
-
-
-def test_a_group_has_the_network_that_it_was_made_for(tmp_path):
-    MembershipFile.create(tmp_path / "own.json", identifier="own", epoch_ms=1_000)
-    assert MembershipFile(tmp_path / "own.json").network == RlnNetwork(identifier=b"own", epoch_ms=1_000)
 
 
 def test_a_reader_learns_of_new_and_removed_members_and_still_accepts_the_root_before(group, tmp_path, identities):
@@ -142,19 +97,6 @@ def test_after_a_restart_the_roots_before_the_latest_members_are_accepted(group,
     older = group.root
     group.register(element(77), 3)
     assert older in MembershipFile(tmp_path / "group.json").roots
-
-
-def test_a_place_is_given_once(group):
-    group.remove(4)
-    assert group.register(element(77), 3) == 5
-    assert len(group) == 5
-    with pytest.raises(ConfigurationError, match="no member at place 4"):
-        group.remove(4)
-
-
-def test_a_member_joins_once(group, identities):
-    with pytest.raises(ConfigurationError, match="is a member"):
-        group.register(identities[0].commitment, 100)
 
 
 def test_an_existing_file_is_not_replaced(group, tmp_path):
@@ -209,22 +151,9 @@ def test_a_damaged_group_is_refused_also_when_it_is_read_again(group, tmp_path, 
     assert group.root == root
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"[]"])
-def test_bytes_that_are_no_group_are_refused(tmp_path, data):
-    (tmp_path / "group.json").write_bytes(data)
-    with pytest.raises(StoreCorruptError):
-        MembershipFile(tmp_path / "group.json")
-
-
 def test_places_that_vanish_are_refused(group, tmp_path):
     path = tmp_path / "group.json"
     kept = json.loads(path.read_text())
     path.write_text(json.dumps(kept | {"members": kept["members"][:2]}))
     with pytest.raises(StoreCorruptError, match="fewer places"):
         group.refresh()
-
-
-def test_a_group_in_a_file_is_what_a_node_asks_a_group_for(group, identities):
-    of_file: RlnGroup = group
-    assert (of_file.network, len(of_file.roots), of_file.refresh()) == (group.network, 6, False)
-    assert of_file.member(identities[0]).path.root in of_file.roots

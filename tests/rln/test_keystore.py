@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import stat
 from pathlib import Path
 
@@ -14,16 +13,13 @@ from hypothesis import strategies as st
 
 from fairway.errors import (
     ConfigurationError,
-    DecodeError,
-    StorageError,
     StoreCorruptError,
     StoreLockedError,
     StoreVersionError,
     WrongPasswordError,
 )
-from fairway.rln.identity import Identity
 from fairway.rln.keyfile import Keyfile, decrypted, encrypted
-from fairway.rln.keystore import MAX_KEYSTORE_BYTES, Keystore, KeystoreMembership
+from fairway.rln.keystore import Keystore, KeystoreMembership
 from fairway.storage.store_lock import StoreLock
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -87,13 +83,6 @@ def test_what_is_encrypted_comes_back_with_its_password_alone(secret, password, 
     assert decrypted(msgspec.json.decode(msgspec.json.encode(keyfile), type=Keyfile), password) == secret
 
 
-def test_no_two_keyfiles_of_a_secret_have_a_salt_or_iv_in_common():
-    one, two = (encrypted(b"secret", "password", rounds=FEW) for _ in range(2))
-    assert one.crypto.kdfparams["salt"] != two.crypto.kdfparams["salt"]
-    assert one.crypto.cipherparams != two.crypto.cipherparams
-    assert one.crypto.ciphertext != two.crypto.ciphertext
-
-
 def test_a_keystore_has_several_memberships_and_finds_each_by_its_hash(keystore, tmp_path, memberships):
     names = [keystore.add(each, "open", rounds=FEW) for each in memberships]
     again = Keystore(tmp_path / "alice.keystore")
@@ -105,17 +94,8 @@ def test_a_keystore_has_several_memberships_and_finds_each_by_its_hash(keystore,
         again.membership("open")
 
 
-def test_each_membership_may_have_a_password_of_its_own(keystore, memberships):
-    one, two = keystore.add(memberships[0], "one", rounds=FEW), keystore.add(memberships[1], "two", rounds=FEW)
-    assert keystore.membership("one") == memberships[0]
-    assert keystore.membership("two") == memberships[1]
-    assert list(keystore.memberships("two")) == [two]
-    with pytest.raises(WrongPasswordError, match=f"does not decrypt the membership {one}"):
-        keystore.membership("two", one)
-
-
 def test_a_wrong_password_is_an_error_of_its_own(published):
-    with pytest.raises(WrongPasswordError, match="see that it is right"):
+    with pytest.raises(WrongPasswordError, match="check the password"):
         Keystore(published).membership("sup3rsecure ")
 
 
@@ -182,11 +162,11 @@ def of_parameters(**changes):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (of_crypto(cipher="aes-256-gcm"), "cipher 'aes-256-gcm' is not known"),
+        (of_crypto(cipher="aes-256-gcm"), "cipher 'aes-256-gcm' is unknown"),
         (of_crypto(cipherparams={"iv": "00"}), "the iv has 16 bytes, not 1"),
         (of_crypto(ciphertext="xx"), "the ciphertext is not in hex digits"),
         (of_crypto(mac="0"), "the mac is not in hex digits"),
-        (of_crypto(kdf="argon2"), "the key derivation 'argon2' is not known"),
+        (of_crypto(kdf="argon2"), "the key derivation 'argon2' is unknown"),
         (of_crypto(kdf="scrypt"), "the parameters of scrypt are wrong"),
         (of_parameters(c=0), "rounds here, not 0"),
         (of_parameters(c=10**12), "rounds here, not 1000000000000"),
@@ -258,7 +238,7 @@ def test_what_was_decrypted_may_still_be_no_membership(published, opened, plain,
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
-        ({"version": "9.9"}, StoreVersionError, "version '9.9'; known is '0.2'"),
+        ({"version": "9.9"}, StoreVersionError, "version '9.9'; '0.2' is supported"),
         ({"application": "another"}, StoreCorruptError, "application 'another'"),
         ({"credentials": []}, StoreCorruptError, "no keystore"),
         ({"credentials": {"AB": {"crypto": {}}}}, StoreCorruptError, "no keystore"),
@@ -268,50 +248,3 @@ def test_a_file_that_is_no_keystore_of_ours_is_refused(published, change, error,
     published.write_text(json.dumps(KNOWN["keystore"] | change))
     with pytest.raises(error, match=said):
         Keystore(published)
-
-
-def test_a_keyfile_of_another_version_is_refused(published):
-    file = json.loads(published.read_text())
-    next(iter(file["credentials"].values()))["version"] = 4
-    published.write_text(json.dumps(file))
-    with pytest.raises(StoreVersionError, match="as version 4 does it; known is 3"):
-        Keystore(published)
-    known = msgspec.convert(KNOWN["keyfiles"][0]["keyfile"] | {"version": 1}, Keyfile)
-    with pytest.raises(DecodeError, match="version 1 of keyfiles"):
-        decrypted(known, "testpassword")
-
-
-@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"[]", b"null"])
-def test_bytes_that_are_no_keystore_are_refused(tmp_path, data):
-    (tmp_path / "alice.keystore").write_bytes(data)
-    with pytest.raises(StoreCorruptError, match=r"alice\.keystore is no keystore"):
-        Keystore(tmp_path / "alice.keystore")
-
-
-def test_a_file_that_is_missing_or_too_large_is_an_error_that_says_so(tmp_path):
-    with pytest.raises(StorageError, match=r"no keystore .*none\.json: 'fairway rln create"):
-        Keystore(tmp_path / "none.json")
-    with (tmp_path / "large").open("wb") as file:
-        file.truncate(MAX_KEYSTORE_BYTES + 1)
-    with pytest.raises(StoreCorruptError, match="it is no keystore"):
-        Keystore(tmp_path / "large")
-
-
-def texts_of(identity: Identity) -> list[str]:
-    """Every way in which a secret may stand in a text."""
-    secrets = (identity.trapdoor, identity.nullifier, identity.secret)
-    return [text for each in secrets for text in (each.hex(), repr(each), str(list(each)), str(int.from_bytes(each)))]
-
-
-def test_no_text_and_no_log_shows_a_secret(keystore, tmp_path, memberships, caplog):
-    caplog.set_level(logging.DEBUG)
-    name = keystore.add(memberships[1], "correct horse", rounds=FEW)
-    texts = [repr(keystore), repr(memberships[1]), str(keystore.memberships("correct horse"))]
-    with pytest.raises(WrongPasswordError) as told:
-        keystore.membership("battery staple", name)
-    texts += [str(told.value), caplog.text, (tmp_path / "alice.keystore").read_text()]
-    for text in texts:
-        assert not [each for each in texts_of(memberships[1].identity) if each in text]
-        assert "correct horse" not in text
-        assert "battery staple" not in text
-    assert memberships[1].identity.commitment.hex() not in (tmp_path / "alice.keystore").read_text()

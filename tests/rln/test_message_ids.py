@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from fairway.errors import (
     ConfigurationError,
-    DecodeError,
     RlnError,
     RlnErrorKind,
     StorageError,
@@ -148,14 +147,6 @@ def test_no_id_signs_two_signals_in_200_crashes(tmp_path, rng):
     assert len(crash_often(tmp_path, rng, 200).signed) > 20
 
 
-@pytest.mark.full
-def test_no_id_signs_two_signals_in_2_000_crashes(tmp_path, rng):
-    for part in range(20):
-        folder = tmp_path / str(part)
-        assert len(crash_often(folder, rng, 100).signed) > 10
-        shutil.rmtree(folder)
-
-
 def test_a_crash_at_a_commit_that_was_torn_gives_the_same_id_again_or_none_at_all(tmp_path):
     for tenth in range(11):
         machine = Machine(tmp_path / str(tenth))
@@ -217,7 +208,7 @@ def test_a_new_file_for_an_old_membership_begins_with_a_later_epoch(tmp_path):
 
 def test_a_file_is_made_once_and_only_on_purpose(tmp_path):
     path = tmp_path / "ids.db"
-    with pytest.raises(StorageError, match="begin with the next epoch"):
+    with pytest.raises(StorageError, match="starts with the next epoch"):
         MessageIds(path)
     with MessageIds.create(path, first_epoch=0) as ids:
         ids.reserve(MEMBER, 1, LIMIT, b"a")
@@ -228,27 +219,11 @@ def test_a_file_is_made_once_and_only_on_purpose(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_cannot_be_made_is_a_typed_error(tmp_path):
-    with pytest.raises(StorageError):
-        MessageIds.create(tmp_path / "nowhere" / "ids.db", first_epoch=0)
-
-
 @pytest.mark.parametrize("damage", [b"", b"x" * 4_096, b"short"])
 def test_a_damaged_file_is_refused(tmp_path, damage):
     (tmp_path / "ids.db").write_bytes(damage)
-    with pytest.raises(StoreCorruptError, match="move it away, and counting begins with the next epoch"):
+    with pytest.raises(StoreCorruptError, match="counting then starts with"):
         MessageIds(tmp_path / "ids.db")
-
-
-def test_a_file_with_a_damaged_page_is_refused(tmp_path, ids):
-    ids.reserve(MEMBER, 1, LIMIT, b"a")
-    ids.close()
-    path = tmp_path / "ids.db"
-    data = bytearray(path.read_bytes())
-    data[4_096:] = b"\xff" * (len(data) - 4_096)
-    path.write_bytes(data)
-    with pytest.raises(StoreCorruptError):
-        MessageIds(path)
 
 
 @given(st.data())
@@ -304,7 +279,7 @@ def test_a_count_that_does_not_fit_its_signals_gives_no_id(tmp_path, ids, damage
         connection.commit()
     with (
         MessageIds(tmp_path / "ids.db") as again,
-        pytest.raises(StoreCorruptError, match="begins with the next epoch"),
+        pytest.raises(StoreCorruptError, match="starts with the next epoch"),
     ):
         again.reserve(MEMBER, 1, LIMIT, b"d")
 
@@ -320,16 +295,6 @@ def test_a_file_of_another_program_or_a_newer_version_is_refused(tmp_path, appli
     connection.close()
     with pytest.raises(error):
         MessageIds(tmp_path / "ids.db")
-
-
-def test_what_cannot_be_is_refused(ids, tmp_path):
-    with pytest.raises(DecodeError):
-        ids.reserve(b"short", 1, LIMIT, b"a")
-    for epoch in (-1, 2**63):
-        with pytest.raises(ConfigurationError):
-            ids.reserve(MEMBER, epoch, LIMIT, b"a")
-        with pytest.raises(ConfigurationError):
-            MessageIds.create(tmp_path / "other.db", first_epoch=epoch)
 
 
 # Reads its own files all the time, as a backup does: that releases the POSIX locks of the process.

@@ -17,7 +17,7 @@ import pytest
 
 from fairway.rln.epochs import RlnNetwork
 from fairway.rln.field import element, hash_to_field
-from fairway.rln.native import circuit
+from fairway.rln.proving import circuit
 from patience import PATIENCE_S
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("compiled")]

@@ -252,7 +252,7 @@ def test_a_light_client_without_a_membership_is_told_what_the_network_asks_for(h
         assert not result.accepted
         assert not result.permanent
         assert "504" in result.detail
-        assert "rln=RlnMembership" in result.detail
+        assert "rln=fairway.rln.RlnMembership" in result.detail
 
     harbour.run(work)
 

@@ -32,8 +32,7 @@ from fairway.nodes.until_stopped import stop_event
 from fairway.owned_tasks import OwnedTasks
 from fairway.rln.contract import ContractMembership
 from fairway.rln.epochs import RlnNetwork
-from fairway.rln.group import RlnGroup
-from fairway.rln.membership import RlnMembership
+from fairway.rln.membership import RlnGroup, RlnMembership
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.slash_log import SlashLog
 from fairway.service.archives import MAX_AGE_S, MIN_BYTES, Retention

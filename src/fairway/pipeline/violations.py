@@ -23,9 +23,8 @@ import pyarrow.dataset as ds
 
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.stages.proof_columns import PROOF
-from fairway.rln.field import ELEMENT_BYTES
+from fairway.rln.field import ELEMENT_BYTES, poseidon
 from fairway.rln.membership_file import MembershipFile
-from fairway.rln.native import poseidon
 from fairway.rln.proof import SignalProof, recover_secret
 
 _WORDS: Final = ELEMENT_BYTES // 8

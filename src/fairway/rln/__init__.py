@@ -1,19 +1,15 @@
-"""RLN-V2: a rate limit that every relay can check, without knowing who sends (17/WAKU2-RLN-RELAY).
+"""RLN-V2: a rate limit that every relay can check without knowing the sender (17/WAKU2-RLN-RELAY).
 
-A member proves with each message that it is in the group and uses one of its message ids of the epoch. It shows
-neither who it is nor which id it uses. Two messages under one id give the secret of the membership away.
+With each message a member proves that it is in the group and uses one of its message ids of the epoch. The proof shows
+neither the member nor the id. Two messages under one id reveal the secret of the membership.
 
-- `native` loads the compiled package fairway-rln: the circuit and the Poseidon hash. All else is Python.
-- `field` has the numbers that RLN computes with, `epochs` what binds a proof to an epoch of a network.
-- `identity` has the secrets of a member.
-- `tree` is the Merkle tree of a group and the roots that are accepted.
-- `group` is what is asked of a group; `membership_file` has one in a file, `contract` one in a contract of a chain,
-  which it asks by `json_rpc`.
-- `keystore` keeps identities in a file, each encrypted as `keyfile` says.
-- `proof` is a proof on the wire, `proving` makes and verifies it.
-- `message_ids` sees to it that no id proves two signals, `signing` proves the signals of a membership.
-- `membership` is what a program gives to its node, so that what it sends has proofs.
-- `nullifiers` notices double signals, `slash_log` writes down what they give away, `validation` judges messages.
+- `membership`: makes the proofs of a program; the interface of a group.
+- `membership_file`, `contract`: a group in a file, and in a contract of a chain, read with `json_rpc`.
+- `keystore`, `keyfile`: identities in a file, each encrypted with a password.
+- `message_ids`: counts the used message ids on the disk.
+- `proof`, `proving`, `validation`: a proof on the wire; makes and verifies it; validates messages.
+- `slash_log`: records the secrets that double signals reveal.
+- `field`, `epochs`, `identity`, `tree`: field elements, epochs, the secrets of a member, the Merkle tree of a group.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The external nullifier: what binds a proof to one epoch of one network.
+"""`RlnNetwork`: the epochs of a network, and the external nullifier that binds a proof to one of them.
 
 An epoch is floor(unix time / its length), as every validator computes it; 17/WAKU2-RLN-RELAY writes the number in eight
 bytes, little-endian, and pads with zeros.
@@ -11,8 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from fairway.errors import ConfigurationError, DecodeError
-from fairway.rln.field import ELEMENT_BYTES, hash_to_field
-from fairway.rln.native import poseidon
+from fairway.rln.field import ELEMENT_BYTES, hash_to_field, poseidon
 
 NETWORK_IDENTIFIER: Final = b"rln/waku-rln-relay/v2.0.0"
 """RLN identifier of The Waku Network."""
@@ -22,14 +21,14 @@ _NUMBER_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RlnNetwork:
-    """What all members and validators of a network have in common; the defaults are those of The Waku Network."""
+    """The parameters of a network; the defaults are those of The Waku Network."""
 
     identifier: bytes = NETWORK_IDENTIFIER
-    """At most 32 bytes; sent and hashed with zeros behind it."""
+    """At most 32 bytes; sent and hashed with zeros appended."""
     epoch_ms: int = NETWORK_EPOCH_MS
     """Length of an epoch in milliseconds."""
     max_epoch_gap: int = 1
-    """How many epochs a message may be from the validator's own."""
+    """Largest distance between the epoch of a message and the validator's."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.identifier) <= ELEMENT_BYTES:
@@ -41,7 +40,7 @@ class RlnNetwork:
 
     @property
     def padded_identifier(self) -> bytes:
-        """The identifier as proofs carry it, 32 bytes."""
+        """The identifier in a proof, 32 bytes."""
         return self.identifier.ljust(ELEMENT_BYTES, b"\0")
 
     def epoch(self, now_ms: int) -> int:
@@ -59,7 +58,7 @@ def _external_nullifier(padded_identifier: bytes, epoch: int) -> bytes:
 
 
 def encode_epoch(epoch: int) -> bytes:
-    """Return an epoch as proofs carry it, 32 bytes. Raises `ConfigurationError` beyond 64 bits."""
+    """Return an epoch as 32 bytes of a proof. Raises `ConfigurationError` beyond 64 bits."""
     if not 0 <= epoch < 1 << 64:
         raise ConfigurationError(f"an epoch is 0 to 2**64 - 1, not {epoch}")
     return epoch.to_bytes(_NUMBER_BYTES, "little").ljust(ELEMENT_BYTES, b"\0")

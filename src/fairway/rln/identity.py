@@ -1,4 +1,4 @@
-"""`Identity`: the secrets of a member, and the commitment by which a group knows it (RLN-V2).
+"""`Identity`: the secrets of a member, and its public commitment (RLN-V2).
 
 ::
 
@@ -6,7 +6,7 @@
     commitment = Poseidon(secret)
     leaf       = Poseidon(commitment, message limit)
 
-No text of an identity shows anything but its commitment.
+The text of an identity shows its commitment only.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from fairway.errors import ConfigurationError
-from fairway.rln.field import FIELD_ORDER, element, number_of
-from fairway.rln.native import poseidon
+from fairway.rln.field import FIELD_ORDER, element, number_of, poseidon
 
 _DRAWN_BYTES = 48
-"""128 bits more than an element has, so that the remainder is as good as uniform."""
+"""128 bits more than an element, so that the remainder is practically uniform."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +30,13 @@ class Identity:
     trapdoor: bytes = field(repr=False)
     nullifier: bytes = field(repr=False)
     secret: bytes = field(repr=False)
-    """What two signals under one message id give away."""
+    """Two signals under one message id reveal it."""
     commitment: bytes
     """Public: the member's name in the group."""
 
     @classmethod
     def create(cls, draw: Callable[[int], bytes] = os.urandom) -> Self:
-        """Return a new identity. ``draw`` returns as many random bytes as it is asked for."""
+        """Return a new identity. ``draw`` returns the given number of random bytes."""
         trapdoor, nullifier = (
             element(int.from_bytes(draw(_DRAWN_BYTES), "little") % FIELD_ORDER) for _ in ("trapdoor", "nullifier")
         )

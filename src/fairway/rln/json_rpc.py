@@ -1,33 +1,32 @@
 """`JsonRpc`: calls to a node of a chain over HTTP/1.1, one at a time, for worker threads.
 
-Every call ends within its timeout, however slowly the server sends, and takes a bounded number of bytes. The path of
-the address often holds a key, so no text but the request has it.
+A call ends within its timeout, however slowly the server sends, and reads a bounded number of bytes. The path of the
+address often holds a key, so it appears in no text but the request.
 """
 
 from __future__ import annotations
 
 import socket
-import ssl
 import time
 from base64 import b64encode
 from collections.abc import Sequence
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from threading import Timer
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-import h11
 import msgspec
 
 from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError
 from fairway.json_reading import read_json
 
 MAX_ANSWER_BYTES: Final = 65_536
-_CHUNK_BYTES: Final = 16_384
 _OK: Final = 200
-_FAULTS: Final = (OSError, h11.ProtocolError, EOFError)
 
 
 class CallRefusedError(NodeUnavailableError):
-    """The node answered with an error of JSON-RPC: the contract reverts the call, or the node is asked too often."""
+    """The node answered with a JSON-RPC error: the contract reverts the call, or the node limits its clients."""
 
 
 class _Error(msgspec.Struct, frozen=True):
@@ -45,7 +44,7 @@ class JsonRpc:
     """A node of a chain at an address, ``https://rpc.example.org/v3/KEY``."""
 
     def __init__(self, address: str, *, timeout_s: float) -> None:
-        """Take an address. Raises `ConfigurationError` for what is none, and for a timeout that is not positive."""
+        """Raise `ConfigurationError` for an invalid address, and for a timeout that is not positive."""
         try:
             parts = urlsplit(address)
             host, port = (parts.hostname or "").encode("idna").decode(), parts.port
@@ -53,21 +52,23 @@ class JsonRpc:
             parts, host, port = urlsplit(""), "", None
         if parts.scheme not in {"http", "https"} or not host:
             raise ConfigurationError(
-                "not the address of a chain's node; an example is https://rpc.example.org (the address is not shown, "
-                "because it may hold a key)"
+                "the address of a node of a chain is invalid; an example is https://rpc.example.org (the address is "
+                "not shown, because it may hold a key)"
             )
         if timeout_s <= 0:
             raise ConfigurationError(f"timeout_s must be positive, not {timeout_s}")
-        self._host, self._port = host, port or (443 if parts.scheme == "https" else 80)
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._host, self._port = host, port
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        shown = f"[{host}]" if ":" in host else host
-        self._authority = shown if port is None else f"{shown}:{port}"
-        self._credentials = _basic(parts.username, parts.password)
+        self._headers = {"Content-Type": "application/json", "Connection": "close"}
+        if parts.username is not None:
+            credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {b64encode(credentials.encode()).decode()}"
         self._timeout_s = timeout_s
         self._number = 0
-        self.name: Final = f"{parts.scheme}://{self._authority}"
-        """The address without its path and credentials, for people."""
+        shown = f"[{host}]" if ":" in host else host
+        self.name: Final = f"{parts.scheme}://{shown}" + ("" if port is None else f":{port}")
+        """The address without path and credentials."""
 
     def __repr__(self) -> str:
         return f"JsonRpc({self.name!r})"
@@ -75,8 +76,8 @@ class JsonRpc:
     def call(self, method: str, parameters: Sequence[Any]) -> Any:
         """Return the result of a call.
 
-        Raises `NodeUnavailableError` if no whole answer comes in time, `DecodeError` if it is no answer to the call,
-        and `CallRefusedError` for an error of JSON-RPC.
+        Raises `NodeUnavailableError` without a whole answer in time, `DecodeError` for an answer that is not to this
+        call, and `CallRefusedError` for a JSON-RPC error.
         """
         self._number += 1
         request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": list(parameters)}
@@ -84,7 +85,7 @@ class JsonRpc:
             status, body = self._exchange(msgspec.json.encode(request))
         except TimeoutError as error:
             raise NodeUnavailableError(f"{self.name}: no answer to {method} within {self._timeout_s:g} s") from error
-        except _FAULTS as error:
+        except (OSError, HTTPException) as error:
             raise NodeUnavailableError(f"{self.name}: {method}: {type(error).__name__}: {error}") from error
         try:
             answer = read_json(body, _Answer)
@@ -103,54 +104,30 @@ class JsonRpc:
     def _exchange(self, body: bytes) -> tuple[int, bytes]:
         """Return status and body of the answer. The connection is not kept: calls are seconds apart."""
         ends_s = time.monotonic() + self._timeout_s
-        headers = [
-            ("Host", self._authority),
-            ("Content-Type", "application/json"),
-            ("Accept", "application/json"),
-            ("Content-Length", str(len(body))),
-            ("Connection", "close"),
-            *self._credentials,
-        ]
-        http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_ANSWER_BYTES)
-        request = h11.Request(method="POST", target=self._target, headers=headers)
-        data = b"".join(http.send(event) or b"" for event in (request, h11.Data(data=body), h11.EndOfMessage()))
-        with socket.create_connection((self._host, self._port), timeout=_left(ends_s)) as plain:
-            plain.settimeout(_left(ends_s))
-            stream = plain if self._tls is None else self._tls.wrap_socket(plain, server_hostname=self._host)
-            with stream:
-                stream.settimeout(_left(ends_s))
-                stream.sendall(data)
-                return _answer(http, stream, ends_s)
+        connection = self._connect(self._host, self._port, timeout=self._timeout_s)
+        # The timeout of a socket limits each read; the timer limits all of them together.
+        timer = Timer(self._timeout_s, _abort, [connection])
+        timer.daemon = True
+        timer.start()
+        try:
+            connection.request("POST", self._target, body, self._headers)
+            response = connection.getresponse()
+            answer = response.read(MAX_ANSWER_BYTES + 1)
+        except (OSError, HTTPException):
+            if time.monotonic() >= ends_s:
+                raise TimeoutError from None
+            raise
+        finally:
+            timer.cancel()
+            connection.close()
+        if time.monotonic() >= ends_s:
+            raise TimeoutError
+        if len(answer) > MAX_ANSWER_BYTES:
+            raise HTTPException(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+        return response.status, answer
 
 
-def _answer(http: h11.Connection, stream: socket.socket, ends_s: float) -> tuple[int, bytes]:
-    status, body = 0, bytearray()
-    while True:
-        event = http.next_event()
-        if event is h11.NEED_DATA:
-            stream.settimeout(_left(ends_s))
-            http.receive_data(stream.recv(_CHUNK_BYTES))
-        elif isinstance(event, h11.Response):
-            status = event.status_code
-        elif isinstance(event, h11.Data):
-            body += event.data
-            if len(body) > MAX_ANSWER_BYTES:
-                raise EOFError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
-        elif isinstance(event, h11.EndOfMessage):
-            return status, bytes(body)
-        elif not isinstance(event, h11.InformationalResponse):
-            raise EOFError("the connection ended before an answer")
-
-
-def _left(ends_s: float) -> float:
-    left = ends_s - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
-def _basic(user: str | None, password: str | None) -> list[tuple[str, str]]:
-    if user is None:
-        return []
-    credentials = f"{unquote(user)}:{unquote(password or '')}"
-    return [("Authorization", f"Basic {b64encode(credentials.encode()).decode()}")]
+def _abort(connection: HTTPConnection) -> None:
+    if connection.sock is not None:
+        with suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RDWR)

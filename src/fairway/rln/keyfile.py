@@ -1,15 +1,14 @@
-"""A secret that a password encrypts, as Ethereum's wallets do it (Web3 Secret Storage, version 3).
+"""A secret encrypted with a password, in the format of Ethereum's wallets (Web3 Secret Storage, version 3).
 
-A key of 32 bytes is derived from the password. Its first half encrypts; Keccak-256 of its second half and the
-ciphertext tells whether a password is right. The bytes of the password are taken as they are, in UTF-8, as other nodes
-of the Waku network do it; they do not do the normalization that EIP-2335 asks for.
+A key of 32 bytes is derived from the password. Its first half encrypts. Keccak-256 of its second half and the
+ciphertext is the MAC, which shows whether a password is right. As other Waku nodes do, this module takes the password
+in UTF-8 without the normalization of EIP-2335.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import Any, Final
 
@@ -22,10 +21,10 @@ from fairway.wire.hashing import keccak256
 
 KEYFILE_VERSION: Final = 3
 PBKDF2_ROUNDS: Final = 1_000_000
-"""What other nodes take; 0.3 s of one core."""
+"""The rounds of other nodes; they take 0.3 s of one core."""
 MAX_PBKDF2_ROUNDS: Final = 100_000_000
 MAX_SCRYPT_BYTES: Final = 1 << 30
-"""Memory that scrypt may take: 128 * n * r."""
+"""Largest memory of scrypt: 128 * n * r."""
 MAX_SCRYPT_PASSES: Final = 64
 _KEY_BYTES: Final = 32
 _MAX_KEY_BYTES: Final = 128
@@ -35,13 +34,13 @@ _HASHES: Final = {"hmac-sha256": "sha256", "hmac-sha512": "sha512"}
 
 
 class CipherParameters(msgspec.Struct, frozen=True):
-    """What the cipher needs beside the key."""
+    """The parameters of the cipher."""
 
     iv: str
 
 
 class Crypto(msgspec.Struct, frozen=True):
-    """The secret and how it is encrypted; bytes in hex digits."""
+    """The encrypted secret and the parameters of its encryption; bytes are hex digits."""
 
     cipher: str
     cipherparams: CipherParameters
@@ -52,7 +51,7 @@ class Crypto(msgspec.Struct, frozen=True):
 
 
 class Keyfile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A secret as it stands in a file."""
+    """An encrypted secret in a file."""
 
     crypto: Crypto
     version: int = KEYFILE_VERSION
@@ -73,30 +72,19 @@ class _Scrypt(msgspec.Struct, frozen=True):
     salt: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Derived:
-    """What a password gives."""
-
-    encryption_key: bytes = field(repr=False)
-    mac_key: bytes = field(repr=False)
-
-    def mac(self, ciphertext: bytes) -> bytes:
-        return keccak256(self.mac_key + ciphertext)
-
-
 def encrypted(
     plain: bytes, password: str, *, rounds: int = PBKDF2_ROUNDS, draw: Callable[[int], bytes] = random_bytes
 ) -> Keyfile:
-    """Return a secret encrypted with a password, by PBKDF2 in so many rounds.
+    """Return a secret encrypted with a password, with PBKDF2.
 
-    ``draw`` returns as many random bytes as it is asked for. Raises `ConfigurationError` for rounds that cannot be.
+    ``draw`` returns the given number of random bytes. Raises `ConfigurationError` for invalid ``rounds``.
     """
     if not 1 <= rounds <= MAX_PBKDF2_ROUNDS:
         raise ConfigurationError(f"the rounds of a keystore are 1 to {MAX_PBKDF2_ROUNDS}, not {rounds}")
     salt, iv = draw(_SALT_BYTES), draw(_IV_BYTES)
     parameters = _Pbkdf2(dklen=_KEY_BYTES, c=rounds, prf="hmac-sha256", salt=salt.hex())
-    derived = _derived("pbkdf2", msgspec.structs.asdict(parameters), password)
-    ciphertext = _aes(derived.encryption_key, iv, plain)
+    encryption_key, mac_key = _derived("pbkdf2", msgspec.structs.asdict(parameters), password)
+    ciphertext = _aes(encryption_key, iv, plain)
     return Keyfile(
         crypto=Crypto(
             cipher="aes-128-ctr",
@@ -104,29 +92,30 @@ def encrypted(
             ciphertext=ciphertext.hex(),
             kdf="pbkdf2",
             kdfparams=msgspec.structs.asdict(parameters),
-            mac=derived.mac(ciphertext).hex(),
+            mac=keccak256(mac_key + ciphertext).hex(),
         )
     )
 
 
 def decrypted(keyfile: Keyfile, password: str) -> bytes | None:
-    """Return the secret; None if the password is wrong, or the ciphertext or MAC were changed.
+    """Return the secret; None if the password is wrong, or the ciphertext or the MAC was changed.
 
-    Raises `DecodeError` for a version, cipher or derivation that is not known, and for work beyond the bounds here.
+    Raises `DecodeError` for an unknown version, cipher or derivation, and for parameters beyond the bounds of this
+    module.
     """
     crypto = keyfile.crypto
     if keyfile.version != KEYFILE_VERSION:
-        raise DecodeError(f"version {keyfile.version} of keyfiles is not known; {KEYFILE_VERSION} is")
+        raise DecodeError(f"version {keyfile.version} of keyfiles is unknown; {KEYFILE_VERSION} is supported")
     if crypto.cipher.lower() != "aes-128-ctr":
-        raise DecodeError(f"the cipher {crypto.cipher!r} is not known; aes-128-ctr is")
+        raise DecodeError(f"the cipher {crypto.cipher!r} is unknown; aes-128-ctr is supported")
     iv = _hex(crypto.cipherparams.iv, "iv")
     if len(iv) != _IV_BYTES:
         raise DecodeError(f"the iv has {_IV_BYTES} bytes, not {len(iv)}")
     ciphertext, mac = _hex(crypto.ciphertext, "ciphertext"), _hex(crypto.mac, "mac")
-    derived = _derived(crypto.kdf, crypto.kdfparams, password)
-    if not compare_digest(derived.mac(ciphertext), mac):
+    encryption_key, mac_key = _derived(crypto.kdf, crypto.kdfparams, password)
+    if not compare_digest(keccak256(mac_key + ciphertext), mac):
         return None
-    return _aes(derived.encryption_key, iv, ciphertext)
+    return _aes(encryption_key, iv, ciphertext)
 
 
 def _aes(key: bytes, iv: bytes, data: bytes) -> bytes:
@@ -134,8 +123,8 @@ def _aes(key: bytes, iv: bytes, data: bytes) -> bytes:
     return Cipher(algorithms.AES(key), modes.CTR(iv)).encryptor().update(data)
 
 
-def _derived(kdf: str, parameters: Mapping[str, Any], password: str) -> _Derived:
-    """Return the keys for a password. Work and memory are bounded, whatever the file says."""
+def _derived(kdf: str, parameters: Mapping[str, Any], password: str) -> tuple[bytes, bytes]:
+    """Return the encryption key and the MAC key of a password. Work and memory are bounded."""
     raw = password.encode()
     try:
         match kdf:
@@ -144,11 +133,11 @@ def _derived(kdf: str, parameters: Mapping[str, Any], password: str) -> _Derived
             case "scrypt":
                 key = _scrypt(msgspec.convert(parameters, _Scrypt), raw)
             case _:
-                raise DecodeError(f"the key derivation {kdf!r} is not known; pbkdf2 and scrypt are")
+                raise DecodeError(f"the key derivation {kdf!r} is unknown; pbkdf2 and scrypt are supported")
     except msgspec.ValidationError as error:
         raise DecodeError(f"the parameters of {kdf} are wrong: {error}") from error
     half = _KEY_BYTES // 2
-    return _Derived(key[:half], key[half:])
+    return key[:half], key[half:]
 
 
 def _pbkdf2(parameters: _Pbkdf2, password: bytes) -> bytes:

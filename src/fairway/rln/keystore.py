@@ -7,11 +7,11 @@
 
 A credential is JSON, encrypted as `fairway.rln.keyfile` says. Other nodes read and write the same files.
 
-The membership hash of a membership in a contract is SHA-256 of chain id, address and index, by which other nodes look
-it up. A membership that is in no contract has its identity commitment behind these, so that a file can hold several.
+The membership hash of a membership in a contract is SHA-256 of chain id, address and index, as in other nodes. For a
+membership in no contract the identity commitment is appended, so that a file can hold several.
 
-The file is replaced as a whole, and only its owner may read it. No text of this module has anything of a membership but
-its commitment.
+A change replaces the whole file, which only its owner may read. Of a membership, texts of this module show nothing but
+the commitment.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ APPLICATION: Final = "waku-rln-relay"
 APPLICATION_IDENTIFIER: Final = "01234567890abcdef"
 VERSION: Final = "0.2"
 MAX_KEYSTORE_BYTES: Final = 1 << 24
-"""Longer files are not read; it is room for 8,000 memberships."""
+"""Size limit of the file, enough for 8,000 memberships."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeystoreMembership:
-    """An identity, and where it is a member."""
+    """An identity, and its place in a group."""
 
     identity: Identity
     chain_id: str = ""
-    """Of the chain whose contract has the group; empty for an identity that is in no contract."""
+    """Id of the chain with the contract of the group; empty for an identity in no contract."""
     contract: str = ""
     """Address of the contract."""
     index: int = 0
-    """Place in the group; 0 also while there is none."""
+    """Place in the group; also 0 without a place."""
     limit: int | None = None
-    """Messages in an epoch; None where the keystore does not say it."""
+    """Messages in an epoch; None if the keystore does not have it."""
 
     @property
     def membership_hash(self) -> str:
@@ -86,7 +86,7 @@ class _Secrets(msgspec.Struct, frozen=True):
 
 
 class _Credential(msgspec.Struct, frozen=True):
-    """A membership as it is encrypted; whole numbers stand for bytes."""
+    """The plaintext of a credential; lists of integers stand for bytes."""
 
     membershipContract: _Contract  # noqa: N815
     treeIndex: int  # noqa: N815
@@ -107,20 +107,20 @@ class Keystore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Read the file.
 
-        Raises `StorageError` if it cannot be read, `StoreCorruptError` if it is no keystore, `StoreVersionError` if it
-        is one of another version.
+        Raises `StorageError` if it cannot be read, `StoreCorruptError` if it is no keystore, `StoreVersionError` for
+        another version.
         """
         self._path = Path(path).absolute()
         self._file, _ = self._read()
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> Keystore:
-        """Write a keystore without memberships. Raises `ConfigurationError` if there is a file."""
+        """Write a keystore without memberships. Raises `ConfigurationError` if the file exists."""
         whole = Path(path).absolute()
         empty = _File(application=APPLICATION, appIdentifier=APPLICATION_IDENTIFIER, version=VERSION, credentials={})
         with changing(whole):
             if whole.exists():
-                raise ConfigurationError(f"{whole} exists: give a path where nothing is yet")
+                raise ConfigurationError(f"{whole} exists: give another path")
             replace_whole(whole, _encoded(msgspec.to_builtins(empty)), private=True)
         return cls(whole)
 
@@ -145,8 +145,8 @@ class Keystore:
     ) -> str:
         """Encrypt a membership into the file; return its membership hash.
 
-        ``rounds`` is the work of PBKDF2, ``draw`` returns as many random bytes as it is asked for. Raises
-        `ConfigurationError` for an empty password and for a membership hash that the file has.
+        ``rounds`` is the work of PBKDF2. ``draw`` returns the given number of random bytes. Raises
+        `ConfigurationError` for an empty password and for a membership hash that the file has already.
         """
         if not password:
             raise ConfigurationError("the password of a keystore is empty: choose one")
@@ -156,7 +156,7 @@ class Keystore:
             if name in self._file.credentials:
                 raise ConfigurationError(f"{self._path} has the membership {name} already")
             keyfile = encrypted(_plain(membership), password, rounds=rounds, draw=draw)
-            # What others wrote stays as it is, also what is not known here.
+            # Fields that fairway does not know stay in the file.
             whole["credentials"][name] = msgspec.to_builtins(keyfile)
             replace_whole(self._path, _encoded(whole), private=True)
             self._file.credentials[name] = keyfile
@@ -165,8 +165,8 @@ class Keystore:
     def membership(self, password: str, membership_hash: str | None = None) -> KeystoreMembership:
         """Return one membership: the named one, or the only one that the password decrypts.
 
-        Raises as `memberships` does, and `ConfigurationError` if the file has no such membership, or if the password
-        decrypts several and none is named.
+        Raises the errors of `memberships`, and `ConfigurationError` if the file has no such membership, or if the
+        password decrypts several and none is named.
         """
         if membership_hash is not None:
             name = next((each for each in self._file.credentials if each.lower() == membership_hash.lower()), None)
@@ -186,10 +186,10 @@ class Keystore:
         return next(iter(all_of_them.values()))
 
     def memberships(self, password: str) -> Mapping[str, KeystoreMembership]:
-        """Return the memberships that a password decrypts, by membership hash; it takes 0.3 s for each in the file.
+        """Return the memberships that a password decrypts, by membership hash; takes 0.3 s for each in the file.
 
         Raises `WrongPasswordError` if it decrypts none, `ConfigurationError` if the file has none, `StoreCorruptError`
-        for one that is damaged or encrypted in another way.
+        for a membership that is damaged or encrypted in an unknown way.
         """
         if not self._file.credentials:
             raise ConfigurationError(f"{self._path} has no memberships: create one first")
@@ -201,7 +201,7 @@ class Keystore:
 
     def _wrong_password(self, what: str) -> WrongPasswordError:
         return WrongPasswordError(
-            f"{self._path}: the password does not decrypt {what}: see that it is right, and the file not damaged"
+            f"{self._path}: the password does not decrypt {what}: check the password; the file may be damaged"
         )
 
     def _decrypted(self, name: str, password: str) -> KeystoreMembership | None:
@@ -213,7 +213,7 @@ class Keystore:
             raise StoreCorruptError(f"{self._path}: the membership {name}: {error}") from error
 
     def _read(self) -> tuple[_File, dict[str, Any]]:
-        """Return the file, and all that is in it."""
+        """Return the known fields of the file, and the whole of it."""
         if not self._path.exists():
             raise StorageError(f"there is no keystore {self._path}: 'fairway rln create FILE' makes one")
         with typed_errors(self._path, "reading"):
@@ -229,12 +229,12 @@ class Keystore:
                 f"{self._path} is a keystore of the application {file.application!r}, not {APPLICATION!r}"
             )
         if file.version != VERSION:
-            raise StoreVersionError(f"{self._path} is a keystore of version {file.version!r}; known is {VERSION!r}")
+            raise StoreVersionError(f"{self._path} is a keystore of version {file.version!r}; {VERSION!r} is supported")
         for name, keyfile in file.credentials.items():
             if keyfile.version != KEYFILE_VERSION:
                 raise StoreVersionError(
-                    f"{self._path}: the membership {name} is encrypted as version {keyfile.version} does it; "
-                    f"known is {KEYFILE_VERSION}"
+                    f"{self._path}: the membership {name} is encrypted with version {keyfile.version}; "
+                    f"{KEYFILE_VERSION} is supported"
                 )
         return file, msgspec.json.decode(data)
 
@@ -257,13 +257,13 @@ def _plain(membership: KeystoreMembership) -> bytes:
 
 
 def _membership(plain: bytes) -> KeystoreMembership:
-    """Return a decrypted membership. Raises `DecodeError`, whose text has nothing of it."""
+    """Return a decrypted membership. The text of a `DecodeError` shows nothing of it."""
     try:
         told = read_json(plain, _Credential)
         secrets = told.identityCredential
         trapdoor, nullifier = bytes(secrets.idTrapdoor), bytes(secrets.idNullifier)
     except (DecodeError, ValueError):
-        raise DecodeError("what was decrypted is no membership") from None  # the cause would quote secrets
+        raise DecodeError("the decrypted bytes are no membership") from None  # the cause would quote secrets
     identity = Identity.of(trapdoor, nullifier)
     same = (list(identity.secret), list(identity.commitment)) == (secrets.idSecretHash, secrets.idCommitment)
     if not same:
@@ -280,5 +280,5 @@ def _membership(plain: bytes) -> KeystoreMembership:
 
 
 def _encoded(file: dict[str, Any]) -> bytes:
-    # In one line: other nodes take each line of the file for a keystore.
+    # In one line: other nodes read each line of the file as a keystore.
     return msgspec.json.encode(file) + b"\n"

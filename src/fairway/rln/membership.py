@@ -1,13 +1,13 @@
-"""`RlnMembership`: what a program gives to its node, so that what it sends carries RLN proofs.
+"""`RlnMembership`: makes the RLN proofs of a program. `RlnGroup`: the group of members, wherever it is kept.
 
 ::
 
     membership = RlnMembership.load("alice.keystore", password, "group.json")
     node = await fairway.connect(address, rln=membership)
 
-It is an identity, the group that it is a member of, and the file that counts its message ids. All channels of a node
-share it, and so can several nodes and processes of one machine, each with a `RlnMembership` of its own for the same
-file of message ids. Two files for one identity would give the identity away: they would count from the same number.
+A membership is an identity, its group, and the file that counts its message ids. All channels of a node share it.
+Several nodes and processes of one machine may each open a `RlnMembership` with the same file of message ids. Never use
+two such files for one identity: both would count from the same number and so reveal the secret.
 """
 
 from __future__ import annotations
@@ -18,36 +18,61 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from fairway.environment import monotonic_s, time_ns
-from fairway.errors import FairwayError, RlnError, RlnErrorKind
+from fairway.errors import FairwayError, RlnError, RlnErrorKind, StorageError
 from fairway.protocol.ratelimit import EpochQuota
 from fairway.rln.epochs import RlnNetwork
-from fairway.rln.group import RlnGroup
 from fairway.rln.identity import Identity
 from fairway.rln.keystore import Keystore
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
-from fairway.rln.proving import CircuitProver, Prover
-from fairway.rln.signing import SignalSigner
+from fairway.rln.proving import CircuitProver, Prover, RlnMember
+from fairway.rln.tree import RootWindow
 from fairway.units import NS_PER_MS
 
 _LOG: Final = logging.getLogger(__name__)
 _REFRESH_S: Final = 10.0
-"""Longest time for which a proof is made with what is known of the group; validators know its last roots."""
+"""Interval between two refreshes of the group; validators accept its last roots."""
+
+
+class RlnGroup(Protocol):
+    """A group: `fairway.rln.membership_file.MembershipFile` or `fairway.rln.contract.ContractMembership`.
+
+    The properties return at once. The methods read a disk or a network: call them in a worker thread.
+    """
+
+    @property
+    def network(self) -> RlnNetwork:
+        """The network of the group."""
+
+    @property
+    def roots(self) -> RootWindow:
+        """The roots that a validator accepts. `refresh` changes this object, so that validators can keep it."""
+
+    def member(self, identity: Identity) -> RlnMember:
+        """Return the member with its path to the newest root. Raises `RlnError` (not ready) for any other identity."""
+
+    def refresh(self) -> bool:
+        """Read the group again, and return whether it has changed.
+
+        Call it every few seconds, and when a proof has an unknown root. If the group cannot be read or is damaged, the
+        roots stay, and a `FairwayError` is raised, such as `StorageError`, `NodeUnavailableError` or `DecodeError`.
+        """
 
 
 def ids_beside(keystore: str | os.PathLike[str]) -> Path:
-    """Return the path of the file that counts the message ids of the identities in a keystore."""
+    """Return the path of the file with the message ids of the identities in a keystore."""
     path = Path(keystore)
     return path.with_name(f"{path.name}.ids")
 
 
 class RlnMembership:
-    """Proves what is sent with one identity; a `fairway.protocol.ratelimit.RlnProofProvider`.
+    """Makes the proofs of one identity; a `fairway.protocol.ratelimit.RlnProofProvider`.
 
-    Its methods compute, and read and write files: nodes and channels call them in a thread of their own.
+    Its methods compute, and read and write files: nodes and channels call them in a thread of their own. An id is
+    reserved before its proof is begun; a failure after that costs the id, unless the identical signal is tried again.
     """
 
     def __init__(
@@ -67,9 +92,8 @@ class RlnMembership:
         self._group: Final = group
         self._ids: Final = ids
         self._clock_s: Final = clock_s
-        self._looked_s = clock_s()
-        prover = CircuitProver(group.network) if prover is None else prover
-        self._signer: Final = SignalSigner(identity, group, ids, prover)
+        self._refreshed_s = clock_s()
+        self._prover: Final = CircuitProver(group.network) if prover is None else prover
 
     @classmethod
     def open(
@@ -80,10 +104,10 @@ class RlnMembership:
         *,
         never_used: bool = False,
     ) -> Self:
-        """Open the file of message ids, or begin one, and return the membership.
+        """Open or create the file of message ids, and return the membership.
 
-        ``group`` can be the path of a `MembershipFile`. If there is no file of message ids, nothing is sent before the
-        next epoch, since ids of this one may be used up; with ``never_used`` it may, for an identity that never sent.
+        ``group`` can be the path of a `MembershipFile`. A new file of message ids starts with the next epoch, because
+        ids of this one may be used; ``never_used`` starts it at once, for an identity that never sent.
 
         Raises `MissingExtraError` without fairway-rln, and a `StorageError` if a file cannot be used.
         """
@@ -96,8 +120,8 @@ class RlnMembership:
             kept = MessageIds.create(ids, first_epoch=0 if never_used else next_epoch)
             if not never_used:
                 _LOG.warning(
-                    "%s was not there: message ids of this epoch may be used up, so nothing is sent before the "
-                    "next one, in at most %g s",
+                    "%s did not exist. Message ids of this epoch may be used, so nothing is sent before the next "
+                    "epoch, in at most %g s",
                     ids,
                     group.network.epoch_ms / 1_000,
                 )
@@ -112,47 +136,65 @@ class RlnMembership:
         *,
         membership_hash: str | None = None,
     ) -> Self:
-        """Return the membership of an identity in a keystore; its message ids are counted beside that (`ids_beside`).
+        """Return the membership of an identity in a keystore. `ids_beside` is its file of message ids.
 
-        If that file is lost, nothing is sent before the next epoch. ``membership_hash`` names one of several
-        memberships that the password opens. Raises as `open` does, and `WrongPasswordError`.
+        If that file is lost, nothing is sent before the next epoch. ``membership_hash`` chooses one of several
+        memberships that the password opens. Raises the errors of `open`, and `WrongPasswordError`.
         """
         identity = Keystore(keystore).membership(password, membership_hash).identity
         return cls.open(identity, group, ids_beside(keystore))
 
     def __repr__(self) -> str:
-        """Show the member's name in the group, and no secret."""
+        """Show the identity commitment, and no secret."""
         return f"<RlnMembership {self._identity.commitment.hex()}>"
 
     @property
     def network(self) -> RlnNetwork:
-        """Epochs and identifier of the network that it is for."""
+        """The network of the group."""
         return self._group.network
 
     def prepare(self) -> None:
-        """Compute what all proofs share, so that the first one takes no longer than the others.
+        """Compute the shared part of all proofs, so that the first proof takes no longer than the others.
 
         Nodes call it when they start. It does nothing while the identity is not in the group.
         """
         with suppress(RlnError):
-            self._signer.prepare()
+            self._prover.prepare(self._group.member(self._identity))
 
     def epoch_quota(self, now_ms: int) -> EpochQuota:
         """Return what is left of the epoch of ``now_ms``; a limit of 0 while the identity is not in the group.
 
-        Raises `RlnError` if the count or the group cannot be read now.
+        Raises `RlnError` (transient) if the count or the group cannot be read.
         """
-        self._look()
-        return self._signer.quota(now_ms)
+        self._refresh()
+        network = self._group.network
+        epoch = network.epoch(now_ms)
+        try:
+            limit = self._group.member(self._identity).limit
+        except RlnError:
+            return EpochQuota(epoch_index=epoch, rate_limit=0, epoch_ms=network.epoch_ms)
+        try:
+            used = self._ids.used(self._identity.commitment, epoch)
+        except StorageError as error:
+            raise RlnError(RlnErrorKind.TRANSIENT, str(error)) from error
+        return EpochQuota(
+            epoch_index=epoch, rate_limit=limit, remaining=max(0, limit - used), epoch_ms=network.epoch_ms
+        )
 
     def generate_proof(self, signal: bytes, now_ms: int) -> bytes:
         """Return the proof for a signal in the epoch of ``now_ms``, for field 21 of a WakuMessage.
 
         Raises `RlnError`: not ready while the identity is not in the group, exhausted when the epoch has no id left,
-        transient if an id cannot be kept.
+        transient if the id cannot be written or the group cannot be read.
         """
-        self._look()
-        return self._signer.sign(signal, now_ms).encode()
+        self._refresh()
+        epoch = self._group.network.epoch(now_ms)
+        member = self._group.member(self._identity)
+        try:
+            message_id = self._ids.reserve(self._identity.commitment, epoch, member.limit, signal)
+        except StorageError as error:
+            raise RlnError(RlnErrorKind.TRANSIENT, str(error)) from error
+        return self._prover.prove(member, message_id, signal, epoch).encode()
 
     def close(self) -> None:
         """Close the file of message ids. Can be called twice."""
@@ -166,12 +208,12 @@ class RlnMembership:
     ) -> None:
         self.close()
 
-    def _look(self) -> None:
-        """Read the group again if that was long ago."""
+    def _refresh(self) -> None:
+        """Read the group again if `_REFRESH_S` have passed."""
         now_s = self._clock_s()
-        if now_s - self._looked_s < _REFRESH_S:
+        if now_s - self._refreshed_s < _REFRESH_S:
             return
-        self._looked_s = now_s
+        self._refreshed_s = now_s
         try:
             self._group.refresh()
         except FairwayError as error:

@@ -1,13 +1,13 @@
-"""`MembershipFile`: a group that is a file, which all members and validators of a network have a copy of.
+"""`MembershipFile`: a group in a file. All members and validators of a network have a copy of it.
 
 ::
 
     {"format": "fairway-rln-group", "version": 1, "identifier": "rln/my-network", "epoch_ms": 600000,
      "members": [{"commitment": "<64 hex digits>", "limit": 20}, null, ...]}
 
-A member's place in the list is its place in the tree; null is a place whose member was removed. Commitments are the 32
-bytes of the field element, in lower case. The file holds no secret. It is replaced as a whole, so that a reader finds
-the old or the new one; who changes it holds a lock beside it meanwhile.
+A member's place in the list is its place in the tree; null stands for a removed member. Commitments are the 32 bytes of
+the field element in lower-case hex digits. The file holds no secret. A change replaces the whole file, so that a reader
+finds the old or the new one. A writer holds a lock file during a change.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from fairway.storage.whole_file import changing, replace_whole
 
 _FORMAT: Final = "fairway-rln-group"
 MAX_GROUP_BYTES: Final = 1 << 28
-"""Longer files are not read; 2**20 members take half of it."""
+"""Size limit of the file; 2**20 members take half of it."""
 
 
 class GroupMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A member as the file has it."""
+    """A member in the file."""
 
     commitment: str
     limit: int
@@ -66,7 +66,7 @@ class MembershipFile:
             self._network = RlnNetwork(identifier=group.identifier.encode(), epoch_ms=group.epoch_ms)
         except ConfigurationError as error:
             raise StoreCorruptError(f"{self._path} has a value that cannot be: {error}") from error
-        # The latest members one by one, so that who has not yet heard of them is understood after a restart too.
+        # Adding the latest members one by one gives the roots before them, with which other members may still prove.
         early = max(0, len(group.members) - RECENT_ROOTS + 1)
         leaves = self._leaves(group.members)
         if len(leaves) > TREE_PLACES:
@@ -90,7 +90,7 @@ class MembershipFile:
         RlnNetwork(identifier=identifier.encode(), epoch_ms=epoch_ms)
         with changing(whole):
             if whole.exists():
-                raise ConfigurationError(f"{whole} exists: give a path where nothing is yet")
+                raise ConfigurationError(f"{whole} exists: give another path")
             empty = _Group(format=_FORMAT, version=1, identifier=identifier, epoch_ms=epoch_ms, members=())
             replace_whole(whole, _encoded(empty))
         return cls(whole)
@@ -101,7 +101,7 @@ class MembershipFile:
 
     @property
     def network(self) -> RlnNetwork:
-        """What all members and validators have in common."""
+        """The network of the group."""
         return self._network
 
     @property
@@ -111,29 +111,29 @@ class MembershipFile:
 
     @property
     def roots(self) -> RootWindow:
-        """The newest roots; `refresh` changes this very object."""
+        """The newest roots; `refresh` changes this object."""
         return self._roots
 
     @property
     def members(self) -> tuple[GroupMember | None, ...]:
-        """The members by place; None for a place whose member was removed."""
+        """The members by place; None for a removed member."""
         return self._members
 
     def refresh(self) -> bool:
         """Read the file again; return whether the group has changed.
 
-        Raises as the constructor does, also for a file of another network; the group stays as it was then.
+        Raises the errors of the constructor, also for a file of another network; then the group does not change.
         """
         group = self._read()
         if (group.identifier.encode(), group.epoch_ms) != (self._network.identifier, self._network.epoch_ms):
-            raise StoreCorruptError(f"{self._path} is of another network now: start anew with it")
+            raise StoreCorruptError(f"{self._path} is of another network now: restart the program with it")
         return self._take(group.members)
 
     def register(self, commitment: bytes, limit: int) -> int:
         """Add a member to the file; return its place.
 
-        Raises `ConfigurationError` for a limit below 1, a full group, or who is a member already; `StoreLockedError`
-        while another process changes the file.
+        Raises `ConfigurationError` for a limit below 1, a full group, or an existing member; `StoreLockedError` while
+        another process changes the file.
         """
         rate_commitment(commitment, limit)
         new = GroupMember(commitment.hex(), limit)
@@ -147,7 +147,7 @@ class MembershipFile:
         return len(self._members) - 1
 
     def remove(self, index: int) -> None:
-        """Take the member at a place out of the group, and leave the place empty.
+        """Remove the member at a place; the place stays empty.
 
         Raises `ConfigurationError` if no member is there, and `StoreLockedError` as `register` does.
         """
@@ -158,7 +158,7 @@ class MembershipFile:
             self._write((*self._members[:index], None, *self._members[index + 1 :]))
 
     def member(self, identity: Identity) -> RlnMember:
-        """Return what an identity needs for its proofs. Raises `RlnError` (not ready) if it is not in the group."""
+        """Return the member with its path to the newest root. Raises `RlnError` (not ready) for any other identity."""
         text = identity.commitment.hex()
         index = self._places.get(text)
         member = None if index is None else self._members[index]
@@ -182,7 +182,7 @@ class MembershipFile:
         self._take(members)
 
     def _take(self, members: tuple[GroupMember | None, ...]) -> bool:
-        """Bring the tree up to date, root by root."""
+        """Apply the changes to the tree, and add each new root."""
         if len(members) < len(self._members):
             raise StoreCorruptError(f"{self._path} has fewer places than before: members are removed, places are not")
         known = (*self._members, *[None] * (len(members) - len(self._members)))
@@ -218,7 +218,7 @@ class MembershipFile:
 
 
 def _places_of(members: Sequence[GroupMember | None]) -> dict[str, int]:
-    """Return the place of each commitment; the first one, should a file have it twice."""
+    """Return the first place of each commitment."""
     places: dict[str, int] = {}
     for place, member in enumerate(members):
         if member is not None:

@@ -1,18 +1,16 @@
-"""`MessageIds`: counts the message ids that memberships have used, so that none ever proves two signals.
+"""`MessageIds`: counts the message ids that memberships have used, so that no id proves two signals.
 
-Invariant: an id is on the disk before it is returned, with the hash of the signal that it is for. So after a crash at
-any point, and beside any other process that uses the file, an id is returned again only for the identical signal, whose
-proof gives nothing away.
+Invariant: an id and the hash of its signal are on the disk before the id is returned. So after a crash at any point,
+and with several processes on one file, an id is returned again only for the identical signal, which reveals nothing.
 
-Counts are never forgotten, for a clock may come back to any epoch: a year of sending in every epoch of ten minutes is
-50,000 rows for each membership. They are kept by membership and epoch, so that two networks whose epochs have the same
-numbers share the ids of a membership.
+Counts are never deleted, because a clock may return to any epoch. A year of epochs of ten minutes takes 50,000 rows for
+a membership. Counts are kept by membership and epoch: two networks whose epochs have the same numbers share them.
 
-A count and the signals that it counted are compared before an id is given. So a file in which bytes were changed, which
-SQLite does not notice, gives an error and no id that was used.
+Before an id is returned, the count is compared with the recorded signals. A file with changed bytes, which SQLite does
+not detect, so raises an error and returns no used id.
 
-The file must neither be copied nor restored from a backup, since a copy knows less than the original. When it is lost,
-make a new one that begins with the next epoch.
+Never copy the file or restore it from a backup, because a copy lacks later ids. If it is lost, create a new one that
+starts with the next epoch.
 """
 
 from __future__ import annotations
@@ -50,12 +48,12 @@ from fairway.storage.sqlite_errors import typed_errors
 from fairway.storage.store_lock import StoreLock
 
 APPLICATION_ID: Final = MESSAGE_IDS
-"""At offset 68 of the file."""
+"""SQLite's application id, at offset 68 of the file."""
 SCHEMA_VERSION: Final = 1
 MAX_EPOCH: Final = 2**63 - 1
 """SQLite's largest number."""
 RETRIED_EPOCHS: Final = 2
-"""How far from the epoch that is used signals are remembered; validators accept no message that is further off."""
+"""Epochs around the used one whose signals are remembered; validators refuse messages of any other epoch."""
 
 
 class MessageIds:
@@ -64,29 +62,30 @@ class MessageIds:
     def __init__(self, path: str | os.PathLike[str], *, factory: type[GuardedConnection] = GuardedConnection) -> None:
         """Open the file. ``factory`` makes the connection, for tests.
 
-        Raises `StorageError` if there is none, for only `create` begins to count; `StoreCorruptError` for other files.
+        Raises `StorageError` if the file does not exist: only `create` makes one. Raises `StoreCorruptError` for any
+        other file.
         """
         self._path = Path(path).absolute()
         if not self._path.exists():
             raise StorageError(
-                f"{self._path} does not exist. If it was lost, create it anew to begin with the next epoch: "
-                "an id that is used twice gives the membership's secret away"
+                f"{self._path} does not exist. If it was lost, create a new one that starts with the next epoch: "
+                "an id that is used twice reveals the membership's secret"
             )
         try:
             self._connection = _opened(self._path, factory)
         except StoreCorruptError as error:
             raise StoreCorruptError(
-                f"{self._path} does not count message ids. If it did, move it away, and counting begins with the next "
-                f"epoch ({error})"
+                f"{self._path} does not count message ids. If it did before, move it away; counting then starts with "
+                f"the next epoch ({error})"
             ) from error
         self._lock = Lock()
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, first_epoch: int) -> Self:
-        """Make a file, and return it opened.
+        """Create the file and open it.
 
-        In epochs before ``first_epoch`` no id is given: 0 is right for memberships that were never used; otherwise it
-        is the epoch after the one in which the last signal was sent. Raises `ConfigurationError` if the file exists.
+        No id is returned for epochs before ``first_epoch``. Give 0 for memberships that were never used, otherwise the
+        epoch after that of the last signal. Raises `ConfigurationError` if the file exists.
         """
         whole = Path(path).absolute()
         if not 0 <= first_epoch <= MAX_EPOCH:
@@ -98,18 +97,18 @@ class MessageIds:
             with closing(connect(beside)) as connection:
                 _lay_out(connection, first_epoch)
             try:
-                os.link(beside, whole)  # which, unlike a rename, replaces nothing
+                os.link(beside, whole)  # unlike a rename, this replaces no file
             except FileExistsError as error:
-                raise ConfigurationError(f"{whole} exists already: open it") from error
+                raise ConfigurationError(f"{whole} exists: open it") from error
             finally:
                 beside.unlink()
         return cls(whole)
 
     def reserve(self, commitment: bytes, epoch: int, limit: int, signal: bytes) -> int:
-        """Return the message id for a signal, which is on the disk by then.
+        """Write a message id for a signal to the disk, and return it; the identical signal gets the same id again.
 
-        The identical signal gets the id that it had. Raises `RlnError`: exhausted when the ``limit`` ids of the epoch
-        are used, not ready in an epoch before the first; `StorageError` if the id cannot be kept.
+        Raises `RlnError`: exhausted when the ``limit`` ids of the epoch are used, not ready in an epoch before the
+        first. Raises `StorageError` if the id cannot be written.
         """
         number_of(commitment, "an identity commitment")
         if not 0 <= epoch <= MAX_EPOCH:
@@ -138,9 +137,9 @@ class MessageIds:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Run the block as a transaction that no other process interrupts.
+        """Run the block as a transaction that excludes other processes.
 
-        The lock of SQLite is not enough: this process loses it if it copies the files during the transaction.
+        SQLite's lock is not enough: this process loses it if it copies the files during the transaction.
         """
         lock = StoreLock(self._path, user="member", kind="file of message ids", wait_s=BUSY_TIMEOUT_S)
         try:
@@ -155,7 +154,7 @@ class MessageIds:
         signals = execute(
             "SELECT share_x, message_id FROM signal WHERE commitment = ? AND epoch = ?", (commitment, epoch)
         ).fetchall()
-        # The signals of an epoch are remembered from some id on up to the last one that was used, or not at all.
+        # Of an epoch either the signals of the last ids are remembered, or none.
         if sorted(each for _, each in signals) != list(range(used - len(signals), used)):
             raise self._damaged(f"of epoch {epoch} the count and the signals differ")
         known = dict(signals).get(share_x)
@@ -189,8 +188,8 @@ class MessageIds:
 
     def _damaged(self, what: str) -> StoreCorruptError:
         return StoreCorruptError(
-            f"{self._path} is damaged: {what}. Put it aside and create one that begins with the next epoch: "
-            "an id that is used twice gives the membership's secret away"
+            f"{self._path} is damaged: {what}. Move it away and create one that starts with the next epoch: "
+            "an id that is used twice reveals the membership's secret"
         )
 
 

@@ -1,7 +1,7 @@
-"""`SignalProof`: a `RateLimitProof` whose fields have been checked, and the share of the secret in it.
+"""`SignalProof`: a `RateLimitProof` with valid fields, and the share of the secret in it.
 
 The share is the point (x, y) on the line y = secret + slope * x. There x is the hash of the signal, and the slope
-follows from the secret, the epoch and the message id. One point says nothing; two points of one line give the secret
+follows from the secret, the epoch and the message id. One point reveals nothing; two points of one line give the secret
 (RLN-V2).
 """
 
@@ -21,12 +21,12 @@ PROOF_BYTES: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalProof:
-    """The proof of one signal. All elements are canonical; whether the proof holds is for a `Verifier` to say."""
+    """The proof of one signal. All elements are canonical; only a `Verifier` shows whether the proof is valid."""
 
     proof: bytes = field(repr=False)
     """The zero-knowledge proof, 128 bytes."""
     root: bytes
-    """Root of the tree that the member is in."""
+    """Root of the tree of the group."""
     epoch: int
     share_x: bytes
     """Hash of the signal."""
@@ -46,7 +46,7 @@ class SignalProof:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return the proof in field 21 of a WakuMessage. Raises `DecodeError`, which names the field that is wrong."""
+        """Return the proof in field 21 of a WakuMessage. Raises `DecodeError`, which names the invalid field."""
         wire = decode_rate_limit_proof(data)
         return cls(
             proof=wire.proof,
@@ -74,7 +74,7 @@ class SignalProof:
 
 
 def recover_secret(first: SignalProof, second: SignalProof) -> bytes | None:
-    """Return the identity secret that two proofs with one nullifier give away; None if they have the same x."""
+    """Return the identity secret from two proofs with one nullifier; None if they have the same x."""
     x1, y1, x2, y2 = (number_of(share) for share in (first.share_x, first.share_y, second.share_x, second.share_y))
     if x1 == x2:
         return None

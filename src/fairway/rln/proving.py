@@ -7,21 +7,56 @@ directly; both may be called from any thread.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from threading import Lock
 from typing import Protocol
 
 from fairway.errors import RlnError, RlnErrorKind
+from fairway.extras import needing
 from fairway.rln.epochs import RlnNetwork
 from fairway.rln.field import ELEMENT_BYTES, element, hash_to_field
 from fairway.rln.identity import Identity
-from fairway.rln.native import Circuit, PartialProof, circuit
 from fairway.rln.proof import PROOF_BYTES, SignalProof
 from fairway.rln.tree import MerklePath
 
 
+class PartialProof(Protocol):
+    """The part of a proof that depends on the membership and its path alone; it holds the identity secret."""
+
+
+class Circuit(Protocol):
+    """The circuit of RLN-V2 for trees of depth 20. Every method releases the GIL, and threads may share one circuit.
+
+    A witness is secret | limit | message id | x | external nullifier | 20 elements and 20 bits (a byte each) of the
+    path. ``proven`` is proof (128 bytes) | root | x | y | nullifier.
+    """
+
+    def prove(self, witness: bytes, /) -> bytes:
+        """Return ``proven``. Raises `ValueError` for a message id that is not below the limit."""
+
+    def prove_partially(self, witness: bytes, /) -> PartialProof:
+        """Return the part that every witness with this secret, limit and path shares."""
+
+    def finish(self, partial: PartialProof, witness: bytes, /) -> bytes:
+        """Return ``proven`` in a third of the time of `prove`."""
+
+    def verify(self, proven: bytes, external_nullifier: bytes, /) -> bool:
+        """Return whether a proof holds for its values. Raises `ValueError` for bytes that are no proof."""
+
+
+@cache
+def circuit() -> Circuit:
+    """Return the circuit; the process loads it once. Raises `MissingExtraError` without fairway-rln."""
+    with needing("rln", "RLN"):
+        import fairway_rln  # noqa: PLC0415 - an extra
+
+    loaded: Circuit = fairway_rln.Circuit()
+    return loaded
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RlnMember:
-    """A member of a group, as the circuit wants to know it."""
+    """A member of a group with its path, as a proof needs them."""
 
     identity: Identity
     limit: int
@@ -31,27 +66,27 @@ class RlnMember:
 
 
 class Prover(Protocol):
-    """Makes proofs. The caller sees to it that no message id proves two signals in one epoch."""
+    """Makes proofs. The caller must not use a message id for two signals of one epoch."""
 
     def prepare(self, member: RlnMember) -> None:
-        """Compute what all proofs of a member share, so that the first one takes no longer than the others."""
+        """Compute the shared part of a member's proofs in advance."""
 
     def prove(self, member: RlnMember, message_id: int, signal: bytes, epoch: int) -> SignalProof:
         """Return the proof for a signal. Raises `RlnError`."""
 
 
 class Verifier(Protocol):
-    """Says whether proofs hold."""
+    """Verifies proofs."""
 
     def verify(self, proof: SignalProof, signal: bytes) -> bool:
-        """Return whether a proof is of this signal and holds for its root and epoch."""
+        """Return whether a proof is valid for this signal and for its own root and epoch."""
 
 
 class CircuitProver:
     """Makes proofs with the circuit.
 
-    Two thirds of a proof depend on the member and its path alone. They are computed once and kept for the latest of
-    them, so that only the first proof after the group has changed takes the whole time.
+    Two thirds of the work of a proof depend on the member and its path alone. The prover keeps that part for the
+    latest member and path, so that only the first proof after a change of the group takes the whole time.
     """
 
     def __init__(self, network: RlnNetwork | None = None) -> None:
@@ -62,14 +97,14 @@ class CircuitProver:
         self._lock = Lock()
 
     def prepare(self, member: RlnMember) -> None:
-        """Compute the part of proofs that depends on the member and its path alone; takes 0.25 s of CPU."""
+        """Compute the part of proofs that depends on the member and its path alone, in 0.25 s of CPU."""
         self._partial_for(member, self._witness(member, 0, b"", 0))
 
     def prove(self, member: RlnMember, message_id: int, signal: bytes, epoch: int) -> SignalProof:
         """Return the proof for a signal.
 
-        Raises `RlnError`, permanent for a message id that is not below the limit, and not ready for a member whose leaf
-        is not where the path begins.
+        Raises `RlnError`: permanent for a message id that is not below the limit, not ready if the path begins at
+        another leaf than the member's.
         """
         if not 0 <= message_id < member.limit:
             raise RlnError(RlnErrorKind.PERMANENT, f"message id {message_id} of a limit of {member.limit}")
@@ -80,7 +115,7 @@ class CircuitProver:
             raise RlnError(RlnErrorKind.PERMANENT, str(error)) from error
         proof, root, x, y, nullifier = _parts(proven)
         if root != member.path.root:
-            raise RlnError(RlnErrorKind.NOT_READY, "the group has another identity or limit at the member's place")
+            raise RlnError(RlnErrorKind.NOT_READY, "the group has another identity or limit at the place of the member")
         return SignalProof(
             proof=proof,
             root=root,
@@ -120,7 +155,7 @@ class CircuitVerifier:
         self._circuit: Circuit = circuit()
 
     def verify(self, proof: SignalProof, signal: bytes) -> bool:
-        """Return whether a proof is of this network and signal and holds for its root and epoch."""
+        """Return whether a proof is valid for this network and signal and for its own root and epoch."""
         if proof.identifier != self._network.padded_identifier or proof.share_x != hash_to_field(signal):
             return False
         proven = b"".join((proof.proof, proof.root, proof.share_x, proof.share_y, proof.nullifier))

@@ -1,4 +1,4 @@
-"""`SlashLog`: what double signals give away, one JSON line for each, in a file that only its owner may read.
+"""`SlashLog`: a JSON line for each double signal, in a file that only its owner may read.
 
 ::
 
@@ -7,10 +7,10 @@
      "proofs": [{"id": "<...>", "share_x": "<...>", "share_y": "<...>"}, {...}]}
 
 Elements are 32 bytes, little-endian, as 64 hex digits. The id of a proof is SHA-256 of its bytes in field 21 of the
-WakuMessage. With the identity secret anybody can take the membership and its deposit out of a group whose contract
-allows that: keep the file as you keep a key.
+WakuMessage. If the contract of a group allows it, anybody can use the identity secret to withdraw the membership and
+its deposit: protect the file as you protect a key.
 
-Of a nullifier one line is written, however many more signals are sent under it.
+A nullifier gets one line, also if more signals follow under it.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from types import TracebackType
 from typing import Final, Self
 
 from fairway.errors import StoreCorruptError, StoreFullError
-from fairway.rln.native import poseidon
-from fairway.rln.nullifiers import DoubleSignal
+from fairway.rln.field import poseidon
 from fairway.rln.proof import SignalProof
+from fairway.rln.validation import DoubleSignal
 from fairway.storage.sqlite_errors import typed_errors
 
 _PRIVATE: Final = 0o600
 _REMEMBERED_EPOCHS: Final = 4
-"""More than validators accept, so that no nullifier of an epoch is forgotten while signals of it are admitted."""
+"""More epochs than validators accept."""
 
 
 class SlashLog:
     """The file, which is appended to. Threads may share one."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open or create the file, and take the rights of others from it.
+        """Open or create the file, and make it private to its owner.
 
-        Raises `StorageError` if that fails, `StoreCorruptError` for what is no ordinary file.
+        Raises `StorageError` if that fails, `StoreCorruptError` if the path is no ordinary file.
         """
         self._path = Path(path).absolute()
         with typed_errors(self._path, "opening"):
@@ -57,9 +57,9 @@ class SlashLog:
         self._written: dict[int, set[bytes]] = {}
 
     def record(self, double: DoubleSignal, now_ms: int) -> bool:
-        """Write a double signal, which is on the disk then; return False if its nullifier has a line already.
+        """Write a double signal to the disk; return False if its nullifier has a line already.
 
-        Raises `StorageError` if it cannot be written.
+        Raises `StorageError` if the line cannot be written.
         """
         with self._lock:
             epoch, nullifier = double.first.epoch, double.first.nullifier
@@ -89,7 +89,7 @@ class SlashLog:
         os.fsync(self._descriptor)
 
     def _end_line(self) -> None:
-        """End a line that a crash left without its end."""
+        """End the last line, which a crash may have cut off."""
         with self._path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 1))

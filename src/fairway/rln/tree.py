@@ -1,23 +1,22 @@
-"""`MembershipTree`: the Merkle tree of a group, and `RootWindow`, the roots that a validator accepts.
+"""`MembershipTree`: the Merkle tree of a group. `RootWindow`: the roots that a validator accepts.
 
-The tree has 2**20 places, filled from the left; a place without a member holds 0. Only nodes that differ from an empty
-tree's are kept, so that a tree of n members has at most 2n + 20 nodes.
+The tree has 2**20 places, filled from the left; a place without a member holds 0. It stores only the nodes that differ
+from those of an empty tree: a tree of n members has at most 2n + 20 nodes.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 from fairway.errors import ConfigurationError
-from fairway.rln.field import ZERO, number_of
-from fairway.rln.native import poseidon
+from fairway.rln.field import ZERO, number_of, poseidon
 
 TREE_DEPTH: Final = 20
-"""Of the circuit in use; any other depth needs other keys."""
+"""Depth of the circuit; another depth needs other keys."""
 TREE_PLACES: Final = 1 << TREE_DEPTH
 RECENT_ROOTS: Final = 50
 """Roots that nodes of The Waku Network accept."""
@@ -34,13 +33,13 @@ def empty_root(depth: int) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MerklePath:
-    """Where a leaf is, in the form that the circuit takes."""
+    """The path from a leaf to the root, in the form that the circuit takes."""
 
     root: bytes
     siblings: tuple[bytes, ...]
     """The 20 nodes beside the path, from the leaf up."""
     bits: bytes
-    """For each level a byte: 1 if the path is the right one of the two."""
+    """A byte for each level: 1 if the path is the right node of the two."""
 
 
 class MembershipTree:
@@ -49,7 +48,7 @@ class MembershipTree:
     __slots__ = ("_levels", "_size")
 
     def __init__(self, leaves: Iterable[bytes] = ()) -> None:
-        """Make a tree of these leaves; for n of them it takes about n hashes.
+        """Make a tree of n leaves with about n hashes.
 
         Raises `DecodeError` for a leaf that is no field element, `ConfigurationError` for more than 2**20.
         """
@@ -65,7 +64,7 @@ class MembershipTree:
             self._levels.append({index: self._hash(level, index) for index in dict.fromkeys(at >> 1 for at in below)})
 
     def __len__(self) -> int:
-        """Return one more than the last place that was ever filled."""
+        """Return one more than the last place that was filled."""
         return self._size
 
     @property
@@ -78,7 +77,7 @@ class MembershipTree:
         return self._node(0, self._checked(index))
 
     def append(self, leaf: bytes) -> int:
-        """Put a member at the next place; return the place. Raises `ConfigurationError` if none is left."""
+        """Put a member at the next place; return the place. Raises `ConfigurationError` if the group is full."""
         index = self._size
         self.put(index, leaf)
         return index
@@ -116,32 +115,22 @@ class MembershipTree:
 
 
 class RootWindow:
-    """The newest roots of a group: members prove with a root that is a little older than the validator's."""
+    """The newest `RECENT_ROOTS` roots: members may prove with a root that is a little older than the validator's."""
 
-    __slots__ = ("_counted", "_roots")
+    __slots__ = ("_roots",)
 
-    def __init__(self, roots: Iterable[bytes] = (), *, kept: int = RECENT_ROOTS) -> None:
-        if kept < 1:
-            raise ConfigurationError(f"a window keeps 1 root or more, not {kept}")
-        self._roots: deque[bytes] = deque(maxlen=kept)
-        self._counted: Counter[bytes] = Counter()
+    def __init__(self, roots: Iterable[bytes] = ()) -> None:
+        self._roots: deque[bytes] = deque(maxlen=RECENT_ROOTS)
         for root in roots:
             self.add(root)
 
     def __contains__(self, root: object) -> bool:
-        return root in self._counted
+        return root in self._roots
 
     def __len__(self) -> int:
         return len(self._roots)
 
     def add(self, root: bytes) -> None:
-        """Accept a root from now on, and not the oldest if there are too many. The newest again changes nothing."""
-        if self._roots and self._roots[-1] == root:
-            return
-        if len(self._roots) == self._roots.maxlen:
-            oldest = self._roots[0]
-            self._counted[oldest] -= 1
-            if not self._counted[oldest]:
-                del self._counted[oldest]
-        self._roots.append(root)
-        self._counted[root] += 1
+        """Accept a root from now on, and evict the oldest if there are too many. The newest again changes nothing."""
+        if not self._roots or self._roots[-1] != root:
+            self._roots.append(root)

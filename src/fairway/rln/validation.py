@@ -1,16 +1,16 @@
-"""`ProofValidator`: what a relay, a service node or a REST server thinks of the proof of a message.
+"""`ProofValidator`: validates the RLN proofs of messages; `NullifierLog`: notices double signals.
 
-17/WAKU2-RLN-RELAY: the epoch is near, the proof is of the message, the root is a recent one, the proof holds, and the
-nullifier is new. The cheap questions come first, because anybody can send proofs that do not hold. `examine`, `verify`
-and `admit` are the three steps, of which a server does the second in another thread; `judge` is all three.
+17/WAKU2-RLN-RELAY: the epoch is near, the proof is of the message, the root is recent, the proof is valid, and the
+nullifier is new. The cheap checks come first, because anybody can send invalid proofs. `examine`, `verify` and `admit`
+are the three steps; a server runs the second in another thread. `judge` runs all three.
 
-Other nodes take every repeated nullifier for spam. Here another proof of the same signal is a duplicate: a client that
-sends a message again unchanged, because it missed the answer, gives nothing away and is no spammer.
+Other nodes treat every repeated nullifier as spam. Here another proof of the same signal is a duplicate: a client that
+missed the answer may send its message again unchanged.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -18,15 +18,14 @@ from fairway.errors import DecodeError
 from fairway.protocol.ratelimit import rln_signal
 from fairway.rln.epochs import RlnNetwork
 from fairway.rln.field import hash_to_field
-from fairway.rln.nullifiers import DoubleSignal, NullifierLog
-from fairway.rln.proof import SignalProof
+from fairway.rln.proof import SignalProof, recover_secret
 from fairway.rln.proving import Verifier
 from fairway.rln.tree import RootWindow
 from fairway.wire.waku_message import WakuMessage
 
 
 class ProofFault(Enum):
-    """Why a message is not relayed."""
+    """Why a message is refused."""
 
     MISSING = "missing"
     """It has no proof."""
@@ -39,24 +38,71 @@ class ProofFault(Enum):
     UNKNOWN_ROOT = "unknown-root"
     """The group has, or recently had, no such root."""
     INVALID = "invalid"
-    """The proof does not hold, or is of another message."""
+    """The proof is invalid, or is of another message."""
     DUPLICATE = "duplicate"
     """The same message was admitted before."""
     DOUBLE_SIGNAL = "double-signal"
     """Another message was admitted under the same message id."""
     NOT_VERIFIED = "not-verified"
-    """So many proofs wait for verification that this one was not verified."""
+    """Too many proofs wait for verification."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubleSignal:
+    """Two signals of one member in one epoch under one message id."""
+
+    first: SignalProof
+    second: SignalProof
+    secret: bytes = field(repr=False)
+    """The member's identity secret; Poseidon of it is the identity commitment."""
+
+
+class NullifierLog:
+    """The nullifiers of valid proofs, by epoch.
+
+    An epoch has at most as many nullifiers as all members together may send messages.
+    """
+
+    __slots__ = ("_epochs",)
+
+    def __init__(self) -> None:
+        self._epochs: dict[int, dict[bytes, SignalProof]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._epochs.values()))
+
+    def note(self, proof: SignalProof) -> SignalProof | DoubleSignal | None:
+        """Note a valid proof.
+
+        Returns None for a new nullifier, the earlier proof if it was of the same signal, and a `DoubleSignal` for
+        another signal. The first proof stays on record.
+        """
+        noted = self._epochs.setdefault(proof.epoch, {})
+        earlier = noted.setdefault(proof.nullifier, proof)
+        if earlier is proof:
+            return None
+        secret = recover_secret(earlier, proof)
+        return earlier if secret is None else DoubleSignal(first=earlier, second=proof, secret=secret)
+
+    def has(self, proof: SignalProof) -> bool:
+        """Return whether a proof of the same signal under the same message id is on record."""
+        noted = self._epochs.get(proof.epoch, {}).get(proof.nullifier)
+        return noted is not None and noted.share_x == proof.share_x
+
+    def keep_from(self, epoch: int) -> None:
+        """Forget the epochs before this one."""
+        for old in [each for each in self._epochs if each < epoch]:
+            del self._epochs[old]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofRefusal:
-    """A message that is not relayed."""
+    """Why a message is not relayed, for programs and for people."""
 
     fault: ProofFault
     detail: str
-    """For people."""
     double_signal: DoubleSignal | None = None
-    """What a double signal gives away."""
+    """The two signals, if this is the second of them."""
 
 
 _DUPLICATE: Final = ProofRefusal(fault=ProofFault.DUPLICATE, detail="the message was sent before")
@@ -78,14 +124,14 @@ class ProofValidator:
         self._log = NullifierLog() if log is None else log
 
     def judge(self, message: WakuMessage, now_ms: int) -> SignalProof | ProofRefusal:
-        """Return the proof of a message that may be relayed, or why it may not be."""
+        """Return the proof of a message that may be relayed, or the refusal."""
         proof = self.examine(message, now_ms)
         if isinstance(proof, ProofRefusal):
             return proof
         return self.repeated(proof) or self.verify(message, proof) or self.admit(proof, now_ms) or proof
 
     def examine(self, message: WakuMessage, now_ms: int) -> SignalProof | ProofRefusal:
-        """Return the proof of a message if all but its mathematics is right."""
+        """Return the proof of a message after all checks but the verification."""
         if not message.rate_limit_proof:
             return ProofRefusal(fault=ProofFault.MISSING, detail="the message has no RLN proof")
         try:
@@ -107,19 +153,17 @@ class ProofValidator:
         return proof
 
     def repeated(self, proof: SignalProof) -> ProofRefusal | None:
-        """Return a refusal if this signal was admitted before. Whether this proof of it holds makes no difference."""
-        if self._log.has(proof):
-            return _DUPLICATE
-        return None
+        """Return a refusal if this signal was admitted before, also with another proof."""
+        return _DUPLICATE if self._log.has(proof) else None
 
     def verify(self, message: WakuMessage, proof: SignalProof) -> ProofRefusal | None:
-        """Return a refusal unless the proof holds for the message. Takes 2 ms, and may run in any thread."""
+        """Return a refusal unless the proof is valid for the message. Takes 2 ms, and may run in any thread."""
         if self._verifier.verify(proof, _signal_of(message)):
             return None
         return ProofRefusal(fault=ProofFault.INVALID, detail="the RLN proof does not hold for this message")
 
     def admit(self, proof: SignalProof, now_ms: int) -> ProofRefusal | None:
-        """Note a proof that holds; return a refusal if its nullifier was used before."""
+        """Note a valid proof; return a refusal if its nullifier was used before."""
         self._log.keep_from(self._network.epoch(now_ms) - self._network.max_epoch_gap)
         match self._log.note(proof):
             case None:

@@ -25,11 +25,10 @@ from fairway.environment import monotonic_s, time_ns
 from fairway.foreign_code import ForeignCode, call_in_thread
 from fairway.nodes.node import RoutedMessage
 from fairway.owned_tasks import OwnedTasks
-from fairway.rln.group import RlnGroup
-from fairway.rln.nullifiers import DoubleSignal, NullifierLog
+from fairway.rln.membership import RlnGroup
 from fairway.rln.proof import SignalProof
 from fairway.rln.proving import CircuitVerifier, Verifier
-from fairway.rln.validation import ProofFault, ProofRefusal, ProofValidator
+from fairway.rln.validation import DoubleSignal, NullifierLog, ProofFault, ProofRefusal, ProofValidator
 from fairway.service.proof_queue import ProofQueue
 from fairway.units import NS_PER_MS
 

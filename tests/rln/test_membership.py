@@ -1,4 +1,4 @@
-"""Signals of one membership: quota, exhaustion, restarts in the middle, and validators that see no double signal."""
+"""A membership: its quota, what exhausts it, and crashes while it proves; no validator sees a double signal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fairway.errors import RlnError, RlnErrorKind
 from fairway.rln.identity import Identity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.message_ids import MessageIds
-from fairway.rln.nullifiers import DoubleSignal, NullifierLog
-from fairway.rln.signing import SignalSigner
+from fairway.rln.proof import SignalProof
+from fairway.rln.validation import DoubleSignal, NullifierLog
 from fairway.units import NS_PER_MS
 
 NOW_MS = 1_791_000_000_000
@@ -36,12 +36,12 @@ def path(tmp_path):
 def test_each_signal_gets_a_proof_that_holds_under_an_id_of_its_own(identities, group, path, prover, verifier):
     log = NullifierLog()
     with MessageIds(path) as ids:
-        signer = SignalSigner(identities[0], group, ids, prover)
+        membership = RlnMembership(identities[0], group, ids, prover)
         for number in range(3):
-            proof = signer.sign(b"%d" % number, NOW_MS)
+            proof = SignalProof.decode(membership.generate_proof(b"%d" % number, NOW_MS))
             assert verifier.verify(proof, b"%d" % number)
             assert log.note(proof) is None
-            quota = signer.quota(NOW_MS)
+            quota = membership.epoch_quota(NOW_MS)
             assert (quota.epoch_index, quota.rate_limit, quota.remaining) == (EPOCH, 20, 19 - number)
             assert quota.epoch_ms == 600_000
 
@@ -49,11 +49,11 @@ def test_each_signal_gets_a_proof_that_holds_under_an_id_of_its_own(identities, 
 def test_a_signal_that_is_signed_again_gives_nothing_away(identities, group, path, prover):
     log = NullifierLog()
     with MessageIds(path) as ids:
-        signer = SignalSigner(identities[0], group, ids, prover)
-        first = signer.sign(b"a", NOW_MS)
+        membership = RlnMembership(identities[0], group, ids, prover)
+        first = SignalProof.decode(membership.generate_proof(b"a", NOW_MS))
         assert log.note(first) is None
-        assert log.note(signer.sign(b"a", NOW_MS)) is first
-        assert signer.quota(NOW_MS).remaining == 19
+        assert log.note(SignalProof.decode(membership.generate_proof(b"a", NOW_MS))) is first
+        assert membership.epoch_quota(NOW_MS).remaining == 19
 
 
 @pytest.mark.full
@@ -62,10 +62,12 @@ def test_twenty_kills_while_proving_give_nothing_away(identities, group, path, p
     for number in range(20):
         with MessageIds(path) as ids:
             with pytest.raises(KeyboardInterrupt):
-                SignalSigner(identities[0], group, ids, BrokenProver()).sign(b"lost %d" % (number // 2), NOW_MS)
+                RlnMembership(identities[0], group, ids, BrokenProver()).generate_proof(
+                    b"lost %d" % (number // 2), NOW_MS
+                )
             if number % 2:
-                proof = SignalSigner(identities[0], group, ids, prover).sign(b"kept %d" % number, NOW_MS)
-                assert not isinstance(log.note(proof), DoubleSignal)
+                proof = RlnMembership(identities[0], group, ids, prover).generate_proof(b"kept %d" % number, NOW_MS)
+                assert not isinstance(log.note(SignalProof.decode(proof)), DoubleSignal)
     assert len(log) == 10
 
 
@@ -73,29 +75,29 @@ def test_when_the_epoch_has_no_id_left_the_next_one_has(identities, group, path,
     spender = Identity.create()
     group.register(spender.commitment, 1)
     with MessageIds(path) as ids:
-        signer = SignalSigner(spender, group, ids, prover)
-        signer.sign(b"a", NOW_MS)
+        membership = RlnMembership(spender, group, ids, prover)
+        membership.generate_proof(b"a", NOW_MS)
         with pytest.raises(RlnError) as told:
-            signer.sign(b"b", NOW_MS)
+            membership.generate_proof(b"b", NOW_MS)
         assert told.value.kind is RlnErrorKind.BUDGET_EXHAUSTED
-        assert signer.quota(NOW_MS).remaining == 0
-        assert signer.sign(b"b", NOW_MS + 600_000).epoch == EPOCH + 1
+        assert membership.epoch_quota(NOW_MS).remaining == 0
+        assert SignalProof.decode(membership.generate_proof(b"b", NOW_MS + 600_000)).epoch == EPOCH + 1
 
 
 def test_who_is_not_in_the_group_has_no_quota_and_no_proof(group, path, prover):
     with MessageIds(path) as ids:
-        signer = SignalSigner(Identity.create(), group, ids, prover)
-        assert signer.quota(NOW_MS).rate_limit == 0
+        membership = RlnMembership(Identity.create(), group, ids, prover)
+        assert membership.epoch_quota(NOW_MS).rate_limit == 0
         with pytest.raises(RlnError) as told:
-            signer.sign(b"a", NOW_MS)
+            membership.generate_proof(b"a", NOW_MS)
         assert told.value.kind is RlnErrorKind.NOT_READY
 
 
 def test_an_id_that_cannot_be_kept_signs_nothing(identities, group, path, prover):
     ids = MessageIds(path)
     ids.close()
-    signer = SignalSigner(identities[0], group, ids, prover)
-    for use in (lambda: signer.sign(b"a", NOW_MS), lambda: signer.quota(NOW_MS)):
+    membership = RlnMembership(identities[0], group, ids, prover)
+    for use in (lambda: membership.generate_proof(b"a", NOW_MS), lambda: membership.epoch_quota(NOW_MS)):
         with pytest.raises(RlnError) as told:
             use()
         assert told.value.kind is RlnErrorKind.TRANSIENT
@@ -103,7 +105,7 @@ def test_an_id_that_cannot_be_kept_signs_nothing(identities, group, path, prover
 
 def test_who_lost_the_count_of_ids_is_told_that_nothing_is_sent_in_this_epoch(group, identities, tmp_path, caplog):
     with RlnMembership.open(identities[0], group, tmp_path / "ids.db") as membership:
-        assert "ids.db was not there" in caplog.text
+        assert "ids.db did not exist" in caplog.text
         with pytest.raises(RlnError, match="epoch"):
             membership.generate_proof(b"signal", time_ns() // NS_PER_MS)
     caplog.clear()
