@@ -131,8 +131,10 @@ class Plan:
             # Honest messages that wait for the rate limit would be given up like invented ones.
             troubles -= {Trouble.RATE_LIMIT}
         drawn["troubles"] = troubles
-        if Trouble.RATE_LIMIT in given.get("troubles", drawn["troubles"]):
-            # The limit leaves too few transmissions to repair everything without a store.
+        troubles = given.get("troubles", troubles)
+        # A limit leaves too few transmissions to repair everything without a store. Who joins with small buffers goes
+        # back to the first message, which without a store nobody has once a thousand newer ones came.
+        if Trouble.RATE_LIMIT in troubles or {Trouble.JOIN, Trouble.SMALL_BUFFERS} <= troubles:
             drawn["store"] = True
         return cls(seed=seed, **{**drawn, **given})
 
