@@ -72,7 +72,7 @@ def exchange(alice: MessageChannel, bob: MessageChannel, numbers: range, *, wire
     for number in numbers:
         now_ms = START_MS + number
         message = alice.send(number.to_bytes(4, "big").ljust(PAYLOAD_BYTES, b"\7"), now_ms)
-        alice.broadcast(message, HINT)
+        alice.add_hint(message.message_id, HINT)
         encoded = None
         if wire:
             encoded = WAKU_SDS.encode(message)

@@ -105,8 +105,8 @@ def test_a_difference_that_no_fault_explains_is_a_failure(monkeypatch: pytest.Mo
         return found if isinstance(channel, JsWakuChannel) else {key: [] for key in found}
 
     monkeypatch.setattr(actions, "sweep_outgoing", forgetful)
-    (failure,) = failures(traces()["send-failure"])
-    assert "step 4 sweep_out by alice: fairway itself differs in what is returned" in failure
+    (failure,) = failures(traces()["possible-acks"])
+    assert "step 8 sweep_out by alice: fairway itself differs in what is returned" in failure
     assert "no known fault of js-waku explains why" in failure
 
 

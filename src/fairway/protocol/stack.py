@@ -410,8 +410,7 @@ class Stack:
         if self._sending.outbound.connected:
             times += [
                 self._sweep_at(),
-                self.sync_timer.at_ms,
-                self._sync_for_repair_at(),
+                *self._sync_times(),
                 self.sds.repair.next_response_at(),
                 self._sending.next_retry_at(self._now_ms),
                 self._retrieval.at_ms,
@@ -651,9 +650,9 @@ class Stack:
 
     @staticmethod
     def _placed(request_id: str, leaving: Leaving | list[Effect]) -> list[Effect]:
-        if not isinstance(leaving, Leaving) or leaving.new is None or not leaving.first_segment:
+        if not isinstance(leaving, Leaving) or not leaving.first_segment:
             return []
-        key = OrderKey(leaving.new.lamport_timestamp or 0, leaving.sds_id)
+        key = OrderKey(leaving.lamport, leaving.sds_id)
         return [Placed(request_id=request_id, order_key=key)]
 
     def _pass_down(self, leaving: Leaving | list[Effect], now_ms: int) -> list[Effect]:
@@ -735,9 +734,15 @@ class Stack:
         possible = self._sending.outbound.connected and not is_reading
         self.sds.can_come(possible, now_ms)
 
+    def _sync_times(self) -> tuple[int | None, ...]:
+        """Return when to send a sync message; none is made while a segment is encrypted, which it would cite."""
+        if self._ciphering.encrypting_content:
+            return ()
+        return (self.sync_timer.at_ms, self._sync_for_repair_at())
+
     def _send_sync(self, now_ms: int) -> list[Effect]:
         """Send a sync message if its time has come, or a repair request needs one."""
-        times = (self.sync_timer.at_ms, self._sync_for_repair_at())
+        times = self._sync_times()
         if not any(at is not None and at <= now_ms for at in times):
             return []
         self.sync_timer.spoke(now_ms)

@@ -17,9 +17,9 @@ def _new_channel(name, now_ms=START, *, profile=Profile.WAKU, repair=None, **opt
 
 
 def _send(channel, content, now_ms=START, hint=None):
-    """Send and broadcast a message."""
+    """Send a message."""
     message = channel.send(content, now_ms)
-    channel.broadcast(message, hint)
+    channel.add_hint(message.message_id, hint)
     return message
 
 

@@ -139,7 +139,6 @@ def test_a_message_that_only_came_later_is_no_descendant(new_channel, send, told
 def test_descent_is_followed_through_thousands_of_messages(new_channel, a_message, told, start):
     alice = new_channel("alice", repair={"enabled": False})
     message = alice.send(b"hello", start)
-    alice.broadcast(message, None)
     newest = message.message_id
     for number in range(5_000):
         alice.receive(a_message(f"m{number}", newest, sender="bob"), None, start)
@@ -154,7 +153,6 @@ def test_a_sender_far_ahead_of_all_acknowledgements_hears_of_all_its_messages(ne
     sent = []
     for number in range(9_000):
         message = alice.send(b"%d" % number, start)
-        alice.broadcast(message, None)
         sent.append(message.message_id)
     found = told(alice, "bob", *sent[-2:], holds=sent)
     strong = [review for review in found if review.evidence is not None]
@@ -217,12 +215,6 @@ def test_citation_after_the_filter_turns_possible_into_certain(new_channel, send
     told(alice, "bob", holds=[message])
     (review,) = told(alice, "bob", message, holds=[message])
     assert (review.evidence, review.acknowledged_by) == (Evidence.CITED, ("bob",))
-
-
-def test_a_message_that_was_not_broadcast_is_in_nobodys_filter(new_channel, told, start):
-    alice = new_channel("alice", possible_acks_threshold=1)
-    message = alice.send(b"hello", start).message_id
-    assert told(alice, "bob", holds=[message]) == []
 
 
 @pytest.mark.parametrize("size", [0, 1, 567])
@@ -311,7 +303,6 @@ def test_filters_of_another_size_are_read_on_the_logos_wire(new_channel, send, a
 def test_a_message_is_waited_for_until_its_sender_forgets_it(new_channel, told, start):
     alice = new_channel("alice")
     message = alice.send(b"hello", start)
-    alice.broadcast(message, None)
     found = [told(alice, name, message.message_id) for name in ("bob", "bob", "carol", "dave")]
     assert [[review.participant for review in one] for one in found] == [["bob"], [], ["carol"], ["dave"]]
     assert found[-1][0].acknowledged_by == ("bob", "carol", "dave")
@@ -322,7 +313,6 @@ def test_a_message_is_waited_for_until_its_sender_forgets_it(new_channel, told, 
 def test_possible_acknowledgements_of_two_count_for_both_beside_a_certain_one(new_channel, told, start):
     alice = new_channel("alice")
     message = alice.send(b"hello", start)
-    alice.broadcast(message, None)
     told(alice, "bob", message.message_id)
     told(alice, "carol", holds=[message.message_id])
     (review,) = told(alice, "dave", holds=[message.message_id])
@@ -332,7 +322,6 @@ def test_possible_acknowledgements_of_two_count_for_both_beside_a_certain_one(ne
 def test_forged_participants_are_remembered_only_so_far(new_channel, told, start):
     alice = new_channel("alice")
     message = alice.send(b"hello", start)
-    alice.broadcast(message, None)
     waiting = next(iter(alice.outgoing))
     waiting.acknowledged_by.update({f"forged {n}": Evidence.CITED for n in range(10_000)})
     assert told(alice, "one more", message.message_id) == []

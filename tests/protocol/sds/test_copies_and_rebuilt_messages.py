@@ -37,7 +37,7 @@ def test_a_message_that_came_again_is_cited_beside_the_newest(new_channel, a_cha
     message = bob.send(b"x", start)
     assert message.causal_history[:2] == (HistoryEntry("m0000", b"h0", "zoe"), HistoryEntry("m0001", b"h1", "zoe"))
     assert cited(message) == ["m0000", "m0001", "m0003", "m0004"]
-    assert cited(bob.send(b"y", start)) == ["m0003", "m0004"], "once is enough until it comes again"
+    assert cited(bob.send(b"y", start)) == ["m0004", message.message_id], "once is enough until it comes again"
 
 
 def test_a_message_that_came_again_is_cited_by_a_later_segment_too(new_channel, a_message, start):
@@ -102,9 +102,9 @@ def test_what_nobody_has_cited_is_cited_by_whoever_speaks_next(new_channel, send
     for number in range(6):
         bob.receive(a_message(f"m{number}", sender=f"p{number}", lamport=start + number), None, start)
     bob.receive(a_message("n", "m2", sender="p2", lamport=start + 10), None, start)
-    for _ in range(2):
-        # What was made and could not leave settles nothing.
-        assert cited(bob.send(b"x", start)) == ["m0", "m1", "m3", "m4", "m5", "n"]
+    failed = bob.send(b"cannot be encrypted", start)
+    assert cited(failed) == ["m0", "m1", "m3", "m4", "m5", "n"]
+    bob.withdraw(failed.message_id, start)
     x = send(bob, b"y", start)
     assert cited(x) == ["m0", "m1", "m3", "m4", "m5", "n"]
     assert cited(bob.send(b"z", start)) == ["n", x.message_id]
@@ -167,9 +167,6 @@ def test_what_nobody_has_cited_is_known_after_a_restart(new_channel, send, a_mes
     reborn = MessageChannel("ch", "bob", bob.config, now_ms=start)
     SdsState(reborn).load(list(SdsState(bob).rows()))
     assert cited(reborn.send(b"x", start)) == cited(bob.send(b"x", start)) == ["m0", "m2", "m3", "n"]
-    x = send(reborn, b"y", start)
-    assert cited(x) == ["m0", "m2", "m3", "n"]
-    assert cited(reborn.send(b"z", start)) == [x.message_id]
 
 
 @pytest.mark.parametrize("groups", [1, 1_000], ids=["of those who answer", "of another group"])

@@ -64,11 +64,12 @@ def test_a_peer_far_ahead_does_not_take_over_what_others_cite(new_channel, send,
     once = send(bob, b"x", start)
     assert [e.message_id for e in once.causal_history] == ["m0", "m1", "m2", "m3", "m4", *honest]
     newest = [*honest[1:], once.message_id]
-    assert [e.message_id for e in bob.send(b"y", start).causal_history] == newest
+    again = bob.send(b"y", start)
+    assert [e.message_id for e in again.causal_history] == newest
 
     # Once the wall clock is there, they are messages like others.
     later = start + YEAR
-    assert [e.message_id for e in bob.send(b"z", later).causal_history] == [once.message_id, "m2", "m3", "m4"]
+    assert [e.message_id for e in bob.send(b"z", later).causal_history] == [again.message_id, "m2", "m3", "m4"]
 
 
 def test_within_the_tolerance_nothing_is_passed_over(new_channel, a_message, start):

@@ -103,7 +103,6 @@ class Medium(RuleBasedStateMachine):
         assert message.message_id not in self.everything, "ids are unique whatever is said"
         self.everything[message.message_id] = message
         self.wanted[message.message_id] = wanted
-        self.channels[name].broadcast(message, None)
         self.put_on_air(name, self.codec.encode(message), fates)
 
     @rule(senders=st.lists(numbers, min_size=2, max_size=6), fates=fates)

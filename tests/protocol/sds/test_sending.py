@@ -18,14 +18,11 @@ def test_a_message_carries_who_sent_it_where_and_when(new_channel, start):
     assert message.kind is Kind.CONTENT
 
 
-def test_a_sent_message_waits_for_acknowledgement_and_enters_the_history_once_it_is_broadcast(new_channel, start):
+def test_a_sent_message_waits_for_acknowledgement_and_enters_the_history(new_channel, start):
     alice = new_channel("alice")
     message = alice.send(b"hello", start)
     assert message.message_id in alice.outgoing
-    assert message.message_id not in alice.history
-    assert message.message_id not in alice.bloom
-
-    alice.broadcast(message, b"\1" * 32)
+    alice.add_hint(message.message_id, b"\1" * 32)
     assert alice.history.get(message.message_id) == (
         message.lamport_timestamp,
         message.message_id,
@@ -35,12 +32,6 @@ def test_a_sent_message_waits_for_acknowledgement_and_enters_the_history_once_it
     )
     assert message.message_id in alice.bloom
     assert len(alice.outgoing) == 1
-
-
-def test_a_message_that_was_not_broadcast_is_not_cited(new_channel, send, start):
-    alice = new_channel("alice")
-    alice.send(b"lost on the way", start)
-    assert send(alice, b"next").causal_history == ()
 
 
 def test_each_message_carries_the_bloom_filter_as_it_was_before_it(new_channel, send, start):
@@ -74,8 +65,8 @@ def test_two_messages_are_cited_unless_told_otherwise(new_channel, send):
 def test_the_first_hint_that_is_known_stays(new_channel, send, start):
     alice = new_channel("alice")
     message = send(alice, b"hello", start, None)
-    alice.broadcast(message, b"first")
-    alice.broadcast(message, b"second")
+    alice.add_hint(message.message_id, b"first")
+    alice.add_hint(message.message_id, b"second")
     alice.add_hint(message.message_id, b"third")
     assert alice.send(b"next", start).causal_history == (HistoryEntry(message.message_id, b"first", "alice"),)
 
@@ -93,7 +84,6 @@ def test_a_hint_is_withdrawn_if_the_network_did_not_take_that_message(new_channe
 def test_what_nobody_should_acknowledge_is_not_waited_for(new_channel, start):
     alice = new_channel("alice")
     message = alice.send(b"hello", start, tracked=False)
-    alice.broadcast(message, None)
     assert len(alice.outgoing) == 0
     assert message.message_id in alice.history
 
@@ -278,9 +268,9 @@ def test_citations_make_room_beside_a_full_segment(new_channel, a_message, start
 def test_what_is_cited_once_more_beside_a_segment_is_cited_with_what_is_known_of_it_by_then(new_channel, start):
     alice = new_channel("alice", causal_history_size=1)
     one = alice.send(b"one", start)
-    alice.broadcast(one, b"1" * 32)
+    alice.add_hint(one.message_id, b"1" * 32)
     first = alice.send(b"first segment", start)
-    alice.broadcast(first, b"2" * 32)
+    alice.add_hint(first.message_id, b"2" * 32)
     alice.withdraw_hint(one.message_id, b"1" * 32)
     second = alice.send(b"second segment", start, beside=first.causal_history)
     assert [entry.message_id for entry in second.causal_history] == [one.message_id, first.message_id]

@@ -99,16 +99,11 @@ class Rows(RuleBasedStateMachine):
         message = self.both(lambda c: c.send(content, self.now_ms, tracked=tracked))
         self.own.append(message)
 
-    @rule(content=st.binary(min_size=1, max_size=5))
-    def send_and_broadcast(self, content):
-        self.send(content, tracked=True)
-        self.both(lambda c: c.broadcast(self.own[-1], None))
-
     @precondition(lambda self: self.own)
     @rule(data=st.data(), hint=st.none() | st.binary(min_size=1, max_size=2))
-    def broadcast(self, data, hint):
+    def hint(self, data, hint):
         message = data.draw(st.sampled_from(self.own))
-        self.both(lambda c: c.broadcast(message, hint))
+        self.both(lambda c: c.add_hint(message.message_id, hint))
 
     @rule()
     def sync(self):
@@ -376,7 +371,7 @@ def test_after_a_restart_the_next_message_cites_whatever_no_message_has_cited(pr
 def test_rows_of_uncited_messages_go_when_repairs_keep_the_messages_themselves():
     without, config = SdsConfig(repair=RepairConfig(enabled=False)), SdsConfig()
     channel = MessageChannel("ch", "bob", without, now_ms=START)
-    channel.broadcast(channel.send(b"one", START), None)
+    channel.send(b"one", START)
     again = restored(SdsState(channel).rows(), config, Profile.WAKU, START)
     assert {key for table, key in again.journal.drain() if table == "uncited"} == set(channel.owed.uncited)
     assert not any(table == "uncited" for table, _, _ in SdsState(again).rows())

@@ -17,6 +17,8 @@ class JsOutgoingBuffer(OutgoingBuffer):
         self, codec: SdsCodec, parameters: BloomParameters, threshold: int, journal: Journal, notice: Notice
     ) -> None:
         super().__init__(codec, parameters, threshold, journal)
+        self.confirmed: set[str] = set()
+        """Own messages whose send callback returned."""
         self.hits: dict[str, int] = {}
         """Filters that held a message, by message id: js-waku's ``possibleAcks``."""
         self._wire = codec.bloom
@@ -75,7 +77,7 @@ class JsOutgoingBuffer(OutgoingBuffer):
 
     def _notice_weight(self, outgoing: OutgoingMessage, cited: tuple[HistoryEntry, ...], participant: str) -> None:
         """Notice where fairway makes more or less of a filter that holds a message."""
-        if not outgoing.is_broadcast:
+        if outgoing.message.message_id not in self.confirmed:
             self._notice(Fault.UNCONFIRMED_SEND)
         ancestors = self.ancestry.of(entry.message_id for entry in cited)
         if any(first <= outgoing.sequence <= last for first, last in ancestors):

@@ -62,9 +62,14 @@ def _send(case: Case, _messages: Messages) -> Action:
         message = channel.send(payload, now_ms)
         seen = Observed(out=[message])
         if success == "yes":
-            channel.broadcast(message, hint)
+            if isinstance(channel, JsWakuChannel):
+                channel.broadcast(message, hint)
+            else:
+                channel.add_hint(message.message_id, hint)
             seen.events.append(sent_event(message))
-        elif success == "throws":
+        elif isinstance(channel, JsWakuChannel):
+            channel.leave_unconfirmed()
+        if success == "throws":
             seen.events += task_failed("send", _THROWN)
         return seen
 

@@ -83,7 +83,7 @@ class JsWakuChannel(MessageChannel):
         message_id = message.message_id
         self.bloom.insert(message_id)
         if message_id in self.outgoing:
-            self.outgoing.messages[message_id].is_broadcast = True
+            self.outgoing.confirmed.add(message_id)
         if self._kept.get(message_id) is message:
             self.history.change_hint(message_id, hint)
         else:
@@ -168,7 +168,7 @@ class JsWakuChannel(MessageChannel):
         self._forget_repairs(message)
         if message.repair_request:
             self.repair.review_requests(message, self._holds, len(self.participants) + 1, now_ms)
-        self._believe_broadcast(message.causal_history)
+        self._notice_unconfirmed(message.causal_history)
         reviews = self.outgoing.review(message, message.causal_history, now_ms)
         return [*told, *(MessageReviewed(review=review) for review in reviews)]
 
@@ -199,7 +199,18 @@ class JsWakuChannel(MessageChannel):
             self._notice(Fault.VOUCHES_UNCHECKED)
         return True
 
-    def _believe_broadcast(self, cited: tuple[HistoryEntry, ...]) -> None:
+    def leave_unconfirmed(self) -> None:
+        """Note that a send callback did not return success: fairway has the message in its history from the start."""
+        self._notice(Fault.UNCONFIRMED_SEND)
+
+    def _enter_own(self, message: SdsMessage) -> None:
+        """Leave a message out of the history until the send callback returned."""
+
+    def _review(self, message: SdsMessage, now_ms: int, sent_ms: int | None = None) -> list[SdsOutcome]:
+        self._notice_unconfirmed(self.dependencies.cited(message))
+        return super()._review(message, now_ms, sent_ms)
+
+    def _notice_unconfirmed(self, cited: tuple[HistoryEntry, ...]) -> None:
         """Leave an own message out of the history that others cite, if no callback confirmed it."""
         if any(entry.message_id in self.outgoing and entry.message_id not in self.history for entry in cited):
             self._notice(Fault.UNCONFIRMED_SEND)

@@ -25,7 +25,7 @@ class Fault(Enum):
     OWN_FORGOTTEN = "js-waku ignores every own message; fairway takes back one that it had forgotten"
     UNCONFIRMED_SEND = (
         "js-waku leaves out of history and filter what its send callback did not confirm; "
-        "fairway takes it in once others show that they have it"
+        "fairway has it in both from the start"
     )
     LAST_HINT_COUNTS = "js-waku keeps the hint of the latest send of a message; fairway the first one"
     OLDER_COPY_COUNTS = (

@@ -164,7 +164,6 @@ class Composer:
             beside = _cited_by_first(made, segments, segment.order)
             message = self._sds.send(segment.content, now_ms, tracked=False, beside=beside)
             made.append(message)
-            self._sds.broadcast(message, None)
         composed = Composed(
             message=message,
             payload_id=logical_message_id(payload.data),

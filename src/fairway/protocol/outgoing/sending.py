@@ -3,8 +3,8 @@
 All of them go the same way down from SDS on: encrypt, limit, dispatch (`Stack._pass_down`). They differ in what they
 carry, how urgent they are and what happens when they cannot be sent. What is to go down is returned as `Leaving`.
 
-What is in the history was cited, or will be: so a segment enters it only when it was encrypted and is known to fit, and
-from then on it leaves, also when its request has ended meanwhile.
+A segment is in the history when SDS has made its message: later messages cite it, so it leaves, also if its request
+ends meanwhile. It is withdrawn if it cannot be encrypted or does not fit. Until then no other message is made.
 """
 
 from __future__ import annotations
@@ -58,8 +58,10 @@ class Leaving:
     encoded: bytes
     first_segment: bool = True
     """Whether it begins a message, or is none (see `Transmission`)."""
-    new: SdsMessage | None = None
-    """The message itself if it is not in the history yet: it enters that when it is encrypted."""
+    is_new: bool = False
+    """Whether it leaves for the first time."""
+    lamport: int = 0
+    """Its Lamport timestamp if it leaves for the first time."""
 
 
 class Sending:
@@ -242,6 +244,7 @@ class Sending:
             sequence=made.sequence,
             made_ms=made.made_ms,
         )
+        segment.entered_at_count = self.outbound.done
         return self._first_time(segment, message, now_ms)
 
     def first_time(self, message: SdsMessage, now_ms: int) -> Leaving | list[Effect]:
@@ -259,7 +262,8 @@ class Sending:
             sds_id=segment.sds_id,
             encoded=encoded,
             first_segment=segment.order == 0,
-            new=message,
+            is_new=True,
+            lamport=message.lamport_timestamp or 0,
         )
 
     def _cited_by_first(self, request: SendRequest, order: int) -> tuple[HistoryEntry, ...]:
@@ -276,14 +280,14 @@ class Sending:
     def encrypt(self, leaving: Leaving, now_ms: int) -> bytes | list[Effect]:
         """Return what leaves encrypted (LIP-173, "Encryption Hook"), or what to do if that fails or is awaited."""
         try:
-            encrypted = self._ciphering.encrypt(leaving.encoded, leaving, is_content=leaving.new is not None)
+            encrypted = self._ciphering.encrypt(leaving.encoded, leaving, is_content=leaving.is_new)
         except EncryptionError as error:
             return self.not_encrypted(leaving, error, now_ms)
         return encrypted if isinstance(encrypted, bytes) else [encrypted]
 
     def not_encrypted(self, leaving: Leaving, error: Exception, now_ms: int) -> list[Effect]:
         """Act on a failure of the encryption hook; it ends the request of a segment that was never encrypted before."""
-        if leaving.new is not None:
+        if leaving.is_new:
             segment = self._live(leaving.sds_id)
             if segment is None:
                 return []
@@ -303,9 +307,9 @@ class Sending:
     def limit(self, leaving: Leaving, encrypted: bytes, now_ms: int) -> list[Effect]:
         """Queue something that is encrypted until the rate limit lets it leave (`dispatch`).
 
-        A segment that leaves for the first time enters the history here, if it fits and its request has not ended.
+        A segment that leaves for the first time is withdrawn if it does not fit or its request has ended.
         """
-        if leaving.new is not None:
+        if leaving.is_new:
             segment = self._live(leaving.sds_id)
             if segment is None:
                 return []
@@ -314,8 +318,6 @@ class Sending:
             if self.outbound.is_too_large(encrypted):
                 detail = f"{len(encrypted)} bytes encrypted do not fit the network"
                 return self._fail(segment, SendErrorReason.MESSAGE_TOO_LARGE, detail, now_ms)
-            self._sds.broadcast(leaving.new, None)
-            segment.entered_at_count = self.outbound.done
         self._enqueue(leaving, encrypted, now_ms)
         return []
 
@@ -601,10 +603,10 @@ class Sending:
         """
         sds_id, request = segment.sds_id, self.requests.of(segment)
         citing = [self.requests.segments[each] for each in self._sds.citing(sds_id)]
-        is_in_history = self._sds.record(sds_id) is not None
+        may_be_cited = segment.state is not SegmentState.ENCRYPTING
         has_left = self.outbound.is_busy or self.outbound.done > segment.entered_at_count
         on_the_way = (SegmentState.ENCRYPTING, SegmentState.IN_FLIGHT)
-        if any(each.has_left or each.state in on_the_way for each in citing) or (is_in_history and has_left):
+        if any(each.has_left or each.state in on_the_way for each in citing) or (may_be_cited and has_left):
             return False
         self._sds.withdraw(sds_id, now_ms)
         self.outbound.discard(sds_id)
@@ -791,12 +793,16 @@ class Sending:
         for segment in self.requests.segments_of(request):
             if segment.state is SegmentState.ENDED:
                 continue
+            # No message is made while a new segment is being encrypted; after a restart there may be several.
+            is_new = segment.state is SegmentState.ENCRYPTING and not segment.has_left
+            is_uncited = is_new and not self._sds.citing(segment.sds_id)
             self.requests.move(segment, SegmentStep.REQUEST_ENDS)
             self.requests.plan_retry(segment, None)
-            waiting = self._sds.forget_outgoing(segment.sds_id)
-            if waiting is not None and self._sds.record(segment.sds_id) is None:
-                self._sds.take_back(waiting.message, now_ms)
-            # What never left is in the history, where later messages cite it: all would have to ask for it.
+            if is_uncited:
+                self._sds.withdraw(segment.sds_id, now_ms)
+            else:
+                self._sds.forget_outgoing(segment.sds_id)
+            # A segment that never left is cited by later messages: without it every participant would ask for it.
             if segment.has_left:
                 self.outbound.discard(segment.sds_id)
         self.requests.step(request, step, now_ms)

@@ -71,8 +71,6 @@ class OutgoingMessage:
     message: SdsMessage
     sequence: int
     """Its number among the own messages of this channel."""
-    is_broadcast: bool = False
-    """Whether it was handed to the network, so that a filter of others may hold it."""
     base_hashes: tuple[int, int] | None = field(default=None, compare=False)
     """The hashes from which its bits in filters of all sizes follow; computed when the first filter comes."""
     positions: list[int] = field(default_factory=list, compare=False)
@@ -243,8 +241,6 @@ class OutgoingBuffer:
         descended_from = self.ancestry.of(entry[0] for entry in cited)
         for outgoing in list(self.messages.values()):
             if participant in outgoing.acknowledged_by:
-                continue
-            if same and not outgoing.is_broadcast:
                 continue
             if not holds(words, self._positions(outgoing, bloom.parameters, same=same), flip):
                 continue

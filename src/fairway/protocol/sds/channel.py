@@ -4,9 +4,8 @@
 filter and repair requests. A message that is received is compared with the local history, delivered or parked, and may
 acknowledge own messages. Nothing is encoded or sent here: messages and outcomes are returned as values.
 
-Sending takes two calls, because a message belongs to the history only once it was handed to the network: `send` makes
-it and begins to wait for acknowledgements, `broadcast` confirms it with its retrieval hint. No call takes longer for a
-longer history, and all that the network can make larger is bounded.
+`send` makes a message, waits for its acknowledgements and inserts it into the history. If it never leaves, `withdraw`
+removes it again. No call takes longer for a longer history, and all that the network can make larger is bounded.
 """
 
 from __future__ import annotations
@@ -276,27 +275,17 @@ class MessageChannel:
         self.sequence += 1
         if tracked:
             self.outgoing.add(message, self.sequence, now_ms)
+        self._enter_own(message)
         return message
 
-    def broadcast(self, message: SdsMessage, hint: bytes | None) -> None:
-        """Confirm that an own message was handed to the network; ``hint`` is the hash of its WakuMessage.
-
-        From now on others may cite it, so it is part of history and bloom filter. A later call adds a missing hint.
-        """
-        message_id = message.message_id
-        waiting = self.outgoing.messages.get(message_id)
-        if message_id in self.history:
-            self.add_hint(message_id, hint)
-            if waiting is not None:
-                # If it was not: the same payload was sent before and `IdRule.PAYLOAD` gave it the same id.
-                waiting.is_broadcast = True
-            return
-        self.bloom.insert(message_id)
-        if waiting is not None:
-            waiting.is_broadcast = True
-        self.repair.forget(message_id)
-        self.repair.earned(message)
-        self._enter_history(message, hint, None)
+    def _enter_own(self, message: SdsMessage) -> None:
+        """Insert a message that is made now into history and bloom filter."""
+        # With `IdRule.PAYLOAD` an earlier message may have its id.
+        if message.message_id not in self.history:
+            self.bloom.insert(message.message_id)
+            self.repair.forget(message.message_id)
+            self.repair.earned(message)
+            self._enter_history(message, None, None)
 
     def add_hint(self, message_id: str, hint: bytes | None) -> None:
         """Give a message that has none a retrieval hint; the first one known stays.
@@ -516,7 +505,6 @@ class MessageChannel:
         if not self.outgoing.messages:
             return []
         cited = self.dependencies.cited(message)
-        self._believe_broadcast(cited)
         return [MessageReviewed(review=review) for review in self.outgoing.review(message, cited, now_ms, sent_ms)]
 
     def compare(self, message: SdsMessage, now_ms: int) -> Compared:
@@ -634,7 +622,6 @@ class MessageChannel:
             own[message_id] = OutgoingMessage(
                 message=self.profile.codec.decode(encoded),
                 sequence=sequence,
-                is_broadcast=True,
                 acknowledged_by=dict.fromkeys(acknowledged_by, Evidence.CITED),
                 made_ms=made_ms,
             )
@@ -852,7 +839,7 @@ class MessageChannel:
             if waiting.message.content != message.content:
                 return forged
             self.repair.forget(message_id)
-            self.broadcast(waiting.message, hint)
+            self.add_hint(message_id, hint)
             return ignored
         if self._already_received(message_id):
             if self._judge_content(message) is not Judgement.KNOWN:
@@ -899,23 +886,12 @@ class MessageChannel:
         # By this rule an id cannot be checked, since it depends on more than the message.
         return self.config.id_rule is IdRule.KECCAK_TIMESTAMP and (missing is None or cited_as == self.sender_id)
 
-    def _believe_broadcast(self, cited: tuple[HistoryEntry, ...]) -> None:
-        """Take own messages that others cite for broadcast, even if their broadcast was not confirmed yet."""
-        waiting = self.outgoing.messages
-        for entry in cited:
-            if entry[0] in waiting and entry[0] not in self.history:
-                self.broadcast(waiting[entry[0]].message, None)
-
     def _holds(self, message_id: str) -> bool:
         """Return whether a message is here whole, delivered or parked.
 
         After a partition all participants may wait for each other's messages, and none may have delivered any.
         """
-        return (
-            message_id in self.retained
-            or message_id in self.dependencies.incoming
-            or (message_id in self.outgoing and message_id in self.history)
-        )
+        return message_id in self.retained or message_id in self.dependencies.incoming or message_id in self.outgoing
 
     def _original(self, message_id: str) -> bytes | None:
         parked = self.dependencies.incoming.parked.get(message_id)

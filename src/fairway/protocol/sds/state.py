@@ -211,18 +211,13 @@ class SdsState:
         count = max(0, channel.bloom_parameters.capacity - len(channel.dependencies.incoming))
         newest = islice(channel.history, max(0, len(channel.history) - count), None)
         channel.bloom.refill([record.message_id for record in newest] + list(channel.dependencies.incoming.parked))
-        for waiting in channel.outgoing:
-            message_id = waiting.message.message_id
-            if message_id in channel.history:
-                waiting.is_broadcast = True
         self._rebuild_citations()
 
     def _rebuild_citations(self) -> None:
         """Find out from the messages that are kept whole which descend from own ones, and which are uncited."""
         channel = self._channel
         own = channel.outgoing.messages
-        entered = [waiting.message for waiting in own.values() if waiting.is_broadcast]
-        entered = [message for message in entered if message.message_id not in channel.retained]
+        entered = [own_message.message for key, own_message in own.items() if key not in channel.retained]
         for message_id in channel.retained:
             encoded = channel.retained.encoded(message_id)
             if encoded is not None:
