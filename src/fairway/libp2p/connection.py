@@ -96,13 +96,12 @@ class Connection:
         self._streams: dict[int, Stream] = {}
         self._tasks = OwnedTasks()
         self._runner: asyncio.Task[None] | None = None
-        self._closing = False
+        self._closing = self._pinged = False
         self._relieved = asyncio.Event()
         self._stream_ended = asyncio.Event()
         self._ended = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._seen_bytes = 0
-        self._pinged = False
 
     @property
     def is_closed(self) -> bool:

@@ -45,7 +45,7 @@ class Network:
     async def watched(self):
         loop, tasks = asyncio.get_running_loop(), OwnedTasks()
         self.began_s = loop.time()
-        watching = SentConfirmation(present=self.present, push=self.push, after_s=1.5, clock=loop.time, tasks=tasks)
+        watching = SentConfirmation(self.present, self.push, 1.5, tasks)
         tasks.spawn(watching.run())
         yield watching
         watching.close()

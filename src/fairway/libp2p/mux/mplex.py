@@ -111,7 +111,9 @@ class Mplex(Muxer):
         name = str(number).encode()
         self._queue(encode_uvarint(number << 3 | _NEW_STREAM) + encode_uvarint(len(name)) + name)
 
-    def _queue_data(self, state: StreamState, data: memoryview) -> int:
+    def send(self, stream_id: int, data: memoryview) -> int:
+        """Queue all bytes, and return their number: mplex has no windows."""
+        state = self._writable(stream_id)
         total = len(data)
         header = encode_uvarint((state.stream_id >> 1) << 3 | (_MESSAGE + 1 if state.outbound else _MESSAGE))
         at = 0

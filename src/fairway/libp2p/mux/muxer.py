@@ -200,6 +200,7 @@ class Muxer(ABC):
         self._queue_open(state)
         return state.stream_id
 
+    @abstractmethod
     def send(self, stream_id: int, data: memoryview) -> int:
         """Queue as many bytes as the peer accepts now, and return their number.
 
@@ -207,10 +208,6 @@ class Muxer(ABC):
             StreamClosedError: this side has closed its half, or the stream has ended.
 
         """
-        state = self._streams.get(stream_id)
-        if state is None or state.local_closed:
-            raise StreamClosedError(f"stream {stream_id} is closed for writing: open another one")
-        return self._queue_data(state, data)
 
     def close_write(self, stream_id: int) -> None:
         """End the writing of this side, unless it has ended already."""
@@ -339,9 +336,6 @@ class Muxer(ABC):
     def _queue_open(self, state: StreamState) -> None: ...
 
     @abstractmethod
-    def _queue_data(self, state: StreamState, data: memoryview) -> int: ...
-
-    @abstractmethod
     def _queue_close(self, state: StreamState) -> None: ...
 
     @abstractmethod
@@ -354,6 +348,12 @@ class Muxer(ABC):
     def _give_credit(self, state: StreamState, size_bytes: int) -> None: ...
 
     # ---- for both muxers
+
+    def _writable(self, stream_id: int) -> StreamState:
+        state = self._streams.get(stream_id)
+        if state is None or state.local_closed:
+            raise StreamClosedError(f"stream {stream_id} is closed for writing: open another one")
+        return state
 
     def _queue(self, frame: bytes | memoryview) -> None:
         self._out.append(frame)

@@ -167,7 +167,9 @@ class Yamux(Muxer):
         extra = self._limits.receive_window_bytes - INITIAL_WINDOW_BYTES
         self._queue(_HEADER.pack(_VERSION, _WINDOW_UPDATE, _SYN, state.stream_id, extra))
 
-    def _queue_data(self, state: StreamState, data: memoryview) -> int:
+    def send(self, stream_id: int, data: memoryview) -> int:
+        """Queue as many bytes as the window of the peer has room for, and return their number."""
+        state = self._writable(stream_id)
         total = min(len(data), state.send_window)
         at = 0
         while at < total:

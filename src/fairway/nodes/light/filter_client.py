@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
-from fairway.environment import new_uuid
+from fairway.environment import monotonic_s, new_uuid
 from fairway.errors import DecodeError
 from fairway.libp2p.errors import Libp2pError
 from fairway.libp2p.host import Host
@@ -74,7 +74,6 @@ class FilterClient:
         pool: PeerPool,
         options: LightOptions,
         *,
-        clock: Callable[[], float],
         hand_on: Callable[[RoutedMessage], object],
         changed: Callable[[], None],
     ) -> None:
@@ -82,7 +81,6 @@ class FilterClient:
         self._requests: Final = requests
         self._pool: Final = pool
         self._options: Final = options
-        self._clock: Final = clock
         self._hand_on: Final = hand_on
         self._changed: Final = changed
         self._wanted: Counter[Criterion] = Counter()
@@ -129,7 +127,7 @@ class FilterClient:
         """Keep the subscriptions alive until cancelled."""
         while True:
             self._look.clear()
-            self._seen.expire(self._clock())
+            self._seen.expire(monotonic_s())
             for peer, holder in self._choose():
                 # In a task of its own: a node that does not answer holds up no other one.
                 if not holder.asking.locked():
@@ -164,7 +162,7 @@ class FilterClient:
             count = len(self._holders)
             for peer in others:
                 if count < enough or (count < enough + more and peer in better):
-                    self._holders[peer] = _Holder(ping_due_s=self._clock() + self._options.advanced.ping_interval_s)
+                    self._holders[peer] = _Holder(ping_due_s=monotonic_s() + self._options.advanced.ping_interval_s)
                     count += 1
         return list(self._holders.items())
 
@@ -181,7 +179,7 @@ class FilterClient:
     async def _bring_up(self, peer: PeerId, holder: _Holder) -> None:
         async with holder.asking:
             wanted = set() if holder.is_one_too_many else set(self._wanted)
-            if holder.held and self._clock() >= holder.ping_due_s:
+            if holder.held and monotonic_s() >= holder.ping_due_s:
                 await self._ping(peer, holder)
             if self._holders.get(peer) is not holder:
                 return
@@ -216,7 +214,7 @@ class FilterClient:
             self._note(peer, "made")
 
     async def _ping(self, peer: PeerId, holder: _Holder) -> None:
-        now_s = self._clock()
+        now_s = monotonic_s()
         fault = await self._request(peer, FilterSubscribeType.SUBSCRIBER_PING)
         holder.ping_due_s = now_s + self._options.advanced.ping_interval_s
         if fault is None:
@@ -300,5 +298,5 @@ class FilterClient:
             self.unwanted += 1
             return
         routed = RoutedMessage.of(criterion[0], message, push.message_bytes)
-        if self._seen.add(routed.message_hash, self._clock()):
+        if self._seen.add(routed.message_hash, monotonic_s()):
             self._hand_on(routed)

@@ -94,10 +94,6 @@ class LightNode(WatchedNode):
         super().__init__()
         self.host: Final = host
         self._rln: Final = rln
-        limit = None if network is None else network.rln
-        self._quota: Final = (
-            None if limit is None else NodeQuota(limit=limit.messages_per_epoch, epoch_ms=limit.epoch_s * 1_000)
-        )
         self._options: Final = options
         self._network: Final = network
         self._closed = False
@@ -116,36 +112,14 @@ class LightNode(WatchedNode):
         self._store: Final = StoreClient(requests, self._pool, options)
         self._listeners: Final = NodeSubscriptions(gone=self._unsubscribed)
         self._filter: Final = FilterClient(
-            host,
-            requests,
-            self._pool,
-            options,
-            clock=monotonic_s,
-            hand_on=self._listeners.hear,
-            changed=self._show_status,
+            host, requests, self._pool, options, hand_on=self._listeners.hear, changed=self._show_status
         )
         self._confirmation: Final = SentConfirmation(
-            present=self._store.present,
-            push=self._push.push,
-            after_s=options.advanced.confirm_after_s,
-            clock=monotonic_s,
-            tasks=self._tasks,
+            self._store.present, self._push.push, options.advanced.confirm_after_s, self._tasks
         )
         rng = random.Random(random_bytes(16))  # noqa: S311 - spreads attempts to connect, guards nothing
         self._keeper: Final = PeerKeeper(host, addresses, rng=rng, longest_pause_s=_LONGEST_PAUSE_S)
-        self.finder: Final = (
-            PeerFinder(
-                host,
-                network,
-                wanted=options.peers_to_use,
-                admits=self._admits,
-                records=NodeRecords(cluster_id=network.cluster),
-                rng=rng,
-                memory=memory,
-            )
-            if network is not None
-            else None
-        )
+        self.finder: Final = None if network is None else self._finder_of(network, memory, rng)
         """Finds service nodes of a network; None if their addresses were given."""
 
     @classmethod
@@ -201,7 +175,8 @@ class LightNode(WatchedNode):
     @property
     def quota(self) -> NodeQuota | None:
         """The RLN rate limit of the network, as the table of networks or its file has it; None if it has none."""
-        return self._quota
+        limit = None if self._network is None else self._network.rln
+        return None if limit is None else NodeQuota(limit=limit.messages_per_epoch, epoch_ms=limit.epoch_s * 1_000)
 
     @property
     def rln(self) -> RlnProofProvider | None:
@@ -275,6 +250,17 @@ class LightNode(WatchedNode):
                 exits.push_async_callback(part.close)
             if self.finder is not None:
                 exits.push_async_callback(self.finder.close)
+
+    def _finder_of(self, network: Network, memory: PeerMemory | None, rng: random.Random) -> PeerFinder:
+        return PeerFinder(
+            self.host,
+            network,
+            wanted=self._options.peers_to_use,
+            admits=self._admits,
+            records=NodeRecords(cluster_id=network.cluster),
+            rng=rng,
+            memory=memory,
+        )
 
     def _run(self) -> None:
         self._tasks.spawn(self._follow(self.host.watch()))

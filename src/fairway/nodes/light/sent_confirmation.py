@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from fairway.environment import monotonic_s
 from fairway.errors import StoreQueryError
 from fairway.nodes.node import RoutedMessage, SendResult
 from fairway.owned_tasks import OwnedTasks
@@ -43,18 +44,15 @@ class SentConfirmation:
 
     def __init__(
         self,
-        *,
         present: Callable[[tuple[bytes, ...]], Awaitable[frozenset[bytes]]],
         push: Callable[[RoutedMessage], Awaitable[SendResult]],
         after_s: float,
-        clock: Callable[[], float],
         tasks: OwnedTasks,
     ) -> None:
         """``present`` returns which hashes a store has; ``tasks`` are those of the node, for queries and pushes."""
         self._present: Final = present
         self._push: Final = push
         self._after_s: Final = after_s
-        self._clock: Final = clock
         self._tasks: Final = tasks
         self._watched: OrderedDict[bytes, _Watched] = OrderedDict()
         self.confirmed = 0
@@ -66,7 +64,7 @@ class SentConfirmation:
         """Watch a message that a node accepted, and return the future for `SendResult.stored`."""
         stored: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
         self._end(message.message_hash, None)
-        self._watched[message.message_hash] = _Watched(message, self._clock() + self._after_s, stored)
+        self._watched[message.message_hash] = _Watched(message, monotonic_s() + self._after_s, stored)
         if len(self._watched) > MAX_WATCHED:
             self._end(next(iter(self._watched)), None)
         return stored
@@ -75,7 +73,7 @@ class SentConfirmation:
         """Query stores for messages that are due, until cancelled."""
         while True:
             await asyncio.sleep(_TICK_S)
-            now_s = self._clock()
+            now_s = monotonic_s()
             due = [watched for watched in self._watched.values() if watched.due_s <= now_s][:_MAX_HASHES]
             if due:
                 # Each query has its own task: a silent store delays no other message.
@@ -104,7 +102,7 @@ class SentConfirmation:
             elif watched.is_second:
                 self._end(message_hash, None if found is None else False)
             else:
-                watched.is_second, watched.due_s = True, self._clock() + 2 * self._after_s
+                watched.is_second, watched.due_s = True, monotonic_s() + 2 * self._after_s
                 if found is not None:
                     self.resent += 1
                     self._tasks.spawn(self._push_again(watched.message))

@@ -72,6 +72,15 @@ class NetworkStatistics:
 class LocalNetwork:
     """A network of nodes (`LocalNode`). A context manager that closes them and the store."""
 
+    observers: list[Callable[[str, RoutedMessage], None]]
+    """Called with (name of the publishing node, message) for each message that the network accepts."""
+    hearing_observers: list[Callable[[str, RoutedMessage], None]]
+    """Called with (name of the receiving node, message) for each copy that a subscription receives."""
+    sending_observers: list[Callable[[str, RoutedMessage], None]]
+    """Called with (name of the node, message) for each message that a program hands to its node."""
+    query_observers: list[Callable[[str, StoreQuery, bytes | None], None]]
+    """Called with (name of the node, query, cursor) for each page asked of the store."""
+
     def __init__(
         self,
         faults: NetworkFaults | None = None,
@@ -95,21 +104,14 @@ class LocalNetwork:
         check_type("archive", archive, NwakuArchive | None, "NwakuArchive(path) is one")
         check_type("clock_ns", clock_ns, Callable[[], int], "it returns Unix nanoseconds")
         self.echo = echo
-        self.observers: list[Callable[[str, RoutedMessage], None]] = []
-        """Called with (name of the publishing node, message) for each message that the network accepts."""
-        self.hearing_observers: list[Callable[[str, RoutedMessage], None]] = []
-        """Called with (name of the receiving node, message) for each copy that a subscription receives."""
-        self.sending_observers: list[Callable[[str, RoutedMessage], None]] = []
-        """Called with (name of the node, message) for each message that a program hands to its node."""
-        self.query_observers: list[Callable[[str, StoreQuery, bytes | None], None]] = []
-        """Called with (name of the node, query, cursor) for each page asked of the store."""
+        self.observers = []
+        self.hearing_observers = []
+        self.sending_observers = []
+        self.query_observers = []
         self._dice = FaultDice(faults or NO_FAULTS, seed)
         self._clock_ns = clock_ns
-        self._store: MessageStore = (
-            MemoryMessageStore(max_messages=max_stored, max_bytes=max_stored_bytes)
-            if archive is None
-            else ArchiveStore(archive)
-        )
+        memory = MemoryMessageStore(max_messages=max_stored, max_bytes=max_stored_bytes)
+        self._store: MessageStore = memory if archive is None else ArchiveStore(archive)
         self._partition: Partition | None = None
         self._uplinks: dict[str, float] = {}
         self._nodes: dict[str, LocalNode] = {}
