@@ -14,6 +14,7 @@ from fairway.events import (
     LossReason,
     MessageDelivered,
     MessageReceived,
+    RequestSent,
 )
 from fairway.nodes.node import RoutedMessage
 from fairway.options import Profile, RateLimitConfig
@@ -39,10 +40,10 @@ class Harbour:
         self.history = History(OPTIONS, lambda: 0, None)
         self.history.joined = dict.fromkeys(("alice", "bob", "carol"))
 
-    def send(self, name, text, *, durable=True, by=frozenset()):
+    def send(self, name, text, *, durable=True, by=frozenset(), has_deadline=False):
         """Let a message leave, and be accepted; return it as others receive it."""
         payload = text.encode()
-        self.history.sending(name, text, payload, by)
+        self.history.sending(name, text, payload, by, has_deadline=has_deadline)
         if durable:
             self.history.stored(name, Write(requests=(replace(REQUEST, request_id=text),)))
         self.history.accepted(name, text)
@@ -166,6 +167,19 @@ def test_what_the_sender_of_a_lost_message_did_not_know_still_comes_in_order(har
         harbour.receive(name, first)
     harbour.history.left.add("alice")
     assert harbour.broken() == {Invariant.ORDER}
+
+
+@pytest.mark.parametrize("is_sent", [True, False], ids=["the node took it", "no node said that it took it"])
+def test_what_expired_comes_in_order_if_its_sender_knew_that_it_left(harbour, is_sent):
+    first, last = harbour.send("alice", "hello", has_deadline=True), harbour.send("alice", "bye")
+    if is_sent:
+        harbour.history.told("alice", RequestSent(request_id="hello", message_id=""))
+    for name in ("bob", "carol"):
+        harbour.receive(name, last)
+        harbour.receive(name, first)
+    harbour.history.answered("alice", "hello", None)
+    harbour.end("alice", "bye")
+    assert harbour.broken() == ({Invariant.ORDER} if is_sent else set())
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told of the failure", "crashed before it was told"])

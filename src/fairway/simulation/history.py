@@ -24,6 +24,7 @@ from fairway.events import (
     MessageAcknowledged,
     MessageDelivered,
     MessageReceived,
+    RequestSent,
 )
 from fairway.nodes.node import RoutedMessage
 from fairway.options import ReliableChannelOptions
@@ -93,6 +94,8 @@ class SendRecord:
     knew: int
     """The sends that its sender had received, or made, before."""
     is_accepted: bool = False
+    is_sent: bool = False
+    """Whether its sender learned that the network took all of it."""
     has_failed: bool = False
     """Whether a store confirmed that it failed. A crash may come before its application learns of that."""
     sds_ids: dict[str, bool] = field(default_factory=dict)
@@ -213,6 +216,8 @@ class History:
             self.losses.append((self.now_ms(), name, event))
         elif send is None:
             return
+        elif isinstance(event, RequestSent):
+            send.is_sent = True
         elif isinstance(event, MessageAcknowledged):
             send.acknowledged_ms = self.now_ms() if send.acknowledged_ms is None else send.acknowledged_ms
             if event.total_chunks == 1:

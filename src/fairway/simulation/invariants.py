@@ -42,9 +42,12 @@ def _out_of_order(history: History, owed: Mapping[int, frozenset[str]]) -> Itera
     """Whatever a sender had received or sent before a message is handed over before that message.
 
     Nobody can tell what a lost message cites. So what its sender knew need not come before what descends from it.
+    If a deadline passed before a node said that it took a message, the sender cites that nowhere: if it never left, all
+    would wait for it. If it left all the same, it may come later.
     """
+    cited = [send for send in history.sends if send.is_sent or not send.has_deadline]
     for name, order in history.order.items():
-        due = sum(1 << send.number for send in history.sends if name in owed[send.number])
+        due = sum(1 << send.number for send in cited if name in owed[send.number])
         lost = [(at_ms, history.lost_send(event)) for at_ms, loser, event in history.losses if loser == name]
         known = 0
         for number in order:
