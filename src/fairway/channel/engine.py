@@ -20,7 +20,8 @@ from fairway.channel.inbox import Delivered, Inbox
 from fairway.channel.proving import ProofMaker
 from fairway.channel.publishing import Publisher
 from fairway.channel.retrieving import Retriever
-from fairway.errors import NodeUnavailableError, copy_of
+from fairway.channel.send_records import SendRecords
+from fairway.errors import NodeUnavailableError, RlnError, copy_of
 from fairway.events import (
     DeliveryError,
     Event,
@@ -31,7 +32,6 @@ from fairway.events import (
     MessageReceived,
     MessageSetAside,
     NodeStatusChanged,
-    OrderKey,
 )
 from fairway.foreign_code import ForeignCode
 from fairway.nodes.node import NodeStatus, RoutedMessage, SendResult, WakuNode
@@ -39,20 +39,16 @@ from fairway.nodes.status_board import AWAY
 from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Placed, Prove, Publish, QueryStore
 from fairway.protocol.incoming.retrieval import QueryBudget
-from fairway.protocol.ratelimit import RlnProofProvider
+from fairway.protocol.ratelimit import EpochQuota, RlnProofProvider
 from fairway.protocol.stack import Accepted, Stack
 from fairway.storage.channel_store import (
     ChannelStore,
-    MessagePlace,
-    OwnMessage,
     SendOutcome,
-    StoredRequest,
     TracePoint,
     Write,
 )
 from fairway.subscription import Subscription
 from fairway.visible import visible
-from fairway.wire.file_message import file_header
 from fairway.wire.topics import autoshard
 
 _MAX_UNCOMMITTED: Final = 2_000
@@ -91,44 +87,28 @@ class Engine:
         self._pubsub_topic = autoshard(stack.content_topic, options.cluster_id, options.shard_count)
         self.commits: EffectGate[Outward] = EffectGate(store, self._release, self._fail)
         self.publisher = Publisher(node, options.advanced.max_concurrent_publishes, self._published, self._fail)
-        self.proofs = (
-            None
-            if rln is None
-            else ProofMaker(
-                rln,
-                clock,
-                proven=lambda token, proof: self._enter(lambda now_ms: stack.proven(token, proof, now_ms)),
-                learned=lambda quota: self._enter(lambda now_ms: stack.set_provider_quota(quota, now_ms)),
-            )
-        )
+        self.proofs = None if rln is None else ProofMaker(rln, clock, proven=self._proven, learned=self._learned)
         self.retriever = Retriever(
             node,
             stack.content_topic,
             self._pubsub_topic,
             QueryBudget(options.advanced.max_store_queries_per_minute),
             clock,
+            self,
+            stack,
             max_hashes=options.advanced.max_hashes_per_query,
-            reading=stack,
-            found=self._take_in_stored,
-            settled=self._processed,
-            answered=lambda query: self.carry_out(stack.store_answered(query, clock())),
-            progressed=lambda up_to_ns: self.carry_out(stack.catch_up_progressed(up_to_ns, clock())),
-            caught_up=lambda query: self.carry_out(stack.caught_up(query.end_ns or 0, clock())),
-            emit=self._tell_now,
         )
         self.subscription: Subscription[RoutedMessage] | None = None
         self._node = node
-        self._store = store
         self._clock = clock
+        self._records = SendRecords(store, clock)
         self._inbox = inbox
         self._tell = tell
         self._hand_over = hand_over
         self._failed = failed
         self._tasks = OwnedTasks(failed=self._fail)
         self._ciphers: dict[asyncio.Future[bytes], None] = {}
-        self._requests: dict[str, StoredRequest] = {}
         self._made_room = asyncio.Event()
-        self._next_number = 0
         self._timer: asyncio.TimerHandle | None = None
         self._read_ms = 0
         """The clock when the timer was last set."""
@@ -142,7 +122,7 @@ class Engine:
     async def start(self, changes: tuple[Change, ...], first_number: int) -> None:
         """Restore the stored rows, or begin a new state; subscribe, and start the tasks."""
         stack, now_ms = self.stack, self._clock()
-        self._next_number = first_number
+        self._records.next_number = first_number
         self._is_running = True
         if not self._node.status.connected:
             stack.set_connected(False, now_ms)
@@ -189,7 +169,7 @@ class Engine:
             self._enter(self.stack.tick)
             try:
                 async with asyncio.timeout(_GOODBYE_S):
-                    await self._processed()
+                    await self.processed()
                     if self.proofs is not None:
                         await self.proofs.idle()
                         await self.commits.passed()
@@ -206,7 +186,8 @@ class Engine:
     def send(self, accepted: Accepted, payload: bytes, now_ms: int) -> asyncio.Future[None] | None:
         """Store a send and its message, then carry out its effects; return a future of the store."""
         self._arm()
-        return self._carry_out(accepted.effects, sent=self._sent(accepted, payload, now_ms))
+        lamport = self.stack.next_lamport(now_ms)
+        return self._carry_out(accepted.effects, sent=self._records.accepted(accepted, payload, lamport, now_ms))
 
     def _carry_out(self, effects: tuple[Effect, ...], *, sent: Write | None = None) -> asyncio.Future[None] | None:
         self._made_room.set()
@@ -215,9 +196,9 @@ class Engine:
         changes: tuple[Change, ...] = ()
         outward: list[Outward] = []
         delivered: list[tuple[int, MessageReceived]] = []
-        # How a send that ends at once ended is written in place of its beginning.
+        # A send that ends at once has one record, that of its end.
         requests = {} if sent is None else {request.request_id: request for request in sent.requests}
-        placed: list[MessagePlace] = []
+        placed = [] if sent is None else list(sent.placed)
         trace: list[TracePoint] = []
         now_ms = self._clock()
         # Only events may wait until more is written.
@@ -228,19 +209,24 @@ class Engine:
                     changes += effect.changes
                 case Emit(event=MessageReceived() as message):
                     hurry = True
-                    number = None if message.ephemeral else self._take_number()
+                    number = None if message.ephemeral else self._records.take_number()
                     outward.append(Delivered(number, message))
                     trace.append(TracePoint(at_ms=now_ms, event=message, size_bytes=len(message.payload)))
                     if number is not None:
                         delivered.append((number, message))
                         self._inbox.expect(number, message)
                 case Placed():
-                    requests |= self._placed(effect, placed)
+                    moved = self._records.placed(effect)
+                    if moved is not None:
+                        requests[effect.request_id] = moved[0]
+                        placed.append(moved[1])
                 case Emit(event=event):
                     outward.append(event)
                     if isinstance(event, MessageEvent):
                         trace.append(TracePoint(at_ms=now_ms, event=event))
-                        requests |= self._ended(event)
+                        ended = self._records.ended(event)
+                        if ended is not None:
+                            requests[ended.request_id] = ended
                 case _:
                     outward.append(effect)
                     hurry = True
@@ -250,7 +236,7 @@ class Engine:
                 changes=changes,
                 delivered=tuple(delivered),
                 sent=() if sent is None else sent.sent,
-                placed=tuple(placed) if sent is None else (*sent.placed, *placed),
+                placed=tuple(placed),
                 requests=tuple(requests.values()),
                 trace=tuple(trace),
             )
@@ -272,14 +258,8 @@ class Engine:
 
     def settle(self, request_id: str) -> asyncio.Future[None] | None:
         """Store that the application has taken note of how a send went; return a future of the store."""
-        known = self._requests.get(request_id) or self._store.request(request_id)
-        if known is None or known.is_settled:
-            return None
-        settled = replace(known, is_settled=True)
-        if request_id in self._requests:
-            # Its end will be written from this.
-            self._requests[request_id] = settled
-        return self.commits.add(Write(requests=(settled,)), [], wait=True, hurry=True)
+        settled = self._records.settled(request_id)
+        return None if settled is None else self.commits.add(Write(requests=(settled,)), [], wait=True)
 
     def is_unsaid(self, outcome: SendOutcome, request_id: str) -> bool:
         """Return whether the event by which a send ended waits for the store, so that a crash would forget it."""
@@ -318,12 +298,31 @@ class Engine:
             case _:
                 self._tell(item)
 
+    def _proven(self, token: int, proof: bytes | RlnError | None) -> None:
+        self._enter(lambda now_ms: self.stack.proven(token, proof, now_ms))
+
+    def _learned(self, quota: EpochQuota | None) -> None:
+        self._enter(lambda now_ms: self.stack.set_provider_quota(quota, now_ms))
+
     def _prove(self, item: Prove) -> None:
         if self.proofs is not None:
             self.proofs.put(item)
 
-    def _tell_now(self, event: Event) -> None:
+    def tell_now(self, event: Event) -> None:
+        """Emit an event."""
         self.carry_out((Emit(event=event),))
+
+    def store_answered(self, query: QueryStore) -> None:
+        """Take a query by hash that the store answered."""
+        self.carry_out(self.stack.store_answered(query, self._clock()))
+
+    def store_read(self, up_to_ns: int) -> None:
+        """Take the Unix nanoseconds up to which the time offline is read."""
+        self.carry_out(self.stack.catch_up_progressed(up_to_ns, self._clock()))
+
+    def caught_up(self, query: QueryStore) -> None:
+        """Take the query for the time offline, of which all is read."""
+        self.carry_out(self.stack.caught_up(query.end_ns or 0, self._clock()))
 
     def _published(self, publication: Publish, result: SendResult) -> None:
         def answered(now_ms: int) -> tuple[Effect, ...]:
@@ -365,7 +364,7 @@ class Engine:
                     self._carry_out(effects)
                 self._plan_held_back()
 
-    async def _take_in_stored(self, routed: RoutedMessage) -> None:
+    async def take_in_stored(self, routed: RoutedMessage) -> None:
         """Process a message of a store when the application has room for it."""
         await self._room_in_inbox()
         stored = (routed.message, routed.message_hash)
@@ -444,7 +443,7 @@ class Engine:
         while self.stack.holds_back or min(self._room()) <= 0:
             if not is_told and min(self._room(decrypting=0)) <= 0:
                 is_told = True
-                self._tell_now(LimitReached(limit=Limit.UNREAD_MESSAGES, bound=bound))
+                self.tell_now(LimitReached(limit=Limit.UNREAD_MESSAGES, bound=bound))
             await self._inbox.changed()
 
     def _room(self, decrypting: int | None = None) -> tuple[int, int]:
@@ -469,7 +468,7 @@ class Engine:
         self._enter(self.stack.deliver_held_back)
         self._inbox.wake()
 
-    async def _processed(self) -> None:
+    async def processed(self) -> None:
         """Wait until all that is under way now is encrypted, decrypted and stored.
 
         What comes meanwhile is not waited for: where messages come faster than the disk writes, some always are under
@@ -526,76 +525,6 @@ class Engine:
                 yield
         except Exception as error:  # noqa: BLE001 - any failure must reach the application
             self._fail(error)
-
-    def _ended(self, event: MessageEvent) -> dict[str, StoredRequest]:
-        """Return the stored request that an event ends, with its outcome, by its id."""
-        if not isinstance(event, MessageDelivered | DeliveryError):
-            return {}
-        known = self._requests.pop(event.request_id, None) or self._store.request(event.request_id)
-        if known is None:
-            return {}
-        if isinstance(event, MessageDelivered):
-            names = tuple(sorted({*known.delivered_to, *event.delivered_to}))
-            ended = replace(
-                known, outcome=SendOutcome.DELIVERED, ended_at_ms=event.at_ms, delivered_to=names, failure=None
-            )
-        elif known.outcome is SendOutcome.DELIVERED:
-            # A repeated send asked for more and failed; the first one stays delivered.
-            return {}
-        else:
-            ended = replace(known, outcome=SendOutcome.FAILED, ended_at_ms=self._clock(), failure=event)
-        return {ended.request_id: ended}
-
-    def _sent(self, accepted: Accepted, payload: bytes, now_ms: int) -> Write:
-        """Return the request, the message and the place of a send; nothing if it only asks more of a delivered one."""
-        request_id, message_id, effects = accepted
-        known = self._store.request(request_id)
-        if known is not None and known.outcome is SendOutcome.DELIVERED:
-            return Write()
-        if request_id in self._requests:
-            return Write(requests=(self._requests[request_id],))
-        number, earlier = (None, None) if known is None else (known.number, known.order_key)
-        if number is None:
-            number = self._take_number()
-        # Until it leaves, a message stands after all that were here when it was accepted.
-        key = earlier or OrderKey(self.stack.next_lamport(now_ms), request_id)
-        for effect in effects:
-            if isinstance(effect, Placed) and effect.request_id == request_id:
-                key = effect.order_key
-        if known is not None and known.outcome is SendOutcome.OPEN:
-            request = replace(known, number=number, order_key=key)
-        else:
-            request = StoredRequest(
-                request_id=request_id,
-                message_id=message_id,
-                size_bytes=len(payload),
-                accepted_at_ms=now_ms,
-                file_header=file_header(payload),
-                number=number,
-                order_key=key,
-            )
-        self._requests[request_id] = request
-        own = OwnMessage(
-            request_id=request_id, message_id=message_id, payload=payload, accepted_at_ms=request.accepted_at_ms
-        )
-        return Write(
-            requests=(request,), sent=((number, own),), placed=(MessagePlace(number, len(payload), key, earlier),)
-        )
-
-    def _placed(self, effect: Placed, placed: list[MessagePlace]) -> dict[str, StoredRequest]:
-        """Return the stored request of a send that got another place, by its id, and add the place."""
-        known = self._requests.get(effect.request_id) or self._store.request(effect.request_id)
-        if known is None or known.number is None or known.order_key == effect.order_key:
-            return {}
-        placed.append(MessagePlace(known.number, known.size_bytes, effect.order_key, known.order_key))
-        moved = replace(known, order_key=effect.order_key)
-        if effect.request_id in self._requests:
-            self._requests[effect.request_id] = moved
-        return {effect.request_id: moved}
-
-    def _take_number(self) -> int:
-        self._next_number += 1
-        return self._next_number - 1
 
     def _fail(self, error: BaseException) -> None:
         """Fail the channel, because one of its tasks failed."""

@@ -16,9 +16,9 @@ from typing import Final
 
 from fairway.channel.handlers import Handler, SerialHandler
 from fairway.channel.inbox import Delivered, Inbox
+from fairway.channel.listeners import Listeners
 from fairway.events import Event, Limit, LimitReached, MessageReceived, MessageSetAside
-from fairway.options import ReliableChannelOptions
-from fairway.owned_tasks import OwnedTasks
+from fairway.options import Receive, ReliableChannelOptions
 from fairway.storage.channel_store import Handling, Write
 
 _MAX_ERROR_CHARACTERS: Final = 1_000
@@ -32,22 +32,22 @@ class MessageHandling:
         self,
         inbox: Inbox,
         options: ReliableChannelOptions,
-        handler: Handler | None,
-        calls: OwnedTasks,
-        *,
+        receive: Receive | Handler,
+        listeners: Listeners,
         keep: Callable[[Write, tuple[Event, ...]], None],
-        failed: Callable[[str, Event, BaseException], None],
     ) -> None:
-        """``keep`` stores a write, then emits events; ``failed`` reports an exception of the handler."""
+        """``keep`` stores a write, then emits events."""
         self.set_aside: dict[int, MessageSetAside] = {}
         """Messages by number, the oldest first."""
         self._inbox = inbox
         self._max_attempts = options.max_handling_attempts
         self._pause_s = options.advanced.handling_retry_ms / 1_000
         self._max_set_aside = options.advanced.max_set_aside
-        self._handler = None if handler is None else SerialHandler(handler, calls, self._take, self._handled)
+        self._listeners = listeners
+        self._handler = (
+            None if isinstance(receive, Receive) else SerialHandler(receive, listeners.calls, self._take, self._handled)
+        )
         self._keep = keep
-        self._failed = failed
         self._is_running = False
         self._attempts: dict[int, int] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
@@ -114,7 +114,7 @@ class MessageHandling:
             self._inbox.finish(delivered.number)
             return
         assert self._handler is not None, "it has ended"
-        self._failed(self._handler.name, delivered.message, error)
+        self._listeners.failed(self._handler.name, delivered.message, error)
         if delivered.number is not None and self._inbox.waits(delivered.number):
             self._retry(delivered.number, delivered.message, repr(error))
 

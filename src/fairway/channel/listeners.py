@@ -24,7 +24,6 @@ from fairway.channel.inbox import Delivered, Inbox
 from fairway.errors import ConfigurationError, copy_of
 from fairway.events import EVENT_NAMES, Event, HandlerFailed, MessageReceived
 from fairway.loop_binding import LoopBinding
-from fairway.options import Receive
 from fairway.owned_tasks import OwnedTasks
 from fairway.subscription import Subscription
 from fairway.type_checks import check_callback
@@ -97,13 +96,14 @@ class EventStream:
 class Listeners:
     """All handlers and loops of a channel."""
 
-    def __init__(self, inbox: Inbox, receive: Receive | None, calls: OwnedTasks, binding: LoopBinding) -> None:
-        """``receive`` is how the application receives, None if by a handler; ``calls`` owns running handlers."""
+    def __init__(self, inbox: Inbox, binding: LoopBinding, *, finishes: bool) -> None:
+        """``finishes`` says whether the loops over events finish the received messages."""
         self.failures = 0
         """Exceptions that handlers raised."""
+        self.calls = OwnedTasks()
+        """Calls of handlers that are being awaited."""
         self._inbox = inbox
-        self._receive = receive
-        self._calls = calls
+        self._finishes = finishes
         self._binding = binding
         self._early: deque[Event] | None = deque(maxlen=_MAX_EARLY)
         """Events before the first listener; None once there is a listener."""
@@ -121,7 +121,7 @@ class Listeners:
                 "a handler of received messages decides when they are finished: give it to "
                 "create_reliable_channel(receive=...), not to on"
             )
-        registration = _Registration(handler, self._calls, self.failed)
+        registration = _Registration(handler, self.calls, self.failed)
         registrations = self._handlers.setdefault(kind, [])
         registrations.append(registration)
         self._begin_soon()
@@ -136,7 +136,7 @@ class Listeners:
     def stream(self) -> EventStream:
         """Return a loop over every event from now on."""
         told: Subscription[Told] = Subscription(max_items=_MAX_EVENTS, on_close=lambda: self._streams.remove(stream))
-        stream = EventStream(told, self._inbox, finishes=self._receive is Receive.EVENTS)
+        stream = EventStream(told, self._inbox, finishes=self._finishes)
         self._streams.append(stream)
         self._begin_soon()
         return stream
@@ -149,7 +149,7 @@ class Listeners:
     def tell(self, event: Event, delivered: Delivered | None = None) -> None:
         """Pass an event to all listeners, or keep it for the first one."""
         self._begin()
-        if delivered is not None and delivered.number is not None and self._receive is Receive.EVENTS:
+        if delivered is not None and delivered.number is not None and self._finishes:
             self._pass_on_unread()
         elif self._early is None:
             self._pass_on(event, delivered)
@@ -178,7 +178,7 @@ class Listeners:
 
     async def close(self) -> None:
         """Wait up to a second for handlers, and cancel those that have not ended."""
-        await close_calls(self._calls)
+        await close_calls(self.calls)
 
     def _begin_soon(self) -> None:
         if self._turn is None:
@@ -197,7 +197,7 @@ class Listeners:
 
     def _pass_on_unread(self) -> None:
         """Pass on the messages that no loop over events got, if one is to receive them."""
-        if self._receive is Receive.EVENTS:
+        if self._finishes:
             while self._streams and (delivered := self._inbox.take()) is not None:
                 self._pass_on(delivered.message, delivered)
 

@@ -25,8 +25,7 @@ from fairway.channel.history import HistoryMessage, messages_of, place_of
 from fairway.channel.inbox import Delivered, Inbox
 from fairway.channel.listeners import EventStream, Listeners
 from fairway.channel.open_stores import close_store, open_store
-from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt
-from fairway.channel.receipt_book import ReceiptBook
+from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt, ReceiptBook
 from fairway.channel.statistics import ChannelStatistics
 from fairway.channel.trouble_log import TroubleLog
 from fairway.environment import environment
@@ -53,7 +52,6 @@ from fairway.foreign_code import call_in_thread
 from fairway.loop_binding import LoopBinding
 from fairway.nodes.node import WakuNode
 from fairway.options import Receive, ReliableChannelOptions
-from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.outgoing.request import wanted_id, wanted_names
 from fairway.protocol.ratelimit import RlnProofProvider
@@ -102,9 +100,7 @@ class ReliableChannel:
         clock: Clock | None = None,
     ) -> None:
         """Use `create_reliable_channel`."""
-        self.channel_id = channel_id
-        self.sender_id = sender_id
-        self.content_topic = content_topic
+        self.channel_id, self.sender_id, self.content_topic = channel_id, sender_id, content_topic
         self.options = options
         self._node = node
         self._store = store
@@ -115,19 +111,10 @@ class ReliableChannel:
         self._troubles = TroubleLog(channel_id, sender_id)
         self._receipts = ReceiptBook(store, self._so_far, lambda *end: self._started().is_unsaid(*end))
         self._engine: Engine | None = None
-        self._receive = receive if isinstance(receive, Receive) else None
-        """How the application receives messages; None if it gave a handler."""
-        calls = OwnedTasks()
+        self._receive = receive
         self._inbox = Inbox(self._finished)
-        self._listeners = Listeners(self._inbox, self._receive, calls, self._binding)
-        self._handling = MessageHandling(
-            self._inbox,
-            options,
-            None if isinstance(receive, Receive) else receive,
-            calls,
-            keep=self._keep,
-            failed=self._listeners.failed,
-        )
+        self._listeners = Listeners(self._inbox, self._binding, finishes=receive is Receive.EVENTS)
+        self._handling = MessageHandling(self._inbox, options, receive, self._listeners, self._keep)
         self._finished_late: list[int] = []
         """Numbers of messages that were finished while no store was open."""
         self._failure: BaseException | None = None
@@ -367,7 +354,7 @@ class ReliableChannel:
         """
         self._open()
         if self._receive is not Receive.LOOP:
-            way = "its handler" if self._receive is None else "events()"
+            way = "events()" if self._receive is Receive.EVENTS else "its handler"
             raise ConfigurationError(
                 f"this channel receives by {way}: for a loop over the messages create it without receive="
             )

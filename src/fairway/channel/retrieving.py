@@ -17,14 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Final, Protocol
 
 from fairway.channel.clock import Clock
 from fairway.errors import NetworkError, StoreQueryError, StoreRefusedError
-from fairway.events import Limit, LimitReached, StoreRefused
+from fairway.events import Event, Limit, LimitReached, StoreRefused
 from fairway.foreign_code import ForeignCode
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery, WakuNode
 from fairway.protocol.effects import QueryStore
@@ -57,6 +57,28 @@ class RetrievalState(Protocol):
         """Whether messages are known to be missing."""
 
 
+class RetrievalShell(Protocol):
+    """The engine of the channel, which takes what stores return."""
+
+    async def take_in_stored(self, routed: RoutedMessage) -> None:
+        """Process a message once there is room."""
+
+    async def processed(self) -> None:
+        """Wait until all messages are processed."""
+
+    def store_answered(self, query: QueryStore) -> None:
+        """Take a query by hash that the store answered, with or without messages."""
+
+    def store_read(self, up_to_ns: int) -> None:
+        """Take the Unix nanoseconds up to which the time offline is read."""
+
+    def caught_up(self, query: QueryStore) -> None:
+        """Take the query for the time offline, of which all is read."""
+
+    def tell_now(self, event: Event) -> None:
+        """Take an event."""
+
+
 class _Turn(Enum):
     """The kinds of query, which take turns."""
 
@@ -75,22 +97,12 @@ class Retriever:
         pubsub_topic: str,
         budget: QueryBudget,
         clock: Clock,
+        shell: RetrievalShell,
+        reading: RetrievalState,
         *,
         max_hashes: int,
-        reading: RetrievalState,
-        found: Callable[[RoutedMessage], Awaitable[None]],
-        settled: Callable[[], Awaitable[None]],
-        answered: Callable[[QueryStore], object],
-        progressed: Callable[[int], object],
-        caught_up: Callable[[QueryStore], object],
-        emit: Callable[[LimitReached | StoreRefused], None],
     ) -> None:
-        """``found`` takes a message once there is room, ``settled`` waits until all messages are processed.
-
-        ``answered`` takes a query by hash that the store answered, with or without messages. ``progressed`` takes the
-        Unix nanoseconds up to which the time offline is read, ``caught_up`` the query when all of it is read.
-        ``emit`` takes events. A query by hash asks for at most ``max_hashes`` messages.
-        """
+        """Ask for at most ``max_hashes`` messages in a query by hash."""
         self.queries = 0
         """Pages asked for."""
         self.failures = 0
@@ -104,27 +116,21 @@ class Retriever:
         self._pubsub_topic = pubsub_topic
         self._budget = budget
         self._clock = clock
+        self._shell = shell
         self._reading = reading
-        self._found = found
-        self._settled = settled
-        self._answered = answered
-        self._progressed = progressed
-        self._caught_up = caught_up
-        self._emit = emit
         self._is_limited = False
         self._max_hashes = max_hashes
         self._hashes: dict[bytes, int] = {}
-        """What to ask for by hash, what waits longest first, with how often it was asked for. The protocol wants each
-        again and again until it came; here it waits once, so that none keeps others from being asked for."""
+        """Wanted hashes, the longest waiting first, each with the number of earlier queries for it."""
         self._by_time: deque[Backwards] = deque()
         self._backwards: Backwards | None = None
         """The query by time under way."""
         self._time_away: TimeAway | None = None
         """The query for the time offline, until it is read."""
         self._pauses: dict[_Turn, asyncio.TimerHandle] = {}
-        """The kinds of query that pause, because a page did not come or found no room."""
+        """The kinds of query that pause after a page that did not come or found no room."""
         self._turns = list(_Turn)
-        """The kind that was asked longest ago comes first."""
+        """The kind that was used longest ago comes first."""
         self._arrived = asyncio.Event()
 
     def put(self, query: QueryStore) -> None:
@@ -197,7 +203,7 @@ class Retriever:
             # What was wanted again meanwhile has its answer, or the protocol wants it again at its next look.
             self._hashes.pop(message_hash, None)
         if is_answered:
-            self._answered(query)
+            self._shell.store_answered(query)
         else:
             self._begin_pause(_Turn.HASHES, _PAUSE_S)
 
@@ -286,9 +292,9 @@ class Retriever:
             )
             step = reading.take(read, self._clock() * NS_PER_MS)
         if step is Step.DONE:
-            self._caught_up(reading.query)
+            self._shell.caught_up(reading.query)
         elif reading.start_ns > before_ns:
-            self._progressed(reading.start_ns)
+            self._shell.store_read(reading.start_ns)
         if reading is not self._time_away:
             return
         if step is Step.DONE:
@@ -300,7 +306,7 @@ class Retriever:
         """Note that the store refused what is asked for, and return what to do next."""
         step, refused = reading.refused()
         if refused is not None:
-            self._emit(
+            self._shell.tell_now(
                 StoreRefused(
                     start_ms=refused.start_ns // NS_PER_MS,
                     end_ms=-(-refused.end_ns // NS_PER_MS),
@@ -333,9 +339,9 @@ class Retriever:
         if self._time_away is not None:
             self._time_away.shown(_timestamps_ns(messages, self._pubsub_topic, self._content_topic))
         for message in messages:
-            await self._found(message)
+            await self._shell.take_in_stored(message)
             self.retrieved += 1
-        await self._settled()
+        await self._shell.processed()
         return StorePage(messages=messages, cursor=page.cursor), mismatches > 0
 
     async def _permission(self) -> None:
@@ -345,7 +351,7 @@ class Retriever:
         if at_ms > now_ms:
             if not self._is_limited:
                 self._is_limited = True
-                self._emit(LimitReached(limit=Limit.STORE_QUERIES, bound=self._budget.per_minute))
+                self._shell.tell_now(LimitReached(limit=Limit.STORE_QUERIES, bound=self._budget.per_minute))
             await asyncio.sleep((at_ms - now_ms) / 1_000)
         else:
             self._is_limited = False
