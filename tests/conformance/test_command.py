@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,43 +67,3 @@ def test_a_wrong_answer_ends_in_exit_code_1_and_names_the_case(run, tmp_path: Pa
     code, output = run(changed(tmp_path, "leopard.json", change))
     assert code == 1
     assert said in output
-
-
-def test_an_unknown_group_ends_in_exit_code_2_and_is_named(run, tmp_path: Path):
-    code, output = run(changed(tmp_path, "nim_sds.json", lambda document: document.update(novelty=[])))
-    assert code == 2
-    assert "unknown group 'novelty'" in output
-
-
-def test_a_file_that_cannot_be_read_ends_in_exit_code_2(run, tmp_path: Path):
-    code, output = run(str(tmp_path / "none.json"), str(VECTORS / "nim_sds.json"))
-    assert code == 2
-    assert "cannot be read" in output
-    assert "24/24" in output
-
-
-def test_many_differences_are_cut_short_and_counted(run, tmp_path: Path):
-    def all_wrong(document: dict[str, Any]) -> None:
-        for case in document["hash64"]:
-            case["u64"] = case["i64"] = "1"
-
-    code, output = run(changed(tmp_path, "nim_sds.json", all_wrong))
-    assert code == 1
-    assert "differs: 4 more" in output
-
-
-def test_departures_are_told_with_their_reason(run):
-    _code, output = run(str(VECTORS / "js_collation.json"))
-    assert "departs on purpose (1): js-waku orders" in output
-
-
-def test_the_command_runs_as_a_process_of_its_own():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.conformance", str(VECTORS / "nim_sds.json")],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("39 matched, 0 differ; files: 1\n")

@@ -67,14 +67,6 @@ def test_an_error_about_a_missing_extra_is_an_import_error_of_ours():
     assert str(MissingExtraError("rln", "RLN", "fairway_rln")).endswith("or in the sources of fairway: make rln")
 
 
-def test_the_version_stands_where_the_wheel_takes_it_from():
-    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["version"]
-    # What hatchling looks for; an annotation would hide it.
-    found = re.search(r'^__version__ = "([^"]+)"$', (ROOT / hatch["path"]).read_text(encoding="utf-8"), re.MULTILINE)
-    assert found is not None
-    assert found.group(1) == fairway.__version__
-
-
 def test_every_requirement_of_the_project_has_its_version_in_the_constraints():
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = named_in([line for line in lines if line and not line.startswith("#")])

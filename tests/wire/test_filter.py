@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.filter import (
-    FILTER_PUSH_PROTOCOL,
-    FILTER_SUBSCRIBE_PROTOCOL,
     FilterSubscribeRequest,
     FilterSubscribeResponse,
     FilterSubscribeType,
@@ -39,10 +37,6 @@ responses = st.builds(
     status_desc=st.none() | st.text(),
 )
 pushes = st.builds(MessagePush, message_bytes=st.binary(), pubsub_topic=st.none() | st.text())
-
-
-def test_the_protocol_ids_are_those_of_js_waku():
-    assert VECTORS["protocol_ids"] == {"subscribe": FILTER_SUBSCRIBE_PROTOCOL, "push": FILTER_PUSH_PROTOCOL}
 
 
 @pytest.mark.parametrize("vector", VECTORS["requests"], ids=lambda vector: vector["name"])
@@ -107,12 +101,6 @@ def test_an_absent_and_an_empty_pubsub_topic_are_told_apart():
     assert (absent.pubsub_topic, empty.pubsub_topic) == (None, "")
 
 
-def test_an_unknown_type_of_request_is_a_decode_error():
-    assert decode_filter_subscribe_request(b"\x10\x03").filter_subscribe_type is (FilterSubscribeType.UNSUBSCRIBE_ALL)
-    with pytest.raises(DecodeError, match="unknown type 4"):
-        decode_filter_subscribe_request(b"\x10\x04")
-
-
 @pytest.mark.parametrize("kind", [FilterSubscribeType.SUBSCRIBE, FilterSubscribeType.UNSUBSCRIBE])
 @pytest.mark.parametrize(
     "criteria",
@@ -134,11 +122,6 @@ def test_a_ping_and_unsubscribing_from_all_need_no_criteria_but_a_request_id(kin
     assert "request_id" in (FilterSubscribeRequest(request_id="", filter_subscribe_type=kind).problem() or "")
 
 
-@pytest.mark.parametrize(("code", "success"), [(199, False), (200, True), (299, True), (300, False), (0, False)])
-def test_status_codes_from_200_to_299_are_success(code, success):
-    assert FilterSubscribeResponse(request_id="r", status_code=code).is_success is success
-
-
 def test_a_push_hands_on_the_very_bytes_of_its_message():
     message_bytes = UNKNOWN_FIELD_1000 + bytes.fromhex("12012f0a026869")
     push = decode_message_push(encode_message_push(MessagePush(message_bytes=message_bytes)))
@@ -150,39 +133,3 @@ def test_a_push_without_a_message_is_a_decode_error_and_one_with_an_empty_messag
     with pytest.raises(DecodeError, match="no waku_message"):
         decode_message_push(bytes.fromhex("12012f"))
     assert decode_message_push(bytes.fromhex("0a00")) == MessagePush(message_bytes=b"")
-
-
-def test_a_known_field_of_another_wire_type_counts_as_unknown():
-    ping = FilterSubscribeRequest(request_id="", filter_subscribe_type=FilterSubscribeType.SUBSCRIBER_PING)
-    assert decode_filter_subscribe_request(bytes.fromhex("0801120101500558015d01000000")) == ping
-    assert decode_filter_subscribe_response(bytes.fromhex("08015201015801")) == FilterSubscribeResponse(
-        request_id="", status_code=0
-    )
-    with pytest.raises(DecodeError, match="no waku_message"):
-        decode_message_push(bytes.fromhex("0801"))
-
-
-@pytest.mark.parametrize(
-    "decode", [decode_filter_subscribe_request, decode_filter_subscribe_response, decode_message_push]
-)
-def test_what_is_too_long_or_cut_short_is_a_decode_error(decode):
-    with pytest.raises(DecodeError, match="at most"):
-        decode(bytes(2_000_000))
-    with pytest.raises(DecodeError, match="not valid protobuf"):
-        decode(b"\x0a\x05r")
-
-
-@pytest.mark.parametrize(
-    ("encode", "value"),
-    [
-        (
-            encode_filter_subscribe_request,
-            FilterSubscribeRequest(request_id="\ud800", filter_subscribe_type=FilterSubscribeType.SUBSCRIBER_PING),
-        ),
-        (encode_filter_subscribe_response, FilterSubscribeResponse(request_id="r", status_code=2**32)),
-        (encode_message_push, MessagePush(message_bytes=b"", pubsub_topic="\ud800")),
-    ],
-)
-def test_a_value_that_a_field_cannot_hold_is_the_callers_error(encode, value):
-    with pytest.raises(ConfigurationError, match="cannot be encoded"):
-        encode(value)

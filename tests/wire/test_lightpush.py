@@ -7,14 +7,10 @@ from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.lightpush import (
-    LIGHTPUSH_PROTOCOL,
-    LIGHTPUSH_V2_PROTOCOL,
-    STATUS_TABLE,
     ClientAction,
     LightPushRequest,
     LightPushResponse,
     PushResponseV2,
-    StatusCode,
     client_action,
     decode_lightpush_request,
     decode_lightpush_response,
@@ -54,10 +50,6 @@ requests_v2 = st.builds(
     message_bytes=st.none() | st.binary(),
 )
 responses_v2 = st.builds(PushResponseV2, request_id=st.text(), is_success=st.booleans(), info=st.none() | st.text())
-
-
-def test_the_protocol_ids_are_those_of_js_waku():
-    assert VECTORS["protocol_ids"] == {"v3": LIGHTPUSH_PROTOCOL, "v2": LIGHTPUSH_V2_PROTOCOL}
 
 
 @pytest.mark.parametrize("vector", VECTORS["requests_v3"], ids=lambda vector: vector["name"])
@@ -155,36 +147,6 @@ def test_a_version_2_envelope_without_the_wanted_part_is_a_decode_error():
 
 
 @pytest.mark.parametrize(
-    ("decode", "encoded", "expected"),
-    [
-        (decode_lightpush_request, "0801", LightPushRequest(request_id="")),
-        (decode_lightpush_request, "a00105a80105", LightPushRequest(request_id="")),
-        (decode_lightpush_response, "52020101580162016f", LightPushResponse(request_id="", status_code=0)),
-        (decode_push_request_v2, "12020801", LightPushRequest(request_id="")),
-        (decode_push_response_v2, "1a030a0101", PushResponseV2(request_id="", is_success=False)),
-    ],
-)
-def test_a_known_field_of_another_wire_type_counts_as_unknown(decode, encoded, expected):
-    assert decode(bytes.fromhex(encoded)) == expected
-
-
-@pytest.mark.parametrize(
-    "decode",
-    [
-        decode_lightpush_request,
-        decode_lightpush_response,
-        decode_push_request_v2,
-        decode_push_response_v2,
-    ],
-)
-def test_what_is_too_long_or_cut_short_is_a_decode_error(decode):
-    with pytest.raises(DecodeError, match="at most"):
-        decode(bytes(2_000_000))
-    with pytest.raises(DecodeError, match="not valid protobuf"):
-        decode(b"\x0a\x05r")
-
-
-@pytest.mark.parametrize(
     ("encode", "value"),
     [
         (encode_lightpush_request, LightPushRequest(request_id="\ud800")),
@@ -222,10 +184,6 @@ def test_responses_of_nwaku_are_understood(exchange, action, relay_peer_count):
 def test_responses_of_nwaku_in_version_2_are_understood(exchange, action):
     response = decode_push_response_v2(bytes.fromhex(NWAKU["version 2"][exchange]["response"]))
     assert (response.is_success, client_action(None, response.info)) == (False, action)
-
-
-def test_every_status_code_has_a_row_in_the_table():
-    assert set(STATUS_TABLE) == set(StatusCode)
 
 
 @pytest.mark.parametrize(

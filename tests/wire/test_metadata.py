@@ -5,17 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.errors import ConfigurationError, DecodeError
-from fairway.wire.metadata import METADATA_PROTOCOL, WakuMetadata, decode_metadata, encode_metadata
+from fairway.errors import ConfigurationError
+from fairway.wire.metadata import WakuMetadata, decode_metadata, encode_metadata
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())["metadata"]
 
 uint32 = st.integers(0, 2**32 - 1)
 metadata_values = st.builds(WakuMetadata, cluster_id=uint32, shards=st.lists(uint32).map(tuple))
-
-
-def test_the_protocol_id_is_that_of_js_waku():
-    assert VECTORS["protocol_id"] == METADATA_PROTOCOL
 
 
 @pytest.mark.parametrize("name", ["request_as_js_sends", "response_with_shards"])
@@ -62,27 +58,3 @@ def test_an_absent_cluster_and_cluster_0_are_told_apart():
 def test_a_node_must_tell_its_cluster():
     with pytest.raises(ConfigurationError, match="cluster_id"):
         encode_metadata(WakuMetadata(shards=(1,)))
-
-
-@pytest.mark.parametrize(
-    "metadata", [WakuMetadata(cluster_id=2**32), WakuMetadata(cluster_id=1, shards=(-1,))], ids=repr
-)
-def test_a_value_that_a_field_cannot_hold_is_the_callers_error(metadata):
-    with pytest.raises(ConfigurationError, match="cannot be encoded"):
-        encode_metadata(metadata)
-
-
-@pytest.mark.parametrize("encoded", ["0a0101", "1501000000", "190100000000000000"])
-def test_a_known_field_of_another_wire_type_counts_as_unknown(encoded):
-    assert decode_metadata(bytes.fromhex(encoded)) == WakuMetadata()
-
-
-@pytest.mark.parametrize("encoded", ["08", "1205", "120180", "1280"])
-def test_what_is_cut_short_is_a_decode_error(encoded):
-    with pytest.raises(DecodeError, match="not valid protobuf"):
-        decode_metadata(bytes.fromhex(encoded))
-
-
-def test_what_is_too_long_is_a_decode_error():
-    with pytest.raises(DecodeError, match="at most 65536"):
-        decode_metadata(bytes(65_537))

@@ -9,7 +9,6 @@ from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.relay_shards import (
     RelayShards,
     decode_bit_vector,
-    decode_index_list,
     decode_relay_shards,
     encode_bit_vector,
     encode_index_list,
@@ -68,19 +67,6 @@ def test_a_record_has_the_index_list_below_64_shards_and_else_the_bit_vector(cou
     found_key, value = relay_shards_entry(relay_shards)
     assert (found_key, len(value)) == (key, size)
     assert decode_relay_shards(value) == relay_shards
-
-
-def test_a_full_cluster_fits_a_bit_vector_but_not_an_index_list():
-    full = RelayShards(cluster_id=1, shards=frozenset(range(1_024)))
-    assert encode_bit_vector(full) == b"\x00\x01" + b"\xff" * 128
-    with pytest.raises(ConfigurationError, match="at most 255 shards, not 1024"):
-        encode_index_list(full)
-
-
-def test_a_shard_that_is_listed_twice_counts_once():
-    assert decode_index_list(bytes.fromhex("000102" + "0007" + "0007")) == RelayShards(
-        cluster_id=1, shards=frozenset({7})
-    )
 
 
 @pytest.mark.parametrize(

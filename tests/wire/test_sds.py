@@ -109,13 +109,6 @@ def test_messages_of_js_waku_are_decoded_to_what_it_sent(vector):
     assert message.kind.value == vector["decoded"]["kind"]
 
 
-def test_content_of_no_length_makes_a_sync_message_as_in_js_waku():
-    vector = next(v for v in VECTORS["messages"] if "zero-length" in v["name"])
-    message = WAKU_SDS.decode(bytes.fromhex(vector["hex"]))
-    assert message.kind is Kind.SYNC
-    assert message.content == b""
-
-
 @pytest.mark.parametrize("vector", VECTORS["decode_only"], ids=lambda v: v["name"])
 def test_odd_bytes_are_read_as_js_waku_reads_them(vector):
     data = bytes.fromhex(vector["hex"])
@@ -153,16 +146,6 @@ def test_a_message_survives_the_waku_wire(message):
 @given(nim_messages)
 def test_a_message_survives_the_logos_wire(message):
     assert NIM_SDS.decode(NIM_SDS.encode(message)) == message
-
-
-@given(st.lists(content_messages | ephemeral_messages, min_size=1, max_size=80).filter(bool), st.randoms())
-def test_bytes_that_come_again_and_again_mean_what_they_say(messages, random):
-    encoded = [
-        (WAKU_SDS.encode(message), message) for message in messages if message.content or message.lamport_timestamp
-    ]
-    for data, message in random.choices(encoded, k=200) if encoded else ():
-        handed_on = random.choice([data, bytes(bytearray(data))])
-        assert WAKU_SDS.decode(handed_on) == message
 
 
 def test_what_is_present_and_empty_is_not_what_is_absent():
@@ -226,15 +209,6 @@ def test_a_timestamp_beyond_64_bits_is_not_written(codec, lamport):
         codec.encode(message)
 
 
-@pytest.mark.parametrize("codec", [WAKU_SDS, NIM_SDS], ids=["waku", "nim"])
-@pytest.mark.parametrize("broken", ["channel_id", "causal_history"])
-def test_text_that_is_not_unicode_is_not_written(codec, broken):
-    fields = {"message_id": "m", "sender_id": "s", "channel_id": "c", "lamport_timestamp": 1, "content": b"x"}
-    fields[broken] = "\ud800" if broken == "channel_id" else (HistoryEntry("\ud800"),)
-    with pytest.raises(ConfigurationError, match="cannot be encoded"):
-        codec.encode(SdsMessage(**fields))
-
-
 def test_a_bloom_filter_on_the_logos_wire_says_how_it_is_made():
     parameters = BloomParameters.of(12_000, 0.001)
     bloom = BloomFilter(parameters, NIM_SDS.bloom)
@@ -243,10 +217,3 @@ def test_a_bloom_filter_on_the_logos_wire_says_how_it_is_made():
     assert received.words == bytes(bloom)
     assert received.parameters == parameters
     assert "m1" in BloomFilter(received.parameters, NIM_SDS.bloom, received.words)
-
-
-def test_on_the_waku_wire_a_bloom_filter_is_its_words():
-    bloom = BloomFilter(DEFAULT)
-    bloom.insert("m1")
-    assert WAKU_SDS.write_bloom(bytes(bloom), DEFAULT) == bytes(bloom)
-    assert WAKU_SDS.read_bloom(bytes(bloom) + b"more", DEFAULT).words == bytes(bloom) + b"more"

@@ -9,7 +9,6 @@ from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.store import (
     MAX_RESPONSE_BYTES,
     MAX_RESPONSE_ENTRIES,
-    STORE_QUERY_PROTOCOL,
     StoredMessage,
     StoreQueryRequest,
     StoreQueryResponse,
@@ -53,10 +52,6 @@ responses = st.builds(
     messages=st.lists(entries).map(tuple),
     pagination_cursor=st.none() | st.binary(),
 )
-
-
-def test_the_protocol_id_is_that_of_js_waku():
-    assert VECTORS["protocol_id"] == STORE_QUERY_PROTOCOL
 
 
 @pytest.mark.parametrize("vector", VECTORS["requests"], ids=lambda vector: vector["name"])
@@ -129,17 +124,6 @@ def test_any_request_survives_the_wire_with_the_presence_of_every_field(request)
     assert decode_store_query_request(encoded) == request
 
 
-@given(requests)
-def test_a_request_is_encoded_only_if_it_has_no_problem(request):
-    problem = request.problem()
-    if problem is None:
-        assert encode_store_query_request(request) == encode_store_query_request(request, checked=False)
-    else:
-        with pytest.raises(ConfigurationError) as caught:
-            encode_store_query_request(request)
-        assert str(caught.value) == problem
-
-
 @given(responses)
 def test_any_response_survives_the_wire(response):
     encoded = encode_store_query_response(response) + UNKNOWN_FIELD_1000
@@ -185,24 +169,6 @@ def test_what_the_specification_forbids_is_named(fields, problem):
         encode_store_query_request(StoreQueryRequest(**{"request_id": "r", **fields}))
 
 
-def test_a_response_without_a_status_is_no_success():
-    response = decode_store_query_response(b"\x0a\x01r")
-    assert (response.status_code, response.is_success) == (None, False)
-
-
-@pytest.mark.parametrize(("code", "success"), [(199, False), (200, True), (299, True), (300, False)])
-def test_status_codes_from_200_to_299_are_success(code, success):
-    assert StoreQueryResponse(request_id="r", status_code=code).is_success is success
-
-
-def test_an_entry_hands_on_the_very_bytes_of_its_message():
-    message_bytes = UNKNOWN_FIELD_1000 + bytes.fromhex("12012f0a026869")
-    entry = StoredMessage(message_hash=HASH, message_bytes=message_bytes, pubsub_topic="/p")
-    decoded = decode_stored_message(encode_stored_message(entry))
-    assert decoded.message_bytes == message_bytes
-    assert decoded.message() == WakuMessage(payload=b"hi", content_topic="/")
-
-
 def test_an_entry_of_a_presence_query_has_no_message():
     with pytest.raises(DecodeError, match="no WakuMessage"):
         decode_stored_message(encode_stored_message(StoredMessage(message_hash=HASH))).message()
@@ -241,30 +207,6 @@ def test_a_page_of_very_many_entries_is_refused():
     assert decode_store_query_response(b"\xa2\x01\x00" * MAX_RESPONSE_ENTRIES).malformed_entries == MAX_RESPONSE_ENTRIES
     with pytest.raises(DecodeError, match="entries, at most 10000"):
         decode_store_query_response(b"\xa2\x01\x00" * (MAX_RESPONSE_BYTES // 3))
-
-
-OTHER_WIRE_TYPES = {
-    "request_id as a number": "0801",
-    "include_data as bytes": "120101",
-    "pubsub_topic as a number": "5001",
-    "content_topics as a number": "5801",
-    "time_start as bytes": "620101",
-    "time_end as bytes": "6a0101",
-    "message_hashes as a number": "a00101",
-    "pagination_cursor as a number": "980301",
-    "pagination_forward as bytes": "a2030101",
-    "pagination_limit as bytes": "aa030101",
-}
-
-
-@pytest.mark.parametrize("encoded", OTHER_WIRE_TYPES.values(), ids=OTHER_WIRE_TYPES)
-def test_a_known_field_of_another_wire_type_counts_as_unknown(encoded):
-    assert decode_store_query_request(bytes.fromhex(encoded)) == StoreQueryRequest(request_id="")
-
-
-def test_a_response_with_fields_of_other_wire_types_counts_them_as_unknown():
-    encoded = bytes.fromhex("0801" + "520101" + "5801" + "a00101" + "980301")
-    assert decode_store_query_response(encoded) == StoreQueryResponse(request_id="")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.proto import file_pb2 as pb
-from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
+from fairway.wire.protobuf import encode, parse
 
 FILE_PREFIX: Final = b"\xffFILE\x01"
 """How the payload of a file's message begins: a byte that begins no UTF-8 text, a mark, and version 1."""
@@ -147,11 +147,8 @@ def encode_file_message(message: FileMessage) -> bytes:
     if problem is not None:
         raise ConfigurationError(f"a file cannot be sent so: {problem}")
     kind = next(kind for kind, of in _KINDS.items() if isinstance(message, of))
-    try:
-        encoded = pb.FileMessage(**{kind: {each.name: getattr(message, each.name) for each in fields(message)}})
-        return FILE_PREFIX + encoded.SerializeToString(deterministic=True)
-    except ENCODE_FAULTS as error:
-        raise not_encodable("FileMessage", error) from error
+    held = {each.name: getattr(message, each.name) for each in fields(message)}
+    return FILE_PREFIX + encode(pb.FileMessage, **{kind: held})
 
 
 def decode_file_message(payload: bytes) -> FileMessage | None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.proto import filter_pb2
-from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
+from fairway.wire.protobuf import encode, parse
 from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES, WakuMessage, decode_carried_message
 
 FILTER_SUBSCRIBE_PROTOCOL: Final = "/vac/waku/filter-subscribe/2.0.0-beta1"
@@ -107,15 +107,13 @@ def encode_filter_subscribe_request(request: FilterSubscribeRequest) -> bytes:
     problem = request.problem()
     if problem is not None:
         raise ConfigurationError(problem)
-    try:
-        return filter_pb2.FilterSubscribeRequest(
-            request_id=request.request_id,
-            filter_subscribe_type=request.filter_subscribe_type,
-            pubsub_topic=request.pubsub_topic,
-            content_topics=request.content_topics,
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("FilterSubscribeRequest", error) from error
+    return encode(
+        filter_pb2.FilterSubscribeRequest,
+        request_id=request.request_id,
+        filter_subscribe_type=request.filter_subscribe_type,
+        pubsub_topic=request.pubsub_topic,
+        content_topics=request.content_topics,
+    )
 
 
 def decode_filter_subscribe_request(data: bytes) -> FilterSubscribeRequest:
@@ -138,14 +136,12 @@ def decode_filter_subscribe_request(data: bytes) -> FilterSubscribeRequest:
 
 def encode_filter_subscribe_response(response: FilterSubscribeResponse) -> bytes:
     """Return ``response`` as protobuf, or raise `ConfigurationError` for a value that a field cannot hold."""
-    try:
-        return filter_pb2.FilterSubscribeResponse(
-            request_id=response.request_id,
-            status_code=response.status_code,
-            status_desc=response.status_desc,
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("FilterSubscribeResponse", error) from error
+    return encode(
+        filter_pb2.FilterSubscribeResponse,
+        request_id=response.request_id,
+        status_code=response.status_code,
+        status_desc=response.status_desc,
+    )
 
 
 def decode_filter_subscribe_response(data: bytes) -> FilterSubscribeResponse:
@@ -160,12 +156,7 @@ def decode_filter_subscribe_response(data: bytes) -> FilterSubscribeResponse:
 
 def encode_message_push(push: MessagePush) -> bytes:
     """Return ``push`` as protobuf, or raise `ConfigurationError` for a value that a field cannot hold."""
-    try:
-        return filter_pb2.MessagePush(
-            waku_message=push.message_bytes, pubsub_topic=push.pubsub_topic
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("MessagePush", error) from error
+    return encode(filter_pb2.MessagePush, waku_message=push.message_bytes, pubsub_topic=push.pubsub_topic)
 
 
 def decode_message_push(data: bytes) -> MessagePush:

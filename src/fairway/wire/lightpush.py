@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairway.errors import DecodeError
 from fairway.wire.proto import lightpush_pb2
-from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
+from fairway.wire.protobuf import encode, parse
 from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES, WakuMessage, decode_carried_message
 
 if TYPE_CHECKING:
@@ -235,14 +235,12 @@ def request_id_of(beginning: bytes) -> str:
 
 def encode_lightpush_request(request: LightPushRequest) -> bytes:
     """Return ``request`` as protobuf, or raise `ConfigurationError` for a value that a field cannot hold."""
-    try:
-        return lightpush_pb2.LightPushRequest(
-            request_id=request.request_id,
-            pubsub_topic=request.pubsub_topic,
-            message=request.message_bytes,
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("LightPushRequest", error) from error
+    return encode(
+        lightpush_pb2.LightPushRequest,
+        request_id=request.request_id,
+        pubsub_topic=request.pubsub_topic,
+        message=request.message_bytes,
+    )
 
 
 def decode_lightpush_request(data: bytes, max_bytes: int = DEFAULT_MAX_ENVELOPE_BYTES) -> LightPushRequest:
@@ -257,15 +255,13 @@ def decode_lightpush_request(data: bytes, max_bytes: int = DEFAULT_MAX_ENVELOPE_
 
 def encode_lightpush_response(response: LightPushResponse) -> bytes:
     """Return ``response`` as protobuf, or raise `ConfigurationError` for a value that a field cannot hold."""
-    try:
-        return lightpush_pb2.LightPushResponse(
-            request_id=response.request_id,
-            status_code=response.status_code,
-            status_desc=response.status_desc,
-            relay_peer_count=response.relay_peer_count,
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("LightPushResponse", error) from error
+    return encode(
+        lightpush_pb2.LightPushResponse,
+        request_id=response.request_id,
+        status_code=response.status_code,
+        status_desc=response.status_desc,
+        relay_peer_count=response.relay_peer_count,
+    )
 
 
 def decode_lightpush_response(data: bytes) -> LightPushResponse:
@@ -281,15 +277,11 @@ def decode_lightpush_response(data: bytes) -> LightPushResponse:
 
 def encode_push_request_v2(request: LightPushRequest) -> bytes:
     """Return ``request`` in the envelope of version 2, or raise `ConfigurationError`."""
-    try:
-        return lightpush_pb2.PushRpcV2(
-            request_id=request.request_id,
-            request=lightpush_pb2.PushRequestV2(
-                pubsub_topic=request.pubsub_topic, message=request.message_bytes
-            ).SerializeToString(),
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("PushRPC", error) from error
+    return encode(
+        lightpush_pb2.PushRpcV2,
+        request_id=request.request_id,
+        request=encode(lightpush_pb2.PushRequestV2, pubsub_topic=request.pubsub_topic, message=request.message_bytes),
+    )
 
 
 def decode_push_request_v2(data: bytes, max_bytes: int = DEFAULT_MAX_ENVELOPE_BYTES) -> LightPushRequest:
@@ -310,15 +302,11 @@ def decode_push_request_v2(data: bytes, max_bytes: int = DEFAULT_MAX_ENVELOPE_BY
 
 def encode_push_response_v2(response: PushResponseV2) -> bytes:
     """Return ``response`` in its version 2 envelope, or raise `ConfigurationError`."""
-    try:
-        return lightpush_pb2.PushRpcV2(
-            request_id=response.request_id,
-            response=lightpush_pb2.PushResponseV2(
-                is_success=response.is_success, info=response.info
-            ).SerializeToString(),
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("PushRPC", error) from error
+    return encode(
+        lightpush_pb2.PushRpcV2,
+        request_id=response.request_id,
+        response=encode(lightpush_pb2.PushResponseV2, is_success=response.is_success, info=response.info),
+    )
 
 
 def decode_push_response_v2(data: bytes) -> PushResponseV2:

@@ -13,7 +13,7 @@ from typing import Final
 
 from fairway.errors import ConfigurationError
 from fairway.wire.proto import metadata_pb2
-from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
+from fairway.wire.protobuf import encode, parse
 
 METADATA_PROTOCOL: Final = "/vac/waku/metadata/1.0.0"
 """Protocol identifier."""
@@ -40,14 +40,12 @@ def encode_metadata(metadata: WakuMetadata, *, also_packed: bool = True) -> byte
     """
     if metadata.cluster_id is None:
         raise ConfigurationError("a node must tell its cluster_id; it is None")
-    try:
-        return metadata_pb2.WakuMetadata(
-            cluster_id=metadata.cluster_id,
-            shards_unpacked=metadata.shards,
-            shards=metadata.shards if also_packed else (),
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("WakuMetadata", error) from error
+    return encode(
+        metadata_pb2.WakuMetadata,
+        cluster_id=metadata.cluster_id,
+        shards_unpacked=metadata.shards,
+        shards=metadata.shards if also_packed else (),
+    )
 
 
 def decode_metadata(data: bytes) -> WakuMetadata:

@@ -14,7 +14,7 @@ from typing import Final
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.proto import peer_exchange_pb2
-from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
+from fairway.wire.protobuf import encode, parse
 
 PEER_EXCHANGE_PROTOCOL: Final = "/vac/waku/peer-exchange/2.0.0-alpha1"
 """Protocol identifier."""
@@ -58,13 +58,11 @@ class PeerExchangeResponse:
 
 def encode_request(request: PeerExchangeRequest) -> bytes:
     """Return a request as protobuf; raise `ConfigurationError` for a count that is no uint64."""
-    try:
-        return peer_exchange_pb2.PeerExchangeRPC(
-            query=peer_exchange_pb2.PeerExchangeQuery(num_peers=request.peer_count),
-            response=peer_exchange_pb2.PeerExchangeResponse(status_code=PeerExchangeStatus.UNKNOWN),
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("PeerExchangeRPC", error) from error
+    return encode(
+        peer_exchange_pb2.PeerExchangeRPC,
+        query={"num_peers": request.peer_count},
+        response={"status_code": PeerExchangeStatus.UNKNOWN},
+    )
 
 
 def decode_request(data: bytes) -> PeerExchangeRequest:
@@ -79,17 +77,15 @@ def encode_response(response: PeerExchangeResponse) -> bytes:
     """Return a response as protobuf; raise `ConfigurationError` for more than `MAX_RECORDS` records."""
     if len(response.records) > MAX_RECORDS:
         raise ConfigurationError(f"a response has at most {MAX_RECORDS} records, not {len(response.records)}")
-    try:
-        return peer_exchange_pb2.PeerExchangeRPC(
-            query=peer_exchange_pb2.PeerExchangeQuery(num_peers=0),
-            response=peer_exchange_pb2.PeerExchangeResponse(
-                peer_infos=[peer_exchange_pb2.PeerInfo(enr=record) for record in response.records],
-                status_code=response.status,
-                status_desc=response.detail or None,
-            ),
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("PeerExchangeRPC", error) from error
+    return encode(
+        peer_exchange_pb2.PeerExchangeRPC,
+        query={"num_peers": 0},
+        response={
+            "peer_infos": [{"enr": record} for record in response.records],
+            "status_code": response.status,
+            "status_desc": response.detail or None,
+        },
+    )
 
 
 def decode_response(data: bytes) -> PeerExchangeResponse:

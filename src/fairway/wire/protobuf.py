@@ -1,13 +1,12 @@
-"""Protobuf at the boundary: bytes from outside become values, or one `DecodeError`, and never anything else.
+"""Protobuf at the boundary: `parse` reads the bytes of others, `encode` writes our own.
 
-Every decoder of this package reads through `parse`, so that two rules stand in one place: undecodable input
-is a `DecodeError`, and what is too long is refused before a byte of it is looked at. Generated types stay
-behind that boundary: decoders copy what they need into frozen dataclasses.
+`parse` raises `DecodeError` for invalid bytes, and refuses input that is too long before it reads it. Generated types
+stay in this package: decoders copy the fields into frozen dataclasses.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 from google.protobuf.message import EncodeError as ProtobufEncodeError
@@ -18,12 +17,10 @@ from fairway.errors import ConfigurationError, DecodeError
 _Schema = TypeVar("_Schema", bound=Message)
 
 _DECODE_FAULTS: Final = (ProtobufDecodeError, ValueError, RecursionError)
-"""What the protobuf runtimes raise for bad bytes: upb only the first; pure Python also `UnicodeDecodeError`
-(a `ValueError`) for text that is not UTF-8 and, in old versions, `RecursionError` for nested groups."""
-
-ENCODE_FAULTS: Final = (ValueError, TypeError, ProtobufEncodeError)
-"""What they raise for a value that its field cannot hold: a number out of range, text with lone surrogates, a
-wrong type. Encoders turn these into `not_encodable`."""
+"""Errors of the protobuf runtimes for invalid bytes. upb raises only the first. Pure Python also raises
+`UnicodeDecodeError` (a `ValueError`) for text that is not UTF-8 and, in old versions, `RecursionError`."""
+_ENCODE_FAULTS: Final = (ValueError, TypeError, ProtobufEncodeError)
+"""Errors of the runtimes for a number out of range, text with lone surrogates, or a wrong type."""
 
 
 def parse(schema: type[_Schema], data: bytes, *, max_bytes: int) -> _Schema:
@@ -41,6 +38,12 @@ def parse(schema: type[_Schema], data: bytes, *, max_bytes: int) -> _Schema:
         raise DecodeError(text) from error
 
 
-def not_encodable(what: str, cause: Exception) -> ConfigurationError:
-    """Return the error for a value of the local caller that does not fit the message called ``what``."""
-    return ConfigurationError(f"{what} cannot be encoded: {cause}")
+def encode(schema: type[Message], **fields: Any) -> bytes:
+    """Return a message of the generated type ``schema`` as protobuf; a nested message is a mapping of its fields.
+
+    Raises `ConfigurationError` for a value that a field cannot hold, which is an error of the local caller.
+    """
+    try:
+        return schema(**fields).SerializeToString()
+    except _ENCODE_FAULTS as error:
+        raise ConfigurationError(f"{schema.DESCRIPTOR.name} cannot be encoded: {error}") from error

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from fairway.errors import DecodeError
 from fairway.wire.bloom import NIM_BLOOM, WAKU_BLOOM, BloomParameters, BloomWire
 from fairway.wire.proto import sds_pb2
-from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
+from fairway.wire.protobuf import encode, parse
 
 MAX_SDS_BYTES: Final = 1_048_576
 """Longer input is refused unread; a WakuMessage cannot carry more."""
@@ -208,20 +208,18 @@ class _WakuSds:
 
     @_once
     def encode(self, message: SdsMessage) -> bytes:
-        try:
-            return sds_pb2.SdsMessage(
-                sender_id=message.sender_id,
-                message_id=message.message_id,
-                channel_id=message.channel_id,
-                lamport_timestamp=message.lamport_timestamp,
-                causal_history=map(_encode_entry, message.causal_history),
-                bloom_filter=message.bloom_filter,
-                repair_request=map(_encode_entry, message.repair_request),
-                content=message.content,
-                vouches=message.vouches,
-            ).SerializeToString()
-        except ENCODE_FAULTS as error:
-            raise not_encodable("SDS message", error) from error
+        return encode(
+            sds_pb2.SdsMessage,
+            sender_id=message.sender_id,
+            message_id=message.message_id,
+            channel_id=message.channel_id,
+            lamport_timestamp=message.lamport_timestamp,
+            causal_history=map(_encode_entry, message.causal_history),
+            bloom_filter=message.bloom_filter,
+            repair_request=map(_encode_entry, message.repair_request),
+            content=message.content,
+            vouches=message.vouches,
+        )
 
     @_once
     def decode(self, data: bytes) -> SdsMessage:
@@ -294,21 +292,19 @@ class _NimSds:
 
     @_once
     def encode(self, message: SdsMessage) -> bytes:
-        try:
-            return sds_pb2.NimSdsMessage(
-                message_id=message.message_id,
-                # Required there, so that a message without one carries zero.
-                lamport_timestamp=message.lamport_timestamp or 0,
-                causal_history=_encode_nim_entries(message.causal_history),
-                channel_id=message.channel_id,
-                content=message.content or b"",
-                bloom_filter=message.bloom_filter or b"",
-                sender_id=message.sender_id,
-                repair_request=_encode_nim_entries(message.repair_request),
-                vouches=message.vouches,
-            ).SerializeToString()
-        except ENCODE_FAULTS as error:
-            raise not_encodable("nim-sds message", error) from error
+        return encode(
+            sds_pb2.NimSdsMessage,
+            message_id=message.message_id,
+            # Required there, so that a message without one carries zero.
+            lamport_timestamp=message.lamport_timestamp or 0,
+            causal_history=_encode_nim_entries(message.causal_history),
+            channel_id=message.channel_id,
+            content=message.content or b"",
+            bloom_filter=message.bloom_filter or b"",
+            sender_id=message.sender_id,
+            repair_request=_encode_nim_entries(message.repair_request),
+            vouches=message.vouches,
+        )
 
     @_once
     def decode(self, data: bytes) -> SdsMessage:

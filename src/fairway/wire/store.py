@@ -13,7 +13,7 @@ from typing import Final
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.proto import store_pb2
-from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
+from fairway.wire.protobuf import encode, parse
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES, WakuMessage, decode_carried_message
 
 STORE_QUERY_PROTOCOL: Final = "/vac/waku/store-query/3.0.0"
@@ -145,21 +145,19 @@ def encode_store_query_request(request: StoreQueryRequest, *, checked: bool = Tr
     problem = request.problem() if checked else None
     if problem is not None:
         raise ConfigurationError(problem)
-    try:
-        return store_pb2.StoreQueryRequest(
-            request_id=request.request_id,
-            include_data=request.include_data,
-            pubsub_topic=request.pubsub_topic,
-            content_topics=request.content_topics,
-            time_start=request.time_start_ns,
-            time_end=request.time_end_ns,
-            message_hashes=request.message_hashes,
-            pagination_cursor=request.pagination_cursor,
-            pagination_forward=request.pagination_forward,
-            pagination_limit=request.pagination_limit,
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("StoreQueryRequest", error) from error
+    return encode(
+        store_pb2.StoreQueryRequest,
+        request_id=request.request_id,
+        include_data=request.include_data,
+        pubsub_topic=request.pubsub_topic,
+        content_topics=request.content_topics,
+        time_start=request.time_start_ns,
+        time_end=request.time_end_ns,
+        message_hashes=request.message_hashes,
+        pagination_cursor=request.pagination_cursor,
+        pagination_forward=request.pagination_forward,
+        pagination_limit=request.pagination_limit,
+    )
 
 
 def decode_store_query_request(data: bytes) -> StoreQueryRequest:
@@ -185,16 +183,14 @@ def decode_store_query_request(data: bytes) -> StoreQueryRequest:
 
 def encode_store_query_response(response: StoreQueryResponse) -> bytes:
     """Return ``response`` as protobuf, or raise `ConfigurationError` as `encode_stored_message` does."""
-    try:
-        return store_pb2.StoreQueryResponse(
-            request_id=response.request_id,
-            status_code=response.status_code,
-            status_desc=response.status_desc,
-            messages=[encode_stored_message(entry) for entry in response.messages],
-            pagination_cursor=response.pagination_cursor,
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("StoreQueryResponse", error) from error
+    return encode(
+        store_pb2.StoreQueryResponse,
+        request_id=response.request_id,
+        status_code=response.status_code,
+        status_desc=response.status_desc,
+        messages=[encode_stored_message(entry) for entry in response.messages],
+        pagination_cursor=response.pagination_cursor,
+    )
 
 
 def decode_store_query_response(data: bytes) -> StoreQueryResponse:
@@ -233,12 +229,12 @@ def encode_stored_message(entry: StoredMessage) -> bytes:
         raise ConfigurationError(f"a message hash has {MESSAGE_HASH_BYTES} bytes, not {len(entry.message_hash)}")
     if (entry.message_bytes is None) != (entry.pubsub_topic is None):
         raise ConfigurationError("a store entry has both a message and its pubsub topic, or neither")
-    try:
-        return store_pb2.WakuMessageKeyValue(
-            message_hash=entry.message_hash, message=entry.message_bytes, pubsub_topic=entry.pubsub_topic
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("WakuMessageKeyValue", error) from error
+    return encode(
+        store_pb2.WakuMessageKeyValue,
+        message_hash=entry.message_hash,
+        message=entry.message_bytes,
+        pubsub_topic=entry.pubsub_topic,
+    )
 
 
 def decode_stored_message(data: bytes) -> StoredMessage:

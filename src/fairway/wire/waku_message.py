@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.proto import message_pb2
-from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
+from fairway.wire.protobuf import encode, parse
 
 DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_576
 """Longer encoded messages are not parsed. js-waku's limit; nodes usually have 150 KiB (64/WAKU2-NETWORK)."""
@@ -90,20 +90,16 @@ def encode_waku_message(message: WakuMessage) -> bytes:
     if meta is not None and len(meta) > MAX_META_BYTES:
         # 14/WAKU2-MESSAGE, "Message Attributes": the limit. Nodes refuse the whole message.
         raise ConfigurationError(f"meta has {len(meta)} bytes, at most {MAX_META_BYTES} are allowed")
-    try:
-        draft = message_pb2.WakuMessage(
-            payload=message.payload,
-            content_topic=message.content_topic,
-            version=message.version,
-            timestamp=message.timestamp_ns,
-            meta=meta,
-            rate_limit_proof=message.rate_limit_proof,
-        )
-        if message.ephemeral is not None:
-            draft.ephemeral = message.ephemeral
-        return draft.SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("WakuMessage", error) from error
+    return encode(
+        message_pb2.WakuMessage,
+        payload=message.payload,
+        content_topic=message.content_topic,
+        version=message.version,
+        timestamp=message.timestamp_ns,
+        meta=meta,
+        rate_limit_proof=message.rate_limit_proof,
+        ephemeral=message.ephemeral,
+    )
 
 
 def decode_waku_message(data: bytes) -> WakuMessage:
@@ -159,18 +155,16 @@ def message_hash(pubsub_topic: str, message: WakuMessage, *, zero_timestamp: Zer
 
 def encode_rate_limit_proof(proof: RateLimitProof) -> bytes:
     """Return the bytes for `WakuMessage.rate_limit_proof`."""
-    try:
-        return message_pb2.RateLimitProof(
-            proof=proof.proof,
-            merkle_root=proof.merkle_root,
-            epoch=proof.epoch,
-            share_x=proof.share_x,
-            share_y=proof.share_y,
-            nullifier=proof.nullifier,
-            rln_identifier=proof.rln_identifier,
-        ).SerializeToString()
-    except ENCODE_FAULTS as error:
-        raise not_encodable("RateLimitProof", error) from error
+    return encode(
+        message_pb2.RateLimitProof,
+        proof=proof.proof,
+        merkle_root=proof.merkle_root,
+        epoch=proof.epoch,
+        share_x=proof.share_x,
+        share_y=proof.share_y,
+        nullifier=proof.nullifier,
+        rln_identifier=proof.rln_identifier,
+    )
 
 
 def decode_rate_limit_proof(data: bytes) -> RateLimitProof:
