@@ -1,11 +1,10 @@
-"""The bloom filter of SDS, bit for bit as js-waku and nim-sds write it.
+"""The bloom filter of SDS, bit for bit as in js-waku and nim-sds.
 
-A filter holds message ids so that a sender learns, with some doubt, what others have received (SDS, "Review ACK
-Status": possibly acknowledged). Parameters are fixed by the channel and, on the Waku wire, not transmitted: two
-participants must agree on them. The two wires differ in three things, which `BloomWire` names: the string hash, the
-order of bytes in a 64-bit word, and whether the words travel bare or wrapped in a message with their parameters.
+A filter holds the ids of received messages. A hit means possibly acknowledged (SDS, "Review ACK Status"). The channel
+fixes the parameters; on the Waku wire they are not transmitted, so all participants must use the same ones. The two
+wires differ in the string hash, the byte order of 64-bit words, and whether the words carry their parameters.
 
-Bits live in a bytearray that has the layout of the wire already, so that a snapshot is one copy.
+The bits are a bytearray in the layout of the wire, so that a snapshot is one copy.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from fairway.wire.hashing import farmhash64, murmur3_of_rows, murmur3_pair
 
 _SUFFIX: Final = b" b"
 MAX_HASHES: Final = 12
-"""More hash functions than this are refused when they are asked for by number, as in Nim and js-waku."""
+"""Most hash functions that a caller can choose, as in Nim and js-waku."""
 _FIRST_COLUMN: Final = (2, 2, 3, 4, 5, 6, 8, 9, 11, 12, 13, 15)
 """Fewest bits per element that the error table of Nim's bloom filter lists for 1, 2, ... 12 hash functions."""
 _LAST_COLUMN: Final = 32
 """Its widest column: 4 bytes per element."""
 _REMEMBERED_IDS: Final = 16_384
-"""Ids whose base hashes are remembered: all channels of a process on a topic, and all lives of one, hash the same."""
+"""Ids with cached base hashes; all channels of a process on a topic hash the same ids."""
 _FEW: Final = 32
-"""Ids of one length that are hashed one by one more quickly than together."""
+"""Below this number, ids of one length are hashed faster one by one."""
 
 Hashes = np.ndarray[tuple[int, int], np.dtype[np.uint64]]
 """Two base hashes of each of n ids, shape (n, 2)."""
@@ -133,7 +132,7 @@ class BloomParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomWire:
-    """How one wire hashes ids and lays out bits."""
+    """The hash function and the bit layout of a wire."""
 
     name: str
     base_hashes: Callable[[str], tuple[int, int]]
@@ -162,7 +161,7 @@ NIM_BLOOM: Final = BloomWire(name="nim", base_hashes=farm_base_hashes, base_hash
 
 
 class BloomFilter:
-    """A filter that ids are put into."""
+    """A filter of message ids."""
 
     __slots__ = ("_bits", "parameters", "wire")
 
@@ -174,13 +173,13 @@ class BloomFilter:
         self._bits = bytearray(parameters.byte_length if bits is None else bits[: parameters.byte_length])
 
     def insert(self, message_id: str) -> list[int]:
-        """Put an id in and return its bit positions."""
+        """Add an id and return its bit positions."""
         positions = self.wire.positions(message_id, self.parameters)
         self.set(positions)
         return positions
 
     def insert_all(self, message_ids: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-        """Put ids in, and return the bit positions of one after the other."""
+        """Add ids, and return their bit positions in order."""
         parameters = self.parameters
         if len(message_ids) < _FEW:
             found = [position for message_id in message_ids for position in self.insert(message_id)]
@@ -231,6 +230,6 @@ def holds(bits: bytes | bytearray, positions: Iterable[int], byte_flip: int) -> 
 
 
 def chance_of_false_hit(bits: bytes | bytearray, parameters: BloomParameters) -> float:
-    """Return how likely a filter with these bytes seems to hold an id that it does not: its fill to the power of k."""
+    """Return the probability of a false hit: the share of set bits to the power of the hash functions."""
     used = int.from_bytes(bits[: parameters.byte_length])
     return (used.bit_count() / parameters.bit_count) ** parameters.hash_count

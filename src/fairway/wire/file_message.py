@@ -1,14 +1,13 @@
-"""Files in a channel: the header that keeps a file's name and media type, and the parts of one that is large.
+"""Files in a channel: a file in one message, or the manifest and the parts of a larger one.
 
-A file that fits one message is a `WholeFile`. A larger one is a `FileManifest`, and then `FilePart`s, each a message of
-its own. A part names its manifest by message id, the SHA-256 of its payload, so that a part belongs to one manifest of
-one sender, and to no other.
+A file that fits one message is a `WholeFile`. A larger one is a `FileManifest` and its `FilePart`s, each one message.
+A part names its manifest by message id, the SHA-256 of the manifest's payload, and so belongs to exactly one.
 
-The payload begins with `FILE_PREFIX`, whose first byte no UTF-8 text has and whose last one is the version. Everything
-else is a raw payload, of which `decode_file_message` says None. The schema is ours and no specification's.
+The payload begins with `FILE_PREFIX`. No UTF-8 text has its first byte; its last byte is the version. For any other
+payload `decode_file_message` returns None. The schema is fairway's own.
 
-Invariant: what `decode_file_message` returns obeys every rule of its dataclass. A name is one component of a path that
-any file system takes; sizes, counts and hashes of a manifest agree with each other.
+Invariant: a value from `decode_file_message` obeys every rule of its dataclass. A name is one path component that every
+file system accepts; the sizes, counts and hashes of a manifest agree.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from fairway.wire.proto import file_pb2 as pb
 from fairway.wire.protobuf import encode, parse
 
 FILE_PREFIX: Final = b"\xffFILE\x01"
-"""How the payload of a file's message begins: a byte that begins no UTF-8 text, a mark, and version 1."""
+"""Beginning of the payload: a byte that begins no UTF-8 text, a mark, and version 1."""
 
 FILE_HASH_BYTES: Final = 32
 """Length of a SHA-256 digest."""
 
 MAX_NAME_BYTES: Final = 255
-"""Longest name in UTF-8: what common file systems take."""
+"""Longest name in UTF-8; the limit of common file systems."""
 
 DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
-"""The media type of a file of which nothing is known (RFC 2046, section 4.5.1)."""
+"""The media type of unknown content (RFC 2046, section 4.5.1)."""
 
 MAX_FILE_MESSAGE_BYTES: Final = 268_435_456
-"""Longer payloads are not parsed; a channel delivers none that is longer than its options allow."""
+"""Longer payloads are not parsed."""
 
 MAX_HEADER_BYTES: Final = 1_024
-"""Longer headers are not kept; a name and a media type that obey the rules fit."""
+"""Longer headers are dropped; a valid name and media type fit."""
 
 _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,63}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,63}")
 """RFC 6838, section 4.2, without parameters."""
@@ -54,22 +53,22 @@ class WholeFile:
     name: str
     media_type: str = DEFAULT_MEDIA_TYPE
     repetition: int = 0
-    """How often the sender has sent this very file before, so that a repeated sending is a message of its own."""
+    """Earlier sends of the same file by this sender; it makes a repeated send a message of its own."""
     content: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileManifest:
-    """What announces a file in parts, and what its parts are checked by."""
+    """The announcement of a file in parts, with the hashes of the parts."""
 
     name: str
     media_type: str = DEFAULT_MEDIA_TYPE
     repetition: int = 0
-    """How often the sender has sent this very file before."""
+    """Earlier sends of the same file by this sender."""
     size_bytes: int
-    """Of the whole file, at least 1."""
+    """Size of the file, at least 1."""
     part_size_bytes: int
-    """Of every part but the last, which has what remains."""
+    """Size of every part but the last, which has the rest."""
     content_hash: bytes
     """SHA-256 of the whole file, 32 bytes."""
     part_hashes: tuple[bytes, ...]
@@ -77,7 +76,7 @@ class FileManifest:
 
     @property
     def parts(self) -> int:
-        """How many parts the file has by its size."""
+        """Number of parts, computed from the sizes."""
         return -(-self.size_bytes // self.part_size_bytes) if self.part_size_bytes else 0
 
     def part_bytes(self, index: int) -> int:
@@ -92,21 +91,20 @@ class FilePart:
     manifest_id: bytes
     """Message id of the manifest, 32 bytes."""
     index: int
-    """Which part it is, from 0."""
+    """Position of the part, from 0."""
     content: bytes
 
 
 FileMessage: TypeAlias = WholeFile | FileManifest | FilePart
 
 _KINDS: Final[dict[str, type[FileMessage]]] = {"whole": WholeFile, "manifest": FileManifest, "part": FilePart}
-"""By the names of the schema, whose fields have the names of the dataclasses' fields."""
+"""The dataclasses by their names in the schema; the fields have the same names."""
 
 
 def name_problem(name: str) -> str | None:
-    """Return why a name cannot be that of a received file, or None if it can.
+    """Return why a received file cannot have this name, or None if it can.
 
-    It is one component of a path, so that nothing is written outside the receiver's folder; it is not hidden, and all
-    of it can be seen.
+    A valid name is one visible path component, so that nothing is written outside the receiver's folder.
     """
     if not name:
         return "it is empty"
@@ -127,17 +125,17 @@ def media_type_problem(media_type: str) -> str | None:
 
 
 def largest_part_bytes(message_bytes: int) -> int:
-    """Return how much content of a file a part has whose payload has so many bytes at most; below 1 if none fits."""
+    """Return the size of a part's content in a payload of ``message_bytes``; below 1 if no content fits."""
     return message_bytes - _PART_BESIDE_CONTENT_BYTES
 
 
 def manifest_id(payload: bytes) -> bytes:
-    """Return the id by which parts name the manifest with this payload: that of its message, in bytes."""
+    """Return the message id of the manifest with this payload, in bytes."""
     return sha256(payload).digest()
 
 
 def is_file_message(payload: bytes) -> bool:
-    """Return whether a payload says of itself that it is a file, or a manifest or a part of one."""
+    """Return whether a payload begins as a file, a manifest or a part."""
     return payload.startswith(FILE_PREFIX)
 
 
@@ -145,17 +143,17 @@ def encode_file_message(message: FileMessage) -> bytes:
     """Return the payload of a message; raise `ConfigurationError` if a field breaks a rule of `decode_file_message`."""
     problem = _problem(message)
     if problem is not None:
-        raise ConfigurationError(f"a file cannot be sent so: {problem}")
+        raise ConfigurationError(f"the file cannot be sent: {problem}")
     kind = next(kind for kind, of in _KINDS.items() if isinstance(message, of))
     held = {each.name: getattr(message, each.name) for each in fields(message)}
     return FILE_PREFIX + encode(pb.FileMessage, **{kind: held})
 
 
 def decode_file_message(payload: bytes) -> FileMessage | None:
-    """Return the file, manifest or part in a payload; None for a raw payload, which is none of them.
+    """Return the file, manifest or part in a payload; None for any other payload.
 
-    Raises `DecodeError` for what begins as one and breaks a rule: a name that is not one component of a path, a
-    manifest whose number of hashes is not that of its parts, a hash of another length, an empty part.
+    Raises `DecodeError` for a broken rule: a name that is not one path component, a manifest with a wrong number of
+    hashes, a hash of a wrong length, an empty part.
     """
     if not is_file_message(payload):
         return None
@@ -171,9 +169,9 @@ def decode_file_message(payload: bytes) -> FileMessage | None:
 
 
 def file_header(payload: bytes) -> bytes:
-    """Return a file, manifest or part without its content and hashes, for `read_file_header`; b"" for other payloads.
+    """Return a file, manifest or part without content and part hashes; b"" for other payloads.
 
-    It contains the manifest id of a part as it is. Its own header is the same.
+    The header of a header is the header itself. `read_file_header` reads it.
     """
     encoded = _parsed(payload)
     kind = None if encoded is None else encoded.WhichOneof("kind")
@@ -185,7 +183,7 @@ def file_header(payload: bytes) -> bytes:
 
 
 def read_file_header(header: bytes) -> FileMessage | None:
-    """Return what `file_header` kept of a message, whose content and part hashes are empty; None for b""."""
+    """Return the message of a `file_header`, with empty content and part hashes; None for b""."""
     encoded = _parsed(header)
     kind = None if encoded is None else encoded.WhichOneof("kind")
     return None if encoded is None or kind is None else _message(encoded, kind)
@@ -209,7 +207,7 @@ def _message(encoded: pb.FileMessage, kind: str) -> FileMessage:
 
 
 def _problem(message: FileMessage) -> str | None:
-    """Return which rule a message breaks, or None."""
+    """Return the broken rule, or None."""
     if isinstance(message, FilePart):
         if len(message.manifest_id) != FILE_HASH_BYTES:
             return f"a manifest id has {FILE_HASH_BYTES} bytes, not {len(message.manifest_id)}"

@@ -2,22 +2,21 @@
 
 WAKU-LIGHTPUSH is version 3 of the protocol, 19/WAKU2-LIGHTPUSH version 2.
 
-Requests hold the message as the very bytes that came, because a service node must hash and relay those.
-`STATUS_TABLE` is the list of result codes with what a client should do about each. "The list of error codes is not
-complete and can be extended in the future" (WAKU-LIGHTPUSH, "Examples of possible error codes"): an unknown code
-survives decoding, and `client_action` treats it as the generic code of its class.
+A request holds the message as the received bytes, because a service node must hash and relay them. `STATUS_TABLE` has
+the action of a client for each result code. "The list of error codes is not complete and can be extended in the future"
+(WAKU-LIGHTPUSH, "Examples of possible error codes"): `client_action` treats an unknown code as the generic code of its
+class.
 
-Node software gives one code to several results, and over REST and in version 2 often none. Its words tell them apart:
-`WORDS_TABLE` has them, and goes before the code. The words are those of nwaku (to v0.38.1 and its development branch)
-and of go-waku 0.10.1.
+Node software uses one code for several results, and over REST and in version 2 often no code. The text of the answer
+distinguishes them: `WORDS_TABLE` takes precedence over the code. Its words are those of nwaku (up to v0.38.1 and its
+development branch) and of go-waku 0.10.1.
 
-* 420 says that the message failed validation. Its timestamp or its RLN proof was refused, which are of the moment when
-  it was made: the same content may pass with a new timestamp and a new proof. But nwaku also says 420 of a message that
-  is too large, over REST 500, and in version 2 nothing but the words.
-* 505 says that the message was relayed to nobody. The node has no relay peers; or it knows the message already, because
-  gossipsub relays a message once and nwaku does not tell the two apart.
-* 503 means "no peers to relay" in WAKU-LIGHTPUSH, and "service not available" in newer node software. To a client both
-  say that this node cannot reach the network now.
+* 420: the message failed validation. The timestamp or the RLN proof was refused, so the same content may pass with new
+  ones. nwaku also answers 420 for a message that is too large; over REST 500, and in version 2 only the words.
+* 505: no peer got the message. The node has no relay peers, or it has relayed the message before: gossipsub relays a
+  message once, and nwaku does not distinguish the two.
+* 503: "no peers to relay" in WAKU-LIGHTPUSH, "service not available" in newer node software. In both cases the node
+  cannot reach the network now.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ LIGHTPUSH_V2_PROTOCOL: Final = "/vac/waku/lightpush/2.0.0-beta1"
 """Protocol identifier of the previous version, 19/WAKU2-LIGHTPUSH."""
 
 MAX_RESPONSE_BYTES: Final = 65_536
-"""Longer responses are not parsed; all they hold is an id, two numbers and a sentence."""
+"""Longer responses are not parsed."""
 
 
 _REQUEST_ID_TAG: Final = 0x0A
 """Field 1, length-delimited."""
 _LONGER_LENGTHS: Final = 0x80
-"""From here on a length takes two bytes."""
+"""Smallest length that takes two bytes."""
 
 
 class StatusCode(IntEnum):
@@ -77,31 +76,31 @@ class StatusCode(IntEnum):
 
 
 class ClientAction(Enum):
-    """What a client should do about a result."""
+    """The action of a client after a result."""
 
     DONE = "done"
     """The node relayed the message."""
     KNOWN = "known"
     """The node has seen the message already: it is in the network."""
     NOT_RELAYED = "not-relayed"
-    """The node relayed the message to nobody. If this client, or another node, has handed it the same message before,
-    the node knows it: as `KNOWN`. Otherwise it has no peer to relay to: as `NO_PEERS`."""
+    """The node relayed the message to no peer. If it had got the message before, treat this as `KNOWN`, otherwise as
+    `NO_PEERS`."""
     NO_PEERS = "no-peers"
-    """The node has no peer to relay to: ask another node, and this one again later."""
+    """The node has no relay peer: try another node, and this one again later."""
     RETRY_ELSEWHERE = "retry-elsewhere"
-    """This node will not, another one may: ask another node, or this one after a pause if there is none."""
+    """Another node may accept the message: try it, or this node after a pause."""
     RETRY_LATER = "retry-later"
-    """The same request may succeed after a pause, here or elsewhere: ask for less."""
+    """The same request may succeed after a pause; send fewer."""
     STAMP_ANEW = "stamp-anew"
-    """This message is refused, the same content in a newly stamped and proven one may pass."""
+    """The message is refused; the same content may pass with a new timestamp and proof."""
     TOO_LARGE = "too-large"
     """The message is larger than the node relays: final, as `NEVER_RESEND_UNCHANGED`."""
     NEVER_RESEND_UNCHANGED = "never-resend-unchanged"
-    """The message or the request itself is refused; every node would."""
+    """Every node would refuse the message or the request."""
 
     @property
     def is_final(self) -> bool:
-        """Whether the same content will be refused again, however it is stamped."""
+        """Whether the same content will be refused again, with any timestamp."""
         return self in {ClientAction.TOO_LARGE, ClientAction.NEVER_RESEND_UNCHANGED}
 
 
@@ -119,7 +118,7 @@ STATUS_TABLE: Final[Mapping[int, ClientAction]] = MappingProxyType(
         StatusCode.NO_PEERS_TO_RELAY: ClientAction.NOT_RELAYED,
     }
 )
-"""Every known result code with what a client should do."""
+"""The action for every known result code."""
 
 _UNKNOWN_BY_HUNDRED: Final[Mapping[int, ClientAction]] = MappingProxyType(
     {4: ClientAction.NEVER_RESEND_UNCHANGED, 5: ClientAction.RETRY_ELSEWHERE}
@@ -136,7 +135,7 @@ WORDS_TABLE: Final[tuple[tuple[str, ClientAction], ...]] = (
     ("no suitable", ClientAction.NO_PEERS),
     ("dial_failure", ClientAction.NO_PEERS),
 )
-"""Words of node software, in lower case, with what they say whatever the code; the first that a text has counts."""
+"""Words of node software in lower case, with their action for any code; the first match counts."""
 
 _WORDS_WITHOUT_CODE: Final[tuple[tuple[str, ClientAction], ...]] = (
     ("too_many_requests", ClientAction.RETRY_LATER),
@@ -147,16 +146,16 @@ _WORDS_WITHOUT_CODE: Final[tuple[tuple[str, ClientAction], ...]] = (
     ("decode_rpc_failure", ClientAction.NEVER_RESEND_UNCHANGED),
     ("empty_request_body_failure", ClientAction.NEVER_RESEND_UNCHANGED),
 )
-"""Further words, of answers that have no code of WAKU-LIGHTPUSH; beside a code they may be about something else."""
+"""Further words, for answers without a code of WAKU-LIGHTPUSH only."""
 
 
 def client_action(status_code: int | None, words: str | None = None) -> ClientAction:
-    """Return what a client should do about a result: a code, known or not, and the words that explain it.
+    """Return the action for a result: a code, known or not, and the text of the answer.
 
-    ``status_code`` None: the answer has no code of WAKU-LIGHTPUSH, as in version 2, and is not a success.
+    ``status_code`` None: the answer has no code of WAKU-LIGHTPUSH, as in version 2, and is no success.
 
     Only 200 is a success: WAKU-LIGHTPUSH, "Payloads", says "has value 200 in case of success". An unknown 4xx counts
-    as 400 and an unknown 5xx as 500; anything else is an answer that this node alone understands.
+    as 400 and an unknown 5xx as 500; after any other code the client tries another node.
     """
     if status_code == StatusCode.SUCCESS:
         return ClientAction.DONE
@@ -193,7 +192,7 @@ class LightPushResponse:
     request_id: str
     """That of the request."""
     status_code: int
-    """A `StatusCode`, or one that is not known here."""
+    """A `StatusCode` or an unknown code."""
     status_desc: str | None = None
     """An explanation for people."""
     relay_peer_count: int | None = None
@@ -207,7 +206,7 @@ class LightPushResponse:
 
     @property
     def action(self) -> ClientAction:
-        """What the client should do now."""
+        """The action for the client."""
         return client_action(self.status_code, self.status_desc)
 
 

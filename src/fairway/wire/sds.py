@@ -1,10 +1,9 @@
 """SDS messages and their two wires.
 
 One model, `SdsMessage`, and two codecs: `WAKU_SDS` writes the bytes of the SDS specification and js-waku, `NIM_SDS`
-those of nim-sds. They share no field numbers, so a channel's profile decides which is used; nothing is guessed.
+those of nim-sds. They share no field numbers; the profile of a channel chooses the codec.
 
-What makes a message content, sync or ephemeral is decided from two fields alone (SDS, "Message"): whether it has a
-Lamport timestamp and whether its content is empty.
+The Lamport timestamp and the content decide whether a message is content, sync or ephemeral (SDS, "Message").
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ from fairway.wire.proto import sds_pb2
 from fairway.wire.protobuf import encode, parse
 
 MAX_SDS_BYTES: Final = 1_048_576
-"""Longer input is refused unread; a WakuMessage cannot carry more."""
+"""Longer input is refused before it is read; a WakuMessage cannot carry more."""
 MAX_ENTRIES: Final = 10_000
 """History entries, or repair requests, beyond which a message is refused; js-waku sends 200."""
 MAX_NAME_LENGTH: Final = 256
-"""Ids and hints of more bytes make a message undecodable: they are kept long after it, and own messages repeat those of
-what they cite, for which there must be room beside a full segment. Implementations write 64 and 32."""
+"""Ids and hints with more bytes make a message undecodable. They are stored after the message, and later messages
+repeat them beside a full segment. Implementations write 64 and 32 bytes."""
 _SHORT_NAME_LENGTH: Final = MAX_NAME_LENGTH // 4
-"""Characters that are never too many bytes: one takes four at most in UTF-8."""
+"""A text of so few characters always fits, because a character takes at most four bytes in UTF-8."""
 _MAX_BLOOM_HASHES: Final = 64
-"""Hash functions that a received filter of the Logos wire may claim to have."""
+"""Most hash functions of a received filter on the Logos wire."""
 _REMEMBERED_ENTRIES: Final = 16_384
-"""History entries whose bytes are remembered, at some 500 bytes each; consecutive messages repeat nearly all theirs."""
+"""Cached history entries, some 500 bytes each; consecutive messages repeat most of theirs."""
 _REMEMBERED_LENGTH: Final = 512
-"""Bytes of the longest entry that is remembered."""
+"""Bytes of the longest cached entry."""
 _RECENT_MESSAGES: Final = 31
 _RECENT_BYTES: Final = 65_536
-"""Bytes of the longest message that is remembered as decoded or encoded."""
+"""Bytes of the longest cached message."""
 _ALIGNMENT: Final = 16
-"""Objects lie at multiples of so many bytes."""
+"""Alignment of objects in memory, in bytes."""
 
 Codec = TypeVar("Codec")
 Given = TypeVar("Given")
@@ -55,13 +54,13 @@ class Kind(Enum):
 
 
 class HistoryEntry(NamedTuple):
-    """A message that another one cites (SDS, "Message": HistoryEntry)."""
+    """A cited message (SDS, "Message": HistoryEntry)."""
 
     message_id: str
     retrieval_hint: bytes | None = None
     """Deterministic hash of the WakuMessage that carried it, for a store query."""
     sender_id: str | None = None
-    """Its author, which SDS-R needs."""
+    """Its sender, for SDS-R."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,7 @@ class SdsMessage:
     causal_history: tuple[HistoryEntry, ...] = ()
     """Oldest first."""
     bloom_filter: bytes | None = None
-    """The filter's words in the order of the wire; `SdsCodec.read_bloom` takes them apart."""
+    """The filter's words in the order of the wire; `SdsCodec.read_bloom` reads them."""
     repair_request: tuple[HistoryEntry, ...] = ()
     content: bytes | None = None
     vouches: bool = False
@@ -93,19 +92,19 @@ class SdsMessage:
 
 
 class ReceivedBloom(NamedTuple):
-    """A peer's filter: its words and how to look ids up in them."""
+    """A peer's filter: its words and parameters."""
 
     words: bytes
     parameters: BloomParameters
 
 
 class SdsCodec(Protocol):
-    """What a wire of SDS can do."""
+    """A wire format of SDS."""
 
     name: str
     bloom: BloomWire
     no_bloom: bytes | None
-    """The bloom field of a message that was written without a filter, as it is read."""
+    """The decoded bloom field of a message without a filter."""
 
     def encode(self, message: SdsMessage) -> bytes:
         """Return the bytes of a message."""
@@ -117,7 +116,7 @@ class SdsCodec(Protocol):
         """Return the bloom field for a filter's words."""
 
     def read_bloom(self, field: bytes, expected: BloomParameters) -> ReceivedBloom | None:
-        """Return the filter in a bloom field, or None if it cannot be one (which is not an error)."""
+        """Return the filter in a bloom field, or None if the field holds none, which is no error."""
 
 
 def _size_bytes(name: str) -> int:
@@ -138,7 +137,7 @@ def _check_entry(message_id: str, retrieval_hint: bytes, sender_id: str) -> None
 
 
 class _EntryReader(dict[bytes, HistoryEntry]):
-    """Decodes history entries, and remembers those of ordinary length."""
+    """Decodes history entries, and caches those of ordinary length."""
 
     def __init__(self, decode: Callable[[bytes], HistoryEntry]) -> None:
         super().__init__()
@@ -177,10 +176,10 @@ def _decode_entries(data: bytes) -> HistoryEntry:
 
 
 def _once(convert: Callable[[Codec, Given], Result]) -> Callable[[Codec, Given], Result]:
-    """Decode or encode, and cache the result by what was given.
+    """Decode or encode, and cache the result.
 
-    A process passes a received message to all its channels on a content topic; and what is sent is also kept for
-    repairs, and stored. Messages are known by where they lie, and kept there, so that nothing is compared.
+    A process passes a received message to all its channels on a content topic, and encodes a sent message again for
+    repairs and for the store. The key is the object itself, so that no bytes are compared.
     """
     places: list[tuple[Given, Result] | None] = [None] * _RECENT_MESSAGES
 
@@ -260,8 +259,7 @@ def _encode_nim_entry(entry: HistoryEntry) -> bytes:
 
 
 def _encode_nim_entries(entries: tuple[HistoryEntry, ...]) -> Iterator[bytes]:
-    # Readers refuse a whole message for one entry without an id, so that citing a message without one would make
-    # everything that follows unreadable. It cannot be asked for either.
+    # Readers refuse a whole message for one entry without an id. So a message without an id is never cited.
     return (_encode_nim_entry(entry) for entry in entries if entry.message_id)
 
 
@@ -295,7 +293,7 @@ class _NimSds:
         return encode(
             sds_pb2.NimSdsMessage,
             message_id=message.message_id,
-            # Required there, so that a message without one carries zero.
+            # A required field there: a message without a timestamp carries zero.
             lamport_timestamp=message.lamport_timestamp or 0,
             causal_history=_encode_nim_entries(message.causal_history),
             channel_id=message.channel_id,

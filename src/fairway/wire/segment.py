@@ -1,15 +1,14 @@
-"""Segments: the pieces that a large message is cut into, in the two formats that exist, and content without segments.
+"""The segments of large messages, in two formats, and payloads without segments.
 
 `WAKU_SEGMENTS` is SEGMENTATION, "Wire Format": a data segment has the number of data segments, a parity segment the
-number of parity segments, none has the length of the whole, and a payload that fits one segment travels unmodified.
-`LIP_243` is its successor: each segment has both counts and the length, and each payload is wrapped. `BARE` is what
-logos-delivery writes instead, as long as its segmentation is a skeleton: the payload itself.
+number of parity segments. No segment has the length of the payload. A payload that fits one segment is not wrapped.
+`LIP_243` is its successor: each segment has both counts and the length, and each payload is wrapped. `BARE` is the
+format of logos-delivery, whose segmentation does not wrap payloads yet.
 
-The formats give the same field numbers different meanings, so bytes of one often parse as the other. The options of a
-channel decide which one is spoken, and the bytes decide nothing, but for `BARE`.
+The formats use the same field numbers differently, so bytes of one often parse as the other. The options of a channel
+choose the format; only `BARE` also looks at the bytes.
 
-Invariant: a `Segment` that came out of ``decode`` obeys every validation rule of its format, and its counts
-are bounded by what the caller allowed.
+Invariant: a `Segment` from ``decode`` obeys every rule of its format, and its counts are within the caller's bound.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ HASH_BYTES: Final = 32
 """Length of a Keccak-256 digest."""
 
 UNDECODABLE: Final = "undecodable"
-"""`SegmentError.reason` of bytes that are not the protobuf message at all."""
+"""`SegmentError.reason` of bytes that do not parse."""
 
 INVALID: Final = "invalid"
 """`SegmentError.reason` of a message that breaks a validation rule."""
 
 _DIGEST_BYTES: Final = range(20, 65)
-"""Lengths of the digests in use: what has one of these in the place of the hash is meant to be a segment."""
+"""Lengths of common digests; a field of such a length in place of the hash marks a malformed segment."""
 
 _WAKU_MIN_BYTES: Final = 2 + _DIGEST_BYTES.start + 2
 # Tag, length and a hash, then tag and value of the one count that may not be zero. Every other way to write these two
@@ -47,25 +46,25 @@ _UINT32_MAX: Final = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One segment of one message, whichever format it travels in."""
+    """One segment of one message, in any format."""
 
     payload_hash: bytes
     """Keccak-256 of the whole payload before segmentation, 32 bytes."""
     index: int
     """Zero-based, within the segment's own class (data or parity)."""
     data_count: int
-    """Data segments of the message; 0 where the format does not tell (parity of SEGMENTATION)."""
+    """Data segments of the message; 0 if the format has no such field (parity of SEGMENTATION)."""
     parity_count: int
-    """Parity segments of the message; 0 for none, or where the format does not tell (data of SEGMENTATION)."""
+    """Parity segments of the message; 0 for none, or if the format has no such field (data of SEGMENTATION)."""
     is_parity: bool
     """Whether the payload is a Reed-Solomon parity shard rather than a piece of the message."""
     payload: bytes
     """The piece of the message, or the parity shard."""
     payload_length: int | None
-    """Length of the whole payload in bytes; None with SEGMENTATION, which does not tell."""
+    """Length of the whole payload in bytes; None with SEGMENTATION, which has no such field."""
 
     def is_piece_of(self, whole: bytes) -> bool:
-        """Return whether it is the piece of a whole payload that its index says; of parity that is not known."""
+        """Return whether a data segment is the piece of a payload at its index; False for parity."""
         if self.is_parity:
             return False
         size, rest = len(self.payload), 0
@@ -82,25 +81,25 @@ class SegmentFormat(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the format, for people."""
+        """Name of the format."""
 
     @property
     def self_describing(self) -> bool:
-        """Whether each segment tells both counts and the length, so that a count of 0 means none."""
+        """Whether each segment has both counts and the length, so that a count of 0 means none."""
 
     @property
     def wraps_all(self) -> bool:
-        """Whether a payload that fits one segment is wrapped in one, too."""
+        """Whether a payload that fits one segment is wrapped as well."""
 
     @property
     def segments_any(self) -> bool:
         """Whether a payload that does not fit one segment is sent in several."""
 
     def is_segment(self, data: bytes) -> bool:
-        """Whether a receiver takes these bytes for a segment rather than for a whole message."""
+        """Whether a receiver treats these bytes as a segment and not as a whole message."""
 
     def is_later_segment(self, data: bytes) -> bool:
-        """Whether these bytes are a segment, as a sender makes them, and not the first one of its message."""
+        """Whether these bytes are a segment and not the first one of its message."""
 
     def encode(self, segment: Segment) -> bytes:
         """Return the bytes of a segment."""
@@ -123,9 +122,8 @@ class _WakuSegments:
     def is_segment(self, data: bytes) -> bool:
         """Whether the bytes satisfy SEGMENTATION, "Validation", or are a segment that breaks one of its rules.
 
-        The usual encoding begins ``0a 20``, but protobuf lets fields come in any order and lets unknown ones
-        stand before them, so only parsing settles it. It stays cheap: bytes that are not protobuf fail within
-        the first few, and what is too short for a hash and a count is not parsed.
+        Protobuf fields may come in any order and after unknown ones, so the bytes must be parsed. That is cheap:
+        bytes that are no protobuf fail early, and those too short for a hash and a count are not parsed.
         """
         if len(data) < _WAKU_MIN_BYTES:
             return False
@@ -141,7 +139,7 @@ class _WakuSegments:
         return True
 
     def is_later_segment(self, data: bytes) -> bool:
-        """Whether the bytes are parity, or data of another number than 0."""
+        """Whether the bytes are parity, or data with an index above 0."""
         if len(data) < _WAKU_MIN_BYTES:
             return False
         message = pb.SegmentMessageProto()
@@ -189,7 +187,7 @@ class _Lip243:
     segments_any: bool = True
 
     def is_segment(self, data: bytes) -> bool:  # noqa: ARG002 - the answer does not depend on the bytes
-        """Return True: every payload is wrapped, so whatever is not a valid segment is discarded."""
+        """Return True: every payload is wrapped, so bytes that are no valid segment are discarded."""
         return True
 
     def is_later_segment(self, data: bytes) -> bool:
@@ -243,14 +241,14 @@ class _Lip243:
 
 
 class _Bare(_Lip243):
-    """Payloads without a wrapper; content that can only be a segment of LIP-243 is read as one."""
+    """Payloads without a wrapper; bytes that can only be a segment of LIP-243 are read as one."""
 
     name = "bare"
     wraps_all = False
     segments_any = False
 
     def is_segment(self, data: bytes) -> bool:
-        """Whether the bytes are a segment of LIP-243 as a sender writes it, whose numbers agree with its payload."""
+        """Whether the bytes are a segment of LIP-243 in canonical form, whose numbers agree with its payload."""
         try:
             self.decode(data)
         except SegmentError:
@@ -262,7 +260,7 @@ class _Bare(_Lip243):
         return super().is_later_segment(data) and self.is_segment(data)
 
     def decode(self, data: bytes, max_total_segments: int = MAX_SEGMENTS) -> Segment:
-        """Return the segment in these bytes; whatever may be a bare payload is "undecodable"."""
+        """Return the segment in these bytes; bytes that may be a bare payload are "undecodable"."""
         segment = super().decode(data, max_total_segments)
         if self.encode(segment) != data or not _is_consistent(segment):
             raise SegmentError(UNDECODABLE, "a bare payload that parses as a LIP-243 segment")
@@ -270,7 +268,7 @@ class _Bare(_Lip243):
 
 
 def _is_consistent(segment: Segment) -> bool:
-    """Return whether the payload of a segment has the length that its numbers say, and the hash, if it is the whole."""
+    """Return whether the length of a segment agrees with its numbers, and the hash with a payload of one segment."""
     count, size, length = segment.data_count, len(segment.payload), segment.payload_length or 0
     if count == 1 and not segment.is_parity:
         return size == length and keccak256(segment.payload) == segment.payload_hash
@@ -310,9 +308,9 @@ def _check_waku(message: pb.SegmentMessageProto) -> bool:
 
 
 def _is_malformed(message: pb.SegmentMessageProto) -> bool:
-    """Return whether invalid bytes are meant to be a segment, which must not be delivered as a message.
+    """Return whether bytes are a broken segment, which must not be delivered as a message.
 
-    It has the fields of a segment and no others: a digest, a payload, and a count.
+    They have exactly the fields of a segment: a digest, a payload, and a count.
     """
     size = message.ByteSize()
     message.DiscardUnknownFields()
