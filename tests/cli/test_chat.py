@@ -98,7 +98,7 @@ def test_who_shows_an_unsent_and_an_unacknowledged_line(make_settings: MakeSetti
         await alice.see("you have sent nothing yet")
         alice.type("into the void")
         alice.type("/who")
-        await alice.see('nobody acknowledged "into the void" yet')
+        await alice.see('"into the void" is not acknowledged yet')
         alice.type(None)
         await talking
 
@@ -141,11 +141,11 @@ def test_waiting_lists_missing_messages_and_they_are_shown_when_they_arrive(make
         async with Conversation(make_settings) as talk:
             await talk.alice.see("synced")
             talk.alice.type("/waiting")
-            await talk.alice.see("nothing waits: all that others cite is here")
+            await talk.alice.see("nothing is missing")
             settings = make_settings("carol")
             question = HistoryEntry("0123456789abcdef", None, "dave")
             await say_as(settings, "carol", "c1", "yes, at eight", question)
-            await talk.alice.see("syncing: something is missing; /waiting says what")
+            await talk.alice.see("syncing: messages are missing; /waiting lists them")
             talk.alice.type("/waiting")
             assert (await talk.alice.see("has been missing for")).endswith(" s; 1 waits for it: 1 of carol")
             await say_as(settings, "erin", "e1", "me too", HistoryEntry("c1", None, "carol"))
@@ -171,10 +171,10 @@ def test_a_message_whose_cited_message_is_missing_is_marked(make_settings: MakeS
         talking = asyncio.ensure_future(chat(settings, alice))
         await alice.see("you are alice in team")
         await say_as(settings, "carol", "c1", "yes, at eight", HistoryEntry("0123456789abcdef", None, None))
-        assert (await alice.see("carol  ")).endswith("yes, at eight  [something before it is missing]")
+        assert (await alice.see("carol  ")).endswith("yes, at eight  [an earlier message is missing]")
         alice.type("/waiting")
         line = await alice.see("has been missing for")
-        assert line.startswith("  a message, nobody says whose, (01234567) has been missing for ")
+        assert line.startswith("  a message of an unknown sender (01234567) has been missing for ")
         assert line.endswith("; nothing waits for it")
         alice.type("/quit")
         await talking
@@ -185,7 +185,7 @@ def test_a_message_whose_cited_message_is_missing_is_marked(make_settings: MakeS
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
-        ("/fly", "there is no /fly; there are /file PATH"),
+        ("/fly", "there is no /fly; /file PATH"),
         ("/file not there", "not there cannot be read"),
         ("/file", "/file needs the path of a file"),
         ("x" * 1_100_000, "at most 1048576 are allowed"),
@@ -232,7 +232,7 @@ def test_a_chat_shows_lost_and_restored_connections_and_loses_no_message(
             await screen.see("you are alice")
             # Its store is made when it is connected and begins to read.
             await until((tmp_path / "bob.db").exists)
-        await screen.see("the node is not there")
+        await screen.see("the node cannot be reached")
         screen.typed.put_nowait("is anybody out there?")
         await screen.see("out there?")
         async with place.node():

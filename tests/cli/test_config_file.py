@@ -129,9 +129,9 @@ def test_the_command_line_takes_precedence_over_the_file(started, config):
         ("host = 1979-05-27", "host takes a text or a number"),
         ('json = "yes"', "json is true or false, not 'yes'"),
         ("peer = [[1]]", "peer takes a text or a number or a list, not [1]"),
-        ('key = "a"\nkey-file = "b"', "'key-file' is another name of an option that the file has already"),
-        ("tcp-port = ", "is no TOML file"),
-        ("\udcff", "is no TOML file"),
+        ('key = "a"\nkey-file = "b"', "'key-file' is a second name of an option that the file already has"),
+        ("tcp-port = ", "is not a TOML file"),
+        ("\udcff", "is not a TOML file"),
         ('archive = "elsewhere:"', "'elsewhere:' is no archive"),
     ],
 )

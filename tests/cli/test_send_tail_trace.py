@@ -61,7 +61,7 @@ def test_an_unacknowledged_send_says_that_it_continues_with_the_store(fairway: R
     store = str(tmp_path / "alice.db")
     output = sent(fairway, "hello", "--store", store).output
     assert output.startswith("sent ")
-    assert f"it stays in {store}, and its sending goes on whenever a command runs with that store until it is" in output
+    assert f"it stays in {store}, and every command with that store continues to send it until it is" in output
     output = fairway("send", "x", "--wait", "none", "--store", store).output
     assert re.match(r"accepted [0-9a-f]{12} \(1 byte\)\n", output)
 
@@ -80,7 +80,11 @@ def test_an_interrupted_send_says_what_becomes_of_the_message(tmp_path: Path, ke
         finally:
             process.kill()
     assert process.returncode == 130
-    end = f"it stays in {store[1]}, and its sending goes on" if kept else "without --store its sending ends here"
+    end = (
+        f"it stays in {store[1]}, and every command with that store"
+        if kept
+        else "without --store its sending ends here"
+    )
     assert re.fullmatch(rf"interrupted: [0-9a-f]{{12}} \(5 bytes\) was accepted; {re.escape(end)}.*\n", errors)
 
 
@@ -151,7 +155,7 @@ def test_a_file_without_acknowledgement_in_time_says_how_to_continue(fairway: Ru
     assert re.search(r"chart.png \(50,000 bytes in 6 messages, .*\): no progress within 0.3 s", result.output)
     assert "0 of 6 messages acknowledged; without --store its sending ends here" in result.output
     store = str(tmp_path / "alice.db")
-    assert f"the same command with {store} goes on" in fairway("send", *words, "--store", store).output
+    assert f"the same command with {store} continues" in fairway("send", *words, "--store", store).output
     told = lines_of(fairway("send", *words, "--store", store, "--json"))[-1]
     assert (told["reached"], told["failed"], told["earlier_open"]) == (False, False, 0)
     assert told["file"]["total_messages"] == 6
@@ -183,7 +187,7 @@ def test_a_file_acknowledged_during_another_command_is_not_sent_again(fairway: R
     fairway("tail", "--store", str(tmp_path / "alice.db"), "--timeout", "1")
     result = fairway("send", *words)
     assert result.exit_code == 0, result.output
-    assert "to bob\nnothing of it left now; if it is sent once more, it goes as a new file" in result.output
+    assert "to bob\nnothing was sent now; if you send it once more, it is a new file" in result.output
 
 
 def test_a_send_without_acknowledgement_in_time_has_exit_code_1_and_says_what_continues(fairway: Run, tmp_path: Path):
@@ -192,7 +196,7 @@ def test_a_send_without_acknowledgement_in_time_has_exit_code_1_and_says_what_co
     assert result.exit_code == 1
     assert "not acknowledged as asked within 0.2 s" in result.output
     assert f"it stays in {store}" in result.output
-    assert "say --store PATH" in fairway("send", "--timeout", "0.2", "hello").output
+    assert "give --store PATH" in fairway("send", "--timeout", "0.2", "hello").output
 
 
 def test_a_tail_with_too_few_messages_has_exit_code_1(fairway: Run):
@@ -281,14 +285,14 @@ def test_a_trace_shows_a_table_or_says_that_nothing_is_known(fairway: Run, tmp_p
     report = lines_of(sent(fairway, "--store", store, "--json", "hello"))[-1]
     result = fairway("trace", report["message_id"][:8], "--store", store)
     assert result.exit_code == 0
-    for words in (report["message_id"], report["request_id"], "sent by alice", "goes over the wire", "open so far"):
+    for words in (report["message_id"], report["request_id"], "sent by alice", "transmission starts", "open so far"):
         assert words in result.output
     told = json.loads(fairway("trace", report["request_id"], "--store", store, "--json").output)
     assert told["known"] is True
     assert told["sendings"][0]["segments"][0]["attempts"] == 1
     unknown = fairway("trace", "f" * 64, "--store", store)
     assert unknown.exit_code == 1
-    assert "nothing is known" in unknown.output
+    assert "no record of" in unknown.output
     assert json.loads(fairway("trace", "f" * 64, "--store", store, "--json").output) == {"known": False}
 
 

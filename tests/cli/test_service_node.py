@@ -106,7 +106,7 @@ def test_the_log_is_on_standard_error_with_times_and_levels(tmp_path, level):
         timeout=PATIENCE_S,
         check=True,
     )
-    logged = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING the node has a new key, and .*\n"
+    logged = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING the node has a new key and .*\n"
     assert re.fullmatch(logged if level == "info" else "", done.stderr)
     assert done.stdout.startswith("node ")
 
@@ -170,7 +170,7 @@ def test_an_unusable_key_file_raises_with_its_path(tmp_path, content, told):
     if content is not None:
         path.parent.mkdir()
         path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=f"{path}: no key can be had from there: .*{told}.*; give a file"):
+    with pytest.raises(ConfigurationError, match=f"{path} cannot be used as a key: .*{told}.*; give a key"):
         first_words(NodeSettings(options=ServiceOptions(), key=path))
 
 
@@ -204,11 +204,11 @@ def test_sizes_are_decimal_unless_they_say_otherwise(text, size):
 @pytest.mark.parametrize(
     ("keep", "size", "words"),
     [
-        ("12", None, "--keep '12' is no time .*; give one like 12h"),
-        ("-1h", None, "--keep '-1h' is no time"),
-        ("0d", None, "--keep '0d' is no time"),
-        ("9" * 400 + "d", None, "is no time"),
-        (None, "5XB", "--keep-size '5XB' is no size; give one like 500MB"),
+        ("12", None, "--keep '12' is not a duration; give one like 12h"),
+        ("-1h", None, "--keep '-1h' is not a duration"),
+        ("0d", None, "--keep '0d' is not a duration"),
+        ("9" * 400 + "d", None, "is not a duration"),
+        (None, "5XB", "--keep-size '5XB' is not a size; give one like 500MB"),
         (None, "1MB", r"--keep-size 1MB is 1,000,000 bytes; give at least 1MiB \(1,048,576 bytes\)"),
     ],
 )

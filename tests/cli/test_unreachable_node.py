@@ -126,13 +126,13 @@ def test_a_note_is_made_only_when_the_connection_is_lost_or_restored() -> None:
         )
     ]
     assert [note and note.text for note in told] == [
-        "the node is not there (no answer\\x1b[2J); what you send goes out when it is back",
+        "the node cannot be reached (no answer\\x1b[2J); your messages are sent when it is back",
         None,
         "the node is back",
         None,
         "a message could not be opened: is your key the right one?",
-        "7 messages could not be opened: of another channel, or under another key",
-        "somebody else speaks as alice\\x1b[2J: end the other program or take another name",
-        "messages of another channel, pier\\x1b[2J, come on this content topic",
+        "7 messages could not be opened: they belong to another channel, or have another key",
+        "another participant uses the name alice\\x1b[2J: end that program or choose another name",
+        "messages of another channel, pier\\x1b[2J, arrive on this content topic",
         "nothing can be sent: 420\\x1b[2J",
     ]

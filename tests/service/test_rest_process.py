@@ -76,7 +76,7 @@ def test_an_open_api_for_other_machines_is_warned_of(rest, caplog):
         await until(lambda: any("Ctrl-C" in line for line in said))
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-        return "the REST API is open to all who reach it" in caplog.text
+        return "the REST API is open to other machines" in caplog.text
 
     assert rest.run(work(RestOptions(host="0.0.0.0")))
     assert not rest.run(work(RestOptions(host="0.0.0.0", token="0123456789abcdef")))

@@ -1,14 +1,11 @@
-"""The command ``fairway``: what the layers below can do, for people at a terminal.
+"""The command ``fairway``: the features of the layers below, at a terminal.
 
 Each module in this package is one command: its function ``command`` is registered under the module's name, and its
-docstring is the help text. A command that has commands of its own is a module with a typer app as ``app``, of which
-``command`` is the callback. A command reads its arguments, calls one function of a layer below and prints what comes
-back; it has no logic of its own, and it imports what needs an optional extra only when it runs. Modules whose names
-begin with an underscore are what commands share.
+docstring is the help text. A command with subcommands has a typer app as ``app``, and ``command`` is its callback. A
+command is imported when it runs. Several commands share the modules whose names begin with an underscore.
 
-Exit codes: 0 all is well; 1 the command ran and the answer is "no"; 2 it could not run, with one line on stderr that
-says why and what to do next; 130 interrupted. An unexpected exception is a fault of fairway and ends in a
-traceback.
+Exit codes: 0 success; 1 the command ran and the answer is "no"; 2 it could not run, and one line on stderr gives the
+reason and the next step; 130 interrupted. An unexpected exception is a fault of fairway and ends in a traceback.
 """
 
 from __future__ import annotations
@@ -31,17 +28,17 @@ __all__ = ["app", "main"]
 _EXAMPLES: Final = """
 Examples:
 
-[bold]fairway demo[/bold]    send a file over a lossy network and see who has it
+[bold]fairway demo[/bold]    send a file over a lossy network, and see who has it
 
-[bold]fairway node[/bold]    have a Waku node on this machine; it prints what to put into FAIRWAY_NODE
+[bold]fairway node[/bold]    run a Waku node on this machine; it prints the value for FAIRWAY_NODE
 
-[bold]fairway chat --channel team --sender alice[/bold]    talk to whoever joins
+[bold]fairway chat --channel team --sender alice[/bold]    talk to the members of a channel
 
 [bold]fairway send --channel team --sender bob hello[/bold]    send one message
 
-[bold]fairway pipeline run --source store.db --out run[/bold]    what an archive holds, who lost what, and all files
+[bold]fairway pipeline run --source store.db --out run[/bold]    rebuild messages, losses and files from an archive
 
-[bold]fairway COMMAND --help[/bold]    what a command does and takes
+[bold]fairway COMMAND --help[/bold]    the arguments of a command
 """
 _INTERRUPTED: Final = 130
 _COULD_NOT_RUN: Final = 2
@@ -67,7 +64,7 @@ def _options(
     *,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Reliable group channels over the Waku network."""
@@ -80,14 +77,14 @@ for _module in iter_modules(__path__, f"{__name__}."):
 
 
 def _command_in(words: list[str]) -> list[str]:
-    """Return the words that name the command which ran: two if it is one of a group, such as ``pipeline run``."""
+    """Return the words that name the command: two for a subcommand such as ``pipeline run``."""
     is_of_group = bool(words) and hasattr(sys.modules.get(f"{__name__}.{words[0]}"), "app")
     return list(takewhile(lambda word: not word.startswith("-"), words[: 1 + is_of_group]))
 
 
 def main() -> NoReturn:
-    """Run the command line and leave with its exit code."""
-    # Commands show the node and the troubles of a channel themselves, where they do not mix with what is typed.
+    """Run the command line and exit with its code."""
+    # Commands show these two logs themselves, so that they do not mix with a typed line.
     for shown in ("fairway.channel.node", "fairway.channel.trouble"):
         logging.getLogger(shown).propagate = False
         logging.getLogger(shown).addHandler(logging.NullHandler())

@@ -1,4 +1,4 @@
-"""The options of all commands with a channel, and the settings made from them."""
+"""The options of all commands with a channel, and the settings that they give."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _OPTIONS: Final[dict[str, Any]] = {
             min=0,
             max=CLUSTER_COUNT - 1,
             envvar="FAIRWAY_CLUSTER",
-            help="Cluster of the network, by default 1, The Waku Network. A network with a name has its own.",
+            help="Cluster of the network, by default 1, The Waku Network.",
         ),
     ],
     "shards": Annotated[
@@ -101,7 +101,7 @@ _OPTIONS: Final[dict[str, Any]] = {
             "--rln",
             metavar="FILE",
             envvar="FAIRWAY_RLN_GROUP",
-            help="The group of a network that asks for RLN proofs, as 'fairway rln group' makes it.",
+            help="Group of a network with RLN proofs, a file of 'fairway rln group'.",
         ),
     ],
     "rln_keystore": Annotated[
@@ -119,8 +119,8 @@ _OPTIONS: Final[dict[str, Any]] = {
         _taking_part(
             "--key",
             metavar="HEX",
-            help="Key of the group, 64 hex digits: AES-256-GCM as in 26/WAKU2-PAYLOAD. All users of this machine can "
-            "read it here: better use a file, or the variable FAIRWAY_KEY.",
+            help="Key of the group, 64 hex digits: AES-256-GCM as in 26/WAKU2-PAYLOAD. Arguments are visible to all "
+            "users of this machine: use a file instead, or the variable FAIRWAY_KEY.",
         ),
     ],
     "key_file": Annotated[
@@ -146,7 +146,7 @@ _OPTIONS: Final[dict[str, Any]] = {
             "--retry-interval-ms",
             metavar="MS",
             min=0,
-            help="Unacknowledged messages are sent again after this: 30000, or 5000 on a local network.",
+            help="Time to a retry of an unacknowledged message: 30000, or 5000 on a local network.",
         ),
     ],
     "sync_interval_ms": Annotated[
@@ -155,7 +155,7 @@ _OPTIONS: Final[dict[str, Any]] = {
             "--sync-interval-ms",
             metavar="MS",
             min=0,
-            help="Sync messages are sent at a random time within this: 30000, or 5000 on a local network.",
+            help="A sync message is sent at a random time within this: 30000, or 5000 on a local network.",
         ),
     ],
     "max_message_bytes": Annotated[
@@ -168,24 +168,24 @@ _OPTIONS: Final[dict[str, Any]] = {
             "--gap-timeout-ms",
             metavar="MS",
             min=0,
-            help="Show what waits for missing messages after this, marked; 0: only after they came or are given up.",
+            help="Show a message this long after it arrived although earlier ones are missing; 0: wait for them.",
         ),
     ],
     "bloom_policy": Annotated[
         BloomPolicy | None,
         _tuning(
             "--bloom-policy",
-            help="Which messages have a bloom filter of 18 kB: always, as SDS has it; news, by default: those in which "
-            "it tells something; never: those that follow a lost message.",
+            help="Which messages carry a bloom filter (18 kB): always, as in SDS; news, the default: those with new "
+            "acknowledgements; never: only those after a lost message.",
         ),
     ],
 }
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options above in place of its first parameter, which gets the settings.
+    """Replace the first parameter of a command, its settings, by the options above.
 
-    What typer looks at, signature and annotations, names all options after the command's own.
+    Signature and annotations, which typer reads, list these options after the command's own.
     """
     hints = get_type_hints(command, include_extras=True)
     own = list(signature(command).parameters.values())[1:]
@@ -225,7 +225,7 @@ def _settings_of(
     gap_timeout_ms: int | None,
     bloom_policy: BloomPolicy | None,
 ) -> ChannelSettings:
-    """Return the settings of the options; raise `ConfigurationError` if one is missing or cannot work."""
+    """Return the settings of the options; raise `ConfigurationError` if one is missing or wrong."""
     return ChannelSettings(
         node=_given(node, "--node", "FAIRWAY_NODE", "run 'fairway node' in another terminal to have one"),
         tls_ca_file=ca,

@@ -1,7 +1,7 @@
-"""The options of a command in a TOML file: ``--config FILE``, with the names that they have on the command line.
+"""The options of a command in a TOML file (``--config FILE``), with their names on the command line.
 
-What stands on the command line counts more than the file, and the file more than the defaults. A name that the command
-does not have is an error that names the nearest one. `config_text` writes such a file.
+The command line takes precedence over the file, and the file over the defaults. An unknown name is an error that
+suggests the nearest one. `config_text` writes such a file.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import typer
 from fairway.errors import ConfigurationError
 
 _OF_THE_COMMAND_LINE: Final = frozenset({"config", "print-config", "help"})
-"""Options that a file cannot have."""
+"""Options that a file cannot contain."""
 
 
 def read_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Take a file's values for the options that the command line does not give; the callback of an eager option.
+    """Use the values of a file for options that the command line does not give; the callback of an eager option.
 
     Raises `ConfigurationError` for a file that cannot be read, an unknown name, and a value of the wrong kind.
     """
@@ -31,8 +31,8 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def config_text(context: typer.Context) -> str:
-    """Return all options of the running command as such a file; those with their defaults are comments."""
-    parts = ["# The options of 'fairway node', for --config; a line behind # has the default.\n"]
+    """Return all options of the running command as a file; options with their defaults are comments."""
+    parts = ["# The options of 'fairway node', for --config; a line that begins with # shows the default.\n"]
     for name, option in _options_of(context).items():
         if name != _longest(option):
             continue  # another name of the same option
@@ -50,7 +50,7 @@ def _values_in(path: Path, context: typer.Context) -> dict[str, Any]:
     except OSError as error:
         raise ConfigurationError(f"{path}: the options cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"{path} is no TOML file: {error}") from error
+        raise ConfigurationError(f"{path} is not a TOML file: {error}") from error
     known = _options_of(context)
     values: dict[str, Any] = {}
     for name, value in table.items():
@@ -58,13 +58,13 @@ def _values_in(path: Path, context: typer.Context) -> dict[str, Any]:
         if option is None:
             raise ConfigurationError(f"{path}: there is no option {name!r}{_hint(name, list(known))}")
         if option.name in values:
-            raise ConfigurationError(f"{path}: {name!r} is another name of an option that the file has already")
+            raise ConfigurationError(f"{path}: {name!r} is a second name of an option that the file already has")
         values[option.name] = _value(option, value, f"{path}: {name}")
     return values
 
 
 def _options_of(context: typer.Context) -> dict[str, Any]:
-    """Return the command's options by each of their names."""
+    """Return the options of the command, by each of their names."""
     return {
         word.removeprefix("--"): option
         for option in context.command.params
@@ -86,7 +86,7 @@ def _hint(name: str, known: list[str]) -> str:
 
 
 def _value(option: Any, value: Any, where: str) -> Any:
-    """Return a value as an option takes it on the command line, or raise `ConfigurationError`."""
+    """Return a value as the text of the command line, or raise `ConfigurationError`."""
     if option.is_flag:
         if not isinstance(value, bool):
             raise ConfigurationError(f"{where} is true or false, not {value!r}")
@@ -96,7 +96,7 @@ def _value(option: Any, value: Any, where: str) -> Any:
         raise ConfigurationError(f"{where} takes a text or a number{' or a list' * option.multiple}, not {wrong[0]!r}")
     if isinstance(value, list) and not option.multiple:
         raise ConfigurationError(f"{where} takes one value, not a list")
-    # As on the command line, where 1.5 is no port: the option reads the text, and says what is wrong with it.
+    # The option parses the text as on the command line, and reports what is wrong with it.
     texts = [str(one) for one in given]
     return texts if option.multiple else texts[0]
 

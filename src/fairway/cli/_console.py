@@ -1,8 +1,7 @@
-"""The console on which commands print: whatever they print, nothing in it steers the terminal.
+"""The console on which commands print: no text from the network can control the terminal.
 
-Commands make the names and texts of others visible where they compose a line, for only there it is known what belongs
-on one line. This console sees to the rest: of all text that it renders only line breaks and the styles of this program
-reach the terminal.
+A command escapes names and texts of others when it composes a line. The console escapes everything else: only line
+breaks and the styles of the program reach the terminal.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class PlainConsole(Console):
-    """A console that shows control characters by their numbers."""
+    """A console that prints control characters as escapes."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render as usual, with visible characters only."""
+        """Render with printable characters only."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment

@@ -1,9 +1,8 @@
-"""An event as a JSON object: the form in which all commands print events for other programs.
+"""An event as a JSON object: the form in which all commands print events for programs.
 
 ``{"event": <kebab-case name>, "type": <class name>, ...all fields}``; the name is the one of RELIABLE-CHANNEL-API,
 "Event handling". Bytes are lower-case hex and choices are their text. A payload is shown by its ``size`` and
-``sha256``, and by ``payload_base64`` on request. All fields of an event are there, so that a program in any language
-sees what a Python program sees.
+``sha256``, and by ``payload_base64`` on request. All fields of an event are present.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def event_as_json(event: Event, *, with_payload: bool = False) -> dict[str, Any]
 
 
 def brought_as_json(brought: Path | FileOutcome | FileMessage) -> dict[str, Any]:
-    """Return what a message brought: ``saved`` as a path, and ``file`` as what became of it or how it is announced."""
+    """Return what a message brought: ``saved`` is a path, ``file`` the outcome or the announcement of a file."""
     if isinstance(brought, Path):
         return {"saved": str(brought)}
     told: dict[str, Any] = {"type": type(brought).__name__}
@@ -52,7 +51,7 @@ def brought_as_json(brought: Path | FileOutcome | FileMessage) -> dict[str, Any]
 
 
 def payload_as_json(payload: bytes) -> dict[str, Any]:
-    """Return what identifies a payload: ``size`` in bytes, and ``sha256`` in lower-case hex."""
+    """Return ``size`` in bytes and ``sha256`` in lower-case hex of a payload."""
     return {"size": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
 
 
@@ -78,7 +77,7 @@ def as_json(value: Any) -> Any:
 
 
 def as_line(told: Mapping[str, Any]) -> bytes:
-    """Return an object as one line of JSON, in UTF-8; what could steer a terminal is escaped."""
+    """Return an object as one line of JSON, in UTF-8, with invisible characters escaped."""
     text = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
     if not text.isprintable():
         text = _NOT_SEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -1,4 +1,4 @@
-"""Payloads from files and into files: bounded when read, whole or not at all when written."""
+"""Payloads read from files and saved as files, and the lines that say what happened to a file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ _HINT: Final = "raise --max-message-bytes, or use 'fairway send --file' without 
 
 
 def read_payload(file: Path, limit_bytes: int) -> bytes:
-    """Return the content of a file that is to be sent.
+    """Return the content of a file to send; read at most one byte more than ``limit_bytes``.
 
-    Raises `ConfigurationError` if it cannot be read and `MessageTooLargeError` beyond ``limit_bytes``, of which no more
-    is read than that takes.
+    Raises `ConfigurationError` if the file cannot be read, and `MessageTooLargeError` if it is larger.
     """
     try:
         with file.open("rb") as opened:
@@ -39,7 +38,7 @@ def read_payload(file: Path, limit_bytes: int) -> bytes:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder to save into, if it is not there; raise `ConfigurationError` if that cannot be."""
+    """Create a folder to save into unless it exists; raise `ConfigurationError` if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -51,8 +50,8 @@ def make_folder(folder: Path) -> None:
 def save_payload(folder: Path, message_id: str, payload: bytes) -> Path:
     """Write a payload to ``folder/message_id``, durably, and return the path; raise `StorageError` if that fails.
 
-    Whoever sees the file sees all of it, also where several programs save into one folder. A message id is a hash, so
-    it is a safe name, and a file of that name that is there already has the same content.
+    The file appears whole, also if several programs save into one folder. A message id is a hash: it is a safe name,
+    and an existing file of that name has the same content.
     """
     path = folder / message_id
     name = ""
@@ -74,9 +73,9 @@ def save_payload(folder: Path, message_id: str, payload: bytes) -> Path:
 
 
 async def save_message(receiver: FileReceiver, folder: Path, message: MessageReceived) -> Path | FileRefused:
-    """Save the payload of a message that is no file, as `save_payload` does; have it come again if the disk refuses it.
+    """Save the payload of a message that is not a file; if the disk refuses it, the message is delivered again later.
 
-    Raises `StorageError` if the disk refuses any other file, too.
+    Raises `StorageError` if the disk refuses every file.
     """
     try:
         return await asyncio.to_thread(save_payload, folder, message.message_id, message.payload)
@@ -85,7 +84,7 @@ async def save_message(receiver: FileReceiver, folder: Path, message: MessageRec
 
 
 def read_stream(stream: BinaryIO, limit_bytes: int) -> bytes:
-    """Return what a stream brings up to its end; raise `MessageTooLargeError` beyond ``limit_bytes``."""
+    """Read a stream to its end; raise `MessageTooLargeError` beyond ``limit_bytes``."""
     content = stream.read(limit_bytes + 1)
     if len(content) > limit_bytes:
         raise MessageTooLargeError(len(content), limit_bytes, f"the rest was not read; {_HINT}")
@@ -96,7 +95,7 @@ _TENTHS: Final = 10
 
 
 def words_for(brought: FileOutcome | FileMessage) -> str | None:
-    """Return a line about what a message brought of a file; None for what is not worth one."""
+    """Return a line for people about a message of a file; None if it is not worth a line."""
     match brought:
         case FileReceived():
             before = ", perhaps shown before" if brought.redelivered else ""
@@ -124,7 +123,7 @@ def _announced(name: str, media_type: str, size_bytes: int) -> str:
 
 
 def _arriving(file: FileArriving) -> str | None:
-    """Return a line at the beginning and at each tenth of the way."""
+    """Return a line for the first part and for each tenth of the parts."""
     done, total = file.parts_received, file.total_parts
     if done and done * _TENTHS // total == (done - 1) * _TENTHS // total:
         return None

@@ -1,8 +1,8 @@
-"""Commands that are imported when they run, and not before.
+"""Imports each command when it runs.
 
-So ``fairway --help`` is fast, and a command that cannot be imported harms no other one. What a command is for is read
-from its source, where it is the docstring of the function ``command``; nothing of it is run for that. A command that
-has commands of its own is a module with a typer app ``app``, of which ``command`` is the callback.
+``fairway --help`` is fast because it imports no command: it reads the docstring of ``command`` from the source. A
+command that cannot be imported breaks no other one. A command with subcommands has a typer app as ``app``, and
+``command`` is its callback.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ _LINE_BREAK: Final = re.compile(r"(?<=\S)\n(?=\S)")
 
 
 def lazy_command(module: str) -> Callable[[], None]:
-    """Return what to register in place of a module's ``command``: it has its help text, and nothing else."""
+    """Return a placeholder for a module's ``command`` that has only its help text."""
 
     def stub() -> None:
-        raise AssertionError("make_context puts the real command in this one's place")
+        raise AssertionError("make_context replaces the placeholder")
 
     stub.__doc__ = _docstring_of(module)
     return stub
 
 
 def lazy_class(module: str) -> type[TyperCommand]:
-    """Return a class of commands that gives way to the module's ``command`` as soon as it is called."""
+    """Return a class of commands that becomes the module's ``command`` when it is called."""
 
     class LazyCommand(TyperCommand):
-        """Stands for a command in the list of all."""
+        """A placeholder in the list of commands."""
 
         def make_context(self, *args: Any, **extra: Any) -> Any:
-            """Read the arguments as the real command does; what runs afterwards is that one."""
+            """Return the context of the real command, which then runs."""
             loaded = import_module(module)
             loader: typer.Typer | None = getattr(loaded, "app", None)
             if loader is None:
-                # A group of one, whose only command is returned.
+                # An app with one command is that command.
                 loader = typer.Typer(add_completion=False, rich_markup_mode="rich")
                 loader.command(name=self.name)(loaded.command)
             return _flowing(get_command(loader)).make_context(*args, **extra)
@@ -53,9 +53,9 @@ def lazy_class(module: str) -> type[TyperCommand]:
 
 
 def _flowing(command: Any) -> Any:
-    """Let the paragraphs of help texts fill the terminal, where typer keeps the line breaks of the source.
+    """Join the lines of each paragraph of a help text, so that it fills the terminal.
 
-    A line that is indented, such as the rest of a long example, stays a line.
+    An indented line, such as the rest of a long example, stays a line.
     """
     command.help = _LINE_BREAK.sub(" ", inspect.cleandoc(command.help or ""))
     for each in getattr(command, "commands", {}).values():

@@ -1,8 +1,7 @@
 """Lines in and lines out, without blocking the event loop.
 
-Pipes, files and terminals are read alike, by a thread of their own, because an event loop can wait for the first and
-the last only. At most one block is read ahead, so that a fast writer does not make this process grow, and a line is
-bounded in length: a longer one is skipped up to its end and returned as `TooLong`.
+A thread reads pipes, files and terminals alike, because an event loop cannot wait for files. It reads at most one block
+ahead, so a fast writer cannot fill the memory. A line beyond the length limit is skipped and returned as `TooLong`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Final, NamedTuple, Self
 from fairway.errors import copy_of
 
 MAX_LINE_BYTES: Final = 33_554_432
-"""Default longest line that is read: some 24 MiB of payload in base64."""
+"""Longest line by default: some 24 MiB of payload in base64."""
 _BLOCK_BYTES: Final = 65_536
 _MAX_WAITING_LINES: Final = 10_000
 
@@ -31,7 +30,7 @@ class LineReader:
     """The lines of a file descriptor, without their ends, as an async iterator. The last one may lack its end."""
 
     def __init__(self, descriptor: int, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
-        """Begin to read on the running event loop; the descriptor stays the caller's."""
+        """Start to read on the running event loop; the caller closes the descriptor."""
         self._descriptor = descriptor
         self._max_line_bytes = max_line_bytes
         self._loop = asyncio.get_running_loop()
@@ -42,11 +41,11 @@ class LineReader:
         self._is_closed = False
         self._arrived = asyncio.Event()
         self._wanted = threading.Semaphore(0)
-        # A daemon: a thread that waits for a terminal cannot be woken, and must not keep the process from ending.
+        # A daemon, because a thread that waits for a terminal cannot be woken and would keep the process alive.
         threading.Thread(target=self._read, name="fairway-lines-in", daemon=True).start()
 
     def close(self) -> None:
-        """End the iteration now. A read that is under way is left to itself."""
+        """End the iteration now. The thread ends after its current read."""
         self._is_closed = True
         self._wanted.release()
         self._arrived.set()
@@ -65,7 +64,7 @@ class LineReader:
         return self._lines.popleft()
 
     def _read(self) -> None:
-        """Read a block whenever one is wanted; runs in a thread."""
+        """Read a block for each release of `_wanted`; runs in a thread."""
         block = b"."
         while block:
             self._wanted.acquire()
@@ -78,7 +77,7 @@ class LineReader:
             try:
                 self._loop.call_soon_threadsafe(self._take, block)
             except RuntimeError:
-                # The event loop has ended, and with it all readers of lines.
+                # The event loop has ended.
                 return
 
     def _take(self, block: bytes) -> None:
@@ -106,10 +105,10 @@ class LineReader:
 
 
 class LineWriter:
-    """Writes lines to a file descriptor, in order, each as soon as the other end takes it."""
+    """Writes lines to a file descriptor, in order, as fast as the reader takes them."""
 
     def __init__(self, descriptor: int) -> None:
-        """Begin on the running event loop; the descriptor stays the caller's."""
+        """Start on the running event loop; the caller closes the descriptor."""
         self._descriptor = descriptor
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[bytes] = deque()
@@ -131,7 +130,7 @@ class LineWriter:
             return self._put
 
     async def written(self, number: int) -> None:
-        """Wait until a line has left this process; raise the `OSError` if it never will."""
+        """Wait until a line has been written; raise the `OSError` of a failed write."""
         while self._written < number:
             if self._error is not None:
                 raise copy_of(self._error)
@@ -139,11 +138,11 @@ class LineWriter:
             await self._progress.wait()
 
     async def room(self) -> None:
-        """Wait while very many lines are queued."""
+        """Wait until at most `_MAX_WAITING_LINES` lines are queued."""
         await self.written(self._put - _MAX_WAITING_LINES)
 
     async def close(self) -> None:
-        """Write what is queued, and end."""
+        """Write the queued lines, and stop."""
         try:
             await self.written(self._put)
         finally:
@@ -152,7 +151,7 @@ class LineWriter:
                 self._changed.notify()
 
     def _write(self) -> None:
-        """Write whatever is queued as one block; runs in a thread."""
+        """Write the queued lines as one block; runs in a thread."""
         while True:
             with self._changed:
                 while not self._waiting and not self._is_closing:
@@ -169,7 +168,7 @@ class LineWriter:
             try:
                 self._loop.call_soon_threadsafe(self._wrote, count, error)
             except RuntimeError:
-                # The event loop has ended, and with it all that waited.
+                # The event loop has ended.
                 return
             if error is not None:
                 return

@@ -1,4 +1,4 @@
-"""The log of a command that runs for long: lines on standard error, each with its time and level."""
+"""The log of a long-running command: lines on standard error, each with its time and level."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.visible import visible
 
 
 class LogLevel(StrEnum):
-    """The least important lines that are logged."""
+    """The lowest level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -21,7 +21,7 @@ class LogLevel(StrEnum):
 
 
 class LogLine(logging.Formatter):
-    """``2026-01-31T12:00:00.000Z WARNING text``, of which nothing steers the terminal."""
+    """``2026-01-31T12:00:00.000Z WARNING text``, with control characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
@@ -32,7 +32,7 @@ class LogLine(logging.Formatter):
 
 @contextmanager
 def logging_to_stderr(level: LogLevel) -> Iterator[None]:
-    """Log the lines of fairway from a level on, and the warnings of its libraries."""
+    """Log what fairway logs at a level or above, and the warnings of its libraries."""
     root, own = logging.getLogger(), logging.getLogger("fairway")
     handler = logging.StreamHandler()
     handler.setFormatter(LogLine())

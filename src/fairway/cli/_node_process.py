@@ -1,7 +1,7 @@
-"""``fairway node`` without its command line: a service node as a process, from the first line it prints to the last.
+"""The process of ``fairway node``: key, RLN, node, REST API, printed lines and log.
 
-Invariant: the first line is printed when the node serves, and with ``as_json`` it holds all that a program needs to
-reach it; when the process ends what was archived is on disk.
+The first line is printed when the node serves; with ``as_json`` it has all that a program needs to reach the node. When
+the process ends, every archived message is on the disk.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ if sys.platform != "win32":
     import resource
 
 _LOG: Final = logging.getLogger(__name__)
-_ADDRESSES: Final = "give one of this machine: 127.0.0.1 for its own programs only, 0.0.0.0 for other machines, too"
+_ADDRESSES: Final = "give one of this machine: 127.0.0.1 for local programs, or 0.0.0.0 to allow other machines"
 _OTHER_FILES: Final = 1_200
-"""Files beside libp2p's connections: those of the REST API, the archive, and the process itself."""
+"""Open files beside libp2p's connections: REST API, archive, and the process itself."""
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:([kmgt])(i?))?b?", re.IGNORECASE)
@@ -65,11 +65,11 @@ class NodeSettings:
     rest: RestOptions | None = field(default_factory=RestOptions)
     """The REST API; None for none."""
     key: Path | None = None
-    """File with the node's key, made if it is not there."""
+    """File with the node's key, created if missing."""
     state: Path | None = None
-    """Folder for that file if none is named; without either there is a new key each time."""
+    """Folder for that file if ``key`` is None; without both, the node has a new key at each start."""
     rln: NodeRln | None = None
-    """The group whose members may send; None: no proofs are asked for."""
+    """The group whose members may send; None: no proofs are required."""
     until_stdin_closes: bool = False
     as_json: bool = False
 
@@ -77,11 +77,9 @@ class NodeSettings:
 async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
     """Run a node until the process should stop.
 
-    ``say`` gets the answers of the command. The log says when a configured peer connects, disconnects, or cannot be
-    reached.
+    ``say`` gets the lines to print. The log records when a configured peer connects, disconnects, or cannot be reached.
 
-    Raises `ConfigurationError` also for a port that is taken and a key that cannot be had, and else what
-    `ServiceNode.start` raises.
+    Raises `ConfigurationError` for a port in use or an unusable key, and what `ServiceNode.start` raises.
     """
     _check_host(settings.options.host)
     _allow_files(settings.options.advanced.host_limits.max_connections + _OTHER_FILES)
@@ -97,7 +95,7 @@ async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
                 kept = exits.enter_context(_key_of_state(settings.state))
                 key = _key_in(kept)
             except _NoStateError as error:
-                _LOG.warning("the node has a new key, and with it a new peer id: %s", error)
+                _LOG.warning("the node has a new key and a new peer id: %s", error)
         gate, rln = None, None
         network = settings.options.network
         if settings.rln is not None:
@@ -105,9 +103,7 @@ async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
             rln = settings.rln.membership(network, files)
             gate = settings.rln.gate(network, files)
         elif network is not None and network.rln is not None:
-            _LOG.warning(
-                "this network asks for RLN proofs, and this node verifies none of what it relays: give it --rln"
-            )
+            _LOG.warning("this network requires RLN proofs, and this node relays without verifying them: give --rln")
         with _listening(""):
             node = await exits.enter_async_context(
                 await ServiceNode.start(settings.options, key=key, gate=gate, rln=rln)
@@ -118,7 +114,7 @@ async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
                 rest = await exits.enter_async_context(await RestServer.start(node, settings.rest))
             if not is_loopback(settings.rest.host) and settings.rest.token is None:
                 _LOG.warning(
-                    "the REST API is open to all who reach it: give --rest-token-file, or put a proxy in front of it"
+                    "the REST API is open to other machines: give --rest-token-file, or put a proxy in front of it"
                 )
         said = introduction(node, rest, kept if key is not None else None)
         say(json.dumps(said) if settings.as_json else _for_people(said))
@@ -135,7 +131,7 @@ async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
 
 
 def introduction(node: ServiceNode, rest: RestServer | None, key: Path | None = None) -> dict[str, Any]:
-    """Return who a node is and where, as JSON knows it; ``key`` is the file that keeps its peer id."""
+    """Return identity and addresses of a node as JSON types; ``key`` is the file that keeps its peer id."""
     return {
         "peer_id": str(node.peer_id),
         "multiaddrs": [str(address) for address in node.addresses],
@@ -161,7 +157,7 @@ async def _log_peers(peers: Subscription[KeptPeer]) -> None:
 
 
 def retention_of(keep: str | None, keep_size: str | None) -> Retention:
-    """Return the retention of the options ``--keep`` and ``--keep-size``; None is an option that is not given."""
+    """Return the retention of the options ``--keep`` and ``--keep-size``; None: the option is not given."""
     default = Retention()
     return Retention(
         max_age_s=default.max_age_s if keep is None else _duration(keep),
@@ -177,7 +173,7 @@ def _duration(text: str) -> float | None:
     found = _DURATION.fullmatch(text)
     seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
     if not 0 < seconds <= MAX_AGE_S:
-        raise ConfigurationError(f"--keep {text!r} is no time to keep messages; give one like 12h or 30d, or 'forever'")
+        raise ConfigurationError(f"--keep {text!r} is not a duration; give one like 12h or 30d, or 'forever'")
     return seconds
 
 
@@ -185,7 +181,7 @@ def _size(text: str) -> int:
     """Return bytes from ``500MB``, ``512MiB`` or ``20GB``."""
     found = _SIZE.fullmatch(text)
     if found is None:
-        raise ConfigurationError(f"--keep-size {text!r} is no size; give one like 500MB or 20GB")
+        raise ConfigurationError(f"--keep-size {text!r} is not a size; give one like 500MB or 20GB")
     size_bytes = float(found[1]) * (1_024.0 if found[3] else 1_000.0) ** _POWERS[(found[2] or "").lower()]
     if not MIN_BYTES <= size_bytes < math.inf:
         raise ConfigurationError(
@@ -195,12 +191,12 @@ def _size(text: str) -> int:
 
 
 def request_rate(per_second: float) -> RequestRate | None:
-    """Return what each peer may ask, twice as much at once; None for 0."""
+    """Return the rate of requests for each peer, with a burst of twice as many; None for 0."""
     return RequestRate(per_second=per_second, burst=max(1, round(2 * per_second))) if per_second else None
 
 
 def _allow_files(count: int) -> None:
-    """Let the process open so many files, as far as the system allows; each connection is one."""
+    """Raise the limit of open files, as far as the system allows; each connection needs one."""
     if sys.platform == "win32":
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -235,12 +231,12 @@ def _listening(where: str) -> Iterator[None]:
 
 
 class _NoStateError(Exception):
-    """The folder of state cannot be used now."""
+    """The folder of state cannot be used."""
 
 
 @contextmanager
 def _key_of_state(folder: Path) -> Iterator[Path]:
-    """Return the file of the node's key in a folder, which no other node of this machine uses meanwhile."""
+    """Yield the file of the node's key in a folder, locked against other nodes of this machine."""
     path = folder.absolute() / "node.key"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -263,7 +259,7 @@ def _key_in(path: Path) -> IdentityKey:
         key.save(path)
     except (IdentityError, OSError) as error:
         raise ConfigurationError(
-            f"{path}: no key can be had from there: {error}; give a file that 'fairway node' made or shall make"
+            f"{path} cannot be used as a key: {error}; give a key of 'fairway node', or the path of a new file"
         ) from error
     return key
 
@@ -272,7 +268,7 @@ def _for_people(said: dict[str, Any]) -> str:
     tcp = [address for address in said["multiaddrs"] if "/ws" not in address]
     plain = [address.partition("/p2p/")[0] for address in said["multiaddrs"]]
     elsewhere = [address for address in said["listening"] if address not in plain]
-    # From this machine the loopback is there, whatever is announced to others.
+    # Programs of this machine use the loopback address, whatever is announced to others.
     here = [
         address.replace("/ip4/0.0.0.0/", "/ip4/127.0.0.1/").replace("/ip6/::/", "/ip6/::1/")
         for address in said["listening"]
@@ -284,41 +280,41 @@ def _for_people(said: dict[str, Any]) -> str:
         *(f"  TCP        {address}" for address in tcp),
         *(f"  WebSocket  {address}" for address in said["multiaddrs"] if address not in tcp),
         *(["  RLN        messages need a proof of membership"] if said["rln"] else []),
-        *([f"  loss       {said['loss']:.0%} of messages are lost on purpose (--loss)"] if said["loss"] else []),
+        *([f"  loss       {said['loss']:.0%} of messages are dropped on purpose (--loss)"] if said["loss"] else []),
         *([f"  listening  {', '.join(elsewhere)}"] if elsewhere else []),
         *([f"  record     {said['record']}"] if said["record"] else []),
-        *([f"  REST       {said['rest']} (the node in a browser; its API: /docs)"] if said["rest"] else []),
+        *([f"  REST       {said['rest']} (status page; API at /docs)"] if said["rest"] else []),
         *(f"in other terminals: export FAIRWAY_NODE={address}/p2p/{said['peer_id']}" for address in here),
-        f"its key, and so its peer id, is kept in {said['key']}" if said["key"] else "its peer id ends with it",
+        f"its key, and so its peer id, is kept in {said['key']}" if said["key"] else "its peer id is new at each start",
         "Ctrl-C ends it",
     ]
     return "\n".join(lines)
 
 
 CONTRACT: Final = "contract"
-"""In place of a file: the contract of the network."""
+"""Value of --rln for the contract of the network."""
 RPC_VARIABLE: Final = "FAIRWAY_RLN_RPC"
-"""The address of a node of the chain is no argument: it may have a key in it, and others see arguments."""
+"""Variable with the address of a node of the chain; an argument would show a key in it to other users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRln:
-    """What the command line says about RLN."""
+    """The RLN group of a node, and its own membership."""
 
     group: str
     """Path of a group's file, or `CONTRACT`."""
     slash_log: Path | None = None
-    """File for what double signals give away."""
+    """File for the secrets that double signals reveal."""
     keystore: Path | None = None
     """The node's own membership."""
     password: str = field(default="", repr=False)
     """Of the keystore."""
 
     def gate(self, network: Network | None, exits: ExitStack) -> ProofGate:
-        """Return what judges proofs.
+        """Return the gate that verifies proofs.
 
-        Raises `ConfigurationError` for a group that is not the network's, a `StorageError` for files that cannot be
-        used, and `MissingExtraError` without fairway-rln.
+        Raises `ConfigurationError` for a group of another network, a `StorageError` for unusable files, and
+        `MissingExtraError` without fairway-rln.
         """
         record = None if self.slash_log is None else exits.enter_context(SlashLog(self.slash_log)).record
         return ProofGate(self._open(network), record=record)

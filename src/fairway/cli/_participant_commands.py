@@ -1,7 +1,6 @@
-"""What a driver may tell a participant: one JSON object per line, checked before anything is done.
+"""The commands of a participant: one JSON object per line, checked before it is carried out.
 
-A line that is no command is a `ConfigurationError` whose text names what there is, so that a driver in any language
-can be written against the answers alone.
+A wrong line raises `CommandError`, whose text lists the known commands and fields.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A checked command; what it does not take has its default."""
+    """A checked command; fields that it does not have keep their defaults."""
 
     name: str
     content: bytes | Path | None = None
-    """What to send; a path is a file whose content is."""
+    """The payload to send, or the path of a file that holds it."""
     request_id: str | None = None
     count: int = 1
     by: tuple[str, ...] = ()
     tag: Any = None
-    """Any JSON; comes back with the answer."""
+    """Any JSON; the answer repeats it."""
 
 
 class CommandError(ConfigurationError):
-    """A line that is no command, and as much of it as could be understood."""
+    """A wrong line, with its command and tag if they could be read."""
 
     def __init__(self, detail: str, name: str | None = None, tag: Any = None) -> None:
         super().__init__(detail)

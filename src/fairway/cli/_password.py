@@ -1,4 +1,4 @@
-"""The password of a keystore: from a file, the environment or the terminal, never from arguments, which others see."""
+"""The password of a keystore: from a file, the environment or the terminal; arguments would be public."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PasswordFile = Annotated[
 
 
 def password_of(file: Path | None, *, is_new: bool = False) -> str:
-    """Return the password; one that is typed and new is asked for twice.
+    """Return the password; a new one is typed twice.
 
     Raises `ConfigurationError` if there is none, or the file cannot be read.
     """
@@ -55,7 +55,7 @@ def _first_line(file: Path) -> str:
         raise ConfigurationError(f"the password file {file} cannot be read: {error}") from None
     if len(data) > _MAX_BYTES:
         raise ConfigurationError(
-            f"the first line of {file} has more than {counted(_MAX_BYTES, 'byte')}: it is no password"
+            f"the first line of {file} has more than {counted(_MAX_BYTES, 'byte')}: that is not a password"
         )
     return text.rstrip("\r\n")
 

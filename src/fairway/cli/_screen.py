@@ -1,4 +1,4 @@
-"""What a chat shows and where its lines come from: a terminal with a line being typed, or a pipe."""
+"""The screen of a chat: a terminal with a line that is being typed, or a pipe."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _KEYS_BYTES = 4096
 
 
 class Screen(ABC):
-    """Lines in, text out."""
+    """Reads lines and prints text."""
 
     @abstractmethod
     def lines(self) -> AsyncIterator[str]:
-        """Yield what is typed, line by line, until the end of the input."""
+        """Yield the typed lines until the end of the input."""
 
     @abstractmethod
     def show(self, text: Text) -> None:
@@ -46,7 +46,7 @@ class PipeScreen(Screen):
         """Yield the lines of stdin."""
         async for line in LineReader(sys.stdin.fileno()):
             if isinstance(line, TooLong):
-                self.show(Text(f"a line of more than {line.limit_bytes:,} bytes was left out; send it with /file"))
+                self.show(Text(f"a line of more than {line.limit_bytes:,} bytes was skipped; send it with /file"))
             else:
                 yield line.decode(errors="replace")
 
@@ -56,7 +56,7 @@ class PipeScreen(Screen):
 
 
 class TerminalScreen(Screen):
-    """For people: what is being typed stays below what appears."""
+    """For people: the typed line stays below printed lines."""
 
     def __init__(self, console: Console, prompt: str) -> None:
         self._console = console
@@ -65,11 +65,11 @@ class TerminalScreen(Screen):
 
     @contextmanager
     def taken_over(self) -> Iterator[None]:
-        """Get every key as it is typed, until the end of the context."""
+        """Read every key as it is typed, until the end of the context."""
         descriptor = sys.stdin.fileno()
         before = termios.tcgetattr(descriptor)
         loop = asyncio.get_running_loop()
-        # Keys come at once and are not echoed; Ctrl-C still is an interrupt.
+        # Keys arrive at once and are not echoed; Ctrl-C still interrupts.
         tty.setcbreak(descriptor)
         loop.add_reader(descriptor, lambda: self._keys.put_nowait(os.read(descriptor, _KEYS_BYTES)))
         try:
@@ -81,7 +81,7 @@ class TerminalScreen(Screen):
             self._write(self._editor.erasure())
 
     async def lines(self) -> AsyncIterator[str]:
-        """Yield what is typed."""
+        """Yield the typed lines."""
         while not self._editor.has_ended:
             for line in self._editor.feed(await self._keys.get()):
                 self._draw()
@@ -89,7 +89,7 @@ class TerminalScreen(Screen):
             self._draw()
 
     def show(self, text: Text) -> None:
-        """Print a line above the one that is being typed."""
+        """Print a line above the typed one."""
         self._write(self._editor.erasure())
         self._console.print(text, soft_wrap=True)
         self._draw()
@@ -104,7 +104,7 @@ class TerminalScreen(Screen):
 
 
 MAX_CHARACTERS: Final = 10_000
-"""Longest line that can be typed; further characters are ignored."""
+"""Longest typed line; further characters are ignored."""
 _ERASE_LINE: Final = "\r\x1b[K"
 _ENTER: Final = "\r\n"
 _BACKSPACES: Final = "\x7f\b"
@@ -115,7 +115,11 @@ _ESCAPE: Final = "\x1b"
 
 
 class LineEditor:
-    """Turns key strokes into lines: erasing of characters (Backspace), words (Ctrl-W) and all (Ctrl-U); no movement."""
+    """Turns keys into lines. Backspace erases a character, Ctrl-W a word, Ctrl-U the line; the cursor does not move.
+
+    A terminal in its usual mode mixes typed and printed text. Here the program reads each key, keeps the line itself,
+    and draws it again after each printed line.
+    """
 
     def __init__(self, prompt: str) -> None:
         self.has_ended = False
@@ -126,7 +130,7 @@ class LineEditor:
         self._escape = ""
 
     def feed(self, keys: bytes) -> list[str]:
-        """Take what was typed; return the lines that were completed by it. No bytes at all mean the end."""
+        """Take typed bytes; return the lines that they complete. No bytes mean the end of the input."""
         if not keys:
             self.has_ended = True
             return []
@@ -144,7 +148,7 @@ class LineEditor:
         return lines
 
     def drawing(self, columns: int) -> str:
-        """Return what draws the line on the row of the cursor: prompt and as much of the end of it as fits."""
+        """Return the text that draws the line on the current row: the prompt, and as much of the end as fits."""
         shown = self._line
         room = max(1, columns - cell_len(self._prompt) - 1)
         while cell_len(shown) > room:
@@ -153,7 +157,7 @@ class LineEditor:
 
     @staticmethod
     def erasure() -> str:
-        """Return what clears the row of the cursor, so that something can be printed there."""
+        """Return the text that clears the current row."""
         return _ERASE_LINE
 
     def _edited(self, character: str) -> str:
@@ -167,7 +171,7 @@ class LineEditor:
         return self._line if is_control or len(self._line) >= MAX_CHARACTERS else self._line + character
 
     def _is_of_escape(self, character: str) -> bool:
-        """Swallow arrow keys and their like: ESC, and for ESC [ or ESC O everything up to a letter or a tilde."""
+        """Skip arrow keys and similar ones: ESC, and after ESC [ or ESC O everything up to a letter or a tilde."""
         if not self._escape:
             if character == _ESCAPE:
                 self._escape = character

@@ -1,7 +1,7 @@
-"""What a program needs to take part in a channel: a node, names, a store, options; and how it gets all of them.
+"""The settings of a participant: node, names, store and options.
 
-A program states its settings once; `ChannelSettings.open` turns them into a channel that is not started yet, so that a
-program can begin to listen before the first event.
+`ChannelSettings.open` connects and returns a channel that has not started, so that a program can subscribe to its
+events before the first one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fairway.units import counted
 from fairway.wire.topics import default_topic
 
 MOMENT_S: Final = 2.0
-"""How long a node may take to connect before a note says that it does not answer."""
+"""Time for a node to connect before a note says that it does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +37,11 @@ class ChannelSettings:
     channel_id: str
     sender_id: str
     tls_ca_file: Path | None = None
-    """File with certificate authorities, in PEM form, to trust beside the system's when the node is asked over TLS."""
+    """File with certificate authorities (PEM) to trust beside the system's, for a node over TLS."""
     content_topic: str | None = None
     """`default_topic` of the channel if None."""
     rln: MemberRln | None = None
-    """The membership that proves what is sent, where the network asks for RLN proofs."""
+    """The membership that proves each sent message, if the network requires RLN proofs."""
     store: Path | None = None
     """File in which the channel survives a crash; memory if None."""
     options: ReliableChannelOptions = field(default_factory=ReliableChannelOptions)
@@ -49,15 +49,15 @@ class ChannelSettings:
 
     @property
     def topic(self) -> str:
-        """The content topic that is used."""
+        """The content topic: the given one, or that of the channel."""
         return self.content_topic if self.content_topic is not None else default_topic(self.channel_id)
 
     @asynccontextmanager
     async def open(self, *, needs_node: bool = True) -> AsyncIterator[tuple[WakuNode, ReliableChannel]]:
         """Connect and make the channel, not started; close both at the end.
 
-        Raises `NodeUnavailableError` if the node cannot be reached, `ConfigurationError` for what cannot work. Unless
-        ``needs_node``, a channel with a store is made in any case: it keeps what is sent until the node is there.
+        Raises `NodeUnavailableError` if the node cannot be reached, `ConfigurationError` for wrong settings. Without
+        ``needs_node``, a channel with a store needs no node: it keeps sent messages until it is connected.
         """
         topic = self.topic
         must_be_there = needs_node or self.store is None
@@ -94,9 +94,9 @@ async def _connected_within(node: WakuNode, seconds: float) -> None:
 
 
 def shared_key(text: str) -> Encryption:
-    """Return the cipher of a group that shares a key: AES-256-GCM as in 26/WAKU2-PAYLOAD, which js-waku reads too.
+    """Return the cipher of a group with a shared key: AES-256-GCM as in 26/WAKU2-PAYLOAD, which js-waku reads too.
 
-    ``text`` is 64 hexadecimal digits; the error never repeats them.
+    ``text`` is 64 hexadecimal digits; the error does not repeat them.
     """
     try:
         key = bytes.fromhex(text)
@@ -113,7 +113,7 @@ def shared_key(text: str) -> Encryption:
 
 
 def key_in(file: Path) -> str:
-    """Return the key that a file holds, without the white space around it; raise `ConfigurationError` if it cannot."""
+    """Return the key in a file, without surrounding white space; raise `ConfigurationError` if it cannot be read."""
     try:
         with file.open("rb") as opened:
             text = opened.read(_MAX_KEY_FILE_BYTES).decode("ascii", "replace")
@@ -134,11 +134,11 @@ _LOCAL: Final = (
     "http://127.",
     "http://localhost",
 )
-"""How addresses of this machine begin."""
+"""Beginnings of the addresses of this machine."""
 LOCAL_INTERVAL_MS: Final = 5_000
-"""Between sync messages at most, and between retries, on the network of one machine."""
+"""Longest time between sync messages, and time between retries, on the network of one machine."""
 LOCAL_RETRIEVAL_MS: Final = 1_500
-"""Between store queries for missing messages there: a store is asked before its sender repeats a message to all."""
+"""Time between store queries for missing messages there: shorter than a retry, which costs everyone a message."""
 
 
 def load_options(
@@ -154,16 +154,16 @@ def load_options(
     shard_count: int | None = None,
     node: str | None = None,
 ) -> ReliableChannelOptions:
-    """Return a profile's defaults, overlaid with a JSON file of options and then with the single knobs.
+    """Return a profile's defaults, overlaid with a JSON file of options and then with the single options.
 
-    The timers of the specifications suit a network of many nodes, where every message costs all of them. If ``node``
-    is an address of this machine, the timers are shorter, so that an acknowledgement comes within seconds.
+    The timers of the specifications suit a network of many nodes. If ``node`` is an address of this machine, they are
+    shorter, so that an acknowledgement arrives within seconds.
     """
     given = _read(file) if file is not None else {}
     named = given.get("profile")
     if profile is not None and named not in {None, profile.value}:
         raise ConfigurationError(f"--profile says {profile.value}, {file} says {named!r}: leave one of them out")
-    # A name that is none is refused with the other options.
+    # from_mapping refuses an unknown name.
     base = (profile or next((each for each in Profile if each.value == named), Profile.WAKU)).options()
     if node is not None and node.startswith(_LOCAL):
         retry_interval = min(base.retry_interval_ms, LOCAL_INTERVAL_MS)
@@ -205,7 +205,7 @@ def _read(file: Path) -> Mapping[str, Any]:
 
 
 def _overlay(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with what is given in its place, layer by layer; unknown names stay for the check."""
+    """Return ``base`` overlaid with ``given``, layer by layer; unknown names stay for the check."""
     return {**base} | {
         name: _overlay(base[name], value)
         if isinstance(base.get(name), Mapping) and isinstance(value, Mapping)
@@ -220,16 +220,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRln:
-    """What the command line says about the membership."""
+    """The membership of a participant, in a group that is a file."""
 
     group: Path
-    """The file of the group."""
     keystore: Path
     password: str = field(repr=False)
     """Of the keystore."""
 
     def open(self) -> RlnMembership:
-        """Return the membership, to be closed; it reads files and decrypts, so call it in a worker thread.
+        """Open the membership, to be closed by the caller; it reads files and decrypts, so call it in a worker thread.
 
         Raises `WrongPasswordError`, a `StorageError` for files that cannot be used, and `MissingExtraError` without
         fairway-rln.

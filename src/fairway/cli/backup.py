@@ -1,4 +1,4 @@
-"""``fairway backup``: copies a store or an archive with `fairway.storage.backup`."""
+"""``fairway backup``: copies a store or an archive."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from fairway.units import counted
 
 def command(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="The store of a channel, or an archive in SQLite.")],
-    target: Annotated[Path, typer.Argument(metavar="COPY", help="Path of the copy, where nothing is yet.")],
+    target: Annotated[Path, typer.Argument(metavar="COPY", help="Path of the copy, which must not exist.")],
 ) -> None:
     """Copy the store of a channel or the archive of a node into a new file, also while a program uses it.
 
-    The copy is the state at one moment. It is on the disk, whole and checked when the command ends, and only its owner
-    may read it. To restore it, end the program, move FILE and the files beside it away, and put the copy in its place.
+    The copy is the state at one moment. When the command ends, the copy is complete, checked and on the disk, and only
+    its owner may read it. To restore it, end the program, move FILE and the files beside it away, and put the copy in
+    its place.
 
     Example: [bold]fairway backup alice.db backups/alice-monday.db[/bold]
     """

@@ -48,14 +48,16 @@ def command(
     *,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Save files there by their names, what is no text as FOLDER/MESSAGE_ID."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Save files there by their names, and payloads that are not text as FOLDER/MESSAGE_ID.",
+        ),
     ] = None,
 ) -> None:
-    """Chat in a channel: each line that you type is sent, and received messages are shown.
+    """Chat in a channel: type lines to send them, and read the messages of others.
 
-    A line with a check mark says who has a message of yours. /file PATH sends a file, /who shows who acknowledged
-    your last message, /waiting what waits for which missing message, /quit or Ctrl-D ends. Works with a pipe in place
-    of a keyboard, too.
+    A line with a check mark names those who have a message of yours. /file PATH sends a file, /who shows who
+    acknowledged your last message, /waiting lists missing messages, /quit or Ctrl-D ends. Input may also be a pipe.
 
     Example: [bold]fairway chat --node /ip4/127.0.0.1/tcp/60000 --channel team --sender alice --store alice.db[/bold]
     """
@@ -73,20 +75,18 @@ async def _converse(settings: ChannelSettings, save: Path | None) -> None:
 
 
 _LAST_WORDS_S = 10.0
-"""How long the end waits for the network to take what was sent last."""
+"""Time at the end for the network to accept the last messages."""
 _SHOWN_OF_A_LINE = 40
 _KEPT_RECEIPTS = 1_000
 _SHOWN_GAPS = 10
 _SHORT_ID = 8
 _MINUTE_S = 60
 _HOUR_S = 3_600
-COMMANDS = (
-    "/file PATH to send a file, /who to see who has your last message, /waiting to see what waits for what, /quit"
-)
+COMMANDS = "/file PATH sends a file, /who shows who has your last message, /waiting lists missing messages, /quit ends"
 
 
 async def chat(settings: ChannelSettings, screen: Screen, *, save: Path | None = None) -> None:
-    """Converse until ``/quit`` or the end of the input. Raises a `FairwayError` if the channel cannot go on."""
+    """Chat until ``/quit`` or the end of the input. Raises a `FairwayError` if the channel fails."""
     if save is not None:
         make_folder(save)
     async with settings.open(needs_node=False) as (_, channel):
@@ -108,10 +108,10 @@ class Conversation:
         """Files that are being sent."""
         self._notes = Notes(channel.sender_id)
         self._sent: dict[str, tuple[Receipt, str]] = {}
-        """By request id, newest last: the receipt, and what was sent."""
+        """By request id, newest last: the receipt, and the sent text."""
 
     async def run(self) -> None:
-        """Talk and listen until one of them ends."""
+        """Read lines and show events until one of them ends."""
         channel = self._channel
         stream = channel.events()
         await channel.start()
@@ -155,7 +155,7 @@ class Conversation:
             self._waiting()
         elif command.startswith("/") and not command.startswith("//"):
             self._note(
-                f"there is no {command}; there are {COMMANDS}; to send a line that begins with / begin it with //",
+                f"there is no {command}; {COMMANDS}; to send a line that begins with / begin it with //",
                 "red",
             )
         else:
@@ -170,7 +170,7 @@ class Conversation:
         self._screen.show(_line(time.time(), self._channel.sender_id, shown, "green"))
 
     async def _send_file(self, given: str) -> None:
-        """Send a file, which goes on while one talks."""
+        """Send a file while the chat goes on."""
         shown = ""
 
         def show(progress: FileProgress) -> None:
@@ -200,17 +200,17 @@ class Conversation:
         elif progress.possible_ack_count:
             self._note(f"{_quoted(shown)} was probably received by {progress.possible_ack_count}")
         else:
-            self._note(f"nobody acknowledged {_quoted(shown)} yet")
+            self._note(f"{_quoted(shown)} is not acknowledged yet")
 
     def _waiting(self) -> None:
         gaps = self._channel.gaps(_SHOWN_GAPS)
         if not gaps:
-            self._note("nothing waits: all that others cite is here")
+            self._note("nothing is missing")
         for gap in gaps:
             self._note(_as_note(gap, time.time()))
         more = self._channel.statistics().protocol.missing - len(gaps)
         if more > 0:
-            self._note(f"and {more:,} more that are missing")
+            self._note(f"and {more:,} more are missing")
 
     async def _listen(self, stream: EventStream) -> None:
         async for event in stream:
@@ -235,7 +235,7 @@ class Conversation:
                 text += f", saved as {saved}" if isinstance(saved, Path) else f": {saved.detail}"
         at_s = message.timestamp_ns / NS_PER_S or time.time()
         if not message.dependencies_met:
-            text += "  [something before it is missing]"
+            text += "  [an earlier message is missing]"
         self._screen.show(_line(at_s, message.sender_id, text, "bold cyan"))
         self._finish(message)
 
@@ -244,7 +244,7 @@ class Conversation:
             self._channel.finish(message)
 
     def mark(self, event: Event) -> None:
-        """Show what became of a message, of the channel or of the node."""
+        """Show the outcome of a message, or a change of the channel or the node."""
         match event:
             case MessageDelivered(request_id=request) | DeliveryError(request_id=request) if is_file_request(request):
                 return
@@ -254,7 +254,7 @@ class Conversation:
                 self._note(f"✗ {self._name(event.request_id)}: {detail}", "red")
             case StatusChanged(status=status):
                 is_held_up = status is ChannelStatus.SYNCING and self._channel.gaps(1)
-                self._note(f"{status.value}: something is missing; /waiting says what" if is_held_up else status.value)
+                self._note(f"{status.value}: messages are missing; /waiting lists them" if is_held_up else status.value)
             case _:
                 note = self._notes.of(event)
                 if note is not None:
@@ -265,7 +265,7 @@ class Conversation:
         return _quoted(known[1]) if known is not None else "an earlier message"
 
     async def _finish_sending(self) -> None:
-        """Let the network take what was sent last, if it does so soon."""
+        """Wait a moment until the network has accepted the last messages."""
         waiting: list[asyncio.Future[None]] = [
             asyncio.ensure_future(receipt.sent()) for receipt, _ in self._sent.values() if not receipt.has_ended
         ]
@@ -287,7 +287,7 @@ def _line(at_s: float, sender: str, text: str, style: str) -> Text:
 
 
 def _as_note(gap: Gap, now_s: float) -> str:
-    author = f"a message of {gap.sender_id}" if gap.sender_id else "a message, nobody says whose,"
+    author = f"a message of {gap.sender_id or 'an unknown sender'}"
     missing = f"{author} ({gap.message_id[:_SHORT_ID]}) has been missing for {_ago(now_s - gap.since_ms / MS_PER_S)}"
     if not gap.waiting:
         return f"{missing}; nothing waits for it"

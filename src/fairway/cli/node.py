@@ -50,20 +50,23 @@ def command(
             metavar="FILE",
             is_eager=True,
             callback=read_config,
-            help="TOML file with any of these options by their names: tcp-port = 60000. The command line counts more.",
+            help="TOML file with any of these options: tcp-port = 60000. The command line takes precedence.",
         ),
     ] = None,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the options as such a file, and leave.")
+        bool, typer.Option("--print-config", help="Print the options as such a file, and exit.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON lines; the first, once ready, has the peer id and the addresses.")
+        bool,
+        typer.Option(
+            "--json", help="Print JSON lines; the first is printed when the node serves, with peer id and addresses."
+        ),
     ] = False,
     until_stdin_closes: Annotated[
-        bool, typer.Option("--until-stdin-closes", help="Stop also when standard input ends, for a child process.")
+        bool, typer.Option("--until-stdin-closes", help="Stop when standard input ends, for a child process.")
     ] = False,
     log_level: Annotated[
-        LogLevel, typer.Option("--log-level", help="The least important lines of the log, on standard error.")
+        LogLevel, typer.Option("--log-level", help="Lowest level of the log on standard error.")
     ] = LogLevel.INFO,
     tcp_port: Annotated[int, _port(help="libp2p over TCP.")] = 0,
     ws_port: Annotated[int, _port(help="libp2p over WebSocket, for browsers.")] = 0,
@@ -71,7 +74,7 @@ def command(
         list[str] | None,
         _listening(
             metavar="ORIGIN",
-            help="Web pages that may use the WebSocket port, like https://app.example.org, or '*'; repeatable.",
+            help="Web pages that may use the WebSocket port, like https://app.example.org, or '*'. Repeatable.",
             show_default="those of this machine",
         ),
     ] = None,
@@ -79,7 +82,7 @@ def command(
         str,
         _listening(
             metavar="ADDRESS",
-            help="IP address of these two ports; other machines need another one, like 0.0.0.0.",
+            help="IP address of these two ports; 0.0.0.0 allows other machines.",
         ),
     ] = "127.0.0.1",
     tls_cert: Annotated[
@@ -96,8 +99,8 @@ def command(
         list[str] | None,
         _listening(
             metavar="MULTIADDR",
-            help="Where others reach the node, as behind a NAT or a proxy; repeatable.",
-            show_default="where it listens; for 0.0.0.0 the addresses of this machine",
+            help="Address for other nodes, if a NAT or a proxy is in front of this one. Repeatable.",
+            show_default="the listening addresses; for 0.0.0.0 those of this machine",
         ),
     ] = None,
     key: Annotated[
@@ -137,7 +140,7 @@ def command(
         Path | None,
         _listening(
             metavar="FILE",
-            help="File with the token for /admin, which opens the rest, too; --rest-token-file alone has no /admin.",
+            help="File with the token for the whole API with /admin; --rest-token-file alone closes /admin.",
         ),
     ] = None,
     rest_tls_cert: Annotated[
@@ -173,8 +176,8 @@ def command(
         str | None,
         _network(
             metavar="NAME|FILE",
-            help="A network to join, whose nodes are found by themselves: twn, waku.test, logos.test, or a TOML file. "
-            "Instead of --cluster and --shards.",
+            help="A network to join, with discovery of its nodes: twn, waku.test, logos.test, or a TOML file. Replaces "
+            "--cluster and --shards.",
         ),
     ] = None,
     cluster: Annotated[
@@ -205,8 +208,7 @@ def command(
         str,
         _archive(
             metavar="URL",
-            help="Where to keep messages, in nwaku's layout: sqlite:PATH, postgresql://user@host/db, or memory:; "
-            "none: keeps none.",
+            help="Archive in nwaku's layout: sqlite:PATH, postgresql://user@host/db, memory:, or none:.",
         ),
     ] = "memory:",
     keep: Annotated[
@@ -225,20 +227,20 @@ def command(
         str | None,
         _rln(
             metavar="FILE|contract",
-            help="Group whose members may send: relay and serve only messages with a proof of membership. 'contract' "
-            f"is that of --network, read through the node of its chain at ${RPC_VARIABLE}.",
-            show_default="no proofs are asked for",
+            help="Group whose members may send: relay and serve only messages with a proof. 'contract' is "
+            f"the group of --network, read from a node of its chain at ${RPC_VARIABLE}.",
+            show_default="no proofs are required",
         ),
     ] = None,
     rln_slash_log: Annotated[
         Path | None,
-        _rln(metavar="FILE", help="Append the secrets that members give away who send more than they may."),
+        _rln(metavar="FILE", help="Append the secrets that members reveal by sending more than they may."),
     ] = None,
     rln_keystore: Annotated[
         Path | None,
         _rln(
             metavar="FILE",
-            help="Keystore with a membership of the node's own, for what is published by its REST API (/relay).",
+            help="Keystore with the node's own membership, for messages published by its REST API (/relay).",
         ),
     ] = None,
     rln_password_file: Annotated[
@@ -253,7 +255,7 @@ def command(
         _limits(
             metavar="NUMBER",
             min=0,
-            help="Requests a second of each peer to each service, in the long run; 0: no limit.",
+            help="Average requests a second from each peer to each service; 0: no limit.",
         ),
     ] = 200.0,
     max_connections: Annotated[
@@ -264,42 +266,40 @@ def command(
         _limits(
             metavar="NUMBER",
             min=1,
-            help="Of these from one IP address; more are needed behind a proxy, which has one address for all.",
+            help="Connections from one IP address; raise it behind a proxy, which has one address for all.",
         ),
     ] = HostLimits().max_connections_per_ip,
     rest_cache: Annotated[
-        int, _limits(metavar="NUMBER", min=1, help="Messages that wait for REST clients to fetch them.")
+        int, _limits(metavar="NUMBER", min=1, help="Messages kept for REST clients to fetch.")
     ] = NWAKU_CACHE_MESSAGES,
     loss: Annotated[
         float,
-        _limits(metavar="SHARE", min=0, max=1, help="For tests: share of messages that the node loses, 0 to 1."),
+        _limits(metavar="SHARE", min=0, max=1, help="For tests: share of messages that the node drops, 0 to 1."),
     ] = 0.0,
-    seed: Annotated[
-        int | None, _limits(metavar="NUMBER", help="For tests: the same seed loses the same messages.")
-    ] = None,
+    seed: Annotated[int | None, _limits(metavar="NUMBER", help="For tests: seed of the dropped messages.")] = None,
 ) -> None:
     r"""Serve the Waku network: relay, light push, filter and store, over TCP and WebSocket, and nwaku's REST API.
 
-    Runs until Ctrl-C or SIGTERM. Programs connect to one of the addresses that it prints:
-    fairway.connect("/ip4/127.0.0.1/tcp/60000/p2p/16Uiu2..."), or js-waku to the
-    one with /ws in it. In a browser the address of the REST API shows the node
-    at work, and /docs is a page about the API.
+    Runs until Ctrl-C or SIGTERM. Programs connect to one of the printed
+    addresses: fairway.connect("/ip4/127.0.0.1/tcp/60000/p2p/16Uiu2..."), or
+    js-waku to the one with /ws. The address of the REST API is a status page
+    in a browser, and /docs describes the API.
 
-    A node for the programs of this machine, at the same place after every start:
+    A node for the programs of this machine, with fixed ports:
 
     [bold]fairway node --tcp-port 60000 --ws-port 8000 --rest-port 8645 \
              --archive sqlite:messages.db[/bold]
 
-    One of a public network, whose nodes it finds by itself:
+    A node of a public network, which discovers its peers:
 
     [bold]fairway node --network twn --tcp-port 60000[/bold]
 
-    One of a network of your own, which keeps at most 20 GB in PostgreSQL:
+    A node of your own network, with at most 20 GB in PostgreSQL:
 
     [bold]fairway node --cluster 16 --shards 1 --peer /ip4/192.0.2.7/tcp/60000 \
              --archive postgresql://waku@127.0.0.1/waku --keep-size 20GB[/bold]
     """
-    del config  # it has been read before all others
+    del config  # its callback has read it
     if print_config:
         typer.echo(config_text(context))
         return
@@ -308,7 +308,7 @@ def command(
             raise ConfigurationError(f"a certificate and its key go together: give {prefix}-cert and {prefix}-key")
     joined = None if network is None else network_of(network)
     if joined is not None and (cluster is not None or shards is not None):
-        raise ConfigurationError(f"--network {network} says what --cluster and --shards are; leave these out")
+        raise ConfigurationError(f"--network {network} sets --cluster and --shards; leave these out")
     cluster_id = joined.cluster if joined else DEFAULT_CLUSTER if cluster is None else cluster
     shard_count = joined.shards if joined else _shards_of(cluster_id, shard or ()) if shards is None else shards
     kept = state or default_state()
@@ -359,7 +359,7 @@ def command(
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
-    """Return whether the command line or the file of ``--config`` has an option."""
+    """Return whether the command line or the file of ``--config`` gives an option."""
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
 
@@ -369,14 +369,14 @@ def _rln_of(
 ) -> NodeRln | None:
     if group is None:
         if slash_log or keystore or password_file:
-            raise ConfigurationError("the options --rln-... need --rln, the group whose members may send")
+            raise ConfigurationError("--rln-slash-log, --rln-keystore and --rln-password-file need --rln")
         return None
     password = "" if keystore is None else password_of(password_file)
     return NodeRln(group=group, slash_log=slash_log, keystore=keystore, password=password)
 
 
 def _shards_of(cluster: int, served: Sequence[int]) -> int:
-    """Return the number of network shards of a cluster, if only the served ones are given."""
+    """Return the number of network shards of a cluster, if only served ones are given."""
     needed = max(served, default=-1) + 1
     # A private network with shard 0 has only that shard, so that all content topics map to it.
     return needed if served and cluster != DEFAULT_CLUSTER else DEFAULT_SHARD_COUNT

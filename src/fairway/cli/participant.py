@@ -44,12 +44,12 @@ def command(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Save files into FOLDER under their names, and other payloads as FOLDER/MESSAGE_ID, before their "
-            "lines, which say where.",
+            help="Save files into FOLDER under their names, and other payloads as FOLDER/MESSAGE_ID. The line of the "
+            "message has the path.",
         ),
     ] = None,
     payloads: Annotated[
-        bool, typer.Option("--payloads", help="Let the lines of received messages carry payload_base64.")
+        bool, typer.Option("--payloads", help="Add payload_base64 to the lines of received messages.")
     ] = False,
 ) -> None:
     """Take part in a channel, driven by JSON lines on stdin; every event is a JSON line on stdout.
@@ -58,8 +58,8 @@ def command(
     tag if you like; send_ephemeral; statistics; status; stop. Each is answered by a line: "accepted" (the message is
     durable), "statistics", "state", "stopped", or "error" with what is wrong.
 
-    A received message is finished when its line is written. One that was not comes again after a crash, with
-    "redelivered" true. The end of stdin, SIGTERM and SIGINT stop it, with exit code 0; 2 if it could not run.
+    A received message is finished when its line is written. An unfinished message comes again after a crash, with
+    "redelivered" true. The end of stdin, SIGTERM and SIGINT stop the command with exit code 0; 2 if it could not run.
 
     Example: [bold]echo '{"command":"send","text":"hello"}' | fairway participant --node /ip4/127.0.0.1/tcp/60000
     --channel team --sender alice --store alice.db[/bold]
@@ -75,27 +75,26 @@ def command(
 
 
 _MAX_UNDER_WAY: Final = 256
-"""Sends that wait to become durable; beyond it no further command is read."""
+"""Sends that are becoming durable; at this number no further command is read."""
 _ID_BYTES: Final = 16
 _LAST_WORDS_S: Final = 10.0
-"""How long a stop waits for sends under way and for a driver that is slow to read."""
+"""Longest wait of a stop for sends that are becoming durable, and for a slow reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporting:
-    """What to print of received messages, and where to save their payloads."""
+    """The output for received messages: lines, and saved payloads."""
 
     save: Path | None = None
-    """Folder into which each file is saved under its name, and each other payload under its message id, before its
-    line. That says where, and what came of a file."""
+    """Folder for files (under their names) and other payloads (under their message ids)."""
     payloads: bool = False
     """Whether lines carry ``payload_base64``."""
 
 
 async def run_participant(settings: ChannelSettings, reporting: Reporting, *, commands: int, events: int) -> None:
-    """Take part until stopped: by a command, by the end of ``commands``, by SIGTERM or SIGINT.
+    """Take part until a stop command, the end of ``commands``, SIGTERM or SIGINT.
 
-    ``commands`` and ``events`` are file descriptors. Raises the `FairwayError` that ended it early, after telling it.
+    ``commands`` and ``events`` are file descriptors. A `FairwayError` that ends it early is printed and raised.
     """
     out = LineWriter(events)
     try:
@@ -111,7 +110,7 @@ async def run_participant(settings: ChannelSettings, reporting: Reporting, *, co
                 raise
         _say(out, event="stopped")
     except BrokenPipeError:
-        # The reader is gone. Lines that it did not read are not finished, and come again.
+        # The reader has closed the pipe. Unfinished messages come again.
         return
     finally:
         with suppress(OSError):
@@ -155,7 +154,7 @@ class _Participant:
             await asyncio.wait((reporting, *ends), return_when=asyncio.FIRST_COMPLETED)
             lines.close()
             ends[1].cancel()
-            # The loop over commands ends with the command that it is at, and only then no further send begins.
+            # The loop ends after its current command; no send begins after that.
             await asyncio.wait((ends[0],), timeout=_LAST_WORDS_S)
             if self._under_way:
                 await asyncio.wait(self._under_way.values(), timeout=_LAST_WORDS_S)
@@ -171,7 +170,7 @@ class _Participant:
                 raise result
 
     async def _report(self, stream: EventStream) -> None:
-        """Tell every event, and finish with each message whose line is written."""
+        """Print every event, and finish each message when its line is written."""
         async for event in stream:
             if isinstance(event, MessageReceived):
                 await self._report_message(event)
@@ -193,13 +192,13 @@ class _Participant:
             self._channel.finish(message)
 
     async def _answered(self, request_id: str) -> None:
-        """Wait until a send that became durable this moment is answered."""
+        """Wait until the answer to a send is printed."""
         answering = self._under_way.get(request_id)
         if answering is not None:
             await asyncio.wait((answering,))
 
     async def _obey(self, lines: LineReader) -> None:
-        """Carry out commands until one says stop, or there are no more."""
+        """Carry out commands until a stop or the end."""
         async for line in lines:
             if isinstance(line, bytes) and not line.strip():
                 continue
@@ -236,16 +235,16 @@ class _Participant:
         }
 
     async def _begin_sending(self, command: Command) -> None:
-        """Start a send; it goes on while further commands are read."""
+        """Start a send; it continues while further commands are read."""
         content = command.content
         if isinstance(content, Path):
-            # Read here and not in the task, so that sends keep the order of their commands.
+            # Read before the task starts, so that sends keep the order of their commands.
             limit_bytes = self._channel.options.segmentation.max_message_size_bytes
             content = await asyncio.to_thread(read_payload, content, limit_bytes)
-        assert content is not None, "parse_command sees to it"
+        assert content is not None, "parse_command checks it"
         await self._room.acquire()
         request_id = command.request_id if command.request_id is not None else secrets.token_hex(_ID_BYTES)
-        # The same request twice: one after the other.
+        # Two sends with one request id run one after the other.
         await self._answered(request_id)
         task = asyncio.ensure_future(self._send(command, content, request_id))
         self._under_way[request_id] = task
@@ -280,7 +279,7 @@ class _Participant:
 
 
 async def _how_it_ended(receipt: Receipt) -> Mapping[str, Any] | None:
-    """Return what became of a request that an earlier run made and ended; None while it is open."""
+    """Return the outcome of a request that has ended; None while it is open."""
     if not receipt.has_ended:
         return None
     try:

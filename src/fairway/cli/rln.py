@@ -1,4 +1,4 @@
-"""``fairway rln``: identities in keystores, and groups in files (`fairway.rln`)."""
+"""``fairway rln``: identities in keystores, and groups in files."""
 
 from __future__ import annotations
 
@@ -33,13 +33,11 @@ app = typer.Typer(
     name="rln", no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
 )
 
-GroupFile = Annotated[
-    Path, typer.Argument(metavar="GROUP", help="File with the group, which all nodes have a copy of.")
-]
+GroupFile = Annotated[Path, typer.Argument(metavar="GROUP", help="File with the group; every node has a copy.")]
 KeystoreFile = Annotated[Path, typer.Argument(metavar="KEYSTORE", help="File with the identity, encrypted.")]
 MembershipHash = Annotated[
     str | None,
-    typer.Option("--membership", metavar="HASH", help="Which one, if the password opens several of the keystore."),
+    typer.Option("--membership", metavar="HASH", help="Which one, if the password opens several."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 
@@ -48,12 +46,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for
 def command() -> None:
     """Make identities and groups for networks that limit how much each member sends (RLN).
 
-    A member has an identity, whose secrets are in a keystore, and is known to the group by its commitment. A group of
-    your own is a file, which the nodes and members of the network have copies of:
+    The secrets of a member are its identity, in a keystore. The group knows the member by its commitment. A group of
+    your own is a file, and the nodes and members of the network have copies of it:
 
     [bold]fairway rln group ours.json --create[/bold]    make a group
 
-    [bold]fairway rln create alice.keystore[/bold]    make an identity, and show its commitment
+    [bold]fairway rln create alice.keystore[/bold]    make an identity, and print its commitment
 
     [bold]fairway rln register ours.json --commitment HEX --limit 20[/bold]    let it send 20 messages in each epoch
 
@@ -65,14 +63,14 @@ def command() -> None:
 def create(
     keystore: KeystoreFile,
     *,
-    add: Annotated[bool, typer.Option("--add", help="Add the identity to a keystore that is there.")] = False,
+    add: Annotated[bool, typer.Option("--add", help="Add the identity to an existing keystore.")] = False,
     password_file: PasswordFile = None,
     machine: AsJson = False,
 ) -> None:
     """Make an identity and keep it in a keystore.
 
-    Prints the commitment, which is public: who keeps the group registers it. A keystore that is there is left as it is
-    unless you say --add. Other nodes of the Waku network read it too.
+    Prints the commitment, which is public: the owner of the group registers it. An existing keystore is not changed
+    without --add. Other implementations of Waku read it too.
 
     Example: [bold]fairway rln create alice.keystore[/bold]
 
@@ -87,14 +85,14 @@ def create(
     name = kept.add(membership, password)
     ids = ids_beside(keystore)
     if is_new and not ids.exists():
-        MessageIds.create(ids, first_epoch=0).close()  # nothing was ever sent with it
+        MessageIds.create(ids, first_epoch=0).close()  # a new identity has sent nothing
     commitment = membership.identity.commitment.hex()
     if machine:
         told = {"keystore": str(keystore), "ids": str(ids), "commitment": commitment, "membership_hash": name}
         typer.echo(json.dumps(told))
         return
     typer.echo(f"identity {commitment} is in {visible(str(keystore))}")
-    typer.echo(f"what it sends is counted in {visible(str(ids))}: use no copy of that, or the identity is given away")
+    typer.echo(f"its messages are counted in {visible(str(ids))}: a copy of that file would reveal it")
     typer.echo(f"next: fairway rln register GROUP --commitment {commitment} --limit {_DEFAULT_LIMIT}")
 
 
@@ -117,14 +115,14 @@ def register(
 ) -> None:
     """Make an identity a member of a group.
 
-    Give its commitment, or the keystore that has it. Afterwards all nodes and members of the network need the new file.
+    Give its commitment, or its keystore. Afterwards all nodes and members of the network need the new file.
 
     Example: [bold]fairway rln register ours.json --keystore alice.keystore --limit 20[/bold]
 
     [bold]fairway rln register ours.json --commitment 70d81b59...ab0f[/bold]
     """
     if (commitment is None) == (keystore is None):
-        raise ConfigurationError("give either --commitment or --keystore: the identity that is registered")
+        raise ConfigurationError("give either --commitment or --keystore, to name the identity")
     members = MembershipFile(group)
     if keystore is not None:
         registered = Keystore(keystore).membership(password_of(password_file), membership).identity.commitment
@@ -145,7 +143,7 @@ def register(
 def remove(
     group: GroupFile,
     *,
-    index: Annotated[int, typer.Option(min=0, help="Place of the member, as [bold]fairway rln group[/bold] shows it.")],
+    index: Annotated[int, typer.Option(min=0, help="Place of the member, as in [bold]fairway rln group[/bold].")],
     machine: AsJson = False,
 ) -> None:
     """Take a member out of a group; its place stays empty.
@@ -211,14 +209,14 @@ def show(
     keystore: KeystoreFile,
     *,
     group: Annotated[
-        Path | None, typer.Option("--group", metavar="GROUP", help="Say also what they may send in this group.")
+        Path | None, typer.Option("--group", metavar="GROUP", help="Print also their places and limits in this group.")
     ] = None,
     password_file: PasswordFile = None,
     machine: AsJson = False,
 ) -> None:
     """Show the memberships of a keystore that a password opens, without their secrets.
 
-    Exit code 1 if a group is given and none of them is in it.
+    Exit code 1 if a group is given and no membership is in it.
 
     Example: [bold]fairway rln show alice.keystore --group ours.json[/bold]
     """
@@ -239,7 +237,7 @@ def _commitment(text: str) -> bytes:
     except ValueError:
         commitment = b""
     if len(commitment) != _COMMITMENT_BYTES:
-        raise ConfigurationError(f"a commitment is 64 hex digits, as fairway rln create prints it, not {text!r}")
+        raise ConfigurationError(f"a commitment has 64 hex digits, as fairway rln create prints it; given was {text!r}")
     return commitment
 
 

@@ -64,12 +64,14 @@ def command(
         bool, typer.Option("--raw", help="Send only the content of the file, as one message, for js-waku and others.")
     ] = False,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What receivers call the file.", show_default="its own name")
+        str | None, typer.Option(metavar="NAME", help="Name of the file for receivers.", show_default="its own name")
     ] = None,
     media_type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Such as image/jpeg.", show_default="what the name tells")
+        str | None, typer.Option(metavar="TYPE", help="Such as image/jpeg.", show_default="derived from the name")
     ] = None,
-    wait: Annotated[Wait, typer.Option(help="What to wait for; with none, a later run sends.")] = (Wait.DELIVERED),
+    wait: Annotated[Wait, typer.Option(help="What to wait for; with none, a later command sends the message.")] = (
+        Wait.DELIVERED
+    ),
     count: Annotated[int, typer.Option(min=1, help="How many participants must acknowledge it.")] = 1,
     by: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A participant that must acknowledge it; repeatable.")
@@ -77,21 +79,20 @@ def command(
     timeout: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", help="How long to wait; for a file, how long without any progress. 0 = to the end."
+            metavar="SECONDS", help="Longest wait; for a file, longest time without progress. 0: until the retries end."
         ),
     ] = 120.0,
     machine: Annotated[bool, typer.Option("--json", help="Print every event as a JSON line, for programs.")] = False,
 ) -> None:
     """Send a text, a file or stdin to a channel, and wait until it is acknowledged.
 
-    Exit code 0 if it came as far as was waited for, 1 if not, 2 if it was not accepted. With --store a message that is
-    not acknowledged yet stays there, and its sending goes on whenever a command runs with that store; so it is accepted
-    also while the node cannot be reached (exit code 1, or 0 with --wait none).
+    Exit code 0 if the message reached the goal of --wait, 1 if not, 2 if it was not accepted. With --store, an
+    unacknowledged message stays in the store, and every command with that store continues to send it. So a message is
+    also accepted while the node cannot be reached (exit code 1, or 0 with --wait none).
 
-    A file of more than a megabyte goes in parts, each when an earlier one is acknowledged; with --wait sent or none
-    they do not wait for that, and take the memory of the whole file. If the command ends before, give it again with the
-    same --store: it goes on, and what was acknowledged is not sent again. Others save files with 'fairway tail --save
-    FOLDER'.
+    A file of more than a megabyte is sent in parts, each after an earlier one is acknowledged. With --wait sent or none
+    the parts do not wait, and need the memory of the whole file. If the command ends early, repeat it with the same
+    --store: it continues, and sends no acknowledged part again. Receivers save files with 'fairway tail --save FOLDER'.
 
     Examples: [bold]fairway send --channel team --sender alice "see you at eight"[/bold]
 
@@ -100,9 +101,11 @@ def command(
     [bold]fairway send --channel team --sender alice --store alice.db --file backup.tar --timeout 0[/bold]
     """
     if file is None and (raw or name is not None or media_type is not None):
-        raise ConfigurationError("--raw, --name and --media-type are about a file; give --file PATH, too")
+        raise ConfigurationError("--raw, --name and --media-type need a file; give --file PATH, too")
     if raw and (name is not None or media_type is not None):
-        raise ConfigurationError("--raw sends no name and no media type; leave it out, or leave those out")
+        raise ConfigurationError(
+            "--raw sends no name and no media type; leave it out, or leave out --name and --media-type"
+        )
     sent: bytes | FileToSend
     if file is not None and not raw and not text:
         sent = FileToSend(path=file, name=name, media_type=media_type)
@@ -123,7 +126,7 @@ def command(
 
 @contextmanager
 def _told_of_interruption(settings: ChannelSettings) -> Iterator[Callable[[str, int], None]]:
-    """Yield a callback for what is accepted; after Ctrl-C say what becomes of that."""
+    """Yield a callback for the accepted message; after Ctrl-C print what happens to that message."""
     accepted: list[str] = []
     try:
         yield lambda message_id, size_bytes: accepted.append(f"{message_id[:12]} ({counted(size_bytes, 'byte')})")
@@ -135,8 +138,8 @@ def _told_of_interruption(settings: ChannelSettings) -> Iterator[Callable[[str, 
 
 def _what_becomes_of_it(settings: ChannelSettings) -> str:
     if settings.store is None:
-        return "without --store its sending ends here; say --store PATH to let it go on later"
-    return f"it stays in {settings.store}, and its sending goes on whenever a command runs with that store"
+        return "without --store its sending ends here; give --store PATH to continue it later"
+    return f"it stays in {settings.store}, and every command with that store continues to send it"
 
 
 async def _send(settings: ChannelSettings, sent: bytes | FileToSend, wish: SendGoal, watching: Watching) -> SendReport:
@@ -159,7 +162,7 @@ def _payload(words: list[str], file: Path | None, limit_bytes: int) -> bytes:
 
 @contextmanager
 def _picture(console: Console) -> Iterator[Watching]:
-    """Show the segments of the message while it is being sent, if stderr is a terminal."""
+    """Show the segments of the message while it is sent, on a terminal."""
     if not console.is_terminal:
         yield Watching()
         return
@@ -171,7 +174,7 @@ def _picture(console: Console) -> Iterator[Watching]:
 
 
 def _drawn(progress: Progress) -> Group:
-    """One cell per data segment: dots wait, half-tone is sent, full is acknowledged."""
+    """Draw a cell for each data segment: a dot waits, half-tone is sent, full is acknowledged."""
     total = progress.total_chunks
     sent = [chunk for chunk in progress.chunks_sent if chunk < total]
     cells = Text(overflow="fold")
@@ -218,16 +221,16 @@ def _print_report(console: Console, report: SendReport, settings: ChannelSetting
         line = Text.assemble(f"{what}: ", (visible(report.detail), "red"))
     console.print(line, soft_wrap=True)
     if report.reached and report.file is not None and report.file.resumed_messages == report.file.total_messages:
-        console.print("nothing of it left now; if it is sent once more, it goes as a new file", soft_wrap=True)
+        console.print("nothing was sent now; if you send it once more, it is a new file", soft_wrap=True)
     if report.earlier_open:
         earlier = counted(report.earlier_open, "earlier send")
-        console.print(f"{earlier} of {settings.store} went on meanwhile", soft_wrap=True)
+        console.print(f"{earlier} of {settings.store} continued meanwhile", soft_wrap=True)
     if report.file is not None and report.file.total_messages > 1 and not report.reached:
         _print_how_to_go_on(console, report.file, settings)
     elif settings.store is not None and not report.failed and not report.delivered_to:
         until = " until it is acknowledged" if wait is Wait.SENT and report.reached else ""
         trace = f"'fairway trace {report.message_id[:12]} --store {settings.store}'"
-        console.print(f"{_what_becomes_of_it(settings)}{until}; {trace} shows how far it is", soft_wrap=True)
+        console.print(f"{_what_becomes_of_it(settings)}{until}; {trace} shows its progress", soft_wrap=True)
     elif not report.reached and not report.failed:
         console.print(_what_becomes_of_it(settings), soft_wrap=True)
 
@@ -235,9 +238,9 @@ def _print_report(console: Console, report: SendReport, settings: ChannelSetting
 def _print_how_to_go_on(console: Console, file: FileProgress, settings: ChannelSettings) -> None:
     done = f"{file.messages_acknowledged:,} of {counted(file.total_messages, 'message')} acknowledged"
     if settings.store is None:
-        how = "without --store its sending ends here, and begins anew"
+        how = "without --store its sending ends here, and starts over next time"
     else:
-        how = f"the same command with {settings.store} goes on with the rest"
+        how = f"the same command with {settings.store} continues with the rest"
     console.print(f"{done}; {how}", soft_wrap=True)
 
 
@@ -264,12 +267,12 @@ _OF_SENDS = (
 
 
 NODE_S: Final = 10.0
-"""How long a node is waited for that is not there at the start."""
+"""Longest wait for a node that cannot be reached at the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendGoal:
-    """What a send is to achieve."""
+    """The goal of a send."""
 
     wait: Wait = Wait.DELIVERED
     count: int = 1
@@ -277,42 +280,42 @@ class SendGoal:
     by: tuple[str, ...] = ()
     """Participants that must be among them."""
     timeout_s: float | None = 120.0
-    """How long to wait; None: until the retries are exhausted."""
+    """Longest wait; None: until the retries are exhausted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendReport:
-    """How far a message came while one waited."""
+    """The result of a send."""
 
     request_id: str
     message_id: str
     size_bytes: int
     reached: bool
-    """Whether it got as far as was waited for."""
+    """Whether the goal was reached."""
     failed: bool
-    """Whether it ended without; otherwise its sending may go on."""
+    """Whether the send ended without it; otherwise a later command may continue it."""
     detail: str
-    """Why it was not reached; empty if it was."""
+    """Why the goal was not reached; empty if it was."""
     delivered_to: tuple[str, ...]
-    """Participants that are known to hold the whole message."""
+    """Participants known to have the whole message."""
     earlier_open: int
-    """Earlier messages of the store whose sending went on meanwhile."""
+    """Earlier messages of the store that were sent meanwhile."""
     file: FileProgress | None = None
-    """How far the file is; None for a payload that is none."""
+    """Progress of the file; None for a payload that is not a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """The callbacks for events; each is called on the event loop."""
+    """Callbacks for events; each is called on the event loop."""
 
     event: Callable[[Event], None] = lambda _: None
     """Every event of a send."""
     progress: Callable[[Progress], None] = lambda _: None
-    """Every progress of the message."""
+    """Each progress of the message."""
     file_progress: Callable[[FileProgress], None] = lambda _: None
-    """Every progress of the file."""
+    """Each progress of the file."""
     accepted: Callable[[str, int], None] = lambda *_: None
-    """The channel has the message, or the first one of the file: its message id, and the size of all that is sent."""
+    """Called when the channel has accepted the first message: its message id, and the size of the whole payload."""
 
 
 async def send_message(settings: ChannelSettings, payload: bytes, wish: SendGoal, watching: Watching) -> SendReport:
@@ -324,7 +327,7 @@ async def send_message(settings: ChannelSettings, payload: bytes, wish: SendGoal
         delayed: dict[str, MessageQueued] = {}
 
         def note_delay(event: MessageQueued) -> None:
-            if node.status.connected:  # else the message waits for the node
+            if node.status.connected:  # otherwise it waits for the node
                 delayed[event.request_id] = event
 
         channel.on(MessageQueued, note_delay)
@@ -339,7 +342,7 @@ async def send_message(settings: ChannelSettings, payload: bytes, wish: SendGoal
             if not reached and not receipt.has_ended and node.status.connected:
                 detail += await _delay(node, receipt, delayed.get(receipt.request_id))
             detail += _hint(detail, channel)
-            # What happened last is shown as well.
+            # The follower may not have shown the last progress.
             watching.progress(receipt.progress)
         finally:
             following.cancel()
@@ -361,15 +364,15 @@ class FileToSend:
 
     path: Path
     name: str | None = None
-    """What receivers see; that of the file if None."""
+    """Name for receivers; that of the file if None."""
     media_type: str | None = None
-    """What the name tells if None."""
+    """Derived from the name if None."""
 
 
 async def send_one_file(settings: ChannelSettings, file: FileToSend, wish: SendGoal, watching: Watching) -> SendReport:
     """Send a file, in parts if it is large; raise a `FairwayError` if it was not accepted.
 
-    ``timeout_s`` is how long to wait without any progress.
+    ``timeout_s`` is the longest wait without progress.
     """
     _check_store(settings, wish)
     async with settings.open(needs_node=False) as (node, channel):
@@ -400,7 +403,7 @@ async def send_one_file(settings: ChannelSettings, file: FileToSend, wish: SendG
         if failure is not None and not isinstance(failure, DeliveryFailedError):
             raise failure
         last = steps.last
-        assert last is not None, "what ends before its first progress raises"
+        assert last is not None, "a send without progress raises"
         return SendReport(
             request_id=last.request_id,
             message_id=last.message_id,
@@ -415,7 +418,7 @@ async def send_one_file(settings: ChannelSettings, file: FileToSend, wish: SendG
 
 
 class _Steps:
-    """The progress of a file, and waiting for the next."""
+    """The progress of a file, and an event for the next."""
 
     def __init__(self, watching: Watching) -> None:
         self.last: FileProgress | None = None
@@ -433,8 +436,8 @@ class _Steps:
 async def _reach_file(
     sending: asyncio.Future[FileDelivery], steps: _Steps, wish: SendGoal, node: WakuNode, channel: ReliableChannel
 ) -> str:
-    """Wait while there is progress; return why the file is not where it was to be, or nothing if it is."""
-    # What cannot be sent at all raises before the first progress.
+    """Wait while there is progress; return why the goal was not reached, or an empty text."""
+    # A file that cannot be sent raises before the first progress.
     await _first((sending, asyncio.ensure_future(steps.changed.wait())), None)
     if not sending.done() and wish.wait is not Wait.NONE:
         there = asyncio.ensure_future(_is_there(node, wish))
@@ -451,12 +454,12 @@ async def _reach_file(
 
 
 def _no_node(node: WakuNode) -> str:
-    """Return that there is no node to send to, and why."""
+    """Return that no node can be used, and why."""
     return f"not sent, because no node can be used{f': {node.status.detail}' if node.status.detail else ''}"
 
 
 def _hint(detail: str, channel: ReliableChannel) -> str:
-    """Return what to do if a node said that it does not serve the shard of the channel; nothing if it did not."""
+    """Return a hint if the node does not serve the shard of the channel; else an empty text."""
     options = channel.options
     topic = autoshard(channel.content_topic, options.cluster_id, options.shard_count)
     if topic not in detail:
@@ -466,16 +469,16 @@ def _hint(detail: str, channel: ReliableChannel) -> str:
 
 
 def _refusal_of(channel: ReliableChannel) -> str:
-    """Return what the node said last, if it refused."""
+    """Return the last refusal of the node, or an empty text."""
     refusal = channel.statistics().refusal
     return f": {refusal}" if refusal else ""
 
 
 async def _delay(node: WakuNode, receipt: Receipt, queued: MessageQueued | None) -> str:
-    """Return that the rate limit holds a message back, and until when; nothing if it does not."""
+    """Return until when the rate limit holds a message back; an empty text if it does not."""
     allowed_ms = None if queued is None else queued.expected_ms
     if queued is None:
-        # What an earlier process used up, the channel learns only when it asks for the first proof.
+        # The channel reads the quota used by earlier processes only with its first proof.
         quota = None
         if node.rln is not None and not receipt.progress.chunks_sent:
             with suppress(RlnError):
@@ -491,7 +494,7 @@ async def _delay(node: WakuNode, receipt: Receipt, queued: MessageQueued | None)
 
 
 async def _first(tasks: tuple[asyncio.Future[Any], asyncio.Future[Any]], timeout_s: float | None) -> None:
-    """Wait until one of two is done, and end the second."""
+    """Wait until one of two is done, and cancel the second."""
     await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     tasks[1].cancel()
     await asyncio.gather(tasks[1], return_exceptions=True)
@@ -500,7 +503,7 @@ async def _first(tasks: tuple[asyncio.Future[Any], asyncio.Future[Any]], timeout
 def _check_store(settings: ChannelSettings, wish: SendGoal) -> None:
     if wish.wait is Wait.NONE and settings.store is None:
         raise ConfigurationError(
-            "not to wait needs a store, in which the message stays until it is sent: give --store, or --wait sent"
+            "--wait none needs a store, in which the message stays until it is sent: give --store, or --wait sent"
         )
 
 
@@ -510,7 +513,7 @@ async def _follow(receipt: Receipt, tell: Callable[[Progress], None]) -> None:
 
 
 async def _is_there(node: WakuNode, wish: SendGoal) -> bool:
-    """Wait a moment for the node, or as long as was wished if that is to the end."""
+    """Wait at most `NODE_S` for the node, or without a limit if the goal has none."""
     try:
         async with asyncio.timeout(None if wish.timeout_s is None else NODE_S):
             async for status in node.status_changes():
@@ -524,7 +527,7 @@ async def _is_there(node: WakuNode, wish: SendGoal) -> bool:
 async def _reach(
     receipt: Receipt, wish: SendGoal, node: WakuNode, channel: ReliableChannel
 ) -> tuple[bool, tuple[str, ...], str]:
-    """Wait; return whether it was reached, who has the message, and why not."""
+    """Wait; return whether the goal was reached, who has the message, and why it was not reached."""
     limit: AbstractAsyncContextManager[object] = (
         nullcontext() if wish.timeout_s is None else asyncio.timeout(wish.timeout_s)
     )

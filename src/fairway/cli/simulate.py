@@ -1,4 +1,4 @@
-"""``fairway simulate``: runs worlds of `fairway.simulation`, and prints what happened."""
+"""``fairway simulate``: runs worlds of `fairway.simulation`, and prints their results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORLDS: Final = 40
 _INTERRUPTED: Final = 130
 _SHOWN: Final = 10
 """Violations of a world that are printed."""
-_PLAN: Final = "The world; what is not given is drawn from its seed"
+_PLAN: Final = "The world (values that are not given are drawn from its seed)"
 _NAMES: Final = ", ".join(trouble.value for trouble in Trouble)
 
 
@@ -36,18 +36,22 @@ def command(
     *,
     seed: Annotated[int | None, typer.Option(help="Run the one world of this seed.", show_default=False, min=0)] = None,
     worlds: Annotated[
-        int | None, typer.Option(help="Run so many worlds.", show_default=f"{_WORLDS}, or as --budget-s allows", min=1)
+        int | None, typer.Option(help="Number of worlds.", show_default=f"{_WORLDS}, or as --budget-s allows", min=1)
     ] = None,
     first_seed: Annotated[int, typer.Option(help="Seed of the first of several worlds.", min=0)] = 1,
     budget_s: Annotated[
-        float | None, typer.Option(help="Start no world after so many seconds.", show_default=False, min=0)
+        float | None, typer.Option(help="Start no world after this many seconds.", show_default=False, min=0)
     ] = None,
     jobs: Annotated[
         int | None, typer.Option(help="Processes side by side.", show_default="one per processor", min=1)
     ] = None,
-    keep_going: Annotated[bool, typer.Option("--keep-going", help="Continue after a world that breaks.")] = False,
-    shrink_s: Annotated[float, typer.Option(help="Look so long for a smaller world that breaks alike.")] = 60.0,
-    world_s: Annotated[float, typer.Option(help="A world that takes more CPU time has hung.", min=1)] = LIMIT_S,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Continue after a violation.")] = False,
+    shrink_s: Annotated[
+        float, typer.Option(help="Seconds to look for a smaller world with the same violation.")
+    ] = 60.0,
+    world_s: Annotated[
+        float, typer.Option(help="A world with more CPU time than this is stopped as hung.", min=1)
+    ] = LIMIT_S,
     archive: Annotated[
         Path | None,
         typer.Option(help="Write the messages in the store of one world to a new SQLite archive.", show_default=False),
@@ -57,7 +61,7 @@ def command(
         int | None, typer.Option(help="Participants at the start.", show_default=False, rich_help_panel=_PLAN)
     ] = None,
     hours: Annotated[
-        float | None, typer.Option(help="How long they send.", show_default=False, rich_help_panel=_PLAN)
+        float | None, typer.Option(help="Time in which they send.", show_default=False, rich_help_panel=_PLAN)
     ] = None,
     loss: Annotated[
         float | None, typer.Option(help="Share of deliveries that are lost.", show_default=False, rich_help_panel=_PLAN)
@@ -67,7 +71,7 @@ def command(
     ] = None,
     messages_per_hour: Annotated[
         float | None,
-        typer.Option(help="Messages of each participant in an hour.", show_default=False, rich_help_panel=_PLAN),
+        typer.Option(help="Messages per participant and hour.", show_default=False, rich_help_panel=_PLAN),
     ] = None,
     store: Annotated[
         bool | None, typer.Option(help="Whether there is a store.", show_default=False, rich_help_panel=_PLAN)
@@ -82,16 +86,16 @@ def command(
         ),
     ] = None,
 ) -> None:
-    """Run lossy channels under virtual time, and check that they keep their promises.
+    """Run lossy channels under virtual time, and check their invariants.
 
-    A world is a group of participants on a network with faults, drawn from a seed. They send, join, leave, crash and
-    lose their network; then the faults end, and the channel must come to rest. Each message must reach everybody once
-    and in causal order, no acknowledgement may be false, and so on.
+    A world is a group of participants on a faulty network, drawn from a seed. They send, join, leave, crash and lose
+    their network; then the faults end, and the channel must become quiet. Each message must reach all participants
+    once and in causal order, and no acknowledgement may be false. docs/worlds.md lists all invariants.
 
-    The first world that breaks ends the run. It is printed with the command that runs it again, and so is a smaller
-    world that breaks alike, if one is found.
+    The first violation ends the run. The command prints it with the command that repeats it, and a smaller world with
+    the same violation if it finds one.
 
-    Exit code 0 if every promise was kept, 1 if not, 2 for a world that cannot be.
+    Exit code 0 if every invariant held, 1 if not, 2 for an impossible world.
 
     Example: [bold]fairway simulate[/bold]
 
@@ -111,11 +115,11 @@ def command(
     given = {name: value for name, value in given.items() if value is not None}
     if seed is not None:
         if worlds is not None or budget_s is not None:
-            raise ConfigurationError("--seed runs one world: give --first-seed with --worlds or --budget-s")
+            raise ConfigurationError("--seed runs one world; for several give --first-seed with --worlds or --budget-s")
         _one(Plan.drawn(seed, **given), archive, machine=machine)
         return
     if archive is not None:
-        raise ConfigurationError("--archive keeps one world: give its --seed")
+        raise ConfigurationError("--archive holds one world; give its --seed")
     Plan.drawn(first_seed, **given)
     most = worlds if worlds is not None or budget_s is not None else _WORLDS
     plans: Iterator[Plan] = (Plan.drawn(number, **given) for number in islice(count(first_seed), most))
@@ -130,7 +134,7 @@ def _troubles(names: str) -> frozenset[Trouble]:
     given = [] if names == "none" else names.split(",")
     for name in given:
         if name not in known:
-            raise ConfigurationError(f"there is no trouble {name!r}; the troubles are {_NAMES}")
+            raise ConfigurationError(f"unknown trouble {name!r}; the troubles are {_NAMES}")
     return frozenset(known[name] for name in given)
 
 
@@ -148,7 +152,7 @@ def _progress(console: PlainConsole) -> Progress:
 
 def _one(plan: Plan, archive: Path | None, *, machine: bool) -> None:
     if archive is not None and archive.exists():
-        raise ConfigurationError(f"{archive} exists; give a new name, because an archive holds one world")
+        raise ConfigurationError(f"{archive} exists; give a new path, because an archive holds one world")
     began_s = time.perf_counter()
     kept = None if archive is None else NwakuArchive(archive)
     with _progress(PlainConsole(highlight=False, stderr=True)) as progress:
@@ -189,7 +193,7 @@ def _many(reports: Generator[Report], most: int | None, *, keep_going: bool, shr
                     if not keep_going:
                         break
             if broken and shrink_s:
-                progress.update(task, description="worlds; looking for a smaller one that breaks alike")
+                progress.update(task, description="worlds; looking for a smaller one with the same violation")
                 smaller = shrink(broken[0], until_s=time.monotonic() + shrink_s)
         except KeyboardInterrupt:
             interrupted = True
@@ -206,7 +210,7 @@ def _many(reports: Generator[Report], most: int | None, *, keep_going: bool, shr
     else:
         _print_furps(out, done)
         if smaller is not None and smaller is not broken[0]:
-            out.print("a smaller world that breaks alike:")
+            out.print("a smaller world with the same violation:")
             _print_violations(out, smaller)
         out.print(f"{len(done)} {_speed(done, began_s)}, {len(broken)} broken")
     raise typer.Exit(_INTERRUPTED if interrupted else int(bool(broken)))

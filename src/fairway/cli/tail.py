@@ -36,28 +36,28 @@ from fairway.wire.file_message import FileMessage, FilePart, decode_file_message
 
 _QUIET_S: Final = 10.0
 _MAX_TEXT_BYTES: Final = 4_096
-"""Size of a text that --save does not save, because it is shown."""
+"""Largest text that is shown whole, and that --save does not save."""
 
 
 @with_settings
 def command(
     settings: ChannelSettings,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until interrupted.")] = False,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many messages.")] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="Stop after so long without a message.",
+            help="Stop after this time without a message.",
             show_default="10 if nothing is known to be missing; never with --follow",
         ),
     ] = None,
     linger: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", min=0, help="At the end, wait at most so long until acknowledgements have left."
+            metavar="SECONDS", min=0, help="At the end, wait at most this long until acknowledgements are sent."
         ),
     ] = 20.0,
     events: Annotated[bool, typer.Option("--events", help="Show every event, not only messages.")] = False,
@@ -65,8 +65,8 @@ def command(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Save files there by their names, other payloads as FOLDER/MESSAGE_ID; short texts only with --json, "
-            "which does not show them.",
+            help="Save files there by their names, and other payloads as FOLDER/MESSAGE_ID. Short texts are saved only "
+            "with --json, which does not show them.",
         ),
     ] = None,
     max_file_bytes: Annotated[
@@ -77,11 +77,11 @@ def command(
 ) -> None:
     """Print the messages of a channel: unfinished ones of an earlier run, stored ones, and new ones.
 
-    Shows time, sender and text, or the hash if it is no text. With --store, what was shown is not shown again.
-    A file in parts counts as one message, when it is whole; if the command ends before, the next one with the same
-    folder and the same --store goes on. A file never replaces another: it is saved as "NAME (2)".
-    Exit code 1 if --count messages did not come. On stderr it says when the node disconnects and reconnects, and what
-    could not be opened.
+    Shows time, sender and text, or the hash of a payload that is not text. With --store, each message is shown once.
+    A file in parts counts as one message when it is whole. If the command ends before, the next one with the same
+    folder and the same --store continues. A file never replaces another: it is saved as "NAME (2)".
+    Exit code 1 if fewer than --count messages arrived. stderr shows lost and restored connections, and how many
+    messages could not be decrypted.
 
     Examples: [bold]fairway tail --channel team --sender bob --store bob.db --follow[/bold]
 
@@ -138,7 +138,7 @@ def message_text(message: MessageReceived, brought: Brought | None) -> Text:
             ("ephemeral", message.ephemeral),
             ("redelivered", message.redelivered),
             ("recovered by Reed-Solomon", message.recovered),
-            ("something before it is missing", not message.dependencies_met),
+            ("an earlier message is missing", not message.dependencies_met),
             (f"saved as {brought}", isinstance(brought, Path)),
         )
         if holds
@@ -173,28 +173,28 @@ def _short(value: object) -> str:
 
 _POLL_S: Final = 0.05
 _MARKS: Final = "\n\t\ufeff\u200b\u200e\u200f\u00ad\u2060"
-"""Invisible characters that texts contain: line breaks, and marks of word processors."""
+"""Invisible characters of ordinary texts: line breaks, and marks of word processors."""
 _INDENT: Final = "\n    "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Until:
-    """When to stop."""
+    """The conditions to stop."""
 
     count: int | None = None
-    """After so many messages; None: never."""
+    """Stop after this many messages; None: never."""
     quiet_s: float | None = None
-    """When no message came for so long; None: never."""
+    """Stop after this time without a message; None: never."""
     even_if_syncing: bool = True
-    """Whether quiet is enough although messages are known to be missing."""
+    """Whether that also holds while messages are known to be missing."""
     needs_node: bool = True
-    """Whether to fail if the node cannot be reached at the start; else it is waited for, if there is a store."""
+    """Whether an unreachable node at the start is an error; without it, a channel with a store waits for the node."""
     linger_s: float = 20.0
-    """How long to stay at most until the last message is acknowledged."""
+    """Longest wait until the last message is acknowledged."""
 
 
 Brought = Path | FileOutcome | FileMessage
-"""Where a payload was saved, or what became of a file, or the file that nothing is saved of."""
+"""Where a payload was saved, or the outcome of a file, or a file that is not saved."""
 
 Show = Callable[[Event, Brought | None], None]
 """Called with an event, and for a message with what it brought."""
@@ -209,10 +209,10 @@ async def tail(
     limits: FileLimits | None = None,
     is_shown: Callable[[bytes], bool] = lambda _: False,
 ) -> int:
-    """Show every event of a channel, messages that earlier runs did not finish first; return how many messages came.
+    """Show every event of a channel, unfinished messages of earlier runs first; return the number of messages.
 
-    A file in parts counts as one message, when all of it is there. With ``save`` files are saved there by their names
-    (`fairway.files`), and other payloads by their message ids, except those that ``is_shown`` says are shown whole.
+    A file in parts counts as one message when it is whole. With ``save``, files are saved there by their names
+    (`fairway.files`), and other payloads by their message ids unless ``is_shown`` returns True for them.
     """
     if save is not None:
         make_folder(save)
@@ -239,7 +239,7 @@ async def tail(
             seen += not isinstance(brought, FileArriving | FileRefused | FilePart)
             if not event.ephemeral:
                 channel.finish(event)
-                # Acknowledgements ride on whatever is transmitted from now on.
+                # The next transmission carries the acknowledgement.
                 before = _transmitted(channel)
         if before is not None:
             await _acknowledge(channel, before, until.linger_s)
@@ -247,7 +247,7 @@ async def tail(
 
 
 def file_in(payload: bytes) -> FileMessage | None:
-    """Return the file, manifest or part in a payload; None for one that is no file, or not a right one."""
+    """Return the file, manifest or part in a payload; None if the payload is not a valid one."""
     try:
         return decode_file_message(payload)
     except DecodeError:
@@ -255,10 +255,10 @@ def file_in(payload: bytes) -> FileMessage | None:
 
 
 async def _acknowledge(channel: ReliableChannel, before: int, at_most_s: float) -> None:
-    """Stay until something was transmitted since the last message, which acknowledges it."""
+    """Wait until a transmission after the last message, which acknowledges it."""
     with suppress(TimeoutError):
         async with asyncio.timeout(at_most_s):
-            # Sync messages are no events that one could wait for.
+            # A sync message has no event.
             while _transmitted(channel) <= before or channel.statistics().publishing:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(_POLL_S)
 
@@ -268,7 +268,7 @@ def _transmitted(channel: ReliableChannel) -> int:
 
 
 async def _next_message(stream: EventStream, show: Show) -> MessageReceived | None:
-    """Wait for the next message, showing everything else meanwhile; None at the end of the channel."""
+    """Wait for the next message, and show all other events; return None at the end of the channel."""
     async for event in stream:
         if isinstance(event, MessageReceived):
             return event
@@ -281,7 +281,7 @@ def _within(seconds: float | None) -> AbstractAsyncContextManager[object]:
 
 
 def as_text(payload: bytes) -> str | None:
-    """Return a payload as text, if it is text that a terminal can show without being steered by it."""
+    """Return a payload as text; None if it is not text, or contains control characters."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:
@@ -290,5 +290,5 @@ def as_text(payload: bytes) -> str | None:
 
 
 def indented(text: str) -> str:
-    """Return a text of several lines as one that no line of which looks like a line of the program."""
+    """Return a text with its later lines indented, so that none looks like a line of the program."""
     return visible(text.rstrip("\n"), keep="\n\t").replace("\n", _INDENT)

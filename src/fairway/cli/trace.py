@@ -46,7 +46,7 @@ from fairway.wire.file_message import FileManifest, FileMessage, FilePart, Whole
 _SHOWN_STEPS: Final = 40
 _SHOWN_SEGMENTS: Final = 40
 _WIDTH_OF_A_FILE: Final = 160
-"""Columns of the tables where no terminal says how many there are."""
+"""Width of the tables in columns without a terminal."""
 
 
 def command(
@@ -56,15 +56,15 @@ def command(
     ],
     store: Annotated[list[Path], typer.Option(metavar="PATH", help="The store of a participant; repeatable.")],
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Show every step, however many there are.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show every step.")] = False,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
-    """Show where a message went: its segments, hashes, attempts and acknowledgements, and who received it.
+    """Show the path of a message: its segments, hashes, attempts and acknowledgements, and its receivers.
 
-    Of a message of a file it shows the name of the file, and how each of its parts went.
+    For a message of a file, the command also shows the file and the state of its parts.
 
-    Several stores are shown together, in order of time. Exit code 1 if none of them knows the message. Stores may be in
-    use meanwhile; nothing is changed.
+    The steps of all stores are in one list, ordered by time. Exit code 1 if no store knows the message. The command
+    only reads the stores, and they may be in use.
 
     Example: [bold]fairway trace 2cf24dba --store alice.db --store bob.db[/bold]
     """
@@ -77,7 +77,7 @@ def command(
             console.width = _WIDTH_OF_A_FILE
         if trace is None:
             stores = ", ".join(map(str, store))
-            console.print(f"nothing is known of {message_id} in {stores}", markup=False, soft_wrap=True)
+            console.print(f"{stores}: no record of {message_id}", markup=False, soft_wrap=True)
         else:
             _print(console, trace, None if everything else _SHOWN_STEPS)
     raise typer.Exit(0 if trace is not None else 1)
@@ -106,7 +106,7 @@ def _told(trace: MessageTrace) -> dict[str, Any]:
 def _step(step: TracedEvent) -> dict[str, Any]:
     told = event_as_json(step.event)
     if isinstance(step.event, MessageReceived):
-        # The payload is not kept; the message id is its hash.
+        # The payload is not recorded; the message id is its hash.
         told |= {"size": step.size_bytes, "sha256": step.event.message_id}
     return {"at_ms": step.at_ms, "who": step.who, **told}
 
@@ -197,7 +197,7 @@ def _outcome(sending: TracedSending) -> str:
             return f"given up ({detail})"
         case _:
             return (
-                f"{sending.request.outcome.value} so far" if sending.request is not None else "how it ended is unknown"
+                f"{sending.request.outcome.value} so far" if sending.request is not None else "its outcome is unknown"
             )
 
 
@@ -210,7 +210,7 @@ def _row(step: TracedEvent, start_ms: int) -> tuple[str, ...]:
 
 
 def _plain(text: str) -> str:
-    """Return a text from the network for rich to print: invisible characters and markup are escaped."""
+    """Return a text from the network with invisible characters and markup escaped."""
     return escape(visible(text))
 
 
@@ -220,41 +220,41 @@ _SHOWN_IDS: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedEvent:
-    """Something that happened to the message."""
+    """An event of the message."""
 
     at_ms: int
     who: str
-    """Sender id of the store that has it."""
+    """Sender id of the store that recorded it."""
     event: Event
     size_bytes: int | None
-    """Of a received payload, which is not kept here itself."""
+    """Size of a received payload, which is not recorded itself."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TracedSegment:
-    """What one segment of a send went through."""
+    """The state of one segment of a send."""
 
     chunk_index: int
     is_parity: bool
     attempts: int = 0
-    """Transmissions that were begun."""
+    """Started transmissions."""
     message_hashes: list[bytes] = field(default_factory=list)
-    """Of the WakuMessages that the network took, oldest first."""
+    """Hashes of the WakuMessages that the network accepted, oldest first."""
     possible_ack_count: int = 0
     acknowledged: bool = False
     acknowledged_by: tuple[str, ...] = ()
-    """Sender ids of participants known to have acknowledged it; later ones may be missing."""
+    """Sender ids of participants that acknowledged it; later ones may be missing."""
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedSending:
-    """One send of the message: who sent it, what became of it."""
+    """One send of the message, with its sender and outcome."""
 
     who: str
     request_id: str
     request: StoredRequest | None
-    """None if the store has forgotten it."""
+    """None if the store no longer has it."""
     segments: tuple[TracedSegment, ...]
     ending: Event | None
     """The last event that ended it."""
@@ -262,35 +262,35 @@ class TracedSending:
 
 @dataclass(slots=True, kw_only=True)
 class TracedFileMessage:
-    """A message of a file: all of it, its manifest, or a part."""
+    """A message of a file: the whole file, its manifest, or a part."""
 
     message_id: str
     part: int | None
     """From 0; None for the whole file and for the manifest."""
     outcome: SendOutcome | None = None
-    """How its latest send went; None if no store has one."""
+    """Outcome of its latest send; None if no store has one."""
     received_by: list[str] = field(default_factory=list)
-    """Sender ids of the stores that received it."""
+    """Sender ids of the participants that received it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedFile:
-    """The file that the message is, or belongs to."""
+    """The file to which the message belongs."""
 
     name: str
     """Empty if no store has the manifest."""
     media_type: str
     size_bytes: int | None
-    """None for a file in one message, whose size is that of the message without a header."""
+    """None for a file in one message."""
     total_parts: int
     """0 for a file in one message, and if no store has the manifest."""
     messages: tuple[TracedFileMessage, ...]
-    """The manifest and the parts that a store has, in their order; the message itself of a file in one message."""
+    """The manifest and the known parts in order; for a file in one message, that message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageTrace:
-    """The story of one message."""
+    """The path of one message."""
 
     message_id: str
     channel_id: str
@@ -298,11 +298,11 @@ class MessageTrace:
     steps: tuple[TracedEvent, ...]
     """Everything, in order of time."""
     file: TracedFile | None = None
-    """None if the message is of no file."""
+    """None if the message belongs to no file."""
 
     @property
     def receipts(self) -> tuple[TracedEvent, ...]:
-        """Who received the message, and when."""
+        """The deliveries of the message."""
         return tuple(step for step in self.steps if isinstance(step.event, MessageReceived))
 
 
@@ -312,10 +312,10 @@ class _Witness(NamedTuple):
 
 
 def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | None:
-    """Return the story of a message; None if no store knows anything of it.
+    """Return the path of a message; None if no store knows it.
 
-    ``identifier`` is a message id or the beginning of one, a request id, or an SDS id. Raises `ConfigurationError` if
-    it is the beginning of several, and a `StorageError` if a store cannot be read.
+    ``identifier`` is a message id or its beginning, a request id, or an SDS id. Raises `ConfigurationError` for the
+    beginning of several ids, and a `StorageError` if a store cannot be read.
     """
     if not stores:
         raise ConfigurationError("no store is given; name at least one: --store alice.db")
@@ -352,18 +352,18 @@ def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | Non
 
 
 def describe(event: Event) -> str:
-    """Return what an event of a message means, in a few words that a terminal may show."""
+    """Return a few words about an event of a message, without control characters."""
     return visible(_described(event))
 
 
 def _described(event: Event) -> str:
     match event:
         case MessageSending(attempt=0):
-            return "goes over the wire"
+            return "transmission starts"
         case MessageSending(attempt=attempt):
-            return f"goes over the wire again, retry {attempt}"
+            return f"retry {attempt} starts"
         case MessageSent(message_hash=message_hash):
-            return f"taken by the network, hash {message_hash.hex()[:16]}"
+            return f"accepted by the network, hash {message_hash.hex()[:16]}"
         case MessageQueued():
             return "held back by the rate limit"
         case MessagePossiblyAcknowledged(participant=name, possible_ack_count=count):
@@ -383,7 +383,7 @@ def _described(event: Event) -> str:
         case MessageReceived():
             return ", ".join(["received", *_remarks(event)])
         case _:
-            return "all of it taken by the network"
+            return "every segment accepted by the network"
 
 
 def _remarks(message: MessageReceived) -> list[str]:
@@ -393,12 +393,12 @@ def _remarks(message: MessageReceived) -> list[str]:
     if message.recovered:
         remarks.append("recovered by Reed-Solomon")
     if not message.dependencies_met:
-        remarks.append("something before it is missing")
+        remarks.append("an earlier message is missing")
     return remarks
 
 
 def _resolve(identifier: str, witnesses: Iterable[_Witness]) -> tuple[str, str | None] | None:
-    """Return the message id, and the request id if that was what was given."""
+    """Return the message id, and the request id if the identifier is one."""
     prefixed: set[str] = set()
     for _, reader in witnesses:
         request = reader.request(identifier)
@@ -406,7 +406,7 @@ def _resolve(identifier: str, witnesses: Iterable[_Witness]) -> tuple[str, str |
             return request.message_id, identifier
         for point in reader.trace(identifier):
             message_id = getattr(point.event, "message_id", "")
-            # A request that the store has forgotten may still be in its trace.
+            # The trace may have a request that the store no longer has.
             by_request = isinstance(point.event, MessageEvent) and point.event.request_id == identifier
             return message_id, identifier if by_request else None
         if len(identifier) >= SHORTEST_PREFIX:
@@ -414,13 +414,13 @@ def _resolve(identifier: str, witnesses: Iterable[_Witness]) -> tuple[str, str |
     if len(prefixed) > 1:
         some = ", ".join(sorted(prefixed)[:_SHOWN_IDS])
         raise ConfigurationError(
-            f"{identifier} is the beginning of {len(prefixed)} message ids; give more of it: {some}"
+            f"{identifier} is the beginning of {len(prefixed)} message ids; give a longer one of: {some}"
         )
     return (prefixed.pop(), None) if prefixed else None
 
 
 def _file_of(message_id: str, witnesses: Sequence[_Witness]) -> TracedFile | None:
-    """Return the file that a message is, or belongs to, as far as the stores know it; None if it is of no file."""
+    """Return what the stores know of the file of a message; None if it belongs to no file."""
     messages: dict[str, TracedFileMessage] = {}
     header = _note_file_message(message_id, witnesses, messages)
     manifest_id = header.manifest_id.hex() if isinstance(header, FilePart) else message_id
@@ -444,7 +444,7 @@ def _file_of(message_id: str, witnesses: Sequence[_Witness]) -> TracedFile | Non
 def _note_file_message(
     message_id: str, witnesses: Iterable[_Witness], messages: dict[str, TracedFileMessage]
 ) -> FileMessage | None:
-    """Note a message of a file, and return its header; None if it is of no file, or unknown."""
+    """Note a message of a file, and return its header; None for another or an unknown message."""
     headers: list[bytes] = []
     for owner, reader in witnesses:
         requests, points = reader.requests(message_id), reader.trace(message_id)
@@ -459,7 +459,7 @@ def _note_in(
     points: Iterable[TracePoint],
     messages: dict[str, TracedFileMessage],
 ) -> None:
-    """Note what one store has of messages of a file."""
+    """Note what one store knows of messages of a file."""
 
     def noted(message_id: str, header: bytes) -> TracedFileMessage | None:
         message = read_file_header(header)
@@ -480,7 +480,7 @@ def _note_in(
 def _sendings(
     steps: Iterable[TracedEvent], requests: dict[tuple[str, str], StoredRequest]
 ) -> tuple[TracedSending, ...]:
-    """Return every send of the message, in the order in which they began."""
+    """Return every send of the message, in order of acceptance."""
     stories: dict[tuple[str, str], list[Event]] = {}
     for key in sorted(requests, key=lambda key: requests[key].accepted_at_ms):
         stories[key] = []
@@ -517,7 +517,7 @@ def _segments(events: Iterable[Event]) -> tuple[TracedSegment, ...]:
             case MessageSendError(chunk_info=chunk, reason=reason):
                 _segment(segments, chunk.chunk_index, is_parity=chunk.is_parity).error = reason.value
             case MessageAcknowledged(chunks_acknowledged=chunks, acknowledged_by=names):
-                # The event is about the segment that the list did not have before.
+                # The event is about the segments that the previous one did not have.
                 for index in frozenset(chunks) - known:
                     segment = _segment(segments, index, is_parity=False)
                     segment.acknowledged, segment.acknowledged_by = True, names
