@@ -1,6 +1,5 @@
 """What a router keeps to however its peers behave: who stays in a full mesh, and how much is remembered."""
 
-import asyncio
 import hashlib
 import random
 
@@ -21,7 +20,6 @@ from fairway.libp2p.gossipsub.codec import (
 )
 from fairway.libp2p.gossipsub.mesh import Mesh
 from fairway.libp2p.gossipsub.options import GossipsubOptions
-from fairway.libp2p.gossipsub.outbox import MAX_CONTROL_BYTES, MAX_CONTROL_FRAMES, PeerOutbox, SharedBytes
 from fairway.libp2p.gossipsub.router import Deliver, Router, Send, ValidationResult
 from fairway.libp2p.gossipsub.score import RETAIN_SCORE_S, PeerScores
 from fairway.libp2p.peer_id import PeerId
@@ -93,65 +91,6 @@ def test_backoffs_are_bounded_however_many_identities_ask(monkeypatch):
     assert router.statistics().backoffs == 50
 
 
-def test_ids_of_any_length_are_read_and_those_that_nobody_makes_left_out():
-    have = IHave(topic=TOPIC, message_ids=(b"i" * 128, b"i" * 129, b"", b"i" * 100_000))
-    assert decode_rpc(body(control_frame((have,)))).control == (IHave(topic=TOPIC, message_ids=(b"i" * 128, b"")),)
-    want = IWant(message_ids=(b"i" * 1_000, b"ok"))
-    assert decode_rpc(body(control_frame((want,)))).control == (IWant(message_ids=(b"ok",)),)
-
-
-def test_what_a_peer_told_of_itself_survives_a_broken_stream():
-    router = router_with(peer(1))
-    router.heartbeat(1)
-    assert router.mesh_of(TOPIC) == {peer(1)}
-    (hello,) = router.renew_peer(peer(1))
-    assert decode_rpc(body(hello.frame)).subscriptions == (SubscriptionChange(topic=TOPIC, subscribed=True),)
-    assert router.mesh_of(TOPIC) == frozenset()
-    grafts = [effect for effect in router.heartbeat(2) if isinstance(effect, Send)]
-    assert decode_rpc(body(grafts[0].frame)).control == (Graft(topic=TOPIC),)
-    assert router.renew_peer(peer(9)) == []
-
-
-def test_a_peer_that_is_graylisted_is_named():
-    router = router_with(peer(1), peer(2))
-    for _ in range(40):
-        router.receive(peer(1), body(publish_frame(b"\xff")), 1)
-    assert router.graylisted(1) == (peer(1),)
-    assert router.receive(peer(1), body(publish_frame(encode_message(Message(topic=TOPIC, data=b"x")))), 1) == []
-
-
-def test_everybody_who_asks_for_a_message_is_handed_the_same_bytes():
-    router = router_with(peer(1), peer(2))
-    router.publish(Message(topic=TOPIC, data=b"d" * 1_000), 1)
-    message_id = hashlib.sha256(b"d" * 1_000).digest()
-    want = body(control_frame((IWant(message_ids=(message_id,)),)))
-    (first,), (second,) = router.receive(peer(1), want, 1), router.receive(peer(2), want, 1)
-    assert first.frame is second.frame
-
-
-def test_an_outbox_holds_a_bounded_number_of_bytes_and_the_newest_message_whatever_its_length():
-    outbox = PeerOutbox(max_bytes=1_000)
-    for number in range(100):
-        outbox.put(bytes([number]) * 100, control=False)
-    assert (outbox.waiting_bytes, outbox.dropped, outbox.has_room) == (1_000, 90, False)
-    outbox.put(b"long" * 1_000, control=False)
-    assert (outbox.waiting_bytes, outbox.dropped) == (4_000, 100)
-    assert not outbox.stuck
-
-
-@pytest.mark.parametrize(("frame", "count"), [(b"c", MAX_CONTROL_FRAMES), (b"c" * 1_024, MAX_CONTROL_BYTES // 1_024)])
-def test_control_that_piles_up_in_number_or_bytes_shows_that_a_peer_does_not_read(frame, count):
-    outbox = PeerOutbox(max_bytes=1_000)
-    for _ in range(count):
-        outbox.put(frame, control=True)
-    assert not outbox.stuck
-    outbox.put(frame, control=True)
-    assert outbox.stuck
-    outbox.forget_control()
-    assert not outbox.stuck
-    assert outbox.waiting_bytes == 0
-
-
 def test_a_member_of_the_mesh_that_was_too_slow_is_told_of_what_it_missed():
     router = router_with(peer(1))
     router.heartbeat(1)
@@ -176,13 +115,6 @@ def test_a_peer_that_joins_the_mesh_is_told_once_of_what_was_said_before(grafts)
     assert decode_rpc(body(told[-1].frame)).control == (have,)
     assert router.mesh_of(TOPIC) == {peer(1)}
     assert router.heartbeat(2) == []
-
-
-def test_an_outbox_says_once_what_gave_way():
-    outbox = PeerOutbox(max_bytes=10)
-    for _ in range(3):
-        outbox.put(b"0123456789", control=False)
-    assert (outbox.dropped_since_asked(), outbox.dropped_since_asked(), outbox.dropped) == (2, 0, 2)
 
 
 def test_bad_scores_outlast_a_connection_for_a_while_and_are_bounded_in_number(monkeypatch):
@@ -215,22 +147,6 @@ def test_what_a_peer_asks_for_between_heartbeats_is_looked_up_so_often_and_no_mo
     assert router.receive(peer(1), body(control_frame((IWant(message_ids=(here,)),))), 1) == []
     router.heartbeat(2)
     assert len(router.receive(peer(1), body(control_frame((IWant(message_ids=(here,)),))), 2)) == 1
-
-
-def test_a_message_in_many_outboxes_counts_once_until_the_last_has_let_go_of_it():
-    held = SharedBytes()
-    one, other = [PeerOutbox(max_bytes=1_000, held=held) for _ in range(2)]
-    message, second = b"m" * 400, b"n" * 300
-    for outbox in (one, other):
-        outbox.put(message, control=False)
-    other.put(second, control=False)
-    other.put(b"control", control=True)
-    assert held.size_bytes == 700
-    assert asyncio.run(one.take(1)) == message
-    assert held.size_bytes == 700
-    assert (other.drop_messages(), other.dropped, other.has_room) == (2, 2, True)
-    assert (held.size_bytes, other.waiting_bytes) == (0, 7)
-    assert other.drop_messages() == 0
 
 
 def test_the_data_of_a_message_on_another_topic_keeps_nobody_from_getting_it_on_its_own():

@@ -71,12 +71,6 @@ def message_frame(data=b"data", topic=TOPIC):
     return body(publish_frame(encode_message(Message(topic=topic, data=data))))
 
 
-def test_a_new_peer_is_told_of_every_subscription():
-    router = router_with()
-    (hello,) = rpcs_to(router.add_peer(peer(1), dialled=False, address=None))
-    assert hello.subscriptions == (SubscriptionChange(topic=TOPIC, subscribed=True),)
-
-
 def test_a_message_is_passed_on_to_the_mesh_but_not_to_where_it_came_from():
     router = router_with(peer(1), peer(2), peer(3))
     router.heartbeat(1)
@@ -264,15 +258,6 @@ def test_many_peers_of_one_address_are_suspect():
     assert router.score_of(peer(99), 0) == 0
 
 
-def test_own_messages_are_sent_once_and_not_when_they_are_too_long():
-    router = router_with(peer(1))
-    message = Message(topic=TOPIC, data=b"own")
-    assert len(router.publish(message, 1)) == 1
-    assert router.publish(message, 2) == []
-    with pytest.raises(ConfigurationError, match="at most"):
-        router.publish(Message(topic=TOPIC, data=b"x" * 1_048_577), 1)
-
-
 def test_an_own_message_that_went_to_nobody_is_sent_when_it_is_published_again():
     router = router_with()
     message = Message(topic=TOPIC, data=b"own")
@@ -284,19 +269,6 @@ def test_an_own_message_that_went_to_nobody_is_sent_when_it_is_published_again()
     assert router.passed_on(message)
     assert router.publish(message, 3) == []
     assert router.statistics().published == 1
-
-
-def test_leaving_a_topic_tells_everybody_and_ends_the_mesh():
-    router = router_with(peer(1), peer(2))
-    router.heartbeat(1)
-    effects = router.unsubscribe(TOPIC, 2)
-    assert [rpc.subscriptions for rpc in rpcs_to(effects) if rpc.subscriptions] == [
-        (SubscriptionChange(topic=TOPIC, subscribed=False),)
-    ]
-    assert controls(effects, Prune)
-    assert router.mesh_of(TOPIC) == frozenset()
-    assert router.receive(peer(1), message_frame(), 3) == []
-    assert router.unsubscribe(TOPIC, 3) == []
 
 
 @examples(2)

@@ -7,67 +7,15 @@ import contextlib
 import gc
 import tracemalloc
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from fairway.libp2p.errors import Libp2pError
 from fairway.libp2p.host import Host
-from fairway.libp2p.limits import ByteBudget, HostLimits
+from fairway.libp2p.limits import HostLimits
 from fairway.libp2p.ping import ping
 from fairway.wire.varint import encode_uvarint
 from muxers import MUXERS
 from patience import PATIENCE_S, until
 
 LISTEN = ["/ip4/127.0.0.1/tcp/0"]
-
-
-class Holder:
-    """Holds what it is told, and halves it when it gives way."""
-
-    def __init__(self, budget, gives_way=True):
-        self.budget, self.size, self.times, self.gives_way = budget, 0, 0, gives_way
-
-    def hold(self, size):
-        self.size = size
-        self.budget.hold(self, size)
-        self.budget.enforce()
-
-    def give_way(self):
-        self.times += 1
-        if self.gives_way:
-            self.size //= 2
-            self.budget.hold(self, self.size)
-
-
-def test_who_holds_the_most_gives_way():
-    budget = ByteBudget(100)
-    large, small = Holder(budget), Holder(budget)
-    large.hold(80)
-    small.hold(30)
-    assert (large.size, small.size) == (40, 30)
-    assert budget.used_bytes == 70
-
-
-def test_a_budget_whose_holders_have_nothing_to_give_is_exceeded_without_end_but_no_call_lasts_for_ever():
-    budget = ByteBudget(100)
-    stubborn = Holder(budget, gives_way=False)
-    stubborn.hold(500)
-    assert (budget.used_bytes, stubborn.times) == (500, 1)
-    budget.hold(stubborn, 0)
-    assert budget.used_bytes == 0
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 400)), max_size=60))
-def test_who_holds_less_than_an_equal_share_never_gives_way(steps):
-    budget = ByteBudget(1_000)
-    modest, *greedy = [Holder(budget) for _ in range(5)]
-    for who, size in steps:
-        if who == 0:
-            modest.hold(size // 2)
-        else:
-            greedy[who - 1].hold(greedy[who - 1].size + size)
-        assert budget.used_bytes == modest.size + sum(one.size for one in greedy) <= 1_000
-    assert modest.times == 0
 
 
 async def answer(stream):

@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from fairway.errors import ConfigurationError
-from fairway.libp2p.connection import Direction
 from fairway.libp2p.errors import AddressError, ConnectionClosedError, DialError, NegotiationError
 from fairway.libp2p.host import Host
-from fairway.libp2p.keys import IdentityKey, KeyType
+from fairway.libp2p.keys import IdentityKey
 from fairway.libp2p.limits import HostLimits
 from fairway.libp2p.peer_book import PeerConnected, PeerDisconnected, PeerIdentified
 from fairway.libp2p.peer_id import PeerId
@@ -40,20 +39,6 @@ def test_two_hosts_talk_over_every_transport_and_muxer(run, listen, muxer):
                     message = bytes(range(256)) * (size // 256) + bytes(size % 256)
                     await stream.write_frame(message)
                     assert await stream.read_frame(1 << 22) == message
-
-    run(scenario())
-
-
-@pytest.mark.parametrize("key_type", [KeyType.ED25519, KeyType.SECP256K1])
-def test_a_host_is_known_by_its_key(run, key_type):
-    async def scenario():
-        key = IdentityKey.generate(key_type)
-        async with await Host.start(key=key, listen=[TCP]) as server, await Host.start() as client:
-            assert server.peer_id == PeerId.from_public_key(key.public_key)
-            assert server.addresses[0].peer_id == server.peer_id
-            connection = await client.connect(str(server.addresses[0]))
-            assert connection.peer_id == server.peer_id
-            assert connection.direction is Direction.OUTBOUND
 
     run(scenario())
 

@@ -14,7 +14,6 @@ from fairway.libp2p.keys import IdentityKey
 from fairway.libp2p.limits import ConnectionAdmission, HostLimits
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.mux.muxer import MuxerLimits
-from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.transports.tcp import dial_tcp
 from muxers import MUXERS
 from patience import until
@@ -25,10 +24,6 @@ LISTEN = ["/ip4/127.0.0.1/tcp/0"]
 async def hold(stream):
     while await stream.read():
         pass
-
-
-def a_peer():
-    return PeerId.from_public_key(IdentityKey.generate().public_key)
 
 
 class Door:
@@ -50,19 +45,6 @@ def test_a_limit_that_allows_nothing_is_refused_where_it_is_written(value):
         MuxerLimits(send_frame_bytes=value)
 
 
-def test_the_oldest_at_the_door_of_one_address_gives_way():
-    door = Door(max_pending_handshakes_per_ip=2)
-    tickets = [door.knock("192.0.2.1", number) for number in range(4)]
-    door.knock("192.0.2.2", "another address")
-    assert door.away == [0, 1]
-    assert door.admission.pending == 3
-    assert door.admission.refused == 2
-    for ticket in tickets:
-        door.admission.gone(ticket)
-        door.admission.gone(ticket)
-    assert door.admission.pending == 1
-
-
 def test_the_address_with_the_largest_crowd_gives_way_when_the_whole_door_is_full():
     door = Door(max_pending_handshakes=5, max_pending_handshakes_per_ip=4)
     door.knock("192.0.2.9", "honest, and the oldest of all")
@@ -70,27 +52,6 @@ def test_the_address_with_the_largest_crowd_gives_way_when_the_whole_door_is_ful
         door.knock("192.0.2.1", number)
     door.knock("192.0.2.2", "newcomer")
     assert door.away == [0]
-
-
-def test_connections_are_bounded_in_all_by_peer_and_by_address():
-    door = Door(max_connections=3, max_connections_per_peer=2, max_connections_per_ip=2)
-    peer = a_peer()
-    door.admission.enter(peer, accepted=True)
-    door.admission.enter(peer, accepted=True)
-    with pytest.raises(LimitError, match="max_connections_per_peer is 2"):
-        door.admission.enter(peer, accepted=True)
-    door.admission.enter(a_peer(), accepted=True)
-    with pytest.raises(LimitError, match="max_connections is 3"):
-        door.admission.enter(a_peer(), accepted=True)
-    with pytest.raises(LimitError, match="max_connections is 3"):
-        door.knock("192.0.2.1", "late")
-    door.admission.leave(peer, accepted=True)
-    first = door.knock("192.0.2.1", "first")
-    door.knock("192.0.2.1", "second")
-    with pytest.raises(LimitError, match="max_connections_per_ip is 2"):
-        door.knock("192.0.2.1", "third")
-    door.admission.gone(first)
-    door.knock("192.0.2.1", "fourth")
 
 
 def test_a_peer_has_no_more_connections_than_it_may(run):

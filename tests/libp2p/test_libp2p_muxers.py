@@ -189,8 +189,6 @@ class TwoMplex(TwoMuxers):
 PROFILE = examples(0.4, stateful_step_count=40)
 TwoYamux.TestCase.settings = PROFILE
 TwoMplex.TestCase.settings = PROFILE
-TestTwoYamux = TwoYamux.TestCase
-TestTwoMplex = TwoMplex.TestCase
 
 
 @pytest.mark.parametrize("muxer", [Yamux, Mplex])
@@ -210,58 +208,3 @@ def test_a_thousand_requests_leave_nothing_in_either_core(muxer):
         server.receive_data(client.data_to_send())
     for core in (client, server):
         assert core.statistics() == muxer(initiator=True).statistics()
-
-
-@pytest.mark.parametrize("muxer", [Yamux, Mplex])
-def test_pieces_that_follow_each_other_on_a_stream_are_one_event(muxer):
-    client, server = muxer(initiator=True), muxer(initiator=False)
-    stream = client.open_stream()
-    for _ in range(100):
-        client.send(stream, memoryview(b"0123456789"))
-    opened, data = server.receive_data(client.data_to_send())
-    assert data == DataReceived(opened.stream_id, b"0123456789" * 100)
-
-
-@pytest.mark.parametrize("muxer", [Yamux, Mplex])
-def test_the_fullest_stream_gives_way_when_a_connection_holds_too_much(muxer):
-    limits = MuxerLimits(max_buffered_bytes=100_000)
-    client, server = muxer(initiator=True), muxer(initiator=False, limits=limits)
-    small, large = client.open_stream(), client.open_stream()
-    client.send(small, memoryview(bytes(10_000)))
-    client.send(large, memoryview(bytes(95_000)))
-    *_, last = server.receive_data(client.data_to_send())
-    assert isinstance(last, StreamWasReset)
-    assert not last.by_peer
-    assert server.statistics().buffered_bytes == 10_000
-    assert server.statistics().overflowed_streams == 1
-    assert client.receive_data(server.data_to_send())[-1] == StreamWasReset(large, by_peer=True)
-    with pytest.raises(StreamClosedError):
-        client.send(large, memoryview(b"more"))
-
-
-@pytest.mark.parametrize("muxer", [Yamux, Mplex])
-def test_data_for_a_stream_that_was_just_reset_are_skipped_and_counted(muxer):
-    client, server = muxer(initiator=True), muxer(initiator=False)
-    stream, other = client.open_stream(), client.open_stream()
-    opened, _ = server.receive_data(client.data_to_send())
-    server.reset(opened.stream_id)
-    client.send(stream, memoryview(b"too late"))
-    client.send(other, memoryview(b"in time"))
-    (event,) = server.receive_data(client.data_to_send())
-    assert event.data == b"in time"
-    assert server.statistics().late_frames == 1
-
-
-@pytest.mark.parametrize("muxer", [Yamux, Mplex])
-def test_what_nobody_reads_any_more_is_thrown_away_and_the_sender_is_not_held_up(muxer):
-    client, server = muxer(initiator=True), muxer(initiator=False)
-    stream = client.open_stream()
-    (opened,) = server.receive_data(client.data_to_send())
-    server.stop_reading(opened.stream_id)
-    sent = 0
-    for _ in range(20):
-        sent += client.send(stream, memoryview(bytes(100_000)))
-        assert server.receive_data(client.data_to_send()) == []
-        client.receive_data(server.data_to_send())
-    assert sent == 2_000_000
-    assert server.statistics().buffered_bytes == 0
