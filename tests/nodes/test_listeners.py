@@ -24,10 +24,6 @@ def test_a_pubsub_topic_that_cannot_be_sent_is_refused(say, shard):
         criteria_of(shard, [say.topic])
 
 
-def test_a_topic_that_is_named_twice_is_one_criterion(say):
-    assert criteria_of(say.shard, [say.topic, say.topic]) == {(say.shard, say.topic)}
-
-
 def test_a_message_goes_into_each_subscription_that_asks_for_it_and_into_no_other(say):
     async def story():
         listeners = NodeSubscriptions(gone=lambda _: None)
@@ -39,25 +35,6 @@ def test_a_message_goes_into_each_subscription_that_asks_for_it_and_into_no_othe
         listeners.hear(second)
         assert (both.take(), one.take(), elsewhere.take()) == ([first, second], [first], [])
         assert listeners.wanted() == {(say.shard, say.topic), (say.shard, OTHER), ("/waku/2/rs/1/1", say.topic)}
-
-    asyncio.run(story())
-
-
-def test_the_node_is_told_once_what_a_closed_subscription_asked_for_and_no_longer_holds_it(say):
-    async def story():
-        gone = []
-        listeners = NodeSubscriptions(gone=gone.append)
-        criteria = criteria_of(say.shard, [say.topic])
-        closed, kept = listeners.add(criteria), listeners.add(criteria)
-        closed.close()
-        closed.close()
-        assert gone == [criteria]
-        assert listeners.wanted() == criteria
-        listeners.hear(say.message())
-        assert (len(closed), len(kept)) == (0, 1)
-        listeners.close()
-        assert gone == [criteria, criteria]
-        assert listeners.wanted() == frozenset()
 
     asyncio.run(story())
 

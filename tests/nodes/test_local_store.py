@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -14,8 +13,6 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.errors import ConfigurationError, StorageError, StoreQueryError
-from fairway.nodes import StoreQuery
-from fairway.nodes.archive_store import FLUSH_AFTER_S
 from fairway.nodes.local import LocalNetwork
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.testing import run
@@ -39,33 +36,6 @@ def story_of(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pages_lead_from_the_oldest_message_to_the_newest_or_back(say, story_of, kind):
-    async def story(node):
-        for number in (3, 1, 0, 4, 2):
-            await node.send(say.message(number))
-        expected = [b"message %d" % number for number in range(5)]
-        assert await say.all_pages(node, say.query(page_size=2)) == [expected[:2], expected[2:4], expected[4:]]
-        backwards = await say.all_pages(node, say.query(page_size=2, newest_first=True))
-        assert backwards == [expected[3:], expected[1:3], expected[:1]]
-
-    story_of(kind, story)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_cursor_is_the_hash_of_the_last_message_and_none_is_left_at_the_end(say, story_of, kind):
-    async def story(node):
-        for number in range(4):
-            await node.send(say.message(number))
-        page = await node.query(say.query(page_size=2))
-        assert page.cursor == say.message(1).message_hash
-        assert (await node.query(say.query(page_size=2), page.cursor)).cursor is None
-        newest = await node.query(say.query(page_size=3, newest_first=True))
-        assert newest.cursor == say.message(1).message_hash
-
-    story_of(kind, story)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_range_of_time_begins_with_its_start_and_ends_before_its_end(say, story_of, kind):
     async def story(node):
         for number in range(6):
@@ -79,51 +49,12 @@ def test_a_range_of_time_begins_with_its_start_and_ends_before_its_end(say, stor
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_the_topics_that_were_asked_for_are_found_and_without_any_everything(say, story_of, kind):
-    async def story(node):
-        await node.send(say.message(0))
-        await node.send(say.message(1, topic="/other/1/topic/proto"))
-        await node.send(say.message(2, shard="/waku/2/rs/1/1"))
-        assert say.payloads((await node.query(say.query())).messages) == [b"message 0"]
-        both = say.query(content_topics=(say.topic, "/other/1/topic/proto"))
-        assert say.payloads((await node.query(both)).messages) == [b"message 0", b"message 1"]
-        assert len((await node.query(StoreQuery())).messages) == 3
-
-    story_of(kind, story)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_messages_are_found_by_hash_whatever_else_is_asked(say, story_of, kind):
-    async def story(node):
-        for number in range(5):
-            await node.send(say.message(number))
-        hashes = tuple(say.message(number).message_hash for number in (4, 1, 99, 3, 1))
-        query = StoreQuery(message_hashes=hashes, content_topics=("/no/1/such/topic",), page_size=2)
-        assert await say.all_pages(node, query) == [[b"message 1", b"message 3"], [b"message 4"]]
-        backwards = StoreQuery(message_hashes=hashes, newest_first=True, page_size=2)
-        assert await say.all_pages(node, backwards) == [[b"message 3", b"message 4"], [b"message 1"]]
-
-    story_of(kind, story)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cursor", [bytes(32), b"", b"not a hash"])
 def test_an_unknown_cursor_is_an_error_that_says_what_to_do(say, story_of, kind, cursor):
     async def story(node):
         await node.send(say.message(1))
         with pytest.raises(StoreQueryError, match="ask again without a cursor"):
             await node.query(say.query(), cursor)
-
-    story_of(kind, story)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("asked", "got"), [(1_000_000, 100), (0, 1), (-5, 1)])
-def test_the_size_of_a_page_is_bounded(say, story_of, kind, asked, got):
-    async def story(node):
-        for number in range(105):
-            await node.send(say.message(number))
-        assert len((await node.query(say.query(page_size=asked))).messages) == got
 
     story_of(kind, story)
 
@@ -292,32 +223,3 @@ def test_closing_a_network_whose_archive_cannot_be_written_says_what_is_missing(
             network.close()
 
     run(story())
-
-
-def test_an_archive_that_could_not_be_written_is_left_alone_once_its_network_is_closed(say):
-    class Broken(NwakuArchive):
-        flushes = 0
-
-        def __init__(self):
-            pass
-
-        def append(self, *_, **__):
-            return True
-
-        def flush(self):
-            self.flushes += 1
-            raise OSError("no room")
-
-        def close(self):
-            raise OSError("no room")
-
-    async def story():
-        archive = Broken()
-        network = LocalNetwork(archive=archive)
-        await network.node().send(say.message())
-        with pytest.raises(StorageError):
-            network.close()
-        await asyncio.sleep(2.5 * FLUSH_AFTER_S)
-        return archive.flushes
-
-    assert run(story()) == 0

@@ -23,46 +23,13 @@ def read(size: PageSize, message_bytes: int, *, longest_bytes: int, pages: int) 
     return read
 
 
-def test_pages_of_small_messages_are_as_large_as_wanted() -> None:
-    size = PageSize()
-    assert read(size, 1_000, longest_bytes=10**9, pages=5) == [100] * 5
-    assert size.of(7) == 7
-
-
-def test_after_a_long_page_pages_have_about_the_wanted_length() -> None:
-    assert read(PageSize(), 153_600, longest_bytes=16 << 20, pages=4) == [100, 27, 27, 27]
-
-
 def test_a_page_that_is_too_long_is_halved_until_it_is_read() -> None:
     assert read(PageSize(), 500_000, longest_bytes=16 << 20, pages=5) == [0, 0, 25, 8, 8]
-
-
-def test_pages_grow_again_when_messages_are_small() -> None:
-    size = PageSize()
-    read(size, 3_000_000, longest_bytes=4 << 20, pages=20)
-    assert size.of(100) == 1
-    assert read(size, 1_000, longest_bytes=4 << 20, pages=9) == [1, 2, 4, 8, 16, 32, 64, 100, 100]
 
 
 def test_a_page_that_failed_is_not_asked_for_again_soon() -> None:
     size = PageSize()
     assert read(size, 1_000, longest_bytes=10_000, pages=60).count(0) == 4 + 60 // 10
-
-
-def test_pages_that_take_long_do_not_grow() -> None:
-    size = PageSize()
-    assert size.failed(100)
-    for _ in range(20):
-        size.came(50, 1_000, 0.4)
-    assert size.of(100) == 50
-    # A query for less says nothing about more.
-    size.came(3, 100, 0.01)
-    assert size.of(100) == 50
-
-
-def test_one_message_that_is_too_long_cannot_be_asked_for_in_parts() -> None:
-    size = PageSize()
-    assert [size.failed(asked) for asked in (2, 1, 1)] == [True, False, False]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2 * WANTED_BYTES), st.floats(0, 1), st.booleans())), st.integers(1, 1_000))

@@ -130,24 +130,10 @@ def test_all_pages_come_once_and_in_order(store):
     assert found.message_hash == message_hash(SHARD, found.message)
 
 
-def test_pages_go_on_from_any_cursor(store):
-    with serving(store) as address, RestStoreClient(address) as client:
-        first = client.page(StoreQuery(page_size=90))
-        rest = list(client.pages(StoreQuery(page_size=90), first.cursor))
-    assert payloads([first, *rest]) == list(range(250))
-
-
 def test_newest_first_turns_the_pages_and_not_what_is_on_them(store):
     with serving(store) as address, RestStoreClient(address) as client:
         answer = client.page(StoreQuery(page_size=3, newest_first=True))
     assert payloads([answer]) == [247, 248, 249]
-
-
-def test_a_time_range_ends_before_its_end(store):
-    with serving(store) as address, RestStoreClient(address) as client:
-        answer = client.page(StoreQuery(start_ns=1_010, end_ns=1_013))
-    assert payloads([answer]) == [10, 11, 12]
-    assert (store.requests[0]["startTime"], store.requests[0]["endTime"]) == ("1010", "1012")
 
 
 def test_what_was_not_asked_for_is_left_out(store):
@@ -159,12 +145,6 @@ def test_what_was_not_asked_for_is_left_out(store):
         assert payloads(client.pages(StoreQuery(content_topics=topics))) == [900]
         assert payloads(client.pages(StoreQuery(pubsub_topic="/waku/2/rs/1/1"))) == []
     assert all("contentTopics" not in request for request in store.requests)
-
-
-def test_messages_are_found_by_hash(store):
-    wanted = tuple(bytes.fromhex(entry(number)["messageHash"][2:]) for number in (3, 200, 999))
-    with serving(store) as address, RestStoreClient(address) as client:
-        assert payloads([client.page(StoreQuery(message_hashes=wanted))]) == [3, 200]
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

@@ -8,7 +8,7 @@ from fairway.errors import ConfigurationError
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.nodes.discovery.network import DEFAULT_NETWORK, Network, network_of, public_networks
 from fairway.nodes.discovery.node_record import NodeRecord
-from fairway.nodes.discovery.peer_memory import MAX_REMEMBERED, PeerMemory, peers_file
+from fairway.nodes.discovery.peer_memory import PeerMemory, peers_file
 from fairway.nodes.light import LightOptions
 
 PEER = "16Uiu2HAmQ9X2xDfPG3uL77V9piYDhjq14JhKCtcmNYsTMKNqrKCj"
@@ -27,11 +27,6 @@ def test_the_waku_network_is_as_published():
     network = network_of(DEFAULT_NETWORK)
     assert (network.cluster, network.shards, network.max_message_bytes) == (1, 8, 153_600)
     assert (network.rln.epoch_s, network.rln.messages_per_epoch, network.rln.chain_id) == (600, 100, 59_141)
-
-
-def test_logos_test_has_no_rate_limit():
-    network = network_of("logos.test")
-    assert (network.cluster, network.shards, network.rln) == (2, 8, None)
 
 
 def test_a_file_describes_a_network(tmp_path):
@@ -95,16 +90,6 @@ def test_peers_and_lists_are_remembered(tmp_path):
     PeerMemory(path, cluster_id=1).write([address], {"nodes.example.org": 7})
     assert PeerMemory(path, cluster_id=1).read() == ((address,), {"nodes.example.org": 7})
     assert [file.name for file in path.parent.iterdir()] == ["peers.json"]
-
-
-def test_no_more_peers_are_remembered_than_make_sense(tmp_path):
-    memory = PeerMemory(tmp_path / "peers.json", cluster_id=1)
-    memory.write([Multiaddr.parse(ADDRESS.replace("60000", str(port))) for port in range(1, 200)], {})
-    assert len(memory.read()[0]) == MAX_REMEMBERED
-
-
-def test_nothing_is_remembered_at_first(tmp_path):
-    assert PeerMemory(tmp_path / "peers.json", cluster_id=1).read() == ((), {})
 
 
 DAMAGED = {

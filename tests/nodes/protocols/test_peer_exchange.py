@@ -70,19 +70,6 @@ def test_a_service_gives_as_many_records_as_are_wanted_and_allowed(wanted, given
     assert found.wrong == 0
 
 
-def test_a_service_without_records_gives_none():
-    assert run(asked(service([]))).records == ()
-
-
-def test_a_peer_does_not_get_its_own_record():
-    async def work():
-        async with connected(service(RECORDS[:3])) as (_, theirs), await Host.start(key=key(2)) as second:
-            await second.connect(theirs.addresses[0])
-            return await ask_for_records(second, theirs.peer_id, 60, timeout_s=PATIENCE_S)
-
-    assert set(run(work()).records) == {RECORDS[0], RECORDS[2]}
-
-
 def test_a_peer_that_asks_too_often_is_refused():
     async def work():
         async with connected(service(RECORDS, RequestRate(per_second=0.1, burst=2))) as (ours, theirs):

@@ -242,16 +242,6 @@ def test_subscriptions_share_what_they_have_in_common_and_end_by_themselves(rest
     rest.run(work())
 
 
-def test_a_subscription_needs_content_topics(rest):
-    async def work():
-        async with rest.served() as (_, server), await rest.client(server.url) as client:
-            for nothing in ([], rest.topic):
-                with pytest.raises(ConfigurationError, match="a collection of content topics"):
-                    await client.subscribe(rest.shard, nothing)
-
-    rest.run(work())
-
-
 def test_a_node_without_relay_peers_is_unhealthy_until_it_has_one(rest):
     async def work():
         async with (

@@ -19,7 +19,6 @@ from fairway.nodes.rest.shapes import (
     store_shape,
 )
 from fairway.nodes.rest.store_messages import store_hashes
-from fairway.protocol.recent_hashes import RecentHashes
 from fairway.wire.waku_message import WakuMessage, message_hash
 
 MESSAGES = st.builds(
@@ -47,11 +46,6 @@ def test_a_message_survives_relay_and_store_and_filter_but_for_its_proof(message
 def test_what_is_no_message_is_one_kind_of_error(data):
     with pytest.raises(DecodeError, match=r"\S"):
         message_of(read_json(data, JsonMessage))
-
-
-@pytest.mark.parametrize("text", ["aGFsbG8=", "aGFsbG8"])
-def test_padding_may_be_left_out(text):
-    assert message_of(JsonMessage(payload=text, content_topic="/a/1/b/c")).payload == b"hallo"
 
 
 def test_a_page_of_hashes_is_read_and_others_are_not():
@@ -96,10 +90,3 @@ def test_an_event_that_is_too_long_is_refused_in_one_line_and_in_many(monkeypatc
         parser = EventParser()
         with pytest.raises(DecodeError, match="more than 100 bytes"):
             parser.feed(chunk * 10)
-
-
-def test_only_so_many_hashes_are_remembered_the_newest_ones():
-    recent = RecentHashes(3)
-    assert [recent.add(bytes([n])) for n in (1, 2, 3, 1, 4)] == [True, True, True, False, True]
-    assert [bytes([n]) in recent for n in (1, 2, 3, 4)] == [True, False, True, True]
-    assert len(recent) == 3
