@@ -156,7 +156,8 @@ def test_transmissions_count_in_the_epoch_of_their_timestamp(messages, epoch_ms,
 
 @given(st.lists(st.lists(st.sampled_from(["one", "two", "three"]), unique=True), max_size=20))
 def test_what_stores_had_adds_up_and_an_empty_store_has_a_row(sources):
-    table = pa.table({"sources": pa.array(sources, pa.list_(pa.string()))})
+    names = pa.list_(pa.string())
+    table = pa.table({"sources": pa.array(sources, names), "damaged": pa.array([[]] * len(sources), names)})
     parts = [*map(holdings, halves(table)), named_stores(["empty", "one"])]
     found = completeness(pa.concat_tables(parts)).to_pylist()
     expected = {"empty": 0, "one": 0} | Counter(store for stores in sources for store in stores)

@@ -24,10 +24,10 @@ from fairway.pipeline.generator import GeneratorPlan, rows_mapper
 from fairway.pipeline.run import copies, jobs, run
 from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree, repeated_in
 from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
-from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.sources.open_source import map_source, mapped_parts, scan_for_arrow
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
 from fairway.pipeline.stages.decoding import BatchDecoder
+from fairway.pipeline.tables.files import TableFiles
 from fairway.wire.segment import MAX_SEGMENTS
 
 PLAN = GeneratorPlan(messages=1_500, channels=5, largest_share=0.6, long_share=0.05, loss=0.05, duplication=0.02)

@@ -1,7 +1,8 @@
 """Growths that are killed where they write, and end in the tables of one that nobody disturbed.
 
-The program is killed with SIGKILL before a file of a table is written or after it, before and after the manifest, and
-where files are removed, on a disk and in a bucket. Each time the same command is started again, until one ends.
+The program is killed with SIGKILL before or after a file of a table is written, a table is committed, ``run.json`` is
+put, or files are deleted, on a disk and in a bucket. Readers find the run before until ``run.json`` is there. Each time
+the same command is started again, until one ends.
 
 FAIRWAY_KILL_POINTS=20 takes so many points, ``pytest --seed N`` others.
 """
@@ -22,7 +23,6 @@ pytest.importorskip("pyspark")
 
 from fairway.pipeline.location import Location
 from fairway.pipeline.run import RunTables
-from fairway.pipeline.tables import TABLES
 from grown_runs import OPTIONS, PLAN, assert_same, empty_run, generated, grown, write
 
 SHORT = 5
@@ -35,9 +35,9 @@ import os, signal, sys
 from math import inf
 from fairway.pipeline.jobs.run import main
 from fairway.pipeline.location import Location
+from fairway.pipeline.run import folder
 from fairway.pipeline.run.growth.growing import grow
-from fairway.pipeline.run.removed_rows import RemovedRows
-from fairway.pipeline.run.table_files import TableFiles
+from fairway.pipeline.tables.files import TableFiles
 
 kind, number, moment, *words = sys.argv[1:]
 grow.__kwdefaults__["most_grown"] = inf
@@ -45,35 +45,35 @@ left = int(number)
 
 def deadly(owner, name):
     real = getattr(owner, name)
-    def called(self, *arguments, **named):
+    def called(first, *arguments, **named):
         global left
-        is_manifest = name != "put" or self.name == "manifest.json"
-        left -= is_manifest
-        if is_manifest and not left and moment == "before":
+        counts = name != "put" or first.name == "run.json"
+        left -= counts
+        if counts and not left and moment == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        result = real(self, *arguments, **named)
-        if is_manifest and not left:
+        result = real(first, *arguments, **named)
+        if counts and not left:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
     setattr(owner, name, called)
 
-deadly(*{"file": (TableFiles, "write"), "list": (RemovedRows, "write"), "manifest": (Location, "put"),
-         "removal": (TableFiles, "remove_others")}[kind])
+deadly(*{"file": (TableFiles, "write"), "commit": (folder, "commit"), "run": (Location, "put"),
+         "vacuum": (folder, "vacuum")}[kind])
 sys.exit(main(words))
 """
 EVERY_POINT = [
     *(("file", number, moment) for number in range(1, 13) for moment in ("before", "after")),
-    *(("list", number, moment) for number in range(1, 8) for moment in ("before", "after")),
-    ("manifest", 1, "before"),
-    ("manifest", 1, "after"),
-    ("removal", 1, "before"),
-    ("removal", 7, "after"),
+    *(("commit", number, moment) for number in range(1, 16) for moment in ("before", "after")),
+    ("run", 1, "before"),
+    ("run", 1, "after"),
+    ("vacuum", 1, "before"),
+    ("vacuum", 7, "after"),
 ]
 
 
 def chosen_points(seed):
     """Return one point of each kind and others by the seed, in an order in which one growth comes to all of them."""
-    first = [("file", 9, "after"), ("list", 3, "before"), ("manifest", 1, "before"), ("manifest", 1, "after")]
+    first = [("file", 9, "after"), ("commit", 3, "before"), ("run", 1, "before"), ("run", 1, "after")]
     others = [point for point in EVERY_POINT if point not in first]
     rest = random.Random(seed).sample(others, min(len(others), max(0, POINTS - len(first))))
     return sorted([*first[:POINTS], *rest], key=EVERY_POINT.index)
@@ -101,12 +101,13 @@ def test_a_growth_that_is_killed_again_and_again_ends_in_the_same_tables(archive
         grown(folder, [source])
     write(tmp_path / "source", "part-1.parquet", rest)
     place = Location.of(out, "--out")
-    before = (place / "manifest.json").read()
+    before = (place / "run.json").read()
+    held = RunTables(out).rows("waku_messages")
     words = ["--source", source, "--out", out, "--rate-limit", str(OPTIONS.rate_limit)]
     words += ["--parity-rate", str(OPTIONS.parity_rate)]
     killed = 0
     for kind, number, moment in chosen_points(seed):
-        is_written = (kind, moment) == ("manifest", "after") or kind == "removal"
+        is_written = (kind, moment) == ("run", "after") or kind == "vacuum"
         done = subprocess.run(
             [sys.executable, "-c", DRIVER, kind, str(number), moment, *words],
             capture_output=True,
@@ -115,7 +116,9 @@ def test_a_growth_that_is_killed_again_and_again_ends_in_the_same_tables(archive
         )
         killed += done.returncode == -signal.SIGKILL
         assert done.returncode == -signal.SIGKILL or (killed and not done.returncode), done.stderr.decode()
-        assert ((place / "manifest.json").read() == before) is not is_written, (kind, number, moment)
+        assert ((place / "run.json").read() == before) is not is_written, (kind, number, moment)
+        if not is_written:
+            assert RunTables(out).rows("waku_messages") == len(RunTables(out).all("waku_messages", ["copies"])) == held
     assert killed == POINTS
     ended = subprocess.run(
         [sys.executable, "-c", DRIVER, "file", "0", "before", *words], capture_output=True, timeout=WAIT_S, check=False
@@ -124,10 +127,3 @@ def test_a_growth_that_is_killed_again_and_again_ends_in_the_same_tables(archive
     assert json.loads(ended.stdout)["mode"] == "unchanged"
     assert grown(tmp_path / "undisturbed", [source]).mode == "grown"
     assert_same(out, tmp_path / "undisturbed")
-    manifest = RunTables(out).manifest
-    for table in TABLES:
-        told = manifest["tables"][table.name]
-        there = {file.base_name for file in (place / "tables" / table.name).files()}
-        named = {*told["names"], told["removed"]} - {""}
-        assert named <= there, table.name
-        assert len(there - named) <= 1, f"{table.name}: at most the list of removed rows before"

@@ -19,10 +19,9 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from fairway.errors import ConfigurationError
-from fairway.pipeline.backfill import backfill
+from fairway.errors import ConfigurationError, StorageError
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run import RunOptions, RunTables, run, run_with
+from fairway.pipeline.run import RunOptions, RunTables, run_with
 from fairway.pipeline.run.growth.growing import grow
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.sources import RunSource
@@ -178,11 +177,11 @@ def test_a_message_that_an_archive_lost_needs_a_whole_run(rows, tmp_path):
         empty_run(tmp_path / "run", f"store={node.uri}")
         node.add(map(archived, rows))
         grown(tmp_path / "run", [f"store={node.uri}"])
-        before = (tmp_path / "run" / "manifest.json").read_bytes()
+        before = (tmp_path / "run" / "run.json").read_bytes()
         del node.entries[17]
         with pytest.raises(WholeRunNeeded, match="messages were removed"):
             grown(tmp_path / "run", [f"store={node.uri}"])
-        assert (tmp_path / "run" / "manifest.json").read_bytes() == before
+        assert (tmp_path / "run" / "run.json").read_bytes() == before
 
 
 def test_a_source_that_is_given_no_more_needs_a_whole_run_and_is_named_before_any_is_read(tmp_path):
@@ -266,25 +265,27 @@ def test_a_run_of_some_topics_grows_by_what_is_on_them(rows, tmp_path, kind):
     assert_same(tmp_path / "steps", tmp_path / "once")
 
 
-def test_a_table_of_a_run_that_grew_is_refused_as_a_source_with_what_to_do(rows, tmp_path, spark):
+def test_a_table_of_a_run_is_a_source_in_each_of_its_versions(rows, tmp_path):
     part = tmp_path / "run" / "tables" / "waku_messages"
     write(tmp_path / "one", "part-none.parquet", table_of(rows).slice(0, 0))
     source = f"a=parquet:{tmp_path / 'one'}"
     empty_run(tmp_path / "run", source)
     write(tmp_path / "one", "part-0.parquet", table_of(rows))
     grown(tmp_path / "run", [source])
-    # All rows of its files count: it is a source like any other.
-    empty_run(tmp_path / "other", f"parquet:{part}")
-    # The same messages came again, from another store: rows of the table are replaced.
+    before = RunTables(tmp_path / "run").manifest["tables"]["waku_messages"]["version"]
+    # The same messages come again, from another store: rows of the table are replaced.
     write(tmp_path / "two", "part-0.parquet", table_of(rows[:10], "two"))
     grown(tmp_path / "run", [source, f"b=parquet:{tmp_path / 'two'}"])
-    file = next(part.glob("part-*.parquet"))
-    for given in (part, file, f"{part}*", f"file://{part}"):
-        with pytest.raises(ConfigurationError, match=r"of a run that grew.*Give the sources of that run"):
-            run([f"parquet:{given}"], tmp_path / "refused", spark=spark)
-        assert not (tmp_path / "refused").exists()
-    with pytest.raises(ConfigurationError, match="of a run that grew"):
-        backfill(f"parquet:{part}", f"sqlite:{tmp_path / 'target.db'}")
+    counts = {}
+    for name, given in (("last", part), ("before", f"{part}@v{before}")):
+        empty_run(tmp_path / name, tmp_path / "none")
+        counts[name] = grown(tmp_path / name, [f"parquet:{tmp_path / 'none'}", f"parquet:{given}"]).new_rows
+    once = RunTables(tmp_path / "run").rows("waku_messages")
+    assert counts == {"before": once, "last": once + 10}
+    with pytest.raises(ConfigurationError, match=r"is no Delta table, and has no versions; leave @v3 out"):
+        grown(tmp_path / "run", [f"parquet:{tmp_path / 'one'}@v3"])
+    with pytest.raises(StorageError, match="waku_messages cannot be read"):
+        grown(tmp_path / "run", [f"parquet:{part}@v999"])
 
 
 @pytest.mark.spark

@@ -19,7 +19,6 @@ from fairway.pipeline.run.hearing import Hearing, SplitChannel, split_facts
 from fairway.pipeline.run.ordering import Ordering
 from fairway.pipeline.run.ranges import FIRST_CLOCK
 from fairway.pipeline.run.reassembling import Reassembling
-from fairway.pipeline.run.table_files import WORK_TABLES, TableFiles
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.acknowledgements import acknowledgement_rows, latency_rows, sent_in
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
@@ -36,6 +35,7 @@ from fairway.pipeline.stages.reassembled import (
 )
 from fairway.pipeline.stages.sds_ordered import absent_of, computed_in, logged_in
 from fairway.pipeline.tables import table_named
+from fairway.pipeline.tables.files import WORK_TABLES, TableFiles
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.segment import WAKU_SEGMENTS
 

@@ -19,11 +19,11 @@ from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import BLOBS, cut, notes_of
 from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
 from fairway.pipeline.run.ranges import bounds_of
-from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.sources.open_source import map_source
 from fairway.pipeline.stages import decoding_mapper
 from fairway.pipeline.stages.deduplicated import DEDUPLICATED
+from fairway.pipeline.tables.files import TableFiles
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import WAKU_SDS
 

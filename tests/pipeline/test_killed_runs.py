@@ -1,7 +1,7 @@
 """Runs of the pipeline that are killed, whole or in part, and end in the very tables of a run that nobody disturbed.
 
 The driver, its Java process or both are killed with SIGKILL at points of their work: in the middle of a job, when the
-files of a job are written but not yet in the manifest, when they just came into it, in the middle of the removal of a
+files of a job are written but not yet noted, when they just were, in the middle of the removal of a
 table that only later jobs needed. One run is killed at one point after the other, each time started again, so that it
 survives all of them.
 
@@ -33,9 +33,9 @@ from fairway.pipeline.run import run
 from fairway.pipeline.run.jobs import jobs
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.reading import RunTables
-from fairway.pipeline.run.table_files import WORK_TABLES
 from fairway.pipeline.session import WORKER_DAEMON
 from fairway.pipeline.tables import TABLES
+from fairway.pipeline.tables.files import WORK_TABLES
 from fairway.storage.nwaku_archive import NwakuArchive
 
 pytestmark = [
@@ -60,8 +60,8 @@ from contextlib import suppress
 from pathlib import Path
 
 moment, job, table, delay_s, victims, out, *words = sys.argv[1:]
-place = str(Path(out, "work" if moment == "dropped" else "tables", table))
-manifest = str(Path(out, "manifest.json"))
+place = str(Path(out, "work", table))
+attempt = str(Path(out, "work", "attempt.json"))
 state = {"named": False, "going": False, "armed": False}
 
 def tree(pid):
@@ -87,7 +87,7 @@ def kill():
         os.kill(os.getpid(), signal.SIGKILL)
 
 def names_the_job():
-    return job in json.loads(Path(out, ".manifest.json.new").read_text()).get("jobs", {})
+    return job in json.loads(Path(out, "work", ".attempt.json.new").read_text()).get("jobs", {})
 
 def hook(event, told):
     if state["named"]:
@@ -100,7 +100,7 @@ def hook(event, told):
             state["going"] = True
     elif event == "os.remove" and state["going"]:
         kill()
-    elif event == "os.rename" and str(told[1]) == manifest and moment != "dropped" and names_the_job():
+    elif event == "os.rename" and str(told[1]) == attempt and moment != "dropped" and names_the_job():
         if moment == "written" or (moment == "begun" and victims != "java"):
             kill()
         state["named"] = moment == "named"
@@ -184,7 +184,7 @@ def assert_same(made, out):
     tables = RunTables(out)
     for table in TABLES:
         assert rows(tables, table.name) == rows(made.tables, table.name), table.name
-    left = {"manifest.json", "manifest.json.lock", "tables"}
+    left = {"run.json", "run.json.lock", "tables"}
     assert {child.name for child in out.iterdir()} == left
 
 
@@ -220,15 +220,16 @@ def test_a_driver_that_is_killed_again_and_again_ends_in_the_same_tables(made, s
             assert any(line.startswith("fairway: the Java process of Spark ended") for line in said.splitlines()), said
         else:
             assert code == -signal.SIGKILL, where
-        manifest = json.loads((out / "manifest.json").read_text())
-        assert manifest["state"] == "running"
-        for name, told in manifest["tables"].items():
+        assert not (out / "run.json").exists()
+        for name, told in json.loads((out / "work" / "attempt.json").read_text())["tables"].items():
             there = out / ("work" if told["work"] else "tables") / name
-            assert told["files"] == len(list(there.glob("*.parquet"))), f"{name} is not whole after {where}"
+            named = {part["name"]: part["bytes"] for part in told["parts"]}
+            sizes = {file.name: file.stat().st_size for file in there.glob("*.parquet")}
+            assert named.items() <= sizes.items(), f"{name} is not whole after {where}"
     summary = run([made.source], out, blooms=True, spark=spark)
     assert summary.balance == made.summary.balance
     assert summary.resumed
-    assert json.loads((out / "manifest.json").read_text())["attempts"] == POINTS + 1
+    assert json.loads((out / "run.json").read_text())["attempts"] == POINTS + 1
     assert_same(made, out)
 
 

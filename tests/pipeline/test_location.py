@@ -209,15 +209,15 @@ def test_a_folder_that_cannot_be_made_is_told_in_a_sentence_and_at_once(nowhere,
 
 
 def test_a_file_is_put_read_replaced_listed_and_removed(folder):
-    file = folder / "manifest.json"
+    file = folder / "run.json"
     assert not file.is_file()
     with pytest.raises(FileNotFoundError):
         file.read()
     file.put(b"old")
     file.put(b"new" * 1000)
     assert file.read() == b"new" * 1000
-    assert (file.is_file(), folder.is_dir(), file.is_dir(), file.name) == (True, True, False, "manifest.json")
-    assert [(folder.beneath(found), found.size) for found in folder.files()] == [("manifest.json", 3000)]
+    assert (file.is_file(), folder.is_dir(), file.is_dir(), file.name) == (True, True, False, "run.json")
+    assert [(folder.beneath(found), found.size) for found in folder.files()] == [("run.json", 3000)]
     file.remove()
     file.remove()
     assert folder.files() == []

@@ -16,8 +16,6 @@ from patience import PATIENCE_S
 
 pytest.importorskip("pyarrow")
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 from fairway.channel.creation import create_reliable_channel
@@ -29,7 +27,6 @@ from fairway.options import Profile, ReliableChannelOptions, SdsConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.restore import restore
 from fairway.pipeline.run.reading import RunTables
-from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.protocol.encryption import AesGcm
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.sqlite_store import SqliteStore
@@ -37,6 +34,7 @@ from fairway.testing import run
 from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
+from run_tables import write_run
 
 TOPIC = "/fairway/1/harbour/proto"
 SHARD = autoshard(TOPIC, 1, 8)
@@ -81,7 +79,7 @@ def a_talk(encryption=None):
 
 
 def run_folder(path, messages):
-    """Write of a run folder what restoring reads, as the pipeline lays it out."""
+    """Write a run folder with the messages, for restoring to read."""
     rows = [
         {
             "message_hash": message_hash,
@@ -95,23 +93,7 @@ def run_folder(path, messages):
         }
         for message_hash, message in messages
     ]
-    for name, columns in {
-        "waku_messages": ("message_hash", "content_topic", "payload", "version", "timestamp_ns", "meta", "sources"),
-        "sds_messages": ("content_topic", "channel_id"),
-    }.items():
-        place = path / "tables" / name
-        place.mkdir(parents=True)
-        types = {"timestamp_ns": pa.int64(), "meta": pa.binary(), "version": pa.int32()}
-        arrays = {column: pa.array([row[column] for row in rows], types.get(column)) for column in columns}
-        pq.write_table(pa.table(arrays), place / "part-0.parquet")
-    manifest = {
-        "schema_version": SCHEMA_VERSION,
-        "tables": {"waku_messages": {}, "sds_messages": {}},
-        "options": {"format": "parquet"},
-        "sources": [],
-    }
-    (path / "manifest.json").write_text(json.dumps({**manifest, "state": "complete"}), encoding="utf-8")
-    return RunTables(path)
+    return RunTables(write_run(path, {"waku_messages": rows, "sds_messages": rows}))
 
 
 @pytest.fixture(scope="module")

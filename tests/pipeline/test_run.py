@@ -115,7 +115,7 @@ def test_every_row_is_accounted_for(made, finished):
     assert (balance.quarantined, balance.retransmissions, balance.sync, balance.incomplete) == (2, 1, 1, 1)
     # Nine said, eight segments of the picture that came, two sealed, one of the other profile.
     assert balance.delivered == 9 + 8 + 2 + 1
-    told = json.loads((finished.out / "manifest.json").read_text())["balance"]
+    told = json.loads((finished.out / "run.json").read_text())["balance"]
     assert told["adds_up"] is True
     assert told["formula"] == {"in": made.rows, "delivered": 21, "parked": 1, "quarantined": 2, "duplicates": 6}
     assert str(balance).startswith(f"{made.rows} rows in = 5 duplicates + 2 quarantined")
@@ -310,16 +310,10 @@ def test_progress_tells_each_step_at_its_beginning_and_end(finished):
     assert set(tables) >= {table.name for table in TABLES}
 
 
-@pytest.mark.parametrize("wrong", [{"format": "csv"}, {"epoch_ms": 0}, {"rate_limit": 0}])
+@pytest.mark.parametrize("wrong", [{"epoch_ms": 0}, {"rate_limit": 0}])
 def test_options_that_cannot_be_are_refused(tmp_path, wrong):
     with pytest.raises(ConfigurationError):
         run(["sqlite:none.db"], tmp_path / "run", **wrong)
-
-
-def test_a_format_without_its_jars_is_refused(spark, made, tmp_path):
-    with pytest.raises(ConfigurationError, match="cannot write delta: start the session with its jars"):
-        run(made.sources, tmp_path / "run", format="delta", spark=spark)
-    assert spark.conf.get("spark.sql.parquet.enableVectorizedReader") == "true"
 
 
 def until_killed(made, folder: Path, table: str) -> str:
@@ -336,10 +330,10 @@ def until_killed(made, folder: Path, table: str) -> str:
         stderr=subprocess.STDOUT,
         env=os.environ | {"PYSPARK_SUBMIT_ARGS": f"{events} pyspark-shell"},
     )
-    manifest = folder / "run" / "manifest.json"
+    attempt = folder / "run" / "work" / "attempt.json"
     ends_s = time.monotonic() + 4 * PATIENCE_S
     try:
-        while not (manifest.exists() and table in json.loads(manifest.read_text())["tables"]):
+        while not (attempt.exists() and table in json.loads(attempt.read_text())["tables"]):
             assert job.poll() is None, job.communicate()[0]
             assert time.monotonic() < ends_s, "the job did not come so far"
             time.sleep(0.02)
@@ -363,9 +357,9 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_tables(spark, made, finished,
     resumed = {step.step for step in told if step.resumed}
     assert "read" in resumed
     assert "statistics" not in resumed
-    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["attempts"] == 2
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["attempts"] == 2
     assert summary.balance == finished.summary.balance
     for table in TABLES:
         once, again = (sorted(map(repr, rows(out, table.name))) for out in (finished.out, tmp_path / "run"))
         assert once == again, table.name
-    assert {child.name for child in (tmp_path / "run").iterdir()} == {"manifest.json", "manifest.json.lock", "tables"}
+    assert {child.name for child in (tmp_path / "run").iterdir()} == {"run.json", "run.json.lock", "tables"}

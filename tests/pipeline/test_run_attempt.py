@@ -11,8 +11,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from deltalake import DeltaTable
+
 from fairway.options import SegmentationConfig
-from fairway.pipeline.run import attempt, jobs, options, run
+from fairway.pipeline.run import attempt, jobs, run
 from fairway.pipeline.run.attempt import BUCKET_BYTES, buckets_for
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.tables import TABLES
@@ -64,7 +66,7 @@ def test_rows_without_contents_have_as_few_tasks_as_they_are_worth(made, spark, 
         run([made.source], out, spark=spark)
         for table in TABLES:
             assert rows(out, table.name) == rows(made.out, table.name), table.name
-        told = json.loads((out / "manifest.json").read_text())["jobs"]
+        told = json.loads((out / "run.json").read_text())["jobs"]
         bounds[worth] = [len(told[job]["bounds"]) for job in ("read", "hear")]
     # How many bounds there are, the sample that a run draws decides.
     of_contents, of_logs = bounds[1]
@@ -73,30 +75,14 @@ def test_rows_without_contents_have_as_few_tasks_as_they_are_worth(made, spark, 
     assert of_contents > of_logs == 0
 
 
-def test_the_manifest_names_the_files_and_nothing_else_is_there(made):
-    tables = json.loads((made.out / "manifest.json").read_text())["tables"]
+def test_the_run_names_a_version_of_each_table_and_no_other_file_is_there(made):
+    tables = json.loads((made.out / "run.json").read_text())["tables"]
     assert set(tables) == {table.name for table in TABLES}
     for name, told in tables.items():
-        there = {file.name for file in (made.out / "tables" / name).iterdir()}
-        assert there == set(told["names"])
-        assert len(there) == told["files"] > 0
-
-
-@pytest.mark.full
-def test_tables_are_copied_into_another_format_when_all_are_there(made, spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(options, "FORMATS", (*options.FORMATS, "orc"))
-    out = tmp_path / "run"
-    told = []
-    summary = run([made.source], out, format="orc", spark=spark, progress=told.append)
-    assert told[-1].step == "copy"
-    assert summary.balance == made.summary.balance
-    assert {child.name for child in out.iterdir()} == {"manifest.json", "manifest.json.lock", "tables"}
-    for table in TABLES:
-        place = str(out / "tables" / table.name)
-        copied = sorted(map(repr, spark.read.schema(table.schema).orc(place).collect()))
-        original = RunTables(made.out).dataframe(spark, table.name)
-        assert copied == sorted(map(repr, original.collect())), table.name
-    assert run([made.source], out, format="orc", spark=spark).resumed == len(TABLES)
+        table = DeltaTable(made.out / "tables" / name, version=told["version"])
+        there = {str(file) for file in (made.out / "tables" / name).glob("*.parquet")}
+        assert there == set(table.file_uris())
+        assert len(there) == told["files"]
 
 
 @pytest.mark.parametrize(

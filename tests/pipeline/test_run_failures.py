@@ -33,7 +33,7 @@ from fairway.errors import (
 from fairway.pipeline.jobs import run as run_job
 from fairway.pipeline.jobs import send as send_job
 from fairway.pipeline.jobs import stream as stream_job
-from fairway.pipeline.run import run
+from fairway.pipeline.run import RunTables, run
 from fairway.pipeline.run.failures import SlowStartError, failure_of, failure_said
 from fairway.pipeline.run.sources import RunSource
 from fairway.storage.nwaku_archive import NwakuArchive
@@ -259,6 +259,27 @@ def test_sources_that_cannot_be_read_end_a_run_with_their_own_error(spark, store
         assert place in str(raised.value), uri
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("damage", ["cut off", "in the middle"])
+def test_the_tables_of_a_finished_run_stay_when_its_source_cannot_be_read_any_more(spark, tmp_path, damage):
+    store = fill(tmp_path / "store.db", range(300), size=400)
+    run([f"a={store}"], tmp_path / "run", spark=spark)
+    before = sorted(map(repr, RunTables(tmp_path / "run").all("sds_messages")))
+    assert len(before) == 300
+    content = store.read_bytes()
+    begin = len(content) // 2
+    store.write_bytes(
+        content[:50] if damage == "cut off" else content[:begin] + b"\x07" * 20_000 + content[begin + 20_000 :]
+    )
+    for options in ({}, {"rate_limit": 5}):
+        with pytest.raises(FairwayError):
+            run([f"a={store}"], tmp_path / "run", spark=spark, **options)
+        assert sorted(map(repr, RunTables(tmp_path / "run").all("sds_messages"))) == before
+    store.write_bytes(content)
+    assert run([f"a={store}"], tmp_path / "run", spark=spark, rate_limit=5).balance.adds_up
+    assert RunTables(tmp_path / "run").rows("sds_messages") == 300
+
+
 @pytest.mark.full
 @pytest.mark.spark
 def test_an_archive_that_a_node_writes_to_is_read_and_one_that_somebody_has_for_himself_is_not(spark, store, tmp_path):
@@ -326,11 +347,11 @@ def test_without_room_a_run_ends_and_goes_on_when_there_is_some(spark, small_dis
     store = fill(tmp_path / "store.db", range(200), size=700)
     with pytest.raises(StoreFullError, match="no room is left for"):
         run([f"a={store}"], small_disk / "run", spark=spark)
-    manifest = json.loads((small_disk / "run" / "manifest.json").read_text())
-    assert manifest["state"] == "running"
+    begun = json.loads((small_disk / "run" / "work" / "attempt.json").read_text())
+    assert not (small_disk / "run" / "run.json").exists()
     subprocess.run(["mount", "-o", "remount,size=4m", small_disk], check=True)
     summary = run([f"a={store}"], small_disk / "run", spark=spark)
-    assert summary.resumed == len([name for name, told in manifest["tables"].items() if not told["work"]])
+    assert summary.resumed == len([name for name, told in begun["tables"].items() if not told["work"]])
     assert summary.balance.delivered == 200
 
 

@@ -15,31 +15,55 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError, StorageError
+from fairway.pipeline.exchange import notes_of
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run.folder import RunFolder, read_manifest
+from fairway.pipeline.outgoing.tables import OUTGOING_TABLES
+from fairway.pipeline.run.folder import RunFolder, TableResult, read_run
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.sources import RunSource, parse_sources
-from grown_runs import empty_run
+from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.tables import TABLES, table_named
+from fairway.pipeline.tables.delta import TableFile
+from fairway.pipeline.tables.files import TableFiles, told_file
 
 SOURCES = [{"label": "a", "uri": "sqlite:a.db", "fingerprint": [["a.db", 1, 2]]}]
-OPTIONS = {"format": "parquet", "profile": None}
+OPTIONS = {"profile": None}
 KEYS = ChannelKeys.from_mapping({"team": {"cipher": "aes-256-gcm", "key": "ab" * 32}})
 
 
 def opened(path: Path, sources=SOURCES, options=OPTIONS, keys=None) -> RunFolder:
-    return RunFolder.open_for(path, sources, options, keys)
+    return RunFolder.open_for(path, sources, options, keys, tables=(*TABLES, *OUTGOING_TABLES))
 
 
 def write(folder: RunFolder, name: str, rows: int, *, work: bool = False) -> None:
+    """Write a table as a job of a run does, or the tables of a batch one by one."""
+    table = arrow_schema(table_named(name).schema).empty_table() if not work else pa.table({"number": []})
+    files = TableFiles(root=str(folder.path))
+    place = folder.place_of(name, work=work).local
+    place.mkdir(parents=True, exist_ok=True)
+    if work:
+        pq.write_table(pa.table({"number": range(rows)}), place / "part-0.parquet")
+        part = TableFile("part-0.parquet", rows, (place / "part-0.parquet").stat().st_size)
+    else:
+        grown = pa.table([pa.nulls(rows, field.type) for field in table.schema], schema=table.schema)
+        (told,) = notes_of([files.write(name, 0, grown)["blob"][0].as_py()])
+        part = told_file(told)
+    folder.finish_job(name, [TableResult.of(name, [part], 0.0, work=work)], {})
+
+
+def written(folder: RunFolder, name: str, rows: int) -> None:
+    """Write a table of a batch as Spark does."""
+
     def rows_into(place: Path) -> None:
         assert not place.exists()
         place.mkdir(parents=True)
-        pq.write_table(pa.table({"number": range(rows)}), place / "part-0.parquet")
+        schema = arrow_schema(next(table.schema for table in OUTGOING_TABLES if table.name == name))
+        pq.write_table(pa.table([pa.nulls(rows, field.type) for field in schema], schema=schema), place / "p.parquet")
 
-    folder.write_table(name, rows_into, work=work)
+    folder.write_table(name, rows_into)
 
 
-def test_a_finished_table_is_found_by_the_next_attempt(tmp_path):
+def test_a_table_of_a_finished_job_is_found_by_the_next_attempt(tmp_path):
     folder = opened(tmp_path / "run")
     write(folder, "quarantine", 3)
     result = folder.results["quarantine"]
@@ -48,21 +72,36 @@ def test_a_finished_table_is_found_by_the_next_attempt(tmp_path):
 
     again = opened(tmp_path / "run")
     assert again.results == {"quarantine": result}
-    assert read_manifest(tmp_path / "run")["attempts"] == 2
+    again.finish({"balance": {}})
     again.close()
+    assert read_run(tmp_path / "run")["attempts"] == 2
 
 
-def test_a_manifest_tells_in_which_folder_its_sources_were_given(tmp_path, monkeypatch):
+def test_the_run_before_is_read_until_the_next_one_ends_and_by_who_opened_it_after_that(tmp_path):
+    with closing(opened(tmp_path / "run")) as first:
+        write(first, "quarantine", 3)
+        first.finish({"balance": {}})
+    reader = RunTables(tmp_path / "run")
+    with closing(opened(tmp_path / "run", options=OPTIONS | {"profile": "logos"})) as second:
+        assert second.whole_because == "the tables in the folder had other options (profile)"
+        write(second, "quarantine", 5)
+        assert len(RunTables(tmp_path / "run").all("quarantine")) == 3
+        second.finish({"balance": {}})
+        assert RunTables(tmp_path / "run").rows("quarantine") == len(RunTables(tmp_path / "run").all("quarantine")) == 5
+        assert len(reader.all("quarantine")) == 3
+
+
+def test_a_run_tells_in_which_folder_its_sources_were_given(tmp_path, monkeypatch):
     def given_in(name):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
-        with closing(RunFolder.open_for(tmp_path / "run", SOURCES, OPTIONS, None, holds_finished=True)) as folder:
+        with closing(opened(tmp_path / "run")) as folder:
             if folder.held is None:
                 folder.finish_job("read", [], {})
                 folder.finish({"balance": {}})
             else:
                 folder.end_grown([], {}, {"balance": {}})
-        return read_manifest(tmp_path / "run")["given_in"]
+        return read_run(tmp_path / "run")["given_in"]
 
     assert given_in("begun") == str(tmp_path / "begun")
     assert given_in("grown") == str(tmp_path / "grown")
@@ -72,23 +111,14 @@ def test_what_was_left_half_written_is_thrown_away(tmp_path):
     folder = opened(tmp_path / "run")
     write(folder, "quarantine", 3)
     write(folder, "decoded", 3, work=True)
-    halves: list[Path] = []
-
-    def killed(place: Path) -> None:
-        place.mkdir(parents=True)
-        halves.append(place)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        folder.write_table("delivered", killed)
-    # Moved to its place, and killed before the manifest said so.
-    unnamed = folder.place_of("incomplete").local
-    unnamed.mkdir()
+    # Written by tasks of a job that did not end.
+    (folder.place_of("half", work=True).local).mkdir()
+    stray = folder.place_of("quarantine").local / "part-00009-000-stray.parquet"
+    stray.write_bytes(b"half a file")
     folder.close()
 
     again = opened(tmp_path / "run")
-    assert not halves[0].exists()
-    assert not unnamed.exists()
+    assert not again.place_of("half", work=True).is_dir()
     assert again.is_whole("quarantine")
     assert again.is_whole("decoded")
     again.drop_work("decoded")
@@ -96,7 +126,8 @@ def test_what_was_left_half_written_is_thrown_away(tmp_path):
     assert set(again.results) == {"quarantine"}
     again.finish({"balance": {}})
     again.close()
-    assert {child.name for child in (tmp_path / "run").iterdir()} == {"manifest.json", "manifest.json.lock", "tables"}
+    assert not stray.exists()
+    assert {child.name for child in (tmp_path / "run").iterdir()} == {"run.json", "run.json.lock", "tables"}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +146,6 @@ def test_other_sources_options_or_keys_begin_anew(tmp_path, change):
     folder.close()
     again = opened(tmp_path / "run", **({"keys": KEYS} | change))
     assert again.results == {}
-    assert not any((tmp_path / "run" / "tables").iterdir())
     again.close()
 
 
@@ -126,7 +156,7 @@ def test_the_same_keys_go_on_and_are_not_in_the_folder(tmp_path):
     again = opened(tmp_path / "run", keys=KEYS)
     assert again.is_whole("quarantine")
     again.close()
-    assert "ab" * 32 not in (tmp_path / "run" / "manifest.json").read_text()
+    assert "ab" * 32 not in (tmp_path / "run" / "work" / "attempt.json").read_text()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="files have other rights there")
@@ -151,16 +181,18 @@ def test_a_table_that_somebody_removed_is_written_again(tmp_path):
 
 
 def test_a_table_whose_file_was_cut_off_is_named_when_read_and_written_again(tmp_path):
-    empty_run(tmp_path / "run", tmp_path / "none")
+    with closing(opened(tmp_path / "run")) as folder:
+        write(folder, "quarantine", 3)
+        write(folder, "channel_stats", 3)
+        folder.finish({"balance": {}})
     (file,) = RunTables(tmp_path / "run").files("channel_stats")
     os.truncate(file.path, file.info().size - 10)
     tables = RunTables(tmp_path / "run")
     for read in (tables.all, lambda name: tables.range_of(name, "content")):
         with pytest.raises(StorageError, match=r"channel_stats/.*cannot be read.*makes it anew"):
             read("channel_stats")
-    manifest = read_manifest(tmp_path / "run")
-    with closing(opened(tmp_path / "run", manifest["sources"], manifest["options"])) as again:
-        assert manifest["tables"].keys() - again.results == {"channel_stats"}
+    with closing(opened(tmp_path / "run")) as again:
+        assert again.results.keys() == {"quarantine"}
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):
@@ -178,16 +210,16 @@ def test_nothing_of_others_is_overwritten(tmp_path):
     with pytest.raises(ConfigurationError, match="is a file"):
         opened(tmp_path / "thesis.txt")
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "manifest.json").write_text('{"name": "an app"}')
-    with pytest.raises(ConfigurationError, match="not the manifest of a run"):
+    (tmp_path / "other" / "run.json").write_text('{"name": "an app"}')
+    with pytest.raises(ConfigurationError, match="does not describe a run"):
         opened(tmp_path / "other")
-    (tmp_path / "other" / "manifest.json").write_text("{")
+    (tmp_path / "other" / "run.json").write_text("{")
     with pytest.raises(ConfigurationError, match=r"is damaged.*remove the folder and run again"):
         opened(tmp_path / "other")
 
 
 def test_nobody_is_told_to_remove_a_folder_that_cannot_be_reached(tmp_path):
-    (tmp_path / "manifest.json").mkdir()
+    (tmp_path / "run.json").mkdir()
     with pytest.raises(ConfigurationError, match=r"cannot be read.*give the same command again"):
         RunTables(tmp_path)
 
@@ -196,22 +228,21 @@ def test_nobody_is_told_to_remove_a_folder_that_cannot_be_reached(tmp_path):
 def test_the_tables_of_one_command_are_not_replaced_by_those_of_another(tmp_path, held, wanted):
     options = {"run": OPTIONS, "send": OPTIONS | {"kind": "send"}}
     folder = opened(tmp_path / "there", options=options[held])
-    write(folder, "payloads", 3)
+    (written if held == "send" else write)(folder, "payloads" if held == "send" else "quarantine", 3)
     folder.finish({})
     folder.close()
-    before = (tmp_path / "there" / "manifest.json").read_bytes()
+    before = (tmp_path / "there" / "run.json").read_bytes()
     with pytest.raises(ConfigurationError, match=f"holds the tables of 'fairway pipeline {held}'"):
         opened(tmp_path / "there", options=options[wanted])
-    assert (tmp_path / "there" / "manifest.json").read_bytes() == before
-    assert folder.place_of("payloads").is_dir()
+    assert (tmp_path / "there" / "run.json").read_bytes() == before
     opened(tmp_path / "there", options=options[held]).close()
 
 
 def test_the_tables_of_a_batch_are_read_by_their_names_also_while_it_is_not_sent_whole(tmp_path):
     folder = opened(tmp_path / "batch", options=OPTIONS | {"kind": "send"})
-    write(folder, "receipts", 3)
+    written(folder, "receipts", 3)
     tables = RunTables(tmp_path / "batch")
-    assert tables.rows("receipts") == 3
+    assert tables.rows("receipts") == len(tables.all("receipts")) == 3
     with pytest.raises(ConfigurationError, match="no table scheduled yet"):
         tables.files("scheduled")
     for of_a_run in (lambda: tables.rows("sds_messages"), lambda: tables.balance):
@@ -232,15 +263,15 @@ def test_only_a_finished_run_of_this_version_is_read(tmp_path):
 
 
 def finished_by(path: Path, *, fairway: str, schema_version: int) -> bytes:
-    """Make a folder with a table as another fairway would, and return its manifest."""
+    """Make a folder with a table as another fairway would, and return what describes it."""
     folder = opened(path)
     write(folder, "quarantine", 3)
     folder.finish({"balance": {}})
     folder.close()
-    manifest = path / "manifest.json"
-    told = json.loads(manifest.read_text()) | {"fairway": fairway, "schema_version": schema_version}
-    manifest.write_text(json.dumps(told))
-    return manifest.read_bytes()
+    described = path / "run.json"
+    told = json.loads(described.read_text()) | {"fairway": fairway, "schema_version": schema_version}
+    described.write_text(json.dumps(told))
+    return described.read_bytes()
 
 
 def test_the_tables_of_a_newer_fairway_are_neither_read_nor_replaced(tmp_path):
@@ -248,7 +279,7 @@ def test_the_tables_of_a_newer_fairway_are_neither_read_nor_replaced(tmp_path):
     for use in (opened, RunTables):
         with pytest.raises(ConfigurationError, match=r"by fairway 9\.9\.1, .*: use fairway 9\.9\.1 or a newer one, or"):
             use(tmp_path / "run")
-    assert (tmp_path / "run" / "manifest.json").read_bytes() == before
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
     assert any((tmp_path / "run" / "tables" / "quarantine").iterdir())
 
 

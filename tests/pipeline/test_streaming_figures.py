@@ -9,28 +9,23 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES
+from fairway.pipeline.streaming.batch_table import BatchTable
+from fairway.pipeline.streaming.channel_core import EMITTED
 from fairway.pipeline.streaming.figures import StreamFigures
-from fairway.pipeline.streaming.joined import JoinedBatches
 from fairway.pipeline.streaming.progress import Phase
 
 SECOND_NS = 1_000_000_000
 
 
-class NoBatches:
-    """A folder in which no micro-batch has appeared."""
-
-    def __init__(self, path) -> None:
-        self.path = path
-        self.joined = JoinedBatches(path, path)
-
-    def folder(self, number: int):
-        return self.path / f"batch={number}"
-
-
 @pytest.fixture
 def figures(tmp_path):
+    """The counts of a folder in which no micro-batch has appeared."""
     return StreamFigures(
-        SimpleNamespace(own=tmp_path, recorded=NoBatches(tmp_path / "r"), emitted=NoBatches(tmp_path / "e"))
+        SimpleNamespace(
+            recorded=BatchTable(tmp_path / "r", WAKU_MESSAGES, tmp_path),
+            emitted=BatchTable(tmp_path / "e", EMITTED, tmp_path),
+        )
     )
 
 

@@ -12,14 +12,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from deltalake import DeltaTable
+
 from fairway.options import SegmentationConfig
 from fairway.pipeline.run import run
 from fairway.pipeline.run.reading import RunTables
-from fairway.pipeline.run.sources import RunSource, parse_sources
+from fairway.pipeline.run.sources import parse_sources
 from fairway.pipeline.streaming import StreamOptions, StreamProgress, deliveries, stream
 from fairway.pipeline.streaming.folder import StreamFolder
 from fairway.pipeline.streaming.progress import Phase
-from fairway.pipeline.streaming.refreshing import join_files_of_a_run
 from fairway.pipeline.tables import TABLES
 from fairway.storage.nwaku_archive import NwakuArchive
 
@@ -104,12 +105,12 @@ def test_each_message_is_delivered_once(grown):
     assert len(set(delivered)) == len(delivered) == RunTables(grown.out).rows("delivered")
 
 
-def test_a_run_knows_the_files_that_its_own_were_joined_into(grown, spark):
+def test_the_tables_grow_on_after_the_recorded_rows_were_compacted(grown, spark):
     folder = StreamFolder.open_for(grown.out, parse_sources(grown.sources), OPTIONS, None)
     with closing(folder):
-        assert len(folder.rows.ranges()) > 1
-        join_files_of_a_run(folder.rows, RunSource.parse(f"parquet:{folder.rows.place}"), folder.run, many=2)
-        assert len(folder.rows.ranges()) == 1
+        before = len(DeltaTable(folder.recorded.place.local).file_uris())
+        folder.compact(2)
+        assert before > len(DeltaTable(folder.recorded.place.local).file_uris()) == 1
     grown.channel.now_ms = (
         max(row["timestamp_ns"] for row in RunTables(grown.out).all("waku_messages", ["timestamp_ns"])) // 10**6
     )

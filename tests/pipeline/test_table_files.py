@@ -15,12 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from fairway.pipeline.run import table_files
-from fairway.pipeline.run.table_files import BY_TIME, TableFiles, schema_of
 from fairway.pipeline.schema import INSTANT
 from fairway.pipeline.tables import TABLES
+from fairway.pipeline.tables import files as table_files
+from fairway.pipeline.tables.files import BY_TIME, TableFiles, schema_of
 
 VALUES = {
     pa.string(): st.text(max_size=5),
@@ -73,7 +72,13 @@ def test_a_table_comes_back_as_it_was(name, tmp_path_factory):
 def stores(count):
     numbers = list(range(count))
     return pa.table(
-        {"missing": numbers, "of": numbers, "source": [f"store {number}" for number in numbers], "messages": numbers}
+        {
+            "missing": numbers,
+            "of": numbers,
+            "source": [f"store {number}" for number in numbers],
+            "messages": numbers,
+            "damaged": numbers,
+        }
     )
 
 
@@ -135,16 +140,3 @@ def test_row_groups_are_chosen_by_what_their_footers_tell(tmp_path, monkeypatch)
     assert read(lambda group: group.nulls("first_by") > 0) == [[0, 1], [2, 3]]
     with pytest.raises(KeyError, match="no such column"):
         read(lambda group: group.nulls("no such column") > 0)
-
-
-def test_what_no_note_names_is_removed(tmp_path):
-    place = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
-    files = TableFiles(root="a/run", filesystem=place, tables_folder="work")
-    first, second = (
-        told(files.write("quarantine", 0, schema_of("quarantine").empty_table()))["file"] for _ in range(2)
-    )
-    assert (tmp_path / "a" / "run" / "work" / "quarantine" / first).is_file()
-    (tmp_path / "a" / "run" / "work" / "quarantine" / "_temporary").mkdir()
-    files.remove_others("quarantine", [second])
-    files.remove_others("delivered", [])
-    assert [path.name for path in (tmp_path / "a" / "run" / "work" / "quarantine").iterdir()] == [second]

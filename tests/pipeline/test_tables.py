@@ -12,9 +12,9 @@ pytest.importorskip("pyspark")
 from fairway.errors import ConfigurationError
 from fairway.pipeline.run.jobs import jobs
 from fairway.pipeline.run.options import RunOptions
-from fairway.pipeline.run.table_files import WORK_TABLES
 from fairway.pipeline.schema import types_of
 from fairway.pipeline.tables import TABLES, table_named
+from fairway.pipeline.tables.files import WORK_TABLES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,14 @@ import pyarrow.parquet as pq
 
 from fairway.errors import DecodeError
 from fairway.options import Profile
-from fairway.pipeline.exchange import notes_of
 from fairway.pipeline.generator import GeneratorPlan, rows_mapper
-from fairway.pipeline.location import Location
 from fairway.pipeline.run import RunOptions, RunTables
 from fairway.pipeline.run.folder import RunFolder, TableResult
 from fairway.pipeline.run.growth.growing import grow
-from fairway.pipeline.run.reading import SORTED
+from fairway.pipeline.run.running import rows_since
 from fairway.pipeline.run.sources import parse_sources
 from fairway.pipeline.run.summary import Balance, RunSummary, balance_json
 from fairway.pipeline.run.summing import balance_terms
-from fairway.pipeline.run.table_files import TableFiles, schema_of
 from fairway.pipeline.run.topics import CountedTopics
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
 from fairway.pipeline.tables import TABLES
@@ -141,12 +139,7 @@ def empty_run(out: str | Path, source: Path | str, options: RunOptions = OPTIONS
     uri = f"parquet:{source}" if isinstance(source, Path) else source
     described = [one.described() for one in parse_sources([uri])]
     folder = RunFolder.open_for(out, described, options.as_json(), None)
-    place = Location.of(out, "--out")
-    files = TableFiles(root=place.path, filesystem=place.filesystem)
-    for table in TABLES:
-        (told,) = notes_of([files.write(table.name, 0, schema_of(table.name).empty_table())["blob"][0].as_py()])
-        result = TableResult(name=table.name, rows=0, files=1, bytes=told["bytes"], seconds=0.0, names=(told["file"],))
-        folder.finish_job(table.name, [result], {})
+    folder.finish_job("tables", [TableResult.of(table.name, (), 0.0) for table in TABLES], {})
     folder.finish_job("read", [], {"topics": CountedTopics().as_json()})
     folder.finish_job("statistics", [], balance_terms([]))
     nothing = Balance(rows_in=0, duplicates=0, quarantined=0, retransmissions=0, sync=0, delivered=0, incomplete=0)
@@ -155,18 +148,21 @@ def empty_run(out: str | Path, source: Path | str, options: RunOptions = OPTIONS
 
 
 def grown(out: str | Path, sources: Sequence[str], options: RunOptions = OPTIONS) -> RunSummary:
+    """Take what is new into a finished run, however much it is; a whole run is an error."""
     parsed = parse_sources(sources)
     described = [source.described() for source in parsed]
-    folder = RunFolder.open_for(out, described, options.as_json(), None, holds_finished=True)
+    folder = RunFolder.open_for(out, described, options.as_json(), None)
+    assert folder.held is not None, "there is a finished run with these options"
+    new = partial(rows_since, folder.held, parsed, described, options, None, None)
+    stores = [source.label for source in parsed if source.label]
     try:
-        return grow(folder, parsed, options, None, most_grown=inf)
+        return grow(folder, new, options, None, stores=stores, most_grown=inf)
     finally:
         folder.close()
 
 
 def content(tables: RunTables, name: str) -> list[str]:
-    rows = list(map(repr, tables.all(name)))
-    return rows if name in SORTED else sorted(rows)
+    return sorted(map(repr, tables.all(name)))
 
 
 def assert_same(one: str | Path, other: str | Path) -> None:

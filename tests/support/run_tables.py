@@ -9,27 +9,36 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairway.pipeline.run.folder import MANIFEST
+from fairway.pipeline.location import Location
+from fairway.pipeline.run.folder import RUN
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.tables import SCHEMA_VERSION, TABLES
+from fairway.pipeline.tables.delta import TableFile, commit
+from fairway.pipeline.tables.statistics import statistics_of
 
 _BALANCE = {"duplicates": 8, "quarantined": 1, "retransmissions": 1, "sync": 10, "delivered": 86, "incomplete": 3}
 
 
 def write_run(path: Path, tables: dict[str, list[dict[str, Any]]], **changes: Any) -> Path:
-    """Write a run folder with the rows that are given; ``changes`` replace parts of its manifest."""
+    """Write a run folder with the rows that are given; ``changes`` replace parts of its ``run.json``."""
+    told = {}
     for table in TABLES:
-        place = path / "tables" / table.name
-        place.mkdir(parents=True)
-        rows = pa.Table.from_pylist(tables.get(table.name, []), schema=arrow_schema(table.schema))
-        pq.write_table(rows, place / "part-0.parquet")
-    manifest = {
+        place = Location.of(path / "tables" / table.name, "the run folder")
+        place.local.mkdir(parents=True)
+        schema = arrow_schema(table.schema)
+        rows = pa.Table.from_pylist(tables.get(table.name, []), schema=schema)
+        pq.write_table(rows, place.local / "part-0.parquet")
+        size = (place.local / "part-0.parquet").stat().st_size
+        stats = statistics_of(pq.read_metadata(place.local / "part-0.parquet"))
+        version = commit(place, schema, [TableFile("part-0.parquet", rows.num_rows, size, stats)])
+        told[table.name] = {"rows": rows.num_rows, "files": 1, "bytes": size, "seconds": 0.0, "version": version}
+    described = {
         "schema_version": SCHEMA_VERSION,
         "state": "complete",
         "sources": [{"label": "a", "uri": "sqlite:a.db"}],
-        "options": {"format": "parquet", "epoch_ms": 600_000, "rate_limit": 100},
+        "options": {"epoch_ms": 600_000, "rate_limit": 100},
         "balance": {"rows_in": sum(_BALANCE.values()), **_BALANCE, "adds_up": True},
-        "tables": {table.name: {"rows": len(tables.get(table.name, []))} for table in TABLES},
+        "tables": told,
     }
-    (path / MANIFEST).write_text(json.dumps(manifest | changes), encoding="utf-8")
+    (path / RUN).write_text(json.dumps(described | changes), encoding="utf-8")
     return path

@@ -75,9 +75,6 @@ def run(
     profile: Annotated[
         Profile | None, typer.Option(help="The wire of all channels.", show_default="what each message says")
     ] = None,
-    table_format: Annotated[
-        str, typer.Option("--format", help="parquet; delta or iceberg where Spark has their jars.")
-    ] = "parquet",
     since: Since = None,
     until: Until = None,
     channel: Channels = None,
@@ -117,7 +114,6 @@ def run(
         from fairway.pipeline.sources.options import selection_of  # noqa: PLC0415 - needs the [spark] extra
     options = RunOptions(
         profile=profile,
-        format=table_format,
         blooms=blooms,
         epoch_ms=epoch_ms,
         rate_limit=rate_limit,

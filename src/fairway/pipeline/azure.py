@@ -20,7 +20,8 @@ from fairway.errors import ConfigurationError
 
 KEY_VARIABLE: Final = "AZURE_STORAGE_KEY"
 """Holds the key of the account, as for Azure's own commands."""
-_AZURE_HOSTS: Final = (".dfs.core.windows.net", ".blob.core.windows.net")
+AZURE_HOSTS: Final = (".dfs.core.windows.net", ".blob.core.windows.net")
+"""How the names of Azure's own servers end, after that of an account."""
 _TLS: Final = "enable_tls"
 
 
@@ -40,7 +41,7 @@ def azure_of(uri: str) -> tuple[FileSystem, str]:
     given = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     if given.keys() - {_TLS}:
         raise ConfigurationError(f"{parts.scheme}://{host}: beside a key of the account the only option is {_TLS}")
-    if host.endswith(_AZURE_HOSTS):
+    if host.endswith(AZURE_HOSTS):
         path = parts.username + parts.path
         return AzureFileSystem(host.partition(".")[0], account_key=key), path
     authority = host if parts.port is None else f"{host}:{parts.port}"

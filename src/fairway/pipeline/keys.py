@@ -173,7 +173,7 @@ class ChannelKeys:
 
 
 def digest_of(keys: ChannelKeys | None, salt: str) -> str | None:
-    """Return the digest of the keys for a manifest, None without keys; ``salt`` is that of the manifest, in hex."""
+    """Return the digest of the keys for ``run.json``, None without keys; ``salt`` is the one there, in hex."""
     return None if keys is None else keys.digest(bytes.fromhex(salt))
 
 

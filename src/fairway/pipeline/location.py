@@ -101,6 +101,11 @@ def is_on_this_machine(place: str | PathLike[str]) -> bool:
     return scheme_of(place) in {None, _FILE}
 
 
+def is_in_hadoop(scheme: str) -> bool:
+    """Return whether a scheme is one of Hadoop's file systems."""
+    return scheme in _OF_HADOOP
+
+
 def is_in_object_store(place: str | PathLike[str]) -> bool:
     """Return whether a place is a URI of an object store that a `Location` can be in."""
     return scheme_of(place) in _ARROW_NAMES.keys() - _OF_HADOOP
@@ -163,6 +168,8 @@ class Location:
     """Its path on ``filesystem``."""
     shown: str
     """What people are shown: a path, or the URI without secrets."""
+    uri: str = field(default="", repr=False)
+    """The path, or the URI with its secrets, by which other clients find it."""
 
     @classmethod
     def of(cls, place: str | PathLike[str], use: str) -> Self:
@@ -176,7 +183,7 @@ class Location:
         scheme = scheme_of(given)
         if scheme is None or scheme == _FILE:
             here = local_path(given, use)
-            return cls(LocalFileSystem(), str(here.absolute()), str(here))
+            return cls(LocalFileSystem(), str(here.absolute()), str(here), str(here))
         shown = without_secrets(given)
         name = _ARROW_NAMES.get(scheme)
         if name is None:
@@ -198,14 +205,19 @@ class Location:
                 f"{use} is {shown!r}, which cannot be used: {told}; see that the place is there, and that "
                 "its options and keys are right"
             ) from error
-        return cls(filesystem, path.rstrip("/"), shown.rstrip("/"))
+        return cls(filesystem, path.rstrip("/"), shown.rstrip("/"), given)
 
     def __str__(self) -> str:
         return self.shown
 
     def __truediv__(self, name: str) -> Self:
         """Return the location of a name, or of several with slashes between them, in this folder."""
-        return replace(self, path=posixpath.join(self.path, name), shown=posixpath.join(self.shown, name))
+        return replace(
+            self,
+            path=posixpath.join(self.path, name),
+            shown=posixpath.join(self.shown, name),
+            uri=uri_within(self.uri, name),
+        )
 
     @property
     def name(self) -> str:

@@ -29,6 +29,8 @@ MAX_RECORDS_PER_BATCH: Final = 1_000
 """Rows in one Arrow batch. A message has up to 150 KiB, so a batch up to 150 MiB; more rows gain no speed."""
 MAX_SHUFFLE_PARTITIONS: Final = 64
 """Spark's default of 200 is for clusters; each one costs a task."""
+WRITTEN_TIMES: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+"""Spark writes instants as other tools do, with statistics, and not as INT96."""
 SHORT_JOB_BYTES: Final = 268_435_456
 """An input of less makes a job of seconds, for `create_session`."""
 TASK_ATTEMPTS: Final = 4

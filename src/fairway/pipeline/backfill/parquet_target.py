@@ -1,8 +1,9 @@
 """`ParquetTarget`: a folder of Parquet files that gets further files.
 
 Invariant: a file appears whole or not at all, on any storage (`Location.put`), and only one backfill writes into a
-folder at a time (`lock_folder`). So the files are the record of what was written: a backfill that was killed loses at
-most the file that it was making, and writes those messages again.
+folder of this machine at a time. So the files are the record of what was written: a backfill that was killed loses at
+most the file that it was making, and writes those messages again. Two backfills into one folder elsewhere may both
+write a message; readers keep one of equal rows.
 
 The hashes of all messages of the folder are in memory, 32 bytes each.
 """
@@ -22,7 +23,6 @@ from pyarrow.fs import FileType
 from fairway.errors import ConfigurationError, StoreLockedError
 from fairway.pipeline.backfill.hash_set import HashSet
 from fairway.pipeline.backfill.target import Offered, Settled, Target
-from fairway.pipeline.folder_lock import FolderLock, lock_folder
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.location import Location, without_secrets
 from fairway.pipeline.schema import arrow_schema
@@ -30,6 +30,7 @@ from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.waku_messages import EXACT_TIME, WAKU_MESSAGES, arrow_batch
 from fairway.pipeline.stages.message_hashes import Fit, fits_of
 from fairway.storage.archive import HASH_BYTES, ArchivedMessage
+from fairway.storage.store_lock import StoreLock
 
 _SCHEMA: Final = arrow_schema(WAKU_MESSAGES)
 _ROWS: Final = 1_000
@@ -60,7 +61,7 @@ class ParquetTarget(Target):
         self.name = f"parquet:{self._folder}"
         if self._folder.info().type not in {FileType.Directory, FileType.NotFound}:
             raise ConfigurationError(f"{self._folder} is a file; give a folder, which gets further files")
-        self._lock: FolderLock | None = None
+        self._lock: StoreLock | None = None
         if create:
             with self._folder.being_written(_AGAIN):
                 self._folder.make_folder()
@@ -111,9 +112,12 @@ class ParquetTarget(Target):
         if lock is not None:
             lock.release()
 
-    def _locked(self) -> FolderLock:
+    def _locked(self) -> StoreLock | None:
+        """Return the lock of a folder on this machine; elsewhere there is none."""
+        if not self._folder.is_local:
+            return None
         try:
-            return lock_folder(self._folder, _LOCK)
+            return StoreLock(self._folder.local / _LOCK, user="backfill", kind="folder")
         except StoreLockedError as error:
             raise StoreLockedError(f"{self._folder}: another backfill writes into it; wait for its end") from error
 
@@ -159,8 +163,6 @@ class ParquetTarget(Target):
         table = with_instants(pa.Table.from_batches(self._batches), self._schema)
         content = pa.BufferOutputStream()
         pq.write_table(table, content, compression="zstd")
-        if self._lock is not None:
-            self._lock.check()
         (self._folder / _FILE.format(uuid.uuid4().hex)).put(content.getvalue())
 
 

@@ -18,7 +18,6 @@ from typing import Final
 
 from fairway.pipeline.jobs.arguments import add_places, add_tables, exit_code_of, keys_of, run_options
 from fairway.pipeline.run import RunOptions, run_with
-from fairway.pipeline.run.options import FORMATS
 
 _DEFAULTS: Final = RunOptions()
 
@@ -30,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    options = run_options(given, format=given.format, max_channel_bytes=given.max_channel_bytes)
+    options = run_options(given, max_channel_bytes=given.max_channel_bytes)
     summary = run_with(options, given.source, given.out, keys=keys_of(given))
     sys.stdout.write(json.dumps(summary.as_json(), indent=2) + "\n")
     return 0 if summary.balance.adds_up else 1
@@ -40,7 +39,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Write all tables of message archives into a folder.")
     add_tables(parser)
     add_places(parser)
-    parser.add_argument("--format", choices=FORMATS, default=_DEFAULTS.format)
     parser.add_argument(
         "--max-channel-bytes", type=int, default=_DEFAULTS.max_channel_bytes, help="ids that one worker takes to order"
     )

@@ -29,7 +29,7 @@ from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.run.progress import Progress, Steps
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.schema import arrow_schema, exact_schema
-from fairway.pipeline.session import SHORT_JOB_BYTES, session_or_own
+from fairway.pipeline.session import SHORT_JOB_BYTES, WRITTEN_TIMES, lent_settings, session_or_own
 from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.wire.topics import default_topic
 
@@ -111,7 +111,10 @@ class TableMaker:
 
     def _table(self, spark: SparkSession, name: str) -> DataFrame:
         schemas = {table.name: table.schema for table in OUTGOING_TABLES} | {_WORK: COMPOSED, "payloads": PAYLOADS}
-        return spark.read.schema(schemas[name]).parquet(str(self.run.place_of(name, work=name == _WORK)))
+        files = [str(file) for file in self.run.files(name)]
+        if not files:
+            return spark.createDataFrame([], schemas[name])
+        return spark.read.schema(schemas[name]).parquet(*files)
 
     def _states(self) -> dict[str, ChannelState]:
         """Return the states of the channels that the batch continues; none for new channels."""
@@ -129,7 +132,7 @@ class TableMaker:
         return {channel_id: state_of_store(path, channel_id, sender_id, topic, self.options.channel)}
 
     def _channels(self) -> set[str]:
-        dataset = ds.dataset(str(self.run.place_of("payloads")), format="parquet")
+        dataset = ds.dataset([str(file) for file in self.run.files("payloads")], format="parquet")
         found: set[str | None] = set()
         for batch in dataset.to_batches(columns=["channel_id"]):
             found.update(batch.column("channel_id").unique().to_pylist())
@@ -138,7 +141,7 @@ class TableMaker:
 
 def scheduled_files(run: RunFolder) -> list[Path]:
     """Return the files of the table ``scheduled``, in the order of its rows."""
-    return sorted(run.place_of("scheduled").local.glob("*.parquet"))
+    return run.files("scheduled")
 
 
 def write_receipts(run: RunFolder, files: Sequence[Path], ledger: ReceiptLedger) -> None:
@@ -167,4 +170,6 @@ def _with_receipts(rows: Sequence[dict[str, Any]], ledger: ReceiptLedger) -> Ite
 
 
 def _write(make: Callable[[], DataFrame], place: Path) -> None:
-    make().write.options(**_PARQUET_OPTIONS).parquet(str(place))
+    frame = make()
+    with lent_settings(frame.sparkSession, WRITTEN_TIMES):
+        frame.write.options(**_PARQUET_OPTIONS).parquet(str(place))

@@ -15,7 +15,7 @@ from fairway.pipeline.outgoing.scheduled import Counting, check_limit
 from fairway.wire.topics import pubsub_topic
 
 KIND: Final = "send"
-"""In a manifest: whose tables a folder holds."""
+"""In ``run.json``: whose tables a folder holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,4 +92,4 @@ def channel_options(
 def _json_value(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
-    raise TypeError(f"an option of type {type(value).__name__} is not for a manifest")
+    raise TypeError(f"an option of type {type(value).__name__} is not for JSON")

@@ -28,7 +28,8 @@ from fairway.pipeline.outgoing.making_tables import TableMaker, scheduled_files,
 from fairway.pipeline.outgoing.options import KIND, SendOptions
 from fairway.pipeline.outgoing.reading import PayloadSource
 from fairway.pipeline.outgoing.summary import SendSummary, summary_of
-from fairway.pipeline.run.folder import MANIFEST, RunFolder, kind_of, read_manifest
+from fairway.pipeline.outgoing.tables import OUTGOING_TABLES
+from fairway.pipeline.run.folder import RUN, RunFolder, kind_of, read_run
 from fairway.pipeline.run.progress import Progress
 from fairway.pipeline.sinks.dispatch import DispatchCounts
 from fairway.pipeline.sinks.ledger import ReceiptLedger
@@ -76,7 +77,7 @@ def send(
     start_ms = _start_ms(folder, options)
     told = options.as_json(start_ms)
     _refuse_another_batch(folder, described, told, keys)
-    with closing(RunFolder.open_for(folder, described, told, keys)) as run:
+    with closing(RunFolder.open_for(folder, described, told, keys, tables=OUTGOING_TABLES)) as run:
         TableMaker(run, source, options, start_ms, keys).make(spark, progress)
         files = scheduled_files(run)
         with ReceiptLedger(folder / RECEIPTS_FILE) as ledger:
@@ -126,26 +127,26 @@ def _nobody_listens(progress: DispatchProgress) -> None:
 def _start_ms(folder: Path, options: SendOptions) -> int:
     if options.start_ms is not None:
         return options.start_ms
-    begun = _manifest(folder)
+    begun = _begun(folder)
     if begun is None:
         return time.time_ns() // NS_PER_MS
     return int(begun["options"]["start_ms"])
 
 
-def _manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the manifest of a batch, None if the folder has none; raise an error for that of another command."""
-    if not (folder / MANIFEST).is_file():
+def _begun(folder: Path) -> dict[str, Any] | None:
+    """Return the description of a batch, None if the folder has none; raise an error for that of another command."""
+    if not (folder / RUN).is_file():
         return None
-    manifest = read_manifest(folder)
-    if (kind := kind_of(manifest)) != KIND:
+    begun = read_run(folder)
+    if (kind := kind_of(begun)) != KIND:
         raise ConfigurationError(f"{folder} holds the tables of 'fairway pipeline {kind}': choose another folder")
-    return manifest
+    return begun
 
 
 def _refuse_another_batch(
     folder: Path, described: Sequence[dict[str, Any]], told: dict[str, Any], keys: ChannelKeys | None
 ) -> None:
-    begun = _manifest(folder)
+    begun = _begun(folder)
     if begun is None or not (folder / RECEIPTS_FILE).is_file():
         return
     changed = [name for name in sorted(told) if begun["options"].get(name) != told[name]]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.errors import ConfigurationError
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import notes_of
 from fairway.pipeline.keys import ChannelKeys
@@ -22,9 +19,10 @@ from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress, Steps
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summary import Balance, RunSummary, balance_json, balance_of
-from fairway.pipeline.run.table_files import TABLES_FOLDER, WORK_FOLDER, WORK_TABLES, TableFiles, schema_of
 from fairway.pipeline.session import lent_settings
 from fairway.pipeline.tables import TABLES, table_named
+from fairway.pipeline.tables.delta import TableFile
+from fairway.pipeline.tables.files import WORK_TABLES, TableFiles, told_file
 
 BUCKET_BYTES: Final = 67_108_864
 """About so much of the sources goes into one bucket, which a task holds in memory, some of it twice."""
@@ -52,26 +50,11 @@ _UNCHANGED_SETTINGS: Final = {
     f"spark.sql.shuffle.orderIndependentChecksum.{name}": "false"
     for name in ("enabled", "enableFullRetryOnMismatch", "enableQueryLevelRollbackOnMismatch")
 }
-_COPY_SETTINGS: Final = {
-    # Whole messages have a megabyte and more: their reader takes one row at a time.
-    "spark.sql.parquet.enableVectorizedReader": "false",
-}
-# What Spark says without the jars of a format, and Java with those for another version of Spark.
-_WRONG_JARS: Final = (
-    "DATA_SOURCE_NOT_FOUND",
-    "NoSuchMethodError",
-    "IncompatibleClassChangeError",
-    "AbstractMethodError",
-    "NoClassDefFoundError",
-)
-_PARQUET: Final = "parquet"
-_COPY: Final = "copy"
-"""The step that copies the tables into another format than Parquet."""
 
 
 def step_names(options: RunOptions) -> tuple[str, ...]:
     """Return the names of the steps of a run, in their order."""
-    return (*(job.name for job in jobs(options)), *([_COPY] if options.format != _PARQUET else []))
+    return tuple(job.name for job in jobs(options))
 
 
 def buckets_for(sources: Sequence[RunSource]) -> int:
@@ -94,6 +77,7 @@ class Attempt:
         sources: tuple[RunSource, ...],
         options: RunOptions,
         keys: ChannelKeys | None,
+        stores: Sequence[str],
     ) -> None:
         self.spark = spark
         self.folder = folder
@@ -102,12 +86,8 @@ class Attempt:
         self.keys = keys
         self.bucket_keys = BucketKeys.drawn()
         self.buckets = buckets_for(sources)
-        self._is_copied = options.format != _PARQUET
-        self.files = TableFiles(
-            root=folder.place.path,
-            filesystem=folder.place.filesystem,
-            tables_folder=WORK_FOLDER if self._is_copied else TABLES_FOLDER,
-        )
+        self.files = TableFiles(root=folder.place.path, filesystem=folder.place.filesystem)
+        self.stores: Sequence[str] = tuple(stores)
 
     def names(self, table: str) -> tuple[str, ...]:
         """Return the names of the files of a table that an earlier job wrote."""
@@ -122,8 +102,11 @@ class Attempt:
         schema = WORK_TABLES[name] if name in WORK_TABLES else table_named(name).schema
         if not self.folder.place.is_local:  # Spark would need a jar of Hadoop
             return self.files.frame(self.spark, name, self.names(name))
+        files = self.names(name)
+        if not files:
+            return self.spark.createDataFrame([], schema)
         place = Path(self.files.folder_of(name))
-        return self.spark.read.schema(schema).parquet(*(str(place / file) for file in self.names(name)))
+        return self.spark.read.schema(schema).parquet(*(str(place / file) for file in files))
 
     def told(self, job: str) -> dict[str, Any]:
         """Return the facts of an earlier job."""
@@ -132,8 +115,6 @@ class Attempt:
     def work(self, progress: Progress | None) -> RunSummary:
         """Take all jobs that are not finished, and finish the run."""
         began_s = time.monotonic()
-        if self._is_copied:
-            self._refuse_without_jars()
         planned = tuple(jobs(self.options))
         left = self._unfinished(planned)
         resumed = sum(name not in WORK_TABLES for job in planned if job not in left for name in job.writes)
@@ -149,12 +130,6 @@ class Attempt:
                 results = self._take(job)
             steps.end(job.name, results)
             self._drop_work(planned[place + 1 :])
-        if self._is_copied:
-            steps.begin(_COPY)
-            steps.end(_COPY, tuple(self._copy(table.name) for table in TABLES))
-        for table in TABLES:
-            if not self._is_copied:
-                self.files.remove_others(table.name, self.names(table.name))
         balance = self._balance()
         seconds = round(time.monotonic() - began_s, 3)
         self.folder.finish({"balance": balance_json(balance), "seconds": seconds})
@@ -175,7 +150,7 @@ class Attempt:
         for job in reversed(planned):
             is_finished = self.folder.facts(job.name) is not None
             kept = all(name in results for name in job.writes if name not in WORK_TABLES)
-            readable = all(name in results and results[name].names for name in needed.intersection(job.writes))
+            readable = all(name in results for name in needed.intersection(job.writes))
             if not (is_finished and kept and readable):
                 left.append(job)
                 needed.update(job.reads)
@@ -193,29 +168,13 @@ class Attempt:
             if (found := again(self, notes)) is not None:
                 stay, frame = found
                 notes = [*stay, *self._notes(frame)]
-        files = defaultdict(list)
+        files = defaultdict[str, list[TableFile]](list)
         for told in notes:
             if "table" in told:
-                files[told["table"]].append(told)
-        for name in job.writes:
-            if name not in files:  # so that it can be read, by Spark too
-                (told,) = notes_of([self.files.write(name, 0, schema_of(name).empty_table())["blob"][0].as_py()])
-                files[name].append(told)
-            self.files.remove_others(name, [told["file"] for told in files[name]])
+                files[told["table"]].append(told_file(told))
         facts = job.facts(self, [told for told in notes if "table" not in told])
         seconds = round(time.monotonic() - began_s, 3)
-        results = tuple(
-            TableResult(
-                name=name,
-                rows=sum(told["rows"] for told in files[name]),
-                files=len(files[name]),
-                bytes=sum(told["bytes"] for told in files[name]),
-                seconds=seconds,
-                work=name in WORK_TABLES or self._is_copied,
-                names=tuple(sorted(told["file"] for told in files[name])),
-            )
-            for name in job.writes
-        )
+        results = tuple(TableResult.of(name, files[name], seconds, work=name in WORK_TABLES) for name in job.writes)
         self.folder.finish_job(job.name, results, facts)
         return results
 
@@ -228,36 +187,6 @@ class Attempt:
         for name in WORK_TABLES:
             if name not in needed and self.folder.is_whole(name):
                 self.folder.drop_work(name)
-
-    def _refuse_without_jars(self) -> None:
-        """Write an empty table in the format of the run, so that a missing jar is found before any work is done."""
-        place = self.folder.path / WORK_FOLDER / "first"
-        shutil.rmtree(place, ignore_errors=True)
-        empty = self.spark.createDataFrame([], table_named("store_completeness").schema)
-        try:
-            empty.write.format(self.options.format).save(str(place))
-        except Exception as error:
-            if any(sign in str(error) for sign in _WRONG_JARS):
-                raise ConfigurationError(
-                    f"this Spark cannot write {self.options.format}: start the session with its jars "
-                    f"(spark.jars.packages), those made for Spark {self.spark.version}, or leave --format at parquet"
-                ) from error
-            raise
-        shutil.rmtree(place, ignore_errors=True)
-
-    def _copy(self, name: str) -> TableResult:
-        """Copy a table into the format of the run, unless an earlier attempt did."""
-        result = self.folder.results[name]
-        if not result.work:
-            return result
-        with lent_settings(self.spark, _SETTINGS | _COPY_SETTINGS):
-            copied = self.folder.write_table(name, partial(self._write_copy, self.table(name), result.rows))
-        self.folder.place_of(name, work=True).remove()
-        return copied
-
-    def _write_copy(self, table: DataFrame, rows: int, place: Path) -> int:
-        table.write.format(self.options.format).option("compression", "zstd").save(str(place))
-        return rows
 
     def _balance(self) -> Balance:
         return balance_of(self.told("statistics"), {name: result.rows for name, result in self.folder.results.items()})

@@ -1,6 +1,6 @@
 """Turns the errors of Spark, pages of Java and Python with the cause in one line, into a `FairwayError`.
 
-After any error the tables in the manifest of the run are complete, and the same command continues from there. So the
+After any error readers find the run before, and the same command continues with the job that failed. So the
 text of the error says what to do, and that nothing is lost.
 """
 

@@ -1,24 +1,21 @@
-"""`RunFolder`: the folder of a run: its tables, and a manifest of the complete ones.
+"""`RunFolder`: the folder of a run: its tables, and which version of each belongs to the run.
 
 ::
 
-    DIR/manifest.json     sources, and the folder in which they were given; options; for each finished table its files,
-                          rows, bytes and seconds, and for each finished job of a run what later jobs have to know
-    DIR/tables/NAME/      one table
-    DIR/work/             what is being written, and what only later jobs need
+    DIR/run.json             the finished run: sources, options, balance, and the version of each table
+    DIR/tables/NAME/         a Delta table (`fairway.pipeline.tables.delta`)
+    DIR/work/attempt.json    a run that has not ended: its finished jobs, and the files that they wrote
+    DIR/work/NAME/           a table that only later jobs of the run need
 
-Invariant: a table in the manifest is complete. There are two ways to write one:
+``run.json`` is written last and read first, in one step. Files that jobs write are part of no table until the run ends,
+which commits each table and then writes ``run.json``: until that moment, and after any failure, readers find the run
+before. A run that was interrupted continues with the job that it was in.
 
-- The tasks of a job write files in their place (`fairway.pipeline.run.table_files`). The table is in the manifest, with
-  the names of its files, once all tasks have ended; other files in its place are then removed.
-- Spark writes the table below ``work`` under a new name; it is moved to its place in one step and then added to the
-  manifest, each step durable before the next. (A table in the format of Iceberg cannot be moved, because its metadata
-  contain full paths: it is written in its place.)
+The folder of a batch to be sent (`fairway.pipeline.outgoing`) is used table by table: ``run.json`` names a table of it
+as soon as it is complete.
 
-So a table of a killed run is either in the manifest, or the next run removes it. The manifest is replaced in one step.
-The first way holds on any storage (`fairway.pipeline.location`); the second one is for folders on this machine.
-
-One process works on a folder at a time: a lock ensures it (`fairway.pipeline.folder_lock`).
+One process works on a folder of this machine at a time. In other places, where there is no such lock, two runs that end
+together have each written a complete one, and ``run.json`` names the last.
 """
 
 from __future__ import annotations
@@ -28,10 +25,9 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
@@ -41,21 +37,28 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileType
 
 from fairway.errors import ConfigurationError, StorageError, StoreLockedError
-from fairway.pipeline.folder_lock import FolderLock, lock_folder
 from fairway.pipeline.keys import ChannelKeys, digest_of
 from fairway.pipeline.location import Location
 from fairway.pipeline.run.failures import unusable
-from fairway.pipeline.tables import SCHEMA_VERSION
-from fairway.storage.whole_file import make_durable
+from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.tables import SCHEMA_VERSION, TABLES, Table
+from fairway.pipeline.tables.delta import TableFile, commit, compact, files_of, opened, vacuum
+from fairway.pipeline.tables.statistics import statistics_of
+from fairway.storage.store_lock import StoreLock
 
-MANIFEST: Final = "manifest.json"
+RUN: Final = "run.json"
+ATTEMPT: Final = "work/attempt.json"
 SALT_BYTES: Final = 16
-"""Length of the salt for the digest of the keys in a manifest."""
+"""Length of the salt for the digest of the keys in a description."""
 
-_MOVABLE: Final = frozenset({"parquet", "delta"})
-_PARQUET: Final = "parquet"
 _RUN_KIND: Final = "run"
-_OTHER_SOURCES: Final = "the run before, over other sources, had not ended"
+_COMPLETE: Final = "complete"
+_OTHER_SOURCES: Final = "the run before was over other sources"
+_MANY_FILES: Final = 128
+_SMALL_BYTES: Final = 8_388_608
+"""A table that grew and has so many files, smaller than this on average, is compacted."""
+_KEPT_HOURS: Final = 24
+"""Files that no version names are kept for so long where another process may be writing them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +73,29 @@ class TableResult:
     """Time to write it, and the tables that were written with it."""
     work: bool = False
     """Whether only later steps need it; it is removed after them."""
-    names: tuple[str, ...] = ()
-    """The names of its files, in the order of its rows; none if the files of the folder are those of the table."""
-    removed: str = ""
-    """The name of the file that lists which rows of its files do not count (`RemovedRows`); empty where all do."""
-    runs: tuple[int, ...] = ()
-    """Of a sorted table that grew: how many of its files, one after the other, are sorted; none where all are."""
+    version: int | None = None
+    """The version of the Delta table; None while it is not committed."""
+    parts: tuple[TableFile, ...] = ()
+    """Its files. A committed table names them itself."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of its files."""
+        return tuple(part.name for part in self.parts)
+
+    @classmethod
+    def of(cls, name: str, parts: Iterable[TableFile], seconds: float, *, work: bool = False) -> TableResult:
+        """Return the result for some files."""
+        files = tuple(sorted(parts, key=lambda part: part.name))
+        return cls(
+            name=name,
+            rows=sum(part.rows for part in files),
+            files=len(files),
+            bytes=sum(part.bytes for part in files),
+            seconds=seconds,
+            work=work,
+            parts=files,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,25 +117,19 @@ class RunFolder:
     """A folder that this process works on, from `open_for` to `close`."""
 
     def __init__(
-        self,
-        place: Location,
-        manifest: dict[str, Any],
-        lock: FolderLock,
-        described_sources: list[dict[str, Any]],
-        anew: Callable[[], dict[str, Any]],
+        self, place: Location, plan: Mapping[str, Any], keys: ChannelKeys | None, lock: StoreLock | None
     ) -> None:
         self.place = place
         self.held: HeldRun | None = None
         """A finished run of the folder that others may add to, or that needs nothing; until it is begun anew."""
         self.whole_because: str | None = None
         """Why the tables that were there are made anew; None where there were none, or where they are kept."""
-        self.described_sources = described_sources
-        self._anew = anew
-        self._saved: bytes | None = None
-        """The manifest as this process put it last."""
-        self._manifest = manifest
+        self._plan = plan
+        self._keys = keys
         self._lock = lock
-        self._format = str(manifest["options"]["format"])
+        self._state: dict[str, Any] = {}
+        self._is_run = kind_of(plan) == _RUN_KIND
+        self._schemas = {table.name: table.schema for table in TABLES}
 
     @classmethod
     def open_for(
@@ -125,97 +139,121 @@ class RunFolder:
         options: Mapping[str, Any],
         keys: ChannelKeys | None,
         *,
-        holds_finished: bool = False,
+        tables: Iterable[Table] = TABLES,
+        of_stream: bool = False,
     ) -> RunFolder:
-        """Open a folder for a run; keep the tables of the same run, and remove those of another.
+        """Open a folder for a run, or for a batch with its own ``tables``.
 
-        With ``holds_finished`` those of a finished run with the same options and keys stay, whatever its sources were:
-        it is ``held`` until `begin_anew` or `end_grown`.
+        A finished run with the same options and keys is ``held``, whatever its sources were, until `begin_anew` or
+        `end_grown`. An interrupted one over the same sources is continued. Nothing that readers find is changed.
 
         Raises `ConfigurationError` for a folder that holds something else, the tables of a batch that was sent when a
         run is to begin and the other way round included, that a newer fairway made, or that another run uses; and
         `StorageError` for storage that does not answer or refuses.
         """
         place = Location.of(out, "--out")
-        if not place.is_local and options["format"] != _PARQUET:
-            raise ConfigurationError(
-                f"--out is {place}, where only Parquet is written, and --format {options['format']} is for folders on "
-                "this machine: give a path, or leave --format out"
-            )
         with taking(place, "another run"):
-            _refuse_foreign(place)
+            _refuse_foreign(place, of_stream=of_stream)
+            lock = None
             if place.is_local:
                 place = Location.of(place.local, "--out")
                 make_folder(place.local, keys)
+                if not of_stream:  # which has locked it
+                    lock = StoreLock(place.local / RUN, user="run", kind="folder")
             else:
                 place.make_folder()
-            lock = lock_folder(place, MANIFEST)
             try:
                 plan = {"schema_version": SCHEMA_VERSION, "sources": described_sources, "options": dict(options)}
-                known = _read(place / MANIFEST)
-                if known is not None:
-                    _refuse_newer(place, known)
-                    _refuse_another_kind(place, known, plan)
-                because = None if known is None else _other_run(known, plan, keys)
-                anew = partial(_new_manifest, plan, keys)
-                manifest = anew() if known is None or because else known
-                folder = cls(place, manifest, lock, described_sources, anew)
-                if known is not None and holds_finished and because in {None, _OTHER_SOURCES}:
-                    folder._hold(known, because)
-                if folder.held is None:
-                    folder.whole_because = because
-                    folder._begin()
+                folder = cls(place, plan, keys, lock)
+                folder._schemas = {table.name: table.schema for table in tables}
+                folder._open()
             except BaseException:
-                lock.release()
+                if lock is not None:
+                    lock.release()
                 raise
         return folder
+
+    def _open(self) -> None:
+        finished = _read(self.place / RUN)
+        interrupted = _read(self.place / ATTEMPT)
+        for known in filter(None, (finished, interrupted)):
+            _refuse_newer(self.place, known)
+            _refuse_another_kind(self.place, known, self._plan)
+        because = None if finished is None else _other_run(finished, self._plan, self._keys)
+        interrupted = interrupted if self._is_run else finished
+        if interrupted is not None and _other_run(interrupted, self._plan, self._keys) is None:
+            self._state = interrupted
+            self.whole_because = interrupted.get("because")
+            self._begin()
+            return
+        there = self._there(finished) if self._is_run and because in {None, _OTHER_SOURCES} else {}
+        if finished is None or not there:
+            self._begin_new(because)
+        elif len(there) == len(finished["tables"]) and finished["state"] == _COMPLETE:
+            self._state = finished
+            self.held = HeldRun(results=there, manifest=finished, has_these_sources=because is None)
+        elif because is None:
+            # Files of some tables are gone: the jobs that wrote these are repeated.
+            kept = {name: _told(replace(result, version=None)) for name, result in there.items()}
+            self._state = finished | {"tables": kept}
+            self._begin()
+        else:
+            self._begin_new(because)
 
     def begin_anew(self, because: str) -> None:
         """Begin a run from nothing in place of the one that is ``held``."""
         self.held = None
+        self._begin_new(because)
+
+    def _begin_new(self, because: str | None) -> None:
+        self._state = _new_state(self._plan, self._keys, because)
         self.whole_because = because
-        self._manifest = self._anew()
         self._begin()
 
-    def _hold(self, known: dict[str, Any], because: str | None) -> None:
-        """Keep a finished run as it is, if all its files are there."""
-        results = {name: _result_of(name, told) for name, told in known["tables"].items()}
-        if known.get("state") != "complete" or not all(map(self._is_there, results.values())):
-            return
-        self._manifest = known
-        self._saved = None
-        self.held = HeldRun(results=results, manifest=known, has_these_sources=because is None)
+    def _there(self, finished: Mapping[str, Any] | None) -> dict[str, TableResult]:
+        """Return the tables of a finished run of which all files are there."""
+        found: dict[str, TableResult] = {}
+        for name, told in ({} if finished is None else finished["tables"]).items():
+            with suppress(StorageError):  # the log of the table is gone
+                result = self._committed(name, told)
+                if self._is_there(result):
+                    found[name] = result
+        return found
+
+    def _committed(self, name: str, told: Mapping[str, Any]) -> TableResult:
+        table = opened(self.place_of(name), int(told["version"]))
+        assert table is not None, "a version that is not there raises an error"
+        return TableResult(name=name, parts=tuple(files_of(table)), **told)
 
     @property
     def results(self) -> dict[str, TableResult]:
         """Return the complete tables by name."""
-        return {name: _result_of(name, told) for name, told in self._manifest["tables"].items()}
+        return {name: _result_of(name, told) for name, told in self._state["tables"].items()}
 
     def is_whole(self, name: str) -> bool:
         """Return whether a table is complete."""
-        return name in self._manifest["tables"]
+        return name in self._state["tables"]
 
     def facts(self, job: str) -> Mapping[str, Any] | None:
         """Return what a finished job told for later ones; None if it is not finished."""
-        told = self._manifest.get("jobs", {}).get(job)
+        told = self._state["jobs"].get(job)
         return None if told is None else dict(told)
 
     def finish_job(self, job: str, results: Iterable[TableResult], facts: Mapping[str, Any]) -> None:
-        """Add the tables of a job to the manifest, and what it tells for later jobs, as values for JSON."""
+        """Note the tables of a job, and what it tells for later jobs, as values for JSON."""
         for result in results:
             self._keep(result)
-        self._manifest.setdefault("jobs", {})[job] = dict(facts)
+        self._state["jobs"][job] = dict(facts)
         self._save()
 
     def forget_job(self, job: str, tables: Iterable[str]) -> None:
-        """Take a job and its tables out of the manifest and remove the tables, so that they are written again."""
-        self._manifest.get("jobs", {}).pop(job, None)
+        """Forget a job and its tables, so that they are written again."""
+        self._state["jobs"].pop(job, None)
         for name in tables:
-            self._manifest["tables"].pop(name, None)
+            self._state["tables"].pop(name, None)
         self._save()
         for name in tables:
-            for work in (False, True):
-                self.place_of(name, work=work).remove()
+            self.place_of(name, work=True).remove()
 
     @property
     def path(self) -> Path:
@@ -226,100 +264,142 @@ class RunFolder:
         """Return where a table is."""
         return self.place / ("work" if work else "tables") / name
 
-    def write_table(self, name: str, write: Callable[[Path], int | None], *, work: bool = False) -> TableResult:
-        """Call ``write`` with an unused path, and add the table that it writes there to the folder on this machine.
+    def files(self, name: str) -> list[Path]:
+        """Return the files of a complete table of a folder on this machine, in the order of their names."""
+        result = self.results[name]
+        if result.version is not None:
+            result = self._committed(name, _told(result))
+        return [self.place_of(name, work=result.work).local / part.name for part in result.parts]
 
-        ``write`` returns the number of rows; for None they are counted in the footers of the Parquet files.
-        """
+    def write_table(self, name: str, write: Callable[[Path], int | None], *, work: bool = False) -> TableResult:
+        """Call ``write`` with an unused path, and make the Parquet files that it writes there a table of the folder."""
         began_s = time.monotonic()
         place = self.place_of(name, work=work).local
-        shutil.rmtree(place, ignore_errors=True)
-        is_movable = self._format in _MOVABLE or work
-        written = self.path / "work" / f"{name}.{secrets.token_hex(4)}" if is_movable else place
-        rows = write(written)
-        if is_movable:
-            place.parent.mkdir(exist_ok=True)
-            written.rename(place)
-            make_durable(place.parent)
-        files = [file for file in place.rglob("*.parquet") if not file.name.startswith((".", "_"))]
-        result = TableResult(
-            name=name,
-            rows=sum(pq.read_metadata(file).num_rows for file in files) if rows is None else rows,
-            files=len(files),
-            bytes=sum(file.stat().st_size for file in files),
-            seconds=round(time.monotonic() - began_s, 3),
-            work=work,
-        )
-        self._keep(result)
+        written = self.path / "work" / f"{name}.{secrets.token_hex(4)}"
+        written.parent.mkdir(exist_ok=True)
+        write(written)
+        place.mkdir(parents=True, exist_ok=True)
+        parts = []
+        for file in sorted(written.rglob("*.parquet")):
+            if not file.name.startswith((".", "_")):
+                footer = pq.read_metadata(file)
+                parts.append(TableFile(file.name, footer.num_rows, file.stat().st_size, statistics_of(footer)))
+                file.rename(place / file.name)
+        shutil.rmtree(written)
+        result = TableResult.of(name, parts, round(time.monotonic() - began_s, 3), work=work)
+        self._keep(result if work else self._commit(result))
         self._save()
         return result
 
     def drop_work(self, name: str) -> None:
         """Remove a table that no later step needs."""
-        if self._manifest["tables"].pop(name, None) is not None:
+        if self._state["tables"].pop(name, None) is not None:
             self._save()
         self.place_of(name, work=True).remove()
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write into the manifest that the run is finished, with its summary."""
+        """Commit the tables of a run, and write that it is finished, with its summary."""
+        before = _read(self.place / RUN)
+        for result in self.results.values():
+            if result.version is None and not result.work:
+                self._keep(self._commit(result))
+        self._publish({"state": _COMPLETE, "finished": _now(), **summary})
         (self.place / "work").remove()
-        self._manifest |= {"state": "complete", "finished": _now(), **summary}
-        self._save()
+        self._tidy(before)
 
     def end_grown(self, results: Iterable[TableResult], facts: Mapping[str, Mapping[str, Any]], summary: Any) -> None:
-        """Write the manifest of the run that is ``held`` after it grew: its tables, what jobs tell, its summary."""
+        """Commit the tables of the run that is ``held`` after it grew, and write what jobs tell, and its summary."""
+        before = _read(self.place / RUN)
         for result in results:
-            self._keep(result)
-        self._manifest["jobs"] |= {job: dict(told) for job, told in facts.items()}
-        self._manifest |= {"sources": self.described_sources, "given_in": _here(), "finished": _now(), **summary}
-        self._save()
+            committed = self._commit(result)
+            is_split = result.files >= _MANY_FILES and result.bytes < _SMALL_BYTES * result.files
+            self._keep(self._compacted(committed) if is_split else committed)
+        self._state["jobs"] |= {job: dict(told) for job, told in facts.items()}
+        self._publish({"sources": self._plan["sources"], "given_in": _here(), "finished": _now(), **summary})
+        self._tidy(before)
 
     def close(self) -> None:
         """Release the lock of the folder."""
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def _begin(self) -> None:
-        """Begin the manifest of this attempt, and remove the incomplete tables of an earlier one."""
-        tables = self._manifest["tables"]
-        for name in [name for name, told in tables.items() if not self._is_there(_result_of(name, told))]:
+        """Begin an attempt, without the tables of an earlier one of which a file is gone."""
+        tables = self._state["tables"]
+        for name in [name for name, result in self.results.items() if not self._is_there(result)]:
             del tables[name]
-        self._manifest["attempts"] += 1
-        self._manifest["state"] = "running"
-        self._manifest["given_in"] = _here()
+        self._state["attempts"] += 1
+        self._state["state"] = "running"
+        self._state["given_in"] = _here()
         self._save()
-        for parent, work in (("tables", False), ("work", True)):
-            for found in (self.place / parent).children():
-                if tables.get(found.base_name, {}).get("work") is not work:
-                    (self.place / parent / found.base_name).remove()
+        for found in (self.place / "work").children():
+            if found.base_name not in tables and found.type == FileType.Directory:
+                (self.place / "work" / found.base_name).remove()
 
     def _is_there(self, result: TableResult) -> bool:
         place = self.place_of(result.name, work=result.work)
+        if result.version is not None and not result.parts and result.rows:
+            result = self._committed(result.name, _told(result))
         sizes = {found.base_name: found.size for found in place.files()}
-        if not result.names:
-            return place.is_dir()
-        if not sizes.keys() >= {*result.names, *filter(None, [result.removed])}:
-            return False
-        return result.bytes == sum(int(sizes[name]) for name in result.names)  # else one was cut off or changed
+        return all(sizes.get(part.name) == part.bytes for part in result.parts)  # else one was cut off or changed
+
+    def _commit(self, result: TableResult) -> TableResult:
+        schema = arrow_schema(self._schemas[result.name])
+        version = commit(self.place_of(result.name), schema, result.parts)
+        return replace(result, version=version)
+
+    def _compacted(self, result: TableResult) -> TableResult:
+        """Return a committed table after its small files were joined."""
+        place = self.place_of(result.name)
+        compact(place)
+        table = opened(place)
+        assert table is not None, "it was just committed"
+        made = TableResult.of(result.name, files_of(table), result.seconds)
+        return replace(made, version=table.version())
 
     def _keep(self, result: TableResult) -> None:
-        told = asdict(result)
-        del told["name"]
-        self._manifest["tables"][result.name] = told
+        self._state["tables"][result.name] = _told(result)
+
+    def _publish(self, further: Mapping[str, Any]) -> None:
+        self._state |= further
+        (self.place / RUN).put(_as_json(self._state))
 
     def _save(self) -> None:
-        content = json.dumps(self._manifest, indent=2).encode()
-        manifest = self.place / MANIFEST
-        self._lock.check()
-        # In an object store a process that was silent for long may have lost its lock a moment ago.
-        if self._saved is not None and not self.place.is_local and manifest.read() != self._saved:
-            raise StorageError(f"{manifest} was written by another process meanwhile: this one ends")
-        manifest.put(content)
-        self._saved = content
+        if not self._is_run:
+            self._publish({})
+            return
+        place = self.place / ATTEMPT
+        (self.place / "work").make_folder()
+        place.put(_as_json(self._state))
+
+    def _tidy(self, before: Mapping[str, Any] | None) -> None:
+        """Delete files that no table has; the versions of the run before stay, for readers that have opened them."""
+        told = {} if before is None else before["tables"]
+        for name, result in self.results.items():
+            keep = [int(each["version"]) for each in (told.get(name), _told(result)) if each and "version" in each]
+            vacuum(self.place_of(name), keep, 0 if self.place.is_local else _KEPT_HOURS)
+
+
+def _fields(result: TableResult) -> dict[str, Any]:
+    return {name: getattr(result, name) for name in ("name", "rows", "files", "bytes", "seconds", "work")}
+
+
+def _told(result: TableResult) -> dict[str, Any]:
+    """Return a table as JSON knows it: a committed one by its version, another by its files."""
+    told = _fields(result)
+    del told["name"]
+    if result.version is not None:
+        del told["work"]
+        return told | {"version": result.version}
+    return told | {"parts": [asdict(part) for part in result.parts]}
 
 
 def _result_of(name: str, told: Mapping[str, Any]) -> TableResult:
-    lists = {key: tuple(told.get(key, ())) for key in ("names", "runs")}
-    return TableResult(name=name, **{**told, **lists})
+    return TableResult(name=name, **{**told, "parts": tuple(TableFile(**part) for part in told.get("parts", ()))})
+
+
+def _as_json(state: Mapping[str, Any]) -> bytes:
+    return json.dumps(state, indent=2).encode()
 
 
 @contextmanager
@@ -335,43 +415,48 @@ def taking(path: Path | Location, others: str) -> Iterator[None]:
         ) from error
 
 
-def read_manifest(path: Path | Location) -> dict[str, Any]:
-    """Return the manifest of a run folder; raise `ConfigurationError` if there is none that can be read."""
+def read_run(path: Path | Location) -> dict[str, Any]:
+    """Return the description of the finished run, or the batch, in a folder.
+
+    Raises `ConfigurationError` if there is none that can be read.
+    """
     place = Location.of(path, "the run folder") if isinstance(path, Path) else path
-    manifest = _read(place / MANIFEST)
-    if manifest is None:
+    found = _read(place / RUN)
+    if found is None:
         place.refuse_missing_bucket()
+        if (place / ATTEMPT).is_file():
+            raise ConfigurationError(f"the run in {path} did not end: start it again, it goes on where it stopped")
+        raise ConfigurationError(f"{path} is no run folder: it has no {RUN}; 'fairway pipeline run --out' makes one")
+    _refuse_newer(place, found)
+    if found["schema_version"] != SCHEMA_VERSION:
         raise ConfigurationError(
-            f"{path} is no run folder: it has no {MANIFEST}; 'fairway pipeline run --out' makes one"
-        )
-    _refuse_newer(place, manifest)
-    if manifest["schema_version"] != SCHEMA_VERSION:
-        raise ConfigurationError(
-            f"{_made_by(place, manifest)}, and {_this_one()} reads version {SCHEMA_VERSION}: give the command that "
+            f"{_made_by(place, found)}, and {_this_one()} reads version {SCHEMA_VERSION}: give the command that "
             "made the folder again, which makes its tables anew"
         )
-    return manifest
+    return found
 
 
 def holds_run(out: str | PathLike[str]) -> bool:
-    """Return whether a folder has the manifest of a run, finished or not; raise `ConfigurationError` as `Location`."""
-    return (Location.of(out, "--out") / MANIFEST).is_file()
+    """Return whether a folder has a finished run; raise `ConfigurationError` as `Location`."""
+    return (Location.of(out, "--out") / RUN).is_file()
 
 
-def kind_of(manifest: Mapping[str, Any]) -> str:
-    """Return which command's tables a folder holds, by its manifest: ``run`` or ``send``."""
-    return str(manifest["options"].get("kind", _RUN_KIND))
+def kind_of(described: Mapping[str, Any]) -> str:
+    """Return which command's tables a folder holds, by its description: ``run`` or ``send``."""
+    return str(described["options"].get("kind", _RUN_KIND))
 
 
-def _refuse_foreign(path: Location) -> None:
+def _refuse_foreign(path: Location, *, of_stream: bool) -> None:
     """Raise unless a folder is empty, is not there, or belongs to a run: nothing else must be overwritten."""
     if path.info().type not in {FileType.Directory, FileType.NotFound}:
         raise ConfigurationError(f"{path} is a file; --out takes a folder")
+    if of_stream:
+        return
     if (path / "stream" / "stream.json").is_file():
         raise ConfigurationError(f"{path} holds a stream: choose another folder for a run")
-    if not (path / MANIFEST).is_file():
+    if not (path / RUN).is_file() and not (path / ATTEMPT).is_file():
         names = [found.base_name for found in path.children()]
-        strangers = [name for name in names if not name.startswith((MANIFEST, f".{MANIFEST}"))]
+        strangers = [name for name in names if not name.startswith((RUN, f".{RUN}")) and name != "work"]
         if strangers:
             raise ConfigurationError(
                 f"{path} holds something else ({strangers[0]}): choose an empty folder, or a new one"
@@ -397,7 +482,7 @@ def _this_one() -> str:
 
 
 def _refuse_another_kind(path: Location, known: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
-    """Raise if a folder has the tables of another command, which would be removed as those of other options are."""
+    """Raise if a folder has the tables of another command, which would be replaced as those of other options are."""
     held, wanted = kind_of(known), kind_of(plan)
     if held != wanted:
         raise ConfigurationError(
@@ -408,7 +493,7 @@ def _refuse_another_kind(path: Location, known: Mapping[str, Any], plan: Mapping
 
 def _read(path: Location) -> dict[str, Any] | None:
     try:
-        manifest = json.loads(path.read())
+        found = json.loads(path.read())
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -417,13 +502,13 @@ def _read(path: Location) -> dict[str, Any] | None:
         ) from error
     except ValueError as error:
         raise ConfigurationError(f"{path} is damaged ({error}): remove the folder and run again") from error
-    if not isinstance(manifest, dict) or not {"schema_version", "tables", "options", "sources"} <= manifest.keys():
-        raise ConfigurationError(f"{path} is not the manifest of a run: choose another folder")
-    return manifest
+    if not isinstance(found, dict) or not {"schema_version", "tables", "options", "sources"} <= found.keys():
+        raise ConfigurationError(f"{path} does not describe a run: choose another folder")
+    return found
 
 
 def _other_run(known: Mapping[str, Any], plan: Mapping[str, Any], keys: ChannelKeys | None) -> str | None:
-    """Return why the run that a manifest is of is not the one that is planned; None if it is."""
+    """Return why the run that a description is of is not the one that is planned; None if it is."""
     planned = json.loads(json.dumps(plan))
     if known["schema_version"] != planned["schema_version"]:
         return f"the folder had version {known['schema_version']} of the tables, this fairway writes {SCHEMA_VERSION}"
@@ -436,7 +521,7 @@ def _other_run(known: Mapping[str, Any], plan: Mapping[str, Any], keys: ChannelK
     return None if known["sources"] == planned["sources"] else _OTHER_SOURCES
 
 
-def _new_manifest(plan: Mapping[str, Any], keys: ChannelKeys | None) -> dict[str, Any]:
+def _new_state(plan: Mapping[str, Any], keys: ChannelKeys | None, because: str | None) -> dict[str, Any]:
     salt = secrets.token_hex(SALT_BYTES)
     return {
         **plan,
@@ -444,9 +529,11 @@ def _new_manifest(plan: Mapping[str, Any], keys: ChannelKeys | None) -> dict[str
         "salt": salt,
         "keys": digest_of(keys, salt),
         "state": "running",
+        "because": because,
         "started": _now(),
         "attempts": 0,
         "tables": {},
+        "jobs": {},
     }
 
 

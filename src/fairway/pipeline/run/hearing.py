@@ -29,12 +29,12 @@ from fairway.pipeline.codes import NOTHING, ranked
 from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchanged, filtered, gathered, note
 from fairway.pipeline.run.ranges import Place, range_of, split_channels
 from fairway.pipeline.run.shares import shared_out
-from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.stages.acknowledgements import EVIDENCE, SENT, acknowledgement_rows, latency_rows
 from fairway.pipeline.stages.channel_log import log_bytes
 from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
 from fairway.pipeline.stages.keyed import Keyed, keyed
 from fairway.pipeline.stages.missing_messages import MESSAGE_KEYS, missing_rows, rebuilt_in
+from fairway.pipeline.tables.files import TableFiles
 
 WRITTEN: Final = ("missing_messages", "acknowledgements", "ack_latency")
 """The tables that the job writes."""

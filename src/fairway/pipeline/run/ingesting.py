@@ -48,7 +48,6 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree
 from fairway.pipeline.run.ranges import SAMPLE_INPUT, sample_of
 from fairway.pipeline.run.shares import shared_out
-from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.run.topics import claims_in, several_topics, sum_of
 from fairway.pipeline.schema import columns_of, exact_ddl
 from fairway.pipeline.sources.waku_messages import Selection
@@ -57,6 +56,7 @@ from fairway.pipeline.stages.deduplicated import as_one_copy, each_once
 from fairway.pipeline.stages.quarantine import FORGED_INPUT, QUARANTINE, forged
 from fairway.pipeline.stages.sds_messages import DECODED_INPUT
 from fairway.pipeline.stages.unique_messages import honest_messages, once, sightings_of
+from fairway.pipeline.tables.files import TableFiles
 from fairway.wire.segment import MAX_SEGMENTS
 
 WRITTEN: Final = ("waku_messages", "sds_messages", "quarantine")

@@ -2,7 +2,7 @@
 
 A job reads tables of earlier jobs, or the sources, and writes one or more tables, so that memory is bounded by what
 Spark is given and an interrupted run continues with the same job. Its plan ends in notes: of each file that a task
-wrote, and of what later jobs have to know (facts), which stay in the manifest.
+wrote, and of what later jobs have to know (facts), which the folder keeps.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from fairway.pipeline.run.ranges import Place, bounds_of
 from fairway.pipeline.run.reassembling import Reassembling
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summing import SUMMED, Summing, balance_terms
-from fairway.pipeline.run.table_files import TableFiles, schema_of
 from fairway.pipeline.run.topics import CountedTopics
 from fairway.pipeline.sources.open_source import map_source, mapped_parts, scan_for_arrow
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
+from fairway.pipeline.tables.files import TableFiles, schema_of
 
 _FILE_BYTES: Final = 67_108_864
 NARROW_ROWS: Final = 16_384
@@ -57,6 +57,8 @@ class Materials(Protocol):
     files: TableFiles
     bucket_keys: BucketKeys
     buckets: int
+    stores: Sequence[str]
+    """The names of all stores that were read."""
 
     def names(self, table: str) -> tuple[str, ...]:
         """Return the names of the files of a table that an earlier job wrote."""
@@ -276,7 +278,7 @@ def _statistics(run: Materials) -> DataFrame:
         buckets=max(1, buckets // _BUCKETS_FOR_SUMS),
         epoch_ms=run.options.epoch_ms,
         rate_limit=run.options.rate_limit,
-        stores=[source.label for source in run.sources if source.label],
+        stores=run.stores,
     )
     return summing.frame(run.spark, {name: run.names(name) for name in SUMMED}, buckets)
 

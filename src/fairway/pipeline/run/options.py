@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
@@ -13,9 +13,6 @@ from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
 
-FORMATS: Final = ("parquet", "delta", "iceberg")
-"""Formats of tables; for the latter two the session needs their jars."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
@@ -23,8 +20,6 @@ class RunOptions:
 
     profile: Profile | None = None
     """The wire of all channels; None decides for each message, by its ``meta``."""
-    format: str = "parquet"
-    """Format of the tables, one of `FORMATS`."""
     blooms: bool = False
     """Whether acknowledgement by bloom filter is looked for, which reads all payloads once more."""
     epoch_ms: int = 600_000
@@ -46,8 +41,6 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for invalid values."""
-        if self.format not in FORMATS:
-            raise ConfigurationError(f"format must be one of {', '.join(FORMATS)}, not {self.format!r}")
         for name in ("epoch_ms", "rate_limit", "max_channel_bytes"):
             given = getattr(self, name)
             if given is not None and given <= 0:
@@ -57,7 +50,4 @@ class RunOptions:
     def as_json(self) -> dict[str, Any]:
         """Return the options as JSON knows them."""
         profile = None if self.profile is None else self.profile.value
-        told = asdict(self) | {"profile": profile, "selection": self.selection.as_json()}
-        topics = told.pop("channel_topics")
-        # Without any the options are those of folders that were made before there was this one.
-        return told | ({"channel_topics": dict(topics)} if topics else {})
+        return asdict(self) | {"profile": profile, "selection": self.selection.as_json()}

@@ -29,9 +29,9 @@ from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchan
 from fairway.pipeline.run.hearing import SplitChannel
 from fairway.pipeline.run.ranges import FIRST_CLOCK, Place, range_of
 from fairway.pipeline.run.shares import shared_out
-from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.stages.channel_log import ABSENT, LOGGED, ChannelPart, channel_logs
 from fairway.pipeline.stages.sds_ordered import COMPUTED_COLUMNS, LOGGED_COLUMNS, absent_of, computed_in, logged_in
+from fairway.pipeline.tables.files import TableFiles
 
 WRITTEN: Final = ("sds_ordered",)
 """The tables that the job writes."""

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError, StorageError
 from fairway.pipeline.location import Location
-from fairway.pipeline.run.folder import kind_of, read_manifest
-from fairway.pipeline.run.merging import merged
-from fairway.pipeline.run.removed_rows import RemovedRows
+from fairway.pipeline.run.folder import kind_of, read_run
 from fairway.pipeline.run.summary import Balance, balance_from
-from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.tables import Table, table_named
+from fairway.pipeline.tables.delta import file_names, opened
+from fairway.pipeline.tables.files import TableFiles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,17 +27,6 @@ _BATCH = "send"
 """The kind of a folder with a batch (`fairway.pipeline.outgoing`)."""
 _BATCH_ROWS = 16_384
 _PAYLOAD_BATCH_ROWS = 256
-
-_COUNTS = "__counts"
-SORTED = {
-    "sds_ordered": {"__channel_id": ds.field("channel_id"), "__position": ds.field("position")},
-    "delivered": {
-        "__channel_id": ds.field("channel_id"),
-        "__lamport": ds.field("lamport"),
-        "__first_id": pc.list_element(ds.field("sds_ids"), 0),
-    },
-}
-"""What the rows of sorted tables are sorted by, nulls first, under names that no column has."""
 
 Columns = Sequence[str] | Mapping[str, ds.Expression]
 """Names of columns, or expressions over columns under new names."""
@@ -56,23 +42,14 @@ class RunTables:
     def __init__(self, path: str | PathLike[str] | Location) -> None:
         """Open a folder, as it was given to a run or as `RunSummary` names it.
 
-        Raises `ConfigurationError` if it holds a run that did not finish, or tables that need Spark. Of a batch that is
-        not sent whole, each table that is written can be read.
+        Raises `ConfigurationError` if it holds no run that finished. Of a batch that is not sent whole, each table that
+        is written can be read. What a run commits later changes nothing for this reader.
         """
         self.place = path if isinstance(path, Location) else Location.of(path, "the run folder")
-        self.manifest = read_manifest(self.place)
+        self.manifest = read_run(self.place)
+        """What ``run.json`` says of the run."""
         self._is_batch = kind_of(self.manifest) == _BATCH
-        if not self._is_batch and self.manifest.get("state") != "complete":
-            raise ConfigurationError(
-                f"the run in {self.place} did not end: start it again, it goes on where it stopped"
-            )
-        written = self.manifest["options"]["format"]
-        if written != "parquet":
-            raise ConfigurationError(
-                f"the tables in {self.place} are in the format {written}, and only Parquet is read without Spark: "
-                f"spark.read.format({written!r}).load('{self.place / 'tables/NAME'}') reads one of them, or run the "
-                "pipeline once more with --format parquet and another --out"
-            )
+        self._names: dict[str, list[str]] = {}
 
     def _table(self, name: str) -> Table:
         """Return a table of the folder; raise `ConfigurationError` for another one."""
@@ -105,44 +82,21 @@ class RunTables:
         return int(self.manifest["tables"][self._table(name).name]["rows"])
 
     def files(self, name: str) -> list[Location]:
-        """Return the files of a table, in the order of its rows: those that the manifest names."""
+        """Return the files of the version of a table that belongs to the run."""
         place = self.place / "tables" / self._table(name).name
-        names = self.manifest["tables"].get(name, {}).get("names") or [
-            found.base_name
-            for found in place.files()
-            if found.base_name.endswith(".parquet") and not found.base_name.startswith((".", "_"))
-        ]
-        return [place / file for file in names]
+        if name not in self._names:
+            table = opened(place, int(self.manifest["tables"][name]["version"]))
+            self._names[name] = [] if table is None else file_names(table)
+        return [place / file for file in self._names[name]]
 
     def batches(
         self, name: str, columns: Columns | None = None, where: ds.Expression | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield a table in batches, in the order of its rows."""
+        """Yield a table in batches."""
         wanted = columns or self._table(name).columns
         wanted = dict(wanted) if isinstance(wanted, Mapping) else {column: ds.field(column) for column in wanted}
-        files, removed = self.files(name), self.removed(name)
-        runs = self.manifest["tables"].get(name, {}).get("runs", ())
-        if len(runs) < 2:
-            for file in files:
-                yield from _rows(file, wanted, where, removed)
-            return
-        own, ordered = list(wanted), wanted | SORTED[name]
-        left = iter(files)
-        streams = [
-            chain.from_iterable([_rows(file, ordered, where, removed) for file in islice(left, count)])
-            for count in runs
-        ]
-        for batch in merged(streams, list(SORTED[name])):
-            yield batch.select(own)
-
-    def removed(self, name: str) -> RemovedRows:
-        """Return the rows of a table's files that do not count, because others took their place when the run grew."""
-        told = self.manifest["tables"].get(name, {}).get("removed", "")
-        place = self.place / "tables" / name
-        try:
-            return RemovedRows.read(place.filesystem, place.path, told)
-        except OSError as error:
-            raise StorageError(f"{place / told} cannot be read: {error}") from error
+        for file in self.files(name):
+            yield from _rows(file, wanted, where)
 
     def all(self, name: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """Return all rows of a small table."""
@@ -173,10 +127,9 @@ class RunTables:
         schema, files = self._table(name).schema, self.files(name)
         if not files:
             return spark.createDataFrame([], schema)
-        removed = self.removed(name)
-        if removed or not self.place.is_local:
+        if not self.place.is_local:
             reading = TableFiles(root=self.place.path, filesystem=self.place.filesystem)
-            return reading.frame(spark, name, [file.name for file in files], removed)
+            return reading.frame(spark, name, [file.name for file in files])
         return spark.read.schema(schema).parquet(*(file.path for file in files))
 
     def head(
@@ -214,22 +167,13 @@ class RunTables:
 
 
 def _rows(
-    file: Location, columns: Mapping[str, ds.Expression], where: ds.Expression | None, removed: RemovedRows
+    file: Location, columns: Mapping[str, ds.Expression], where: ds.Expression | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file that count and are wanted."""
+    """Yield the rows of a file that are wanted."""
     size = _PAYLOAD_BATCH_ROWS if "payload" in columns or "content" in columns else _BATCH_ROWS
     try:
         rows = ds.dataset(file.path, filesystem=file.filesystem, format="parquet")
-        if file.name not in removed.by_file:
-            yield from rows.to_batches(columns=dict(columns), filter=where, batch_size=size)
-            return
-        # A scan that filters does not say which rows of the file it gives.
-        marked = {**columns, _COUNTS: ds.scalar(True) if where is None else where}
-        start = 0
-        for batch in rows.to_batches(columns=marked, batch_size=size):
-            counts = pa.array(removed.counting(file.name, start, batch.num_rows))
-            start += batch.num_rows
-            yield batch.select(list(columns)).filter(pc.and_(counts, pc.fill_null(batch.column(_COUNTS), False)))
+        yield from rows.to_batches(columns=dict(columns), filter=where, batch_size=size)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(file, error) from error
 

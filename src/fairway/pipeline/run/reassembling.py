@@ -49,7 +49,6 @@ from fairway.pipeline.exchange import (
 )
 from fairway.pipeline.run.ranges import Place, range_of, split_channels
 from fairway.pipeline.run.shares import shared_out
-from fairway.pipeline.run.table_files import RowGroup, TableFiles, exact_schema_of
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.delivered import (
     JOINED_COLUMNS,
@@ -67,6 +66,7 @@ from fairway.pipeline.stages.reassembled import (
     reassembled_rows,
     segments_in,
 )
+from fairway.pipeline.tables.files import RowGroup, TableFiles, exact_schema_of
 
 WRITTEN: Final = ("delivered", "incomplete", "computed_segments")
 """The tables that the job writes."""

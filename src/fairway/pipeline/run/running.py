@@ -2,26 +2,32 @@
 
 `run` takes a few jobs of Spark, one after the other; each writes several tables and reads those of earlier jobs from
 their files. So memory is bounded by what Spark is given, whatever the size of the input, and a killed run, started
-again, continues with the job that it was in. A run with other sources, options or keys begins again. At the end
-`Balance` accounts for every row of the input.
+again, continues with the job that it was in. A run with other sources, options or keys begins again. At the end the
+tables are committed, and `Balance` accounts for every row of the input. Readers find the run before until then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.attempt import Attempt
 from fairway.pipeline.run.failures import named_failures
-from fairway.pipeline.run.folder import RunFolder, holds_run
+from fairway.pipeline.run.folder import HeldRun, RunFolder, holds_run
 from fairway.pipeline.run.growth.growing import grow, unchanged
+from fairway.pipeline.run.growth.held_rows import HeldRows
+from fairway.pipeline.run.growth.new_rows import new_rows
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
+from fairway.pipeline.run.ingesting import at_sources
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress
 from fairway.pipeline.run.sources import RunSource, check_readable, parse_sources
@@ -39,7 +45,6 @@ def run(
     *,
     profile: Profile | None = None,
     keys: ChannelKeys | None = None,
-    format: str = "parquet",  # noqa: A002 - Spark's own name for it
     blooms: bool = False,
     epoch_ms: int = 600_000,
     rate_limit: int | None = None,
@@ -62,7 +67,6 @@ def run(
     """
     options = RunOptions(
         profile=profile,
-        format=format,
         blooms=blooms,
         epoch_ms=epoch_ms,
         rate_limit=rate_limit,
@@ -74,9 +78,29 @@ def run(
     return run_with(options, sources, out, keys=keys, spark=spark, progress=progress)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The rows that a stream recorded, as the source of a run."""
+
+    uri: str
+    """The recorded rows, as a source that does not change."""
+    described: tuple[dict[str, Any], ...]
+    """The archives that they are of."""
+    stores: tuple[str, ...]
+    """The names of these, also of one that has no message."""
+    through: int
+    """The last micro-batch."""
+    rows_after: Callable[[int, Sequence[str] | None], pa.Table]
+    """Returns the rows of the micro-batches after one, with some columns or all."""
+
+    def as_sources(self) -> list[dict[str, Any]]:
+        """Return the descriptions of the archives: they are others when more is recorded."""
+        return [told | {"fingerprint": self.through} for told in self.described]
+
+
 def run_with(
     options: RunOptions,
-    sources: Sequence[str],
+    sources: Sequence[str] | Recorded,
     out: str | PathLike[str],
     *,
     keys: ChannelKeys | None = None,
@@ -86,34 +110,66 @@ def run_with(
 ) -> RunSummary:
     """Do what `run` does, with the options as one value.
 
-    ``before_spark`` is called before a session is started: a run that only takes in what is new needs none.
+    ``before_spark`` is called before a session is started: a run that only takes in what is new needs none. A stream
+    gives the rows that it `Recorded`; it has locked the folder.
     """
-    parsed = parse_sources(sources)
-    described = [source.described() for source in parsed]
-    if not holds_run(out):
+    recorded = sources if isinstance(sources, Recorded) else None
+    parsed = parse_sources([sources.uri] if isinstance(sources, Recorded) else sources)
+    described = [source.described() for source in parsed] if recorded is None else recorded.as_sources()
+    labels = recorded.stores if recorded is not None else [source.label for source in parsed if source.label]
+    is_new = not holds_run(out)
+    if is_new:
         check_readable(parsed)
-    opened = RunFolder.open_for(out, described, options.as_json(), keys, holds_finished=True)
+    opened = RunFolder.open_for(out, described, options.as_json(), keys, of_stream=recorded is not None)
     with closing(opened) as folder:
         if folder.held is not None:
+            new = partial(rows_since, folder.held, parsed, described, options, keys, recorded)
+            is_known = recorded is not None or all(map(_tells_of_changes, parsed))
             try:
                 with named_failures(folder.place):
-                    return replace(_kept(folder, parsed, options, keys), selection=options.selection)
+                    done = (
+                        unchanged(folder)
+                        if folder.held.has_these_sources and is_known
+                        else grow(folder, new, options, keys, stores=labels)
+                    )
+                    return replace(done, selection=options.selection)
             except WholeRunNeeded as needed:
+                check_readable(parsed)
                 folder.begin_anew(str(needed))
+        elif not is_new:
+            check_readable(parsed)
         if before_spark is not None:
             before_spark()
         with (
             session_or_own(spark, "fairway pipeline run", little_java=True) as session,
             named_failures(folder.place),
         ):
-            summary = Attempt(session, folder, parsed, options, keys).work(progress)
+            summary = Attempt(session, folder, parsed, options, keys, labels).work(progress)
             return replace(summary, selection=options.selection)
 
 
-def _kept(folder: RunFolder, sources: Sequence[RunSource], options: RunOptions, keys: ChannelKeys | None) -> RunSummary:
-    """Return the finished run in a folder with what is new in its sources, or raise `WholeRunNeeded`."""
-    assert folder.held is not None, "called with a finished run"
-    is_known = all(source.fingerprint() or scan_for_arrow(source.uri, source.label) is None for source in sources)
-    if folder.held.has_these_sources and is_known:
-        return unchanged(folder)
-    return grow(folder, sources, options, keys)
+def _tells_of_changes(source: RunSource) -> bool:
+    """Return whether the description of a source changes with its rows, or nobody but Spark can read it."""
+    return bool(source.fingerprint()) or scan_for_arrow(source.uri, source.label) is None
+
+
+def rows_since(
+    held: HeldRun,
+    sources: Sequence[RunSource],
+    described: Sequence[Mapping[str, Any]],
+    options: RunOptions,
+    keys: ChannelKeys | None,
+    recorded: Recorded | None,
+    waku_messages: HeldRows,
+    most_rows: int,
+    wanted: Callable[[pa.Table], pa.Table],
+) -> pa.Table:
+    """Return the wanted rows that came since a finished run; raise `WholeRunNeeded` if they are too many."""
+    known = held.manifest["sources"]
+    if recorded is None:
+        given = list(zip(sources, described, strict=True))
+        return new_rows(known, given, waku_messages, most_rows, at_sources(options.selection, keys), wanted)
+    after = int(known[0]["fingerprint"])
+    if recorded.rows_after(after, ["timestamp_ns"]).num_rows > most_rows:
+        raise WholeRunNeeded("more came than pays to add")
+    return wanted(recorded.rows_after(after, None))

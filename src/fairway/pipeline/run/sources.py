@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.location import Location, is_in_object_store, local_path, scheme_of, without_secrets
-from fairway.pipeline.sources.grown_tables import refuse_grown_table
+from fairway.pipeline.sources.delta_tables import names_in_log, without_version
 from fairway.pipeline.sources.open_source import scan_for_arrow
 from fairway.pipeline.sources.places import check_scheme
 from fairway.storage.nwaku_archive import file_at
@@ -87,13 +87,11 @@ class RunSource:
     def fingerprint(self) -> list[list[Any]]:
         """Return name, size and modification time of each file, as values for JSON."""
         if self.scheme == _PARQUET and is_in_object_store(self.rest):
-            place = Location.of(self.rest, f"what follows '{_PARQUET}:'")
-            refuse_grown_table(place)
-            return _states_at(place)
+            folder, version = without_version(self.rest)
+            place = Location.of(folder, f"what follows '{_PARQUET}:'")
+            return _states_at(place, names_in_log(place, version))
         states: list[list[Any]] = []
         for path in self._paths():
-            if self.scheme == _PARQUET:
-                refuse_grown_table(Location.of(path, f"what follows '{_PARQUET}:'"))
             try:
                 states += [list(_state_of(file, path)) for file in self._files_of(path)]
             except OSError as error:
@@ -108,7 +106,7 @@ class RunSource:
         return sum(size for _, size, _ in self.fingerprint())
 
     def described(self) -> dict[str, Any]:
-        """Return the description of the source in a manifest."""
+        """Return the description of the source in ``run.json``."""
         return {"label": self.label, "uri": self.shown, "fingerprint": self.fingerprint()}
 
     def _paths(self) -> list[Path]:
@@ -119,7 +117,8 @@ class RunSource:
             return [local_path(self.rest.partition("?")[0], "the folder")]  # behind it, how its messages were sharded
         if self.scheme != _PARQUET:
             return [file_at(str(local_path(self.rest, "the archive")))]
-        path = urlsplit(self.rest).path if self.rest.startswith("file:") else self.rest
+        rest, _ = without_version(self.rest)
+        path = urlsplit(rest).path if rest.startswith("file:") else rest
         if _ELSEWHERE.match(path) or "{" in path:
             return []
         whole = Path(path)
@@ -138,11 +137,17 @@ class RunSource:
             raise ConfigurationError(f"the source {path} is a folder; a SQLite archive is a file in it")
         else:
             files = sorted(file for file in path.rglob("*") if file.is_file())
-            yield from (file for file in files if self.scheme != _PARQUET or _has_rows(file.relative_to(path)))
+            if self.scheme != _PARQUET:
+                yield from files
+                return
+            _, version = without_version(self.rest)
+            names = names_in_log(Location.of(path, f"what follows '{_PARQUET}:'"), version)
+            within = [file.relative_to(path) for file in files]
+            yield from (path / file for file in within if _has_rows(file) and (names is None or str(file) in names))
 
 
 def absolute_uri(uri: str, folder: str) -> str:
-    """Return the URI of a source, as a manifest has it, with a path from a folder made absolute."""
+    """Return the URI of a source, as ``run.json`` has it, with a path from a folder made absolute."""
     scheme, colon, rest = uri.partition(":")
     if scheme not in _FILE_SCHEMES or scheme_of(rest) is not None:
         return uri
@@ -172,8 +177,11 @@ def check_readable(sources: Iterable[RunSource]) -> None:
             scan.plan(1)
 
 
-def _states_at(place: Location) -> list[list[Any]]:
-    """Return name, size and modification time of the files of a table that is not on this machine."""
+def _states_at(place: Location, names: frozenset[str] | None) -> list[list[Any]]:
+    """Return name, size and modification time of the files of a table that is not on this machine.
+
+    ``names`` are those of its files; None for all.
+    """
     if any(sign in place.path for sign in _PATTERN):
         raise ConfigurationError(f"the source {place} is a pattern: give the folder of the table")
     itself = place.info()
@@ -184,7 +192,7 @@ def _states_at(place: Location) -> list[list[Any]]:
         place.refuse_missing_bucket()
         raise ConfigurationError(f"the source {place} cannot be read: there is no such file or folder")
     states = ([place.beneath(file), file.size, file.mtime_ns] for file in found)
-    return [state for state in states if _has_rows(PurePath(state[0]))]
+    return [state for state in states if _has_rows(PurePath(state[0])) and (names is None or state[0] in names)]
 
 
 def _has_rows(name: PurePath) -> bool:

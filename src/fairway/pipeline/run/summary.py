@@ -128,7 +128,7 @@ def balance_of(terms: Mapping[str, int], rows: Mapping[str, int]) -> Balance:
 
 
 def balance_from(told: Mapping[str, Any]) -> Balance:
-    """Return the balance in a manifest, from its classes alone."""
+    """Return the balance in ``run.json``, from its classes alone."""
     return Balance(**{field.name: told[field.name] for field in fields(Balance)})
 
 

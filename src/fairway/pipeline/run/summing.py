@@ -25,7 +25,6 @@ from pyspark.sql import DataFrame, SparkSession
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import BLOBS, Batches, Bucket, Cutter, begin_task, exchanged, gathered, note
 from fairway.pipeline.run.shares import shared_out
-from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.stages.bandwidth import BANDWIDTH_INPUT, added_bytes, bytes_by_part
 from fairway.pipeline.stages.rate_utilisation import RATE_INPUT, added_transmissions, transmissions, utilisation
 from fairway.pipeline.stages.statistics import (
@@ -41,6 +40,7 @@ from fairway.pipeline.stages.statistics import (
     sender_rows,
 )
 from fairway.pipeline.stages.store_completeness import added_holdings, completeness, holdings, named_stores
+from fairway.pipeline.tables.files import TableFiles
 
 _HELD_ROWS: Final = 500_000
 """Sums of more rows are added up before a task goes on."""

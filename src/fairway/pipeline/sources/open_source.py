@@ -22,14 +22,12 @@ from fairway.pipeline.exchange import BatchMapper
 from fairway.pipeline.instants import batches_with_instants, frame_with_instants
 from fairway.pipeline.location import (
     SCHEMES,
-    Location,
     is_in_object_store,
     is_on_this_machine,
     scheme_of,
     without_secrets,
 )
 from fairway.pipeline.schema import exact_ddl, types_of
-from fairway.pipeline.sources.grown_tables import refuse_grown_table
 from fairway.pipeline.sources.parquet_scan import PATTERN, ParquetScan
 from fairway.pipeline.sources.places import PARQUET, scan_of
 from fairway.pipeline.sources.waku_messages import (
@@ -91,7 +89,9 @@ def open_source(
         start_ns=start_ns, end_ns=end_ns, content_topics=tuple(content_topics), channels=tuple(channels)
     )
     scan = scan_for_arrow(uri, label, selection)
-    if scan is None or (isinstance(scan, ParquetScan) and scan.place.is_local and scan.has_one_schema()):
+    if scan is None or (
+        isinstance(scan, ParquetScan) and scan.place.is_local and scan.names_in_log() is None and scan.has_one_schema()
+    ):
         place = uri.removeprefix(PARQUET)
         table = parquet_by_spark(spark, place, has_one_schema=scan is not None)
         return _selected(conformed(table, without_secrets(place), label), selection)
@@ -174,13 +174,10 @@ def parquet_by_spark(spark: SparkSession, path: str, *, has_one_schema: bool = F
 
     Unless all files have one schema, Spark looks at each for its columns; else it would leave out what one file lacks.
 
-    Raises `ConfigurationError` if there is none, if it is one of a run that grew, or if this Spark has no file system
-    for its scheme.
+    Raises `ConfigurationError` if there is none, or if this Spark has no file system for its scheme.
     """
     if not path:
         raise ConfigurationError("'parquet:' names no folder; an example is parquet:waku_messages")
-    if is_on_this_machine(path):
-        refuse_grown_table(Location.of(path, f"what follows {PARQUET!r}"))
     try:
         return spark.read.parquet(path, mergeSchema=not has_one_schema)
     except AnalysisException as error:

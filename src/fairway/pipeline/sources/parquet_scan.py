@@ -25,7 +25,7 @@ from fairway.errors import ConfigurationError
 from fairway.pipeline import machine
 from fairway.pipeline.location import Location
 from fairway.pipeline.parquet_file import opened_parquet
-from fairway.pipeline.sources.grown_tables import refuse_grown_table
+from fairway.pipeline.sources.delta_tables import names_in_log
 from fairway.pipeline.sources.waku_messages import (
     ARROW_SCHEMA,
     EXACT_TIME,
@@ -105,6 +105,8 @@ class ParquetScan(MessageScan):
     selection: Selection = field(default_factory=Selection)
     only: frozenset[str] | None = None
     """The names of the files that are read, from the folder on, or the name of the one file; None for all."""
+    version: int | None = None
+    """Of a Delta table; None for the last one."""
 
     @property
     def _is_whole(self) -> bool:
@@ -157,6 +159,10 @@ class ParquetScan(MessageScan):
         runs = even_runs(pieces, sizes, max(1, min(most, rows // least_rows)))
         return [_Part(run) for run in runs if run]
 
+    def names_in_log(self) -> frozenset[str] | None:
+        """Return the names of the files of a Delta table; None for another folder, or a file."""
+        return names_in_log(self.place, self.version)
+
     def file_names(self) -> list[str]:
         """Return the paths of the files in the folder, oldest first, then by name; a file alone is ``.``."""
         itself = self.place.info()
@@ -167,7 +173,9 @@ class ParquetScan(MessageScan):
         found = [(file.mtime_ns, self.place.beneath(file)) for file in self.place.files(recursive=True)]
         # Arrow and Spark pass over names like these, with which other files and unfinished ones are marked.
         hidden = (".", "_")
-        return [name for _, name in sorted(found) if not any(part.startswith(hidden) for part in name.split("/"))]
+        names = [name for _, name in sorted(found) if not any(part.startswith(hidden) for part in name.split("/"))]
+        known = self.names_in_log()
+        return names if known is None else [name for name in names if name in known]
 
     def rows_of(self, name: str) -> int:
         """Return how many rows a file has, by its footer.
@@ -262,7 +270,8 @@ class ParquetScan(MessageScan):
         the columns of its first file, and would leave out or misread those of others. Raises `ConfigurationError` if a
         file is no table of messages.
         """
-        refuse_grown_table(self.place)
+        if names is None and (logged := self.names_in_log()) is not None:
+            names = sorted(logged)
         try:
             dataset = self._dataset(names)
             files = list(dataset.get_fragments())

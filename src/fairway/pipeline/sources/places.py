@@ -22,6 +22,7 @@ from fairway.pipeline.location import (
     scheme_of,
     without_secrets,
 )
+from fairway.pipeline.sources.delta_tables import without_version
 from fairway.pipeline.sources.lip76_scan import Lip76Scan
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.store_node import StoreNodeArchive
@@ -103,9 +104,12 @@ def _parquet(uri: str, selection: Selection, label: str | None) -> MessageScan:
     path = uri.removeprefix(PARQUET)
     if not path:
         raise ConfigurationError("'parquet:' names no folder; an example is parquet:waku_messages")
+    path, version = without_version(path)
     place = Location.of(path, _use(PARQUET))
     name = place.path if place.is_local else place.shown
-    return ParquetScan(place=place, source=label or name, is_labelled=label is not None, selection=selection)
+    return ParquetScan(
+        place=place, source=label or name, is_labelled=label is not None, selection=selection, version=version
+    )
 
 
 def _lip76(uri: str, selection: Selection, label: str | None) -> MessageScan:

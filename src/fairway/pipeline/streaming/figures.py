@@ -1,48 +1,44 @@
-"""`Figures`: the counts of a stream, taken from the folders of micro-batches, so that they survive a restart."""
+"""`Figures`: the counts of a stream, taken from its tables, so that they survive a restart."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.sql.streaming.query import StreamingQuery
 
+from fairway.pipeline.streaming.batch_table import SETTLEMENTS
 from fairway.pipeline.streaming.channel_core import DELIVERED, FOUND, MISSING
 from fairway.pipeline.streaming.folder import StreamFolder
-from fairway.pipeline.streaming.joined import rows_in
 from fairway.pipeline.streaming.progress import Phase, StreamProgress
 from fairway.units import MS_PER_S, NS_PER_S
 
 
 class StreamFigures:
-    """The counts of a stream. A micro-batch never changes, so each is counted once, before it is joined with others."""
+    """The counts of a stream. A micro-batch never changes, so each is counted once."""
 
     def __init__(self, folder: StreamFolder) -> None:
         self._folder = folder
         self._told: dict[str, int] = {}
-        recorded, emitted = folder.recorded.joined, folder.emitted.joined
-        self.recorded = sum(rows_in(one.folder) for one in recorded.ranges())
-        self.delivered = self.missing = 0
-        for one in emitted.ranges():
-            self._count(one.folder)
-        self._next_recorded, self._next_emitted = recorded.through + 1, emitted.through + 1
-        self._next_settled = -1
+        self.recorded = self.delivered = self.missing = 0
+        self._counted = -1
+        self._settled = 0
         self.update()
 
     def update(self) -> None:
         """Count the new micro-batches."""
-        recorded, emitted = self._folder.recorded, self._folder.emitted
-        while recorded.folder(self._next_recorded).exists():
-            self.recorded += recorded.rows(self._next_recorded)
-            self._next_recorded += 1
-        while emitted.folder(self._next_emitted).exists():
-            self._count(emitted.folder(self._next_emitted))
-            self._next_emitted += 1
-        while emitted.folder(self._next_settled).exists():
-            self._count(emitted.folder(self._next_settled))
-            self._next_settled -= 1
+        self.recorded = self._folder.recorded.count()
+        emitted = self._folder.emitted
+        last, settled = emitted.last(), emitted.last(SETTLEMENTS)
+        for after, through in ((self._counted, last), (-settled - 1, -self._settled - 1)):
+            if after < through:
+                kinds = emitted.rows(after, through, ["what"])["what"]
+                found = {kind: int(pc.sum(pc.equal(kinds, kind)).as_py() or 0) for kind in (DELIVERED, MISSING, FOUND)}
+                self.delivered += found[DELIVERED]
+                self.missing += found[MISSING] - found[FOUND]
+        self._counted, self._settled = last, settled
 
     def news(self, query: StreamingQuery, *, is_record: bool) -> Iterator[StreamProgress]:
         """Yield the micro-batches of a query that have ended since the last call."""
@@ -85,11 +81,6 @@ class StreamFigures:
             behind_s=behind_s,
             mode=mode,
         )
-
-    def _count(self, folder: Path) -> None:
-        delivered, missing, found = (rows_in(folder / f"what={kind}") for kind in (DELIVERED, MISSING, FOUND))
-        self.delivered += delivered
-        self.missing += missing - found
 
 
 def _behind_s(sources: list[dict[str, Any]]) -> float | None:

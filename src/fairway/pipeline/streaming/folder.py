@@ -1,61 +1,45 @@
-"""`StreamFolder`: the folder of a stream: a run folder that is replaced at each refresh, and the stream's own files.
+"""`StreamFolder`: the folder of a stream: a run folder that is updated at each refresh, and the stream's own tables.
 
 ::
 
-    DIR/manifest.json, DIR/tables/    a run folder, as it was at the last refresh; links into stream/current
-    DIR/stream/stream.json            whose stream this is; written once
-    DIR/stream/recorded/batch=N/      the rows that the archives gave, each as often as they gave it, until they are in
-                                      rows/ and have gone through the cores
-    DIR/stream/rows/A-B/              the same, joined: those of the micro-batches A to B
-    DIR/stream/emitted/batch=N/       what the cores said: what=delivered, what=missing, what=found
-    DIR/stream/emitted/batches=A-B/   the same, joined, with the number of the micro-batch in the column batch
-    DIR/stream/checkpoints/           Spark's: offsets, and the state of the cores
-    DIR/stream/run/                   the run over rows/
-    DIR/stream/generations/N/         its tables as they were after a refresh; stream/current is a link to the last one
-    DIR/stream/aside/                 what is being written
+    DIR/run.json, DIR/tables/     a run folder (`fairway.pipeline.run.folder`), as it was at the last refresh
+    DIR/stream/stream.json        whose stream this is; written once
+    DIR/stream/recorded/          a Delta table: the rows that the archives gave, each as often as they gave it
+    DIR/stream/emitted/           a Delta table: what the cores said; ``what`` is delivered, missing or found
+    DIR/stream/checkpoints/       Spark's: offsets, and the state of the cores
+    DIR/stream/aside/             what is being written
 
-Invariant: a reader of DIR finds one generation of tables, complete. A refresh changes one link in one step; the
-generation before stays until the next refresh, for readers that have opened it. The files of a generation are further
-names of those of the run, so that this can remove its own.
+Each micro-batch of Spark is one transaction of one of the two tables, so that its rows are there once
+(`BatchTable`).
 """
 
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
-from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-
 from fairway.errors import ConfigurationError
 from fairway.pipeline.durable import write_json
 from fairway.pipeline.keys import ChannelKeys, digest_of
-from fairway.pipeline.run.folder import MANIFEST, SALT_BYTES, make_folder, taking
+from fairway.pipeline.run.folder import RUN, SALT_BYTES, make_folder, taking
 from fairway.pipeline.run.sources import RunSource
-from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES
-from fairway.pipeline.streaming.batches import Batches
-from fairway.pipeline.streaming.joined import JoinedBatches, write_parts
+from fairway.pipeline.streaming.batch_table import BatchTable
+from fairway.pipeline.streaming.channel_core import EMITTED
 from fairway.pipeline.streaming.options import StreamOptions
 from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.storage.store_lock import StoreLock
-from fairway.storage.whole_file import make_durable
 
 STREAM: Final = "stream"
 """The folder within a run folder that makes it one of a stream."""
 
-RECORDED_SCHEMA: Final = arrow_schema(WAKU_MESSAGES)
-"""The columns of recorded rows."""
 _IDENTITY: Final = "stream.json"
-_LAYOUT: Final = 2
-"""Which files a folder has; 1, without joined micro-batches, was before."""
-_NO_ROWS: Final = "0"
-"""A folder among the joined rows that has none, so that there is always something to read."""
+_LAYOUT: Final = 3
+"""Which files a folder has."""
 
 
 class StreamFolder:
@@ -65,12 +49,8 @@ class StreamFolder:
         self.path = path
         self._lock = lock
         self.own = path / STREAM
-        aside = self.own / "aside"
-        self.rows = JoinedBatches(self.own / "rows", aside)
-        self.recorded = Batches(self.own / "recorded", aside, self.rows)
-        self.emitted = _emitted(self.own)
-        self.taken = self.own / "taken.json"
-        """Tells up to which micro-batch the recorded rows went through the cores."""
+        self.recorded = BatchTable(self.own / "recorded", WAKU_MESSAGES, self.own / "aside")
+        self.emitted = emitted_at(self.own)
         self.state_partitions = 0
 
     @classmethod
@@ -86,11 +66,11 @@ class StreamFolder:
             _refuse_foreign(path)
             make_folder(path, keys)
             (path / STREAM).mkdir(exist_ok=True)
-            lock = StoreLock(path / MANIFEST, user="stream", kind="folder")
+            lock = StoreLock(path / RUN, user="stream", kind="folder")
             try:
                 folder = cls(path, lock)
                 folder._identify(sources, options, keys)
-                folder._begin()
+                shutil.rmtree(folder.own / "aside", ignore_errors=True)
             except BaseException:
                 lock.release()
                 raise
@@ -100,66 +80,14 @@ class StreamFolder:
         """Return the folder of Spark's checkpoint of a query."""
         return str(self.own / "checkpoints" / name)
 
-    @property
-    def run(self) -> Path:
-        """Return the run folder over the joined rows."""
-        return self.own / "run"
-
-    @property
-    def next_generation(self) -> Path:
-        """Return where the next generation of tables is made, of the files of the run."""
-        return self.own / "generations" / "next"
-
-    def generation(self) -> dict[str, Any] | None:
-        """Return the manifest of the present tables, None before the first refresh."""
-        try:
-            told: dict[str, Any] = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        return told
-
-    def prepare_generation(self) -> None:
-        """Give the files of the run's tables names in `next_generation`, too."""
-        shutil.rmtree(self.next_generation, ignore_errors=True)
-        for folder, _, names in os.walk(self.run / "tables"):
-            place = self.next_generation / Path(folder).relative_to(self.run)
-            place.mkdir(parents=True)
-            for name in names:
-                _also_name(Path(folder, name), place / name)
-
-    def show(self, manifest: Mapping[str, Any]) -> None:
-        """Make the tables of `next_generation` those of the folder, under this manifest."""
-        number = 1 + max((int(one.name) for one in self._generations()), default=0)
-        write_json(self.next_generation / MANIFEST, manifest)
-        shown = self.next_generation.with_name(str(number))
-        self.next_generation.rename(shown)
-        make_durable(shown.parent)
-        _link(self.own / "current", Path("generations") / str(number))
-        for name in ("tables", MANIFEST):
-            if not (self.path / name).is_symlink():
-                _link(self.path / name, Path(STREAM) / "current" / name)
-        for old in self._generations():
-            if int(old.name) < number - 1:
-                shutil.rmtree(old, ignore_errors=True)
+    def compact(self, many: int) -> None:
+        """Join the files of the stream's tables, of each that has many."""
+        for table in (self.recorded, self.emitted):
+            table.compact(many)
 
     def close(self) -> None:
         """Release the lock of the folder."""
         self._lock.release()
-
-    def _generations(self) -> list[Path]:
-        return [one for one in (self.own / "generations").glob("*") if one.name.isdigit()]
-
-    def _begin(self) -> None:
-        """Remove incomplete files and what is joined in others, and write rows without any if there are none."""
-        self.recorded.clear_aside()
-        for joined in (self.rows, self.emitted.joined):
-            joined.remove_inner()
-        if not (self.rows.place / _NO_ROWS).is_dir():
-            aside = self.own / "aside" / _NO_ROWS
-            aside.mkdir(parents=True)
-            write_parts([pa.RecordBatch.from_pylist([], RECORDED_SCHEMA)], RECORDED_SCHEMA, aside)
-            self.rows.place.mkdir(exist_ok=True)
-            aside.rename(self.rows.place / _NO_ROWS)
 
     def _identify(self, sources: tuple[RunSource, ...], options: StreamOptions, keys: ChannelKeys | None) -> None:
         place = self.own / _IDENTITY
@@ -196,16 +124,16 @@ class StreamFolder:
         self.state_partitions = int(known["state_partitions"])
 
 
-def emitted_in(path: Path) -> Batches:
+def emitted_in(path: Path) -> BatchTable:
     """Return what the cores said in the folder of a stream, for readers; raise `ConfigurationError` for another one."""
     if not (path / STREAM / _IDENTITY).is_file():
         raise ConfigurationError(f"{path} holds no stream; 'fairway pipeline stream --out' makes one")
-    return _emitted(path / STREAM)
+    return emitted_at(path / STREAM)
 
 
-def _emitted(own: Path) -> Batches:
-    place, aside = own / "emitted", own / "aside"
-    return Batches(place, aside, JoinedBatches(place, aside, "batches="))
+def emitted_at(own: Path) -> BatchTable:
+    """Return the table of what the cores said, in a stream's own folder."""
+    return BatchTable(own / "emitted", EMITTED, own / "aside")
 
 
 def _other_stream(path: Path, name: str, known: object, given: object) -> str:
@@ -231,24 +159,8 @@ def _refuse_foreign(path: Path) -> None:
     own = path / STREAM
     if path.is_dir() and not (own / _IDENTITY).is_file():
         # A start that was broken off before it wrote whose stream it is has left these.
-        left = {f"{MANIFEST}.lock"} | ({STREAM} if own.is_dir() and not any(own.glob("[!.]*")) else set())
+        left = {f"{RUN}.lock"} | ({STREAM} if own.is_dir() and not any(own.glob("[!.]*")) else set())
         strangers = [child.name for child in path.iterdir() if child.name not in left]
         if strangers:
-            kind = "the tables of a run" if MANIFEST in strangers else f"something else ({strangers[0]})"
+            kind = "the tables of a run" if RUN in strangers else f"something else ({strangers[0]})"
             raise ConfigurationError(f"{path} holds {kind}: choose an empty folder, or a new one, for a stream")
-
-
-def _also_name(file: Path, name: Path) -> None:
-    """Give a file that never changes another name; where the file system has no such thing, copy it."""
-    try:
-        os.link(file, name)
-    except OSError:
-        shutil.copyfile(file, name)
-
-
-def _link(place: Path, target: Path) -> None:
-    """Create or replace a link in one step."""
-    written = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
-    written.symlink_to(target)
-    written.replace(place)
-    make_durable(place.parent)

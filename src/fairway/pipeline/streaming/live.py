@@ -25,7 +25,6 @@ from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.run.summary import balance_from
 from fairway.pipeline.session import session_or_own
 from fairway.pipeline.streaming import queries
-from fairway.pipeline.streaming.compaction import compact
 from fairway.pipeline.streaming.ending import end_query, ending_on_signals, failure_of_query
 from fairway.pipeline.streaming.figures import StreamFigures
 from fairway.pipeline.streaming.folder import StreamFolder
@@ -111,19 +110,18 @@ class _Stream:
         self.stop = threading.Event()
         with self._query(queries.DELIVER, once=True) as query:
             self._follow([query])
-        manifest = self._refresh()
-        # Some rows of its files may not count: those that others replaced when the tables grew.
+        run = self._refresh()
         delivered = RunTables(self.folder.path).dataframe(self.spark, "delivered")
         settled = settle(self.spark, self.folder, delivered)
         self.figures.update()
-        compact(self.folder, self.options.join_batches)
+        self.folder.compact(self.options.join_batches)
         return StreamSummary(
             folder=self.folder.path,
             recorded=self.figures.recorded,
             delivered=self.figures.delivered,
             settled=settled,
-            missing=manifest["tables"]["missing_messages"]["rows"],
-            balance=balance_from(manifest["balance"]),
+            missing=run["tables"]["missing_messages"]["rows"],
+            balance=balance_from(run["balance"]),
             seconds=round(time.monotonic() - began_s, 3),
         )
 
@@ -160,9 +158,8 @@ class _Stream:
             if is_due and self.figures.recorded:
                 took_s = self._timed_refresh()
                 due_s = time.monotonic() + max(self.options.refresh_s, took_s)
-            # What is not counted must not go.
             self.figures.update()
-            compact(self.folder, self.options.join_batches)
+            self.folder.compact(self.options.join_batches)
             self.stop.wait(_POLL_S)
 
     def _tell(self, query: StreamingQuery) -> None:
@@ -181,10 +178,9 @@ class _Stream:
         began_s = time.monotonic()
         self._say(Phase.REFRESHING, 0, 0.0)
         self.figures.update()
-        manifest = refresh(self.spark, self.folder, self.sources, self.options, self.keys)
-        mode = manifest["stream"]["mode"]
-        self._say(Phase.REFRESHED, manifest["balance"]["rows_in"], time.monotonic() - began_s, mode)
-        return manifest
+        run, mode = refresh(self.spark, self.folder, self.sources, self.options, self.keys)
+        self._say(Phase.REFRESHED, run["balance"]["rows_in"], time.monotonic() - began_s, mode)
+        return run
 
     def _say(self, phase: Phase, rows: int, seconds: float, mode: str | None = None) -> None:
         if self.progress is not None:

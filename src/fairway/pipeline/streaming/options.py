@@ -19,7 +19,7 @@ class StreamOptions:
     """Options of a stream. Those of ``tables`` and ``state_partitions`` hold from its first start on."""
 
     tables: RunOptions = field(default_factory=RunOptions)
-    """The options of the tables, as for a run; the format is Parquet."""
+    """The options of the tables, as for a run."""
     once: bool = False
     """Whether to end when all messages that are there now have been read."""
     every_s: float = 5.0
@@ -34,7 +34,7 @@ class StreamOptions:
     many rows, times the one above, can be in memory. (A limit in bytes is none: what somebody sends may shrink to a
     thousandth of its size.)"""
     join_batches: int = 128
-    """How many micro-batches are joined into few files; their folders stay until as many more are joined."""
+    """A table of micro-batches with so many files is compacted; what was compacted stays until the next time."""
     settle_ms: int = DEFAULT_SETTLE_MS
     """Age by its timestamp at which a message of an archive is read (`fairway.pipeline.sources.archive_stream`)."""
     fail_on_data_loss: bool = True
@@ -44,10 +44,6 @@ class StreamOptions:
 
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for invalid values."""
-        if self.tables.format != "parquet":
-            raise ConfigurationError(
-                f"the tables of a stream are Parquet, not {self.tables.format}: run the pipeline over what it recorded"
-            )
         for name, least in (
             ("every_s", 0),
             ("refresh_s", 0),

@@ -20,7 +20,7 @@ from fairway.pipeline import stages
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.ingesting import at_sources
 from fairway.pipeline.run.sources import RunSource
-from fairway.pipeline.session import lent_settings
+from fairway.pipeline.session import WRITTEN_TIMES, lent_settings
 from fairway.pipeline.sources.options import option_texts
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.places import scan_of
@@ -42,6 +42,7 @@ _STATE_SETTINGS: Final = {
     # A micro-batch writes what it changed, not the whole of a RocksDB instance.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.minBatchesToRetain": "10",
+    **WRITTEN_TIMES,
 }
 
 
@@ -66,14 +67,14 @@ def record(
     register(spark)
     wanted = at_sources(options.tables.selection, keys)
     rows = reduce(DataFrame.unionByName, [_followed(spark, source, options, wanted) for source in sources])
-    return _started(spark, rows, RECORD, folder, options, folder.recorded.commit)
+    return _started(spark, rows, RECORD, folder, options, folder.recorded.append)
 
 
 def deliver(
     spark: SparkSession, folder: StreamFolder, options: StreamOptions, keys: ChannelKeys | None
 ) -> StreamingQuery:
     """Start the query that runs the cores over the recorded rows."""
-    recorded = recorded_rows(spark, folder.recorded.place, folder.taken, options.files_per_batch)
+    recorded = recorded_rows(spark, folder.recorded, options.files_per_batch)
     decoded = stages.decoded(recorded, options.tables.profile, keys=keys, channel_topics=options.tables.channel_topics)
     if channels := options.tables.selection.channels:
         decoded = decoded.where(F.col("channel_id").isin(list(channels)))
@@ -82,7 +83,7 @@ def deliver(
     leave_out = settled_before(folder)
 
     def commit(frame: DataFrame, number: int) -> None:
-        folder.emitted.commit(leave_out(frame), number, by=["what"])
+        folder.emitted.append(leave_out(frame), number)
 
     return _started(spark, rows, DELIVER, folder, options, commit)
 

@@ -1,56 +1,38 @@
 """The recorded micro-batches as a source of Spark, in their order: what the query of the cores reads.
 
-An offset is the number of a micro-batch, so that neither it nor Spark's checkpoint grows with the stream, and folders
-that were read can be removed: up to the number in a file that this source keeps (`taken_through`), Spark asks for
-nothing any more.
+An offset is the number of a micro-batch, so that neither it nor Spark's checkpoint grows with the stream, and the files
+of the table may be joined meanwhile.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from fairway.errors import StorageError
-from fairway.pipeline import machine
-from fairway.pipeline.durable import write_json
-from fairway.pipeline.instants import batches_with_instants
-from fairway.pipeline.location import Location
-from fairway.pipeline.sources.parquet_scan import FileRows, ParquetScan
+from fairway.pipeline.schema import arrow_schema, columns_of
 from fairway.pipeline.sources.short_errors import short_errors
-from fairway.pipeline.sources.stream import StreamPartition
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES
-from fairway.pipeline.streaming.joined import parquet_files
+from fairway.pipeline.streaming.batch_table import BatchTable, between
 
 _FORMAT: Final = "fairway-recorded"
-_PREFIX: Final = "batch="
 _BEFORE_ALL: Final = -1
-_TASK_ROWS: Final = 5_000
+_BATCH_ROWS: Final = 1_000
 
 
-def recorded_rows(spark: SparkSession, place: Path, taken: Path, files_per_batch: int) -> DataFrame:
-    """Return the rows of the micro-batches at a place as a stream, whole ones, of about so many files at a time.
-
-    ``taken`` is the file for `taken_through`.
-    """
+def recorded_rows(spark: SparkSession, table: BatchTable, files_per_batch: int) -> DataFrame:
+    """Return the rows of the micro-batches of a table as a stream, whole ones, of about so many files at a time."""
     spark.dataSource.register(RecordedSource)
-    reader = spark.readStream.format(_FORMAT).option("taken", str(taken)).option("filesPerTrigger", files_per_batch)
-    return reader.load(str(place))
-
-
-def taken_through(taken: Path) -> int:
-    """Return the number of the last micro-batch that need not be there any more, or -1."""
-    try:
-        return int(json.loads(taken.read_text(encoding="utf-8"))["batch"])
-    except FileNotFoundError:
-        return _BEFORE_ALL
+    reader = spark.readStream.format(_FORMAT).option("filesPerTrigger", files_per_batch)
+    return reader.load(str(table.place))
 
 
 class RecordedSource(DataSource):
@@ -68,18 +50,25 @@ class RecordedSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - as Spark calls it
         """Return the reader of one stream."""
         given = {name.lower(): value for name, value in self.options.items()}
-        return RecordedReader(given["path"], Path(given["taken"]), int(given["filespertrigger"]))
+        return RecordedReader(Path(given["path"]), int(given["filespertrigger"]))
+
+
+@dataclass
+class RecordedPart(InputPartition):
+    """The rows of some micro-batches in a file."""
+
+    file: str
+    after: int
+    through: int
 
 
 class RecordedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans on the driver, reads on the executors."""
 
-    def __init__(self, place: str, taken: Path, files_per_batch: int) -> None:
-        self._place = Path(place)
-        self._taken = taken
+    def __init__(self, place: Path, files_per_batch: int) -> None:
+        self._table = BatchTable(place, WAKU_MESSAGES, place)
         self._files = files_per_batch
         self._target: int | None = None
-        self._scan = ParquetScan(place=Location.of(place, "the recorded rows"), source="", is_labelled=False)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
         """Return the offset before the first micro-batch."""
@@ -87,43 +76,30 @@ class RecordedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - as Spark calls it
         """End with what is recorded now."""
-        self._target = max(self._numbers(), default=_BEFORE_ALL)
+        self._target = self._table.last()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's
         """Return the last of the next micro-batches, one at least if there is one."""
-        begun = end = int(start["batch"])
-        files = 0
-        for number in self._numbers():
-            if number <= begun or (self._target is not None and number > self._target):
-                continue
-            files += len(parquet_files(self._folder(number)))
-            if files > self._files and end > begun:
-                break
-            end = number
-        return {"batch": end}
+        begun = int(start["batch"])
+        last = self._table.last() if self._target is None else self._target
+        files = self._table.files(begun, last)
+        if len(files) <= self._files:
+            return {"batch": max(begun, last)}
+        ends = [end for _, end in files]
+        within = [end for end in ends[: self._files] if end < ends[self._files]]
+        return {"batch": min(last, max(within, default=ends[0]))}
 
     @short_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the parts of some micro-batches."""
-        files = []
-        for number in range(int(start["batch"]) + 1, int(end["batch"]) + 1):
-            folder = self._folder(number)
-            if not folder.is_dir():
-                raise StorageError(f"{folder} is not there any more: somebody removed it; begin the stream anew")
-            files += [FileRows(str(file.relative_to(self._place)), 0, None) for file in parquet_files(folder)]
-        return [StreamPartition(part) for part in self._scan.plan_files(files, machine.cores(), _TASK_ROWS)]
+        after, through = int(start["batch"]), int(end["batch"])
+        return [RecordedPart(str(file), after, through) for file, _ in self._table.files(after, through)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""
-        assert isinstance(partition, StreamPartition), "what `partitions` returned"
-        return batches_with_instants(self._scan.read(partition.part), WAKU_MESSAGES)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Note that Spark will not ask for a micro-batch up to this one again."""
-        write_json(self._taken, end)
-
-    def _numbers(self) -> list[int]:
-        return sorted(int(child.name.removeprefix(_PREFIX)) for child in self._place.glob(f"{_PREFIX}*"))
-
-    def _folder(self, number: int) -> Path:
-        return self._place / f"{_PREFIX}{number}"
+        assert isinstance(partition, RecordedPart), "what `partitions` returned"
+        rows = ds.dataset(partition.file, schema=arrow_schema(self._table.schema), format="parquet")
+        chosen = between(partition.after, partition.through)
+        for batch in rows.to_batches(columns=list(columns_of(WAKU_MESSAGES)), filter=chosen, batch_size=_BATCH_ROWS):
+            if batch.num_rows:
+                yield batch

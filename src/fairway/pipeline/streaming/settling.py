@@ -8,15 +8,19 @@ delivered too, in a micro-batch with a negative number. The query ``deliver`` le
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
-from pathlib import Path
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.pipeline.schema import columns_of
+from fairway.pipeline.session import WRITTEN_TIMES, lent_settings
+from fairway.pipeline.streaming.batch_table import BATCH, SETTLEMENTS
 from fairway.pipeline.streaming.channel_core import DELIVERED, EMITTED
 from fairway.pipeline.streaming.folder import StreamFolder
+
+_BEFORE_ALL: Final = -(2**31)
+"""Before the first settlement."""
 
 
 def settle(spark: SparkSession, folder: StreamFolder, delivered: DataFrame) -> int:
@@ -25,13 +29,9 @@ def settle(spark: SparkSession, folder: StreamFolder, delivered: DataFrame) -> i
     try:
         count = left.count()
         if count:
-            number = min([0, *folder.emitted.numbers()]) - 1
             rows = left.withColumn("what", F.lit(DELIVERED)).select(*columns_of(EMITTED))
-
-            def write(aside: Path) -> None:
-                rows.write.option("compression", "zstd").partitionBy("what").parquet(str(aside))
-
-            folder.emitted.put(number, write)
+            with lent_settings(spark, WRITTEN_TIMES):
+                folder.emitted.append(rows, -folder.emitted.last(SETTLEMENTS) - 1)
     finally:
         left.unpersist()
     return count
@@ -39,13 +39,13 @@ def settle(spark: SparkSession, folder: StreamFolder, delivered: DataFrame) -> i
 
 def settled_before(folder: StreamFolder) -> Callable[[DataFrame], DataFrame]:
     """Return a filter that removes from a micro-batch the messages that `settle` has delivered before."""
-    places = [str(folder.emitted.folder(number)) for number in folder.emitted.numbers() if number < 0]
+    settled = folder.emitted.last(SETTLEMENTS)
 
     def leave_out(frame: DataFrame) -> DataFrame:
-        if not places:
+        if not settled:
             return frame
-        reader = frame.sparkSession.read.schema(EMITTED).option("basePath", str(folder.emitted.place))
-        ids = reader.parquet(*places).select(F.col("channel_id").alias("settled_in"), F.explode("sds_ids").alias("id"))
+        rows = emitted_so_far(frame.sparkSession, folder).where(f"{BATCH} < 0")
+        ids = rows.select(F.col("channel_id").alias("settled_in"), F.explode("sds_ids").alias("id"))
         again = (F.col("what") == DELIVERED) & F.expr("channel_id = settled_in AND array_contains(sds_ids, id)")
         return frame.join(ids.distinct(), again, "left_anti")
 
@@ -53,17 +53,10 @@ def settled_before(folder: StreamFolder) -> Callable[[DataFrame], DataFrame]:
 
 
 def emitted_so_far(spark: SparkSession, folder: StreamFolder) -> DataFrame:
-    """Return all written rows of `EMITTED`."""
+    """Return all written rows of `EMITTED`, with the numbers of their micro-batches."""
     emitted = folder.emitted
-    loose = [*emitted.loose(), *(number for number in emitted.numbers() if number < 0)]
-    places = (
-        [str(emitted.folder(number)) for number in loose],
-        [str(one.folder) for one in emitted.joined.ranges()],
-    )
-    # Their folders have different columns, so that Spark cannot read them at once.
-    reader = spark.read.schema(EMITTED).option("basePath", str(emitted.place))
-    rows = [reader.parquet(*paths).select(*columns_of(EMITTED)) for paths in places if paths]
-    return reduce(DataFrame.unionByName, rows) if rows else spark.createDataFrame([], EMITTED)
+    files = [str(file) for file, _ in emitted.files(_BEFORE_ALL, emitted.last())]
+    return spark.read.schema(emitted.schema).parquet(*files) if files else spark.createDataFrame([], emitted.schema)
 
 
 def undelivered(delivered: DataFrame, emitted: DataFrame) -> DataFrame:

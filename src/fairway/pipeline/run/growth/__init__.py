@@ -2,7 +2,7 @@
 
 ::
 
-    new_rows -> messages -> channels -> logs -> figures -> growing: files, and a manifest that makes them count
+    new_rows -> messages -> channels -> logs -> figures -> growing: files, and a commit of each table
 
 `held_rows` finds the rows of the tables that are touched; `whole_run` says when a run over everything is needed.
 """

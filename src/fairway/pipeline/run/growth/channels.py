@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from fairway.options import Profile, SdsConfig, SegmentationConfig
 from fairway.pipeline.run.growth.held_rows import Chosen, HeldRows, Span, TableChange, among, are_among, both
 from fairway.pipeline.run.growth.messages import MessageChanges
-from fairway.pipeline.run.table_files import exact_schema_of
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.acknowledgements import SENT, acknowledgement_rows, latency_rows
 from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
@@ -32,6 +31,7 @@ from fairway.pipeline.stages.reassembled import (
     reassembled_rows,
     segments_in,
 )
+from fairway.pipeline.tables.files import exact_schema_of
 
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
 _CITED_IDS: Final = "causal_history.list.element.message_id"

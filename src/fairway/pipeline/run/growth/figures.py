@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from fairway.pipeline.run.growth.held_rows import HeldRows, Span, TableChange, among, are_among
 from fairway.pipeline.run.summing import balance_terms_of
-from fairway.pipeline.run.table_files import exact_schema_of
 from fairway.pipeline.stages.bandwidth import added_bytes, bytes_by_part, occurring
 from fairway.pipeline.stages.rate_utilisation import RATE_INPUT, epoch_starts, transmissions, utilisation
 from fairway.pipeline.stages.statistics import (
@@ -33,6 +32,7 @@ from fairway.pipeline.stages.statistics import (
     sender_rows,
 )
 from fairway.pipeline.stages.store_completeness import HOLDINGS, completeness, holdings, named_stores
+from fairway.pipeline.tables.files import exact_schema_of
 from fairway.units import NS_PER_MS
 
 _WHO: Final = ("channel_id", "sender_id")

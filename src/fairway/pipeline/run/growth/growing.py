@@ -3,7 +3,7 @@
 ::
 
     new rows -> messages -> segments, citations -> logs -> figures: a `TableChange` of each table
-             -> files of what comes, lists of what goes -> the manifest, which makes all of it count in one step
+             -> files of what comes, and in place of those from which something goes -> a version of each table
 
 The rules are those of the stages, over the new rows and the old ones that they touch. What cannot be done so, or would
 cost about as much, raises `WholeRunNeeded`, and the tables stay as they are.
@@ -12,7 +12,7 @@ cost about as much, raises `WholeRunNeeded`, and the tables stay as they are.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isinf
 from sys import maxsize
@@ -22,51 +22,55 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairway.pipeline.exchange import notes_of
+from fairway.pipeline.exchange import filtered, notes_of
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.location import Location
 from fairway.pipeline.run.folder import HeldRun, RunFolder, TableResult
 from fairway.pipeline.run.growth.channels import heard_changes, segment_changes
 from fairway.pipeline.run.growth.figures import balance_change, figure_changes
-from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange
+from fairway.pipeline.run.growth.held_rows import HeldRows, RemovedRows, TableChange
 from fairway.pipeline.run.growth.logs import log_changes
 from fairway.pipeline.run.growth.messages import MessageChanges, message_changes
-from fairway.pipeline.run.growth.new_rows import new_rows
 from fairway.pipeline.run.growth.topics import grown_topics
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
-from fairway.pipeline.run.ingesting import at_sources, of_channels
+from fairway.pipeline.run.ingesting import of_channels
 from fairway.pipeline.run.options import RunOptions
-from fairway.pipeline.run.reading import SORTED
-from fairway.pipeline.run.removed_rows import RemovedRows
-from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summary import RunSummary, balance_from, balance_json, balance_of
-from fairway.pipeline.run.table_files import TableFiles
 from fairway.pipeline.run.topics import CountedTopics
 from fairway.pipeline.stages.channel_log import ROW_BYTES
 from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.tables import TABLES
+from fairway.pipeline.tables.delta import TableFile
+from fairway.pipeline.tables.files import TableFiles, told_file
 from fairway.wire.segment import MAX_SEGMENTS
 
 MOST_GROWN: Final = 0.2
-"""The share of the rows of a whole run that may come or be replaced after it: with more, another one costs less."""
-_WHOLE_ROWS: Final = "whole_rows"
+"""The share of the rows of a run that may come or be replaced: with more, a whole run costs less."""
+MOST_ROWS: Final = 1_000_000
+"""Rows that may come or be replaced, whatever their share: all of them are in memory."""
 _STATISTICS: Final = "statistics"
 _READ: Final = "read"
 _TOPICS: Final = "topics"
 _OF_A_LOG: Final = ("history", "repair", "envelope")
 """Parts of ``bandwidth`` that are at least as large as the ids and citations of a channel."""
 
+NewRows = Callable[[HeldRows, int, Callable[[pa.Table], pa.Table]], pa.Table]
+"""Returns the rows that came: of ``waku_messages``, at most so many, and those that the function wants."""
+
 
 def grow(
     folder: RunFolder,
-    sources: Sequence[RunSource],
+    new: NewRows,
     options: RunOptions,
     keys: ChannelKeys | None,
     *,
+    stores: Sequence[str],
     most_grown: float = MOST_GROWN,
 ) -> RunSummary:
     """Add what is new to the finished run that a folder holds, and return the summary.
+
+    ``new`` returns what came, ``stores`` are the names of all stores that were read.
 
     Raises `WholeRunNeeded` if a whole run is needed; the tables are as they were.
     """
@@ -75,22 +79,19 @@ def grow(
     assert run is not None, "only a finished run grows"
     growth = _Growth.of(folder.place, run, options, keys)
     left = growth.most_rows(most_grown)
-    given = list(zip(sources, folder.described_sources, strict=True))
-    selection = at_sources(options.selection, keys)
-    fresh = new_rows(run.manifest["sources"], given, growth.held["waku_messages"], left, selection, growth.of_channels)
+    fresh = new(growth.held["waku_messages"], left, growth.of_channels)
     messages = growth.messages(fresh)
     topics = grown_topics(growth.topics, messages.claims, growth.held["sds_messages"])
-    changes = growth.changes(messages, [source.label for source in sources if source.label])
-    if sum(change.removed.num_rows for change in (changes["waku_messages"], changes["sds_messages"])) > left:
+    changes = growth.changes(messages, stores)
+    if max(change.removed.num_rows for change in changes.values()) > left:
         raise WholeRunNeeded("more rows would be replaced than pays")
     seconds = round(time.monotonic() - began_s, 3)
     results = {name: growth.written(change, run.results[name], seconds) for name, change in changes.items()}
     terms = _added(run.manifest["jobs"][_STATISTICS], balance_change(changes))
     balance = balance_of(terms, {name: result.rows for name, result in results.items()})
-    told = {"balance": balance_json(balance), "seconds": seconds, _WHOLE_ROWS: growth.whole_rows}
     read = run.manifest["jobs"][_READ] | {_TOPICS: topics.as_json()}
+    told = {"balance": balance_json(balance), "seconds": seconds}
     folder.end_grown(results.values(), {_STATISTICS: terms, _READ: read}, told)
-    tidy(folder, run.results)
     return RunSummary(
         folder=folder.place,
         tables=tuple(results[table.name] for table in TABLES),
@@ -106,7 +107,6 @@ def unchanged(folder: RunFolder) -> RunSummary:
     """Return the summary of the finished run that a folder holds, as it is."""
     run = folder.held
     assert run is not None, "only a finished run is left as it is"
-    tidy(folder, run.results)
     tables = tuple(run.results[table.name] for table in TABLES)
     return RunSummary(
         folder=folder.place,
@@ -116,14 +116,6 @@ def unchanged(folder: RunFolder) -> RunSummary:
         resumed=len(tables),
         mode="unchanged",
     )
-
-
-def tidy(folder: RunFolder, before: Mapping[str, TableResult]) -> None:
-    """Remove what is no part of the tables; what was before the last growth stays, for those who read it now."""
-    files = TableFiles(root=folder.place.path, filesystem=folder.place.filesystem)
-    for name, result in folder.results.items():
-        if result.names:
-            files.remove_others(name, [*result.names, result.removed, before[name].removed])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,32 +129,17 @@ class _Growth:
     topics: CountedTopics
     rows: int
     """Rows of ``waku_messages``."""
-    whole_rows: int
-    """How many these were when the run was made as a whole."""
 
     @classmethod
     def of(cls, place: Location, run: HeldRun, options: RunOptions, keys: ChannelKeys | None) -> _Growth:
         if options.blooms:
             raise WholeRunNeeded("the evidence of bloom filters (--blooms) is made from whole channels")
-        if options.format != "parquet":
-            raise WholeRunNeeded(f"tables in the format {options.format} do not grow")
         files = TableFiles(root=place.path, filesystem=place.filesystem)
-        held = {
-            name: HeldRows(
-                files=files,
-                name=name,
-                names=result.names,
-                removed=RemovedRows.read(files.filesystem, files.folder_of(name), result.removed),
-            )
-            for name, result in run.results.items()
-        }
-        if held.keys() != {table.name for table in TABLES} or not all(rows.names for rows in held.values()):
-            raise WholeRunNeeded("the tables in the folder are not those of this fairway")
+        held = {name: HeldRows(files=files, name=name, names=result.names) for name, result in run.results.items()}
         topics = run.manifest["jobs"].get(_READ, {}).get(_TOPICS)
         if topics is None or not topics["complete"]:
             raise WholeRunNeeded("it is not known which channels in the folder have messages on several topics")
         rows = run.results["waku_messages"].rows
-        whole_rows = run.manifest.get(_WHOLE_ROWS, rows)
         return cls(
             held=held,
             files=files,
@@ -170,15 +147,11 @@ class _Growth:
             keys=keys,
             topics=CountedTopics.from_json([topics]),
             rows=rows,
-            whole_rows=whole_rows,
         )
 
     def most_rows(self, most_grown: float) -> int:
-        """Return how many rows may still come until a whole run is due."""
-        if isinf(most_grown):
-            return maxsize
-        replaced = max(len(rows.removed) for rows in self.held.values())
-        return int(most_grown * self.whole_rows) - (self.rows - self.whole_rows) - replaced
+        """Return how many rows may come, and be replaced in each table."""
+        return maxsize if isinf(most_grown) else min(MOST_ROWS, int(most_grown * self.rows))
 
     def of_channels(self, messages: pa.Table) -> pa.Table:
         """Return the messages of the channels that are wanted."""
@@ -214,21 +187,30 @@ class _Growth:
             raise WholeRunNeeded("a channel that grew may be too large to be ordered as a whole")
 
     def written(self, change: TableChange, before: TableResult, seconds: float) -> TableResult:
-        """Write what changes of a table, and return what the manifest says of it then."""
-        name, held = before.name, self.held[before.name]
-        if not change.added.num_rows and not change.removed.num_rows:
-            return before
-        result = replace(before, rows=before.rows + change.rows, seconds=seconds)
+        """Write the files of a table that differ from those before, and return the table."""
+        name = before.name
+        gone = RemovedRows.of(change.removed)
+        parts = [part for part in before.parts if part.name not in gone.by_file]
+        for file in gone.by_file:
+            parts += self._without(name, file, gone)
         if change.added.num_rows:
-            (told,) = notes_of([self.files.write(name, 0, change.added)["blob"][0].as_py()])
-            names, size = (*before.names, told["file"]), before.bytes + told["bytes"]
-            result = replace(result, names=names, files=len(names), bytes=size)
-            if name in SORTED:
-                result = replace(result, runs=(*(before.runs or (len(before.names),)), 1))
-        if change.removed.num_rows:
-            removed = held.removed.and_these(change.removed)
-            result = replace(result, removed=removed.write(self.files.filesystem, self.files.folder_of(name)))
-        return result
+            parts.append(self._file(name, change.added))
+        return TableResult.of(name, parts, seconds)
+
+    def _without(self, name: str, file: str, gone: RemovedRows) -> Iterator[TableFile]:
+        """Write a file again without the rows that are gone from it."""
+        start, kept = 0, []
+        for rows in self.files.read(name, [file]):
+            counts = gone.counting(file, start, rows.num_rows)
+            start += rows.num_rows
+            kept.append(filtered(rows, counts))
+        rest = pa.concat_tables(kept)
+        if rest.num_rows:
+            yield self._file(name, rest)
+
+    def _file(self, name: str, rows: pa.Table) -> TableFile:
+        (told,) = notes_of([self.files.write(name, 0, rows)["blob"][0].as_py()])
+        return told_file(told)
 
 
 def _added(terms: Mapping[str, Any], more: Mapping[str, int]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import posixpath
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -21,8 +21,35 @@ from numpy.typing import NDArray
 
 from fairway.pipeline.codes import codes_of
 from fairway.pipeline.parquet_file import opened_parquet
-from fairway.pipeline.run.removed_rows import NOTHING_REMOVED, PLACES, RemovedRows
-from fairway.pipeline.run.table_files import RowGroup, TableFiles, columns_of_few_values, exact_schema_of
+from fairway.pipeline.tables.files import RowGroup, TableFiles, columns_of_few_values, exact_schema_of
+
+PLACES: Final = pa.schema([("file", pa.string()), ("row", pa.int64())])
+"""Places of rows: the name of a file of the table, and the number of the row in it, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedRows:
+    """By file, the places of its rows that do not count any more, in ascending order; the files have them still."""
+
+    by_file: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, places: pa.Table) -> Self:
+        """Return what a table of `PLACES` lists; rows without a place are in no file."""
+        places = places.filter(places.column("file").is_valid())
+        files = pc.unique(places.column("file")).to_pylist()
+        rows = places.column("row")
+        return cls({file: np.unique(rows.filter(pc.equal(places.column("file"), file)).to_numpy()) for file in files})
+
+    def counting(self, file: str, start: int, count: int) -> NDArray[np.bool_]:
+        """Return which of ``count`` rows of a file, from the row ``start`` on, count."""
+        mask = np.ones(count, np.bool_)
+        gone = self.by_file.get(file)
+        if gone is not None:
+            first, end = np.searchsorted(gone, [start, start + count])
+            mask[gone[first:end] - start] = False
+        return mask
+
 
 Chosen = Callable[[pa.Table], NDArray[np.bool_]]
 """Tells of some rows, with the columns that decide, which are wanted."""
@@ -86,19 +113,20 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRows:
-    """The rows of a table that count."""
+    """The rows of a table."""
 
     files: TableFiles
     name: str
     names: Sequence[str]
     """Of its files."""
-    removed: RemovedRows = NOTHING_REMOVED
+    removed: RemovedRows = field(default_factory=RemovedRows)
+    """Rows of the files that others replace, in no commit yet."""
     added: pa.Table | None = None
     """Rows that are in no file yet."""
 
     def changed(self, change: TableChange) -> Self:
         """Return the table after a change."""
-        return replace(self, removed=self.removed.and_these(change.removed), added=change.added)
+        return replace(self, removed=RemovedRows.of(change.removed), added=change.added)
 
     def by_file(self) -> Iterator[Self]:
         """Yield the rows of each file."""

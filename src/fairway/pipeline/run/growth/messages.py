@@ -18,12 +18,12 @@ from fairway.pipeline.channel_topics import ChannelTopics, topic_refusal
 from fairway.pipeline.codes import codes_of
 from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange, among, are_among
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
-from fairway.pipeline.run.table_files import exact_schema_of
 from fairway.pipeline.run.topics import claims_in
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
 from fairway.pipeline.stages.deduplicated import each_once, holders, merged_copies
 from fairway.pipeline.stages.quarantine import forged, forged_error
 from fairway.pipeline.stages.unique_messages import honest_messages, sightings_of
+from fairway.pipeline.tables.files import exact_schema_of
 
 _HASH: Final = ("message_hash",)
 _KEY: Final = ("channel_id", "message_id")

@@ -1,6 +1,6 @@
 """What is new in the sources of a run since its tables were made.
 
-A Parquet table grows by files: those that the manifest does not know by name, size and time. Of other archives all rows
+A Parquet table grows by files: those that the run did not know by name, size and time. Of other archives all rows
 are read, and those are new whose hash the tables do not have from this source. A source from which something is gone,
 in which a file was changed, or which has a message more often than before, needs a whole run: the tables say how often
 a message came, and not how often from which source.
@@ -26,7 +26,7 @@ from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan, Se
 _PIECE_BYTES: Final = 67_108_864
 
 Described = Mapping[str, Any]
-"""A source as a manifest describes it: label, uri and fingerprint."""
+"""A source as ``run.json`` describes it: label, uri and fingerprint."""
 States = Sequence[Sequence[Any]]
 """Name, size and time of files; none of what is no file."""
 

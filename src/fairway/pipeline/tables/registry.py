@@ -26,7 +26,7 @@ from fairway.pipeline.stages.sds_messages import SDS_MESSAGES
 from fairway.pipeline.stages.statistics import CHANNEL_STATS, SENDER_STATS
 from fairway.pipeline.stages.store_completeness import STORE_COMPLETENESS
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 """Increases when the meaning of a column changes or a column is removed; run folders of other versions are not read."""
 
 BY_HASH: Final = "by message_hash"

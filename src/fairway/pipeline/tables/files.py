@@ -5,17 +5,15 @@
     ROOT/tables/NAME/part-00003-000-1f0c9a....parquet    a table that is kept (`fairway.pipeline.tables`)
     ROOT/work/NAME/part-...                              a table for later jobs of the run only (`WORK_TABLES`)
 
-Spark may try a task again, or run it twice at once, and each attempt writes files under names of its own. So a file is
-part of its table only once the driver has the note about it, which `TableFiles.write` returns for the task to yield;
-files that no note names are removed at the end. Nothing is renamed: object stores cannot do that in one step.
-
-The names of a table's files sort as its rows do: first by the number of the bucket or range, then by the part.
+Spark may try a task again, or run it twice at once, and each attempt writes files under names of its own. A file
+belongs to its table when the driver commits it (`fairway.pipeline.tables.delta`), by the note that `TableFiles.write`
+returns for the task to yield. Nothing is renamed: object stores cannot do that in one step.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
@@ -24,18 +22,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import FileSystem, LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import filtered, note, taken
+from fairway.pipeline.exchange import note, taken
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.location import has_folders
 from fairway.pipeline.packing import dense_columns
 from fairway.pipeline.parquet_file import opened_parquet
-from fairway.pipeline.run.removed_rows import NOTHING_REMOVED, RemovedRows
 from fairway.pipeline.schema import INSTANT, arrow_schema
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
-from fairway.pipeline.tables import TABLES, table_named
+from fairway.pipeline.tables.delta import TableFile
+from fairway.pipeline.tables.registry import TABLES, table_named
+from fairway.pipeline.tables.statistics import statistics_of
 
 TABLES_FOLDER: Final = "tables"
 WORK_FOLDER: Final = "work"
@@ -97,15 +96,6 @@ _FRAME_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class TableFile:
-    """A file of a table, as its note tells."""
-
-    name: str
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class RowGroup:
     """A row group, as the footer of its file describes it."""
 
@@ -153,12 +143,10 @@ class TableFiles:
     root: str
     """The run folder's path on ``filesystem``."""
     filesystem: FileSystem = field(default_factory=LocalFileSystem)
-    tables_folder: str = TABLES_FOLDER
-    """Where the tables lie that are kept. For a run whose tables are copied into another format it is `WORK_FOLDER`."""
 
     def folder_of(self, name: str) -> str:
         """Return the folder of a table, as a path on ``filesystem``."""
-        return posixpath.join(self.root, WORK_FOLDER if name in WORK_TABLES else self.tables_folder, name)
+        return posixpath.join(self.root, WORK_FOLDER if name in WORK_TABLES else TABLES_FOLDER, name)
 
     def write(self, name: str, number: int, table: pa.Table, part: int = 0) -> pa.RecordBatch:
         """Write a file, and return the note about it: the task yields it to the driver.
@@ -177,6 +165,7 @@ class TableFiles:
         if has_folders(self.filesystem):
             self.filesystem.create_dir(folder, recursive=True)
         compressed = _compressed_columns(table)
+        footers: list[pq.FileMetaData] = []
         file = f"part-{number:05d}-{part:03d}-{uuid4().hex[:16]}.parquet"
         with self.filesystem.open_output_stream(posixpath.join(folder, file)) as sink:
             pq.write_table(
@@ -189,9 +178,10 @@ class TableFiles:
                 use_dictionary=_dictionary_columns(schema),
                 write_statistics=[column for column in schema.names if column not in _WITHOUT_STATISTICS],
                 store_schema=False,
+                metadata_collector=footers,
             )
             size = sink.tell()
-        return note(table=name, file=file, rows=table.num_rows, bytes=size)
+        return note(table=name, file=file, rows=table.num_rows, bytes=size, stats=statistics_of(footers[0]))
 
     def read(
         self,
@@ -218,22 +208,14 @@ class TableFiles:
                         table = parquet.read_row_group(group, columns=shape.names, use_threads=False)
                         yield table.select(shape.names).cast(shape)
 
-    def frame(
-        self, spark: SparkSession, name: str, files: Sequence[str], removed: RemovedRows = NOTHING_REMOVED
-    ) -> DataFrame:
-        """Return some files of a table as a DataFrame, a file for each partition, read by the tasks with Arrow.
-
-        Rows that are ``removed`` are left out.
-        """
+    def frame(self, spark: SparkSession, name: str, files: Sequence[str]) -> DataFrame:
+        """Return some files of a table as a DataFrame, a file for each partition, read by the tasks with Arrow."""
 
         def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for number in batch.column("id").to_pylist():
-                    start = 0
                     for table in self.read(name, [files[number]]):
-                        counts = removed.counting(files[number], start, table.num_rows)
-                        start += table.num_rows
-                        yield from filtered(table, counts).to_batches(max_chunksize=_FRAME_ROWS)
+                        yield from table.to_batches(max_chunksize=_FRAME_ROWS)
 
         columns = WORK_TABLES[name] if name in WORK_TABLES else table_named(name).schema
         return spark.range(0, len(files), 1, max(1, len(files))).mapInArrow(rows, columns)
@@ -254,14 +236,10 @@ class TableFiles:
             groups = (footer.row_group(group) for group in range(footer.num_row_groups))
             return sum(group.column(place).num_values for group in groups for place in places)
 
-    def remove_others(self, name: str, files: Iterable[str]) -> None:
-        """Remove what is in a table's folder and not among ``files``: what attempts left that do not count."""
-        kept = frozenset(files)
-        for there in self.filesystem.get_file_info(FileSelector(self.folder_of(name), allow_not_found=True)):
-            if there.base_name not in kept:
-                (self.filesystem.delete_dir if there.type == FileType.Directory else self.filesystem.delete_file)(
-                    there.path
-                )
+
+def told_file(told: Mapping[str, Any]) -> TableFile:
+    """Return the file that a note of `TableFiles.write` tells of."""
+    return TableFile(told["file"], told["rows"], told["bytes"], told["stats"])
 
 
 def schema_of(name: str) -> pa.Schema:
