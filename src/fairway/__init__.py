@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from fairway.channel.history import HistoryMessage
     from fairway.channel.receipt import Acknowledgement, EphemeralReceipt, Progress, Receipt
     from fairway.channel.reliable_channel import ReliableChannel
-    from fairway.nodes.connect import connect
+    from fairway.nodes.connecting import connect
     from fairway.nodes.node import WakuNode
     from fairway.options import (
         Delivery,
@@ -113,7 +113,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             "fairway.channel.history": ("HistoryMessage",),
             "fairway.channel.receipt": ("Acknowledgement", "EphemeralReceipt", "Progress", "Receipt"),
             "fairway.channel.reliable_channel": ("ReliableChannel",),
-            "fairway.nodes.connect": ("connect",),
+            "fairway.nodes.connecting": ("connect",),
             "fairway.nodes.node": ("WakuNode",),
             "fairway.options": (
                 "Delivery",

@@ -16,7 +16,7 @@ from fairway.cli._settings import ChannelSettings
 from fairway.cli.chat import chat
 from fairway.cli.tail import Until, tail
 from fairway.events import Event, NodeStatusChanged
-from fairway.nodes.connect import connect
+from fairway.nodes.connecting import connect
 from fairway.nodes.node import RoutedMessage
 from fairway.options import SdsConfig
 from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage

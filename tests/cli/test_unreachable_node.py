@@ -26,7 +26,7 @@ from fairway.events import (
     SendingBlocked,
 )
 from fairway.files.sending import Wait
-from fairway.nodes.connect import connect
+from fairway.nodes.connecting import connect
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer

@@ -15,7 +15,7 @@ from fairway.errors import ConfigurationError, NodeUnavailableError
 from fairway.libp2p.errors import AddressError, DialError
 from fairway.libp2p.host import Host
 from fairway.libp2p.transports.certificate import ServerCertificate
-from fairway.nodes.connect import connect
+from fairway.nodes.connecting import connect
 from patience import PATIENCE_S, until
 
 WSS = "/ip4/127.0.0.1/tcp/0/tls/ws"

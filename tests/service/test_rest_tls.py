@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from certificates import Authority
 from fairway.cli import app
 from fairway.errors import ConfigurationError, NodeUnavailableError
-from fairway.nodes.connect import connect
+from fairway.nodes.connecting import connect
 from fairway.nodes.node import RoutedMessage
 from fairway.service.rest import RestOptions, RestServer
 from fairway.service.rest.protocol import REQUEST_TIMEOUT_S

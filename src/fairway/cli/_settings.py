@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
-from fairway.nodes.connect import connect
+from fairway.nodes.connecting import connect
 from fairway.nodes.node import WakuNode
 from fairway.options import BloomPolicy, Profile, Receive, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption, SymmetricPayload
@@ -33,7 +33,7 @@ class ChannelSettings:
     """One participant of one channel."""
 
     node: str
-    """Address of the node, as `fairway.nodes.connect.connect` takes it."""
+    """Address of the node, as `fairway.nodes.connecting.connect` takes it."""
     channel_id: str
     sender_id: str
     tls_ca_file: Path | None = None

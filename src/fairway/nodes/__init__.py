@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fairway.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from fairway.nodes.connect import connect
+    from fairway.nodes.connecting import connect
     from fairway.nodes.light.options import AdvancedLightOptions, LightOptions
     from fairway.nodes.local.node import LocalNode
     from fairway.nodes.node import (
@@ -46,7 +46,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "fairway.nodes.connect": ("connect",),
+            "fairway.nodes.connecting": ("connect",),
             "fairway.nodes.light.options": ("AdvancedLightOptions", "LightOptions"),
             "fairway.nodes.local.node": ("LocalNode",),
             "fairway.nodes.node": (

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from fairway.errors import NetworkError, NodeUnavailableError, StoreQueryError
-from fairway.nodes.connect import connect
+from fairway.nodes.connecting import connect
 from fairway.nodes.message_store import MAX_PAGE_SIZE
 from fairway.nodes.node import NodeQuota, StoreQuery, WakuNode
 from fairway.pipeline.backfill.target import Offered, Settled, Target

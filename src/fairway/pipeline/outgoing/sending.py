@@ -20,7 +20,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from fairway.errors import ConfigurationError
-from fairway.nodes.connect import connect
+from fairway.nodes.connecting import connect
 from fairway.pipeline.keys import ChannelKeys, digest_of
 from fairway.pipeline.location import local_path
 from fairway.pipeline.outgoing.dispatching import Dispatch, DispatchProgress

@@ -49,7 +49,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from fairway.errors import ConfigurationError, NetworkError
-from fairway.nodes.connect import connect
+from fairway.nodes.connecting import connect
 from fairway.pipeline.location import local_path
 from fairway.pipeline.sinks.dispatch import REQUIRED_COLUMNS, DispatchCounts, Dispatcher
 from fairway.pipeline.sinks.ledger import ReceiptLedger
