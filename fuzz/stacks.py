@@ -26,8 +26,8 @@ from fairway.protocol.encryption import Encryption
 from fairway.protocol.incoming.arrivals import ARRIVALS
 from fairway.protocol.incoming.complete_messages import COMPLETE
 from fairway.protocol.journal import Row
-from fairway.protocol.outgoing.dispatching import RATE_LIMIT
-from fairway.protocol.outgoing.outbox import OUTBOX
+from fairway.protocol.outgoing.pending_segments import OUTBOX
+from fairway.protocol.outgoing.transmission_queue import RATE_LIMIT
 from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
 from fairway.protocol.sds.repair import REPAIR_REQUESTS, REPAIR_RESPONSES
 from fairway.protocol.segmentation.open_sets import BECOMING_WHOLE_FACTOR

@@ -8,7 +8,7 @@ from fairway.errors import ConfigurationError
 from fairway.events import DeliveryError, MessageAcknowledged, MessageDelivered, RequestSent
 from fairway.options import IdRule, ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
-from fairway.protocol.outgoing import requests
+from fairway.protocol.outgoing import request_table
 
 QUIET = ReliableChannelOptions(sync_min_interval_ms=0)
 SMALL = ReliableChannelOptions(
@@ -280,11 +280,11 @@ def test_a_wish_that_can_never_be_met_is_refused(delivered, wanted, text):
 
 
 def test_only_the_newest_delivered_sends_are_remembered(delivered, monkeypatch):
-    monkeypatch.setattr(requests, "MAX_DELIVERED", 2)
+    monkeypatch.setattr(request_table, "MAX_DELIVERED", 2)
     request_id, alice, bob, _ = delivered()
     for number in range(2):
         alice.send(b"%d" % number)
         bob.receive(*alice.content())
         reply(bob, alice, b"thanks %d" % number)
     alice.check_rows()
-    assert request_id not in {change.key for change in alice.stack.snapshot() if change.table == requests.REQUESTS}
+    assert request_id not in {change.key for change in alice.stack.snapshot() if change.table == request_table.REQUESTS}

@@ -339,7 +339,7 @@ def test_the_timer_is_always_later_than_now(interval_ms):
         assert now_ms < (timer.at_ms or 0) <= now_ms + interval_ms + 1
         timer.sync_received(now_ms, is_behind=bool(now_ms % 2))
         assert now_ms < (timer.at_ms or 0)
-        timer.spoke(now_ms)
+        timer.on_sent(now_ms)
         assert now_ms < (timer.at_ms or 0)
         timer.content_received(now_ms)
         assert now_ms < (timer.at_ms or 0)
@@ -352,12 +352,12 @@ def spoken(timer, first_ms, last_ms):
         if now_ms % 1_000 == 0:
             timer.sync_received(now_ms, is_behind=True)
         if timer.at_ms is not None and timer.at_ms <= now_ms:
-            timer.spoke(now_ms)
+            timer.on_sent(now_ms)
             times.append(now_ms)
     return times
 
 
-@pytest.mark.parametrize("end_of_silence", ["content_received", "content_sent", "returned"])
+@pytest.mark.parametrize("end_of_silence", ["content_received", "content_sent", "on_reconnect"])
 def test_who_cannot_take_in_what_he_lacks_is_told_often_at_first_and_then_every_half_minute(end_of_silence):
     timer = SyncTimer(2_000, Jitter(b"seed"), 0)
     assert len(spoken(timer, 0, 30_000)) >= 10

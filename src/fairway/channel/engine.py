@@ -165,7 +165,7 @@ class Engine:
     async def _say_goodbye(self) -> None:
         """Acknowledge received messages in a last sync message, so that their senders stop sending them."""
         if self._is_running and self._node.status.connected:
-            self.stack.sync_timer.hasten(self._clock())
+            self.stack.sync_timer.fire_now(self._clock())
             self._enter(self.stack.tick)
             try:
                 async with asyncio.timeout(_GOODBYE_S):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TypeVar
+from typing import Any, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -21,6 +21,10 @@ class BoundedDict(OrderedDict[K, V]):
         super().__setitem__(key, value)
         self.move_to_end(key)
         return self.popitem(last=False)[0] if len(self) > self._max_entries else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep the bound in a copy."""
+        return type(self), (self._max_entries,), None, None, iter(list(self.items()))
 
     def copy(self) -> BoundedDict[K, V]:
         """Return an independent copy."""

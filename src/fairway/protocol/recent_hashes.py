@@ -1,9 +1,10 @@
-"""The message hashes that were seen last, so that a message that comes twice is handed on once."""
+"""The message hashes that were seen last: a message that comes twice is handed on once."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final
+
+from fairway.protocol.bounded import BoundedDict
 
 MAX_HASHES: Final = 100_000
 
@@ -12,8 +13,7 @@ class RecentHashes:
     """At most ``max_hashes`` hashes; the one that was seen longest ago goes first."""
 
     def __init__(self, max_hashes: int = MAX_HASHES) -> None:
-        self._max_hashes: Final = max_hashes
-        self._hashes: OrderedDict[bytes, None] = OrderedDict()
+        self._hashes: BoundedDict[bytes, None] = BoundedDict(max_hashes)
 
     def __contains__(self, message_hash: bytes) -> bool:
         return message_hash in self._hashes
@@ -29,7 +29,4 @@ class RecentHashes:
         """Remember a hash, and return whether it is new."""
         new = message_hash not in self._hashes
         self._hashes[message_hash] = None
-        self._hashes.move_to_end(message_hash)
-        if len(self._hashes) > self._max_hashes:
-            self._hashes.popitem(last=False)
         return new

@@ -2,8 +2,8 @@
 
 ::
 
-    out   Segment -> SDS -> Encrypt -> Rate limit -> Dispatch        `Stack.send`, `Stack._leave`, `Stack._pass_down`
-    in    Open -> Order (SDS) -> Reassemble -> Hand over             `Stack._open`, `Stack._take_in`, `Stack._hand_over`
+    out   Segment -> SDS -> Encrypt -> Rate limit -> Dispatch    `send`, `_drain_outgoing`, `_seal_and_admit`
+    in    Open -> Order (SDS) -> Reassemble -> Hand over         `_open_message`, `_take_in`, `_hand_over`
 
 LIP-173 gives both orders ("Outgoing message processing", "Incoming message processing"). RELIABLE-CHANNEL-API,
 "Architecture", draws the rate limit above SDS, which cannot be since retries, repair and sync messages are charged as
@@ -36,10 +36,10 @@ from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.notices import Notices
-from fairway.protocol.outgoing.ephemeral import LeavingEphemeral
+from fairway.protocol.outgoing.ephemeral import ComposedEphemeral
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id, wanted_names
-from fairway.protocol.outgoing.requests import Requests
-from fairway.protocol.outgoing.sending import Leaving, Sending
+from fairway.protocol.outgoing.request_table import RequestTable
+from fairway.protocol.outgoing.sending import ComposedMessage, Sending
 from fairway.protocol.outgoing.sync_timer import ECHOES, SyncTimer
 from fairway.protocol.ratelimit import EpochQuota, Membership
 from fairway.protocol.sds.channel import MessageChannel
@@ -193,7 +193,9 @@ class Stack:
         if known is not None:
             repeated = self._sending.send_again(known, required_count, names, deadline_ms, now_ms)
             if repeated is not None:
-                return Accepted(known.request_id, message_id, self._finish(repeated + self._leave(now_ms), now_ms))
+                return Accepted(
+                    known.request_id, message_id, self._finish(repeated + self._drain_outgoing(now_ms), now_ms)
+                )
         request = SendRequest(
             request_id=self._jitter.identifier() if request_id is None else wanted_id(request_id),
             message_id=message_id,
@@ -206,7 +208,7 @@ class Stack:
             deadline_ms=deadline_ms,
         )
         self._sending.begin(request, segments, now_ms)
-        effects = self._leave(now_ms) + self._sending.tell_what_waits(request, now_ms)
+        effects = self._drain_outgoing(now_ms) + self._sending.tell_what_waits(request, now_ms)
         self.sync_timer.content_sent(now_ms)
         return Accepted(request.request_id, message_id, self._finish(effects, now_ms))
 
@@ -218,8 +220,8 @@ class Stack:
         """
         content = self._sending.ephemeral.content_of(payload)
         request_id, message_id = self._jitter.identifier(), logical_message_id(payload)
-        leaving = self._sending.ephemeral.apply_sds(content, request_id, message_id, now_ms)
-        return Accepted(request_id, message_id, self._finish(self._pass_down_ephemeral(leaving, now_ms), now_ms))
+        composed = self._sending.ephemeral.apply_sds(content, request_id, message_id, now_ms)
+        return Accepted(request_id, message_id, self._finish(self._seal_ephemeral(composed, now_ms), now_ms))
 
     def receive(self, message: WakuMessage, now_ms: int, *, message_hash: bytes | None = None) -> tuple[Effect, ...]:
         """Process a message from the network (LIP-173, "Incoming message processing").
@@ -227,7 +229,7 @@ class Stack:
         ``message_hash`` is its deterministic hash, if it is at hand (14/WAKU2-MESSAGE, 32 bytes). Whatever it is,
         nothing is raised: what cannot be used is counted (`statistics`).
         """
-        return self._finish(self._open(message, now_ms, message_hash, from_store=False), now_ms)
+        return self._finish(self._open_message(message, now_ms, message_hash, from_store=False), now_ms)
 
     def receive_stored(self, messages: Iterable[tuple[WakuMessage, bytes | None]], now_ms: int) -> tuple[Effect, ...]:
         """Process messages of a store, each with its deterministic hash if that is at hand.
@@ -236,26 +238,26 @@ class Stack:
         """
         effects: list[Effect] = []
         for message, message_hash in messages:
-            effects += self._open(message, now_ms, message_hash, from_store=True)
+            effects += self._open_message(message, now_ms, message_hash, from_store=True)
         return self._finish(effects, now_ms)
 
     def cipher_done(self, token: int, result: bytes | BaseException, now_ms: int) -> tuple[Effect, ...]:
         """Continue with what an asynchronous encryption hook returned or raised (see `AwaitCipher`)."""
         effects: list[Effect] = []
         match self._ciphering.done(token, result):
-            case Ciphered(Leaving() as leaving, bytes() as encrypted):
-                effects = self._limit_and_dispatch(leaving, encrypted, now_ms)
-            case Ciphered(Leaving() as leaving, Exception() as error):
-                effects = self._sending.not_encrypted(leaving, error, now_ms)
-            case Ciphered(LeavingEphemeral() as ephemeral, bytes() as encrypted):
+            case Ciphered(ComposedMessage() as composed, bytes() as encrypted):
+                effects = self._limit_and_dispatch(composed, encrypted, now_ms)
+            case Ciphered(ComposedMessage() as composed, Exception() as error):
+                effects = self._sending.not_encrypted(composed, error, now_ms)
+            case Ciphered(ComposedEphemeral() as ephemeral, bytes() as encrypted):
                 effects = self._sending.ephemeral.dispatch(ephemeral, encrypted, now_ms)
-            case Ciphered(LeavingEphemeral() as ephemeral, Exception() as error):
+            case Ciphered(ComposedEphemeral() as ephemeral, Exception() as error):
                 effects = self._sending.ephemeral.not_encrypted(ephemeral, error)
             case Ciphered(ReceivedWakuMessage() as transmission, bytes() as plaintext):
                 effects = self._decode(plaintext, transmission, now_ms)
             case Ciphered(ReceivedWakuMessage(), Exception()):
                 self._opener.not_decrypted()
-        return self._finish(effects + self._leave(now_ms), now_ms)
+        return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
     def proven(self, token: int, proof: bytes | RlnError | None, now_ms: int) -> tuple[Effect, ...]:
         """Take the proof that a `Prove` asked for, or why there is none; None: nothing is to be proven now.
@@ -264,7 +266,7 @@ class Stack:
         next epoch. PERMANENT: it is given up with an event. An ephemeral message is dropped for all of them.
         """
         effects = self._sending.proven(token, proof, now_ms)
-        return self._finish(effects + self._leave(now_ms), now_ms)
+        return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
     def published(
         self,
@@ -286,16 +288,16 @@ class Stack:
             accepted=accepted, permanent=permanent, too_large=too_large, too_many=too_many, detail=detail
         )
         effects = self._sending.answered(token, answer, now_ms)
-        return self._finish(effects + self._leave(now_ms), now_ms)
+        return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
     def not_stored(self, sds_id: str, now_ms: int) -> tuple[Effect, ...]:
         """Take that no store has a message that the node accepted; its first retry is due at once."""
         self._sending.not_stored(sds_id, now_ms)
-        return self._finish(self._leave(now_ms), now_ms)
+        return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
         """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
-        self._say_what_can_come(now_ms)
+        self._update_wait_clock(now_ms)
         effects = emit(*self._undelivered.expire(now_ms)) + self._sending.expire(now_ms)
         if self._sending.outbound.connected:
             sweep_at = self._sweep_at()
@@ -313,7 +315,7 @@ class Stack:
             effects += self._send_sync(now_ms)
             effects += self._retrieval.due(self.sds.missing.values(), now_ms)
             effects += self._query_on_connect.due(now_ms)
-        return self._finish(effects + self._leave(now_ms), now_ms)
+        return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
     def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> tuple[Effect, ...]:
         """Deliver messages that wait for others without these, the oldest first, until at most ``keep`` wait.
@@ -339,7 +341,7 @@ class Stack:
     def deliver_held_back(self, now_ms: int) -> tuple[Effect, ...]:
         """Deliver messages that are held back, as far as there is room (`set_room`)."""
         effects = self._hand_over(self.sds.deliver_held_back(now_ms), now_ms)
-        self._say_what_can_come(now_ms)
+        self._update_wait_clock(now_ms)
         return self._finish(effects, now_ms)
 
     def set_connected(self, connected: bool, now_ms: int) -> tuple[Effect, ...]:
@@ -351,17 +353,17 @@ class Stack:
         if not (connected and self._sending.outbound.connected):
             self._query_on_connect.was_offline(now_ms)
             # Others may not know yet what was said here, or we what they said.
-            self.sync_timer.returned(now_ms)
+            self.sync_timer.on_reconnect(now_ms)
         self._sending.outbound.connected = connected
         if not connected:
             self._sending.blockage.ended()
-        self._say_what_can_come(now_ms)
-        return self._finish(self._leave(now_ms), now_ms)
+        self._update_wait_clock(now_ms)
+        return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def store_connected(self, now_ms: int) -> tuple[Effect, ...]:
         """Ask a store node that became reachable for the time away (RELIABLE-CHANNEL-API, "Query on connect")."""
         queries = self._query_on_connect.store_connected(now_ms)
-        self._say_what_can_come(now_ms)
+        self._update_wait_clock(now_ms)
         return self._finish(queries, now_ms)
 
     def store_answered(self, query: QueryStore, now_ms: int) -> tuple[Effect, ...]:
@@ -372,7 +374,7 @@ class Stack:
     def catch_up_progressed(self, up_to_ns: int, now_ms: int) -> tuple[Effect, ...]:
         """Note that of a query for the time away everything up to ``up_to_ns`` came and was taken in."""
         self._query_on_connect.progressed(up_to_ns, now_ms)
-        self._say_what_can_come(now_ms)
+        self._update_wait_clock(now_ms)
         return self._finish([], now_ms)
 
     def was_turned_away(self, message_hash: bytes) -> bool:
@@ -382,7 +384,7 @@ class Stack:
     def caught_up(self, end_ns: int, now_ms: int) -> tuple[Effect, ...]:
         """Note that a query for the time away went through; ``end_ns`` is that of the query."""
         self._query_on_connect.caught_up(end_ns, now_ms)
-        self._say_what_can_come(now_ms)
+        self._update_wait_clock(now_ms)
         return self._finish([], now_ms)
 
     def set_node_quota(
@@ -390,12 +392,12 @@ class Stack:
     ) -> tuple[Effect, ...]:
         """Take the rate limit that the node told; it tightens the configured one and never loosens it."""
         self._sending.outbound.set_node_quota(limit, epoch_ms, remaining, now_ms)
-        return self._finish(self._leave(now_ms), now_ms)
+        return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def set_provider_quota(self, quota: EpochQuota | None, now_ms: int) -> tuple[Effect, ...]:
         """Take the quota of the RLN membership, which counts what all its channels and programs send."""
         self._sending.outbound.set_provider_quota(quota, now_ms)
-        return self._finish(self._leave(now_ms), now_ms)
+        return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def next_deadline(self) -> int | None:
         """Return when to call `tick` next, in milliseconds since the Unix epoch; None if nothing is planned.
@@ -449,7 +451,7 @@ class Stack:
         return self.sds.next_lamport(now_ms)
 
     @property
-    def requests(self) -> Requests:
+    def requests(self) -> RequestTable:
         """What was sent and has not ended, and how far it came."""
         return self._sending.requests
 
@@ -502,11 +504,13 @@ class Stack:
         self.sync_timer.restart(now_ms)
         effects = self._hand_over(self.sds.deliver_held_back(now_ms), now_ms)
         for message in self._sending.never_left():
-            effects += self._pass_down(self._sending.first_time(message, now_ms), now_ms)
+            effects += self._seal_and_admit(self._sending.first_time(message, now_ms), now_ms)
         self._sending.resume(now_ms)
-        return self._finish(effects + self._leave(now_ms), now_ms)
+        return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
-    def _open(self, message: WakuMessage, now_ms: int, message_hash: bytes | None, *, from_store: bool) -> list[Effect]:
+    def _open_message(
+        self, message: WakuMessage, now_ms: int, message_hash: bytes | None, *, from_store: bool
+    ) -> list[Effect]:
         """Decrypt a WakuMessage; `cipher_done` continues if the hook is awaited."""
         transmission = self._opener.transmission_of(message, message_hash, from_store=from_store)
         if transmission is None:
@@ -638,53 +642,53 @@ class Stack:
             case MessageIgnored(why=Ignored.DUPLICATE):
                 self.sync_timer.copy_received(now_ms)
 
-    def _leave(self, now_ms: int) -> list[Effect]:
+    def _drain_outgoing(self, now_ms: int) -> list[Effect]:
         """Let everything leave that may: what waits in the queue, and segments as the node has room for them."""
         effects = self._sending.dispatch(now_ms)
         while (segment := self._sending.next_segment(now_ms)) is not None:
-            leaving = self._sending.apply_sds(segment, now_ms)
-            effects += self._placed(segment.request_id, leaving)
-            effects += self._pass_down(leaving, now_ms)
+            composed = self._sending.apply_sds(segment, now_ms)
+            effects += self._placed(segment.request_id, composed)
+            effects += self._seal_and_admit(composed, now_ms)
             effects += self._sending.dispatch(now_ms)
         return effects + self._sending.claim(now_ms)
 
     @staticmethod
-    def _placed(request_id: str, leaving: Leaving | list[Effect]) -> list[Effect]:
-        if not isinstance(leaving, Leaving) or not leaving.first_segment:
+    def _placed(request_id: str, composed: ComposedMessage | list[Effect]) -> list[Effect]:
+        if not isinstance(composed, ComposedMessage) or not composed.first_segment:
             return []
-        key = OrderKey(leaving.lamport, leaving.sds_id)
+        key = OrderKey(composed.lamport, composed.sds_id)
         return [Placed(request_id=request_id, order_key=key)]
 
-    def _pass_down(self, leaving: Leaving | list[Effect], now_ms: int) -> list[Effect]:
+    def _seal_and_admit(self, composed: ComposedMessage | list[Effect], now_ms: int) -> list[Effect]:
         """Encrypt, limit, dispatch, for the first time or again. `cipher_done` goes on where the hook is awaited."""
-        if not isinstance(leaving, Leaving):
-            return leaving
-        encrypted = self._sending.encrypt(leaving, now_ms)
-        return self._limit_and_dispatch(leaving, encrypted, now_ms) if isinstance(encrypted, bytes) else encrypted
+        if not isinstance(composed, ComposedMessage):
+            return composed
+        encrypted = self._sending.encrypt(composed, now_ms)
+        return self._limit_and_dispatch(composed, encrypted, now_ms) if isinstance(encrypted, bytes) else encrypted
 
-    def _limit_and_dispatch(self, leaving: Leaving, encrypted: bytes, now_ms: int) -> list[Effect]:
-        return self._sending.limit(leaving, encrypted, now_ms) + self._sending.dispatch(now_ms)
+    def _limit_and_dispatch(self, composed: ComposedMessage, encrypted: bytes, now_ms: int) -> list[Effect]:
+        return self._sending.limit(composed, encrypted, now_ms) + self._sending.dispatch(now_ms)
 
-    def _pass_down_ephemeral(self, leaving: LeavingEphemeral | list[Effect], now_ms: int) -> list[Effect]:
+    def _seal_ephemeral(self, composed: ComposedEphemeral | list[Effect], now_ms: int) -> list[Effect]:
         """Encrypt and dispatch an ephemeral message, which was counted against the limit already."""
-        if not isinstance(leaving, LeavingEphemeral):
-            return leaving
-        encrypted = self._sending.ephemeral.encrypt(leaving)
+        if not isinstance(composed, ComposedEphemeral):
+            return composed
+        encrypted = self._sending.ephemeral.encrypt(composed)
         return (
-            self._sending.ephemeral.dispatch(leaving, encrypted, now_ms) if isinstance(encrypted, bytes) else encrypted
+            self._sending.ephemeral.dispatch(composed, encrypted, now_ms) if isinstance(encrypted, bytes) else encrypted
         )
 
     def _answer_repairs(self, now_ms: int) -> list[Effect]:
         """Send originals that others asked for and that it is our turn to send (SDS-R)."""
         effects: list[Effect] = []
         for message_id, encoded in self.sds.sweep_repair(now_ms):
-            effects += self._pass_down(self._sending.repair(message_id, encoded), now_ms)
+            effects += self._seal_and_admit(self._sending.repair(message_id, encoded), now_ms)
         return effects
 
     def _send_again(self, now_ms: int) -> list[Effect]:
         """Send again what is not acknowledged (RELIABLE-CHANNEL-API, "Message retries"), what was held first."""
         due, overdue = self._sending.take_due(now_ms), self._sending.take_overdue(now_ms)
-        if not (due or overdue or self._sending.goes_on_with_held):
+        if not (due or overdue or self._sending.can_retry_held):
             return []
         effects = self._repeat_held(now_ms)
         for segment in due:
@@ -697,15 +701,15 @@ class Stack:
 
     def _repeat_held(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
-        while self._sending.goes_on_with_held:
-            segment = self._sending.first_held()
+        while self._sending.can_retry_held:
+            segment = self._sending.oldest_held()
             effects += self._repeat(segment, self._sending.repeat(segment, now_ms), now_ms)
         return effects
 
-    def _repeat(self, segment: SentSegment, leaving: Leaving | list[Effect], now_ms: int) -> list[Effect]:
+    def _repeat(self, segment: SentSegment, composed: ComposedMessage | list[Effect], now_ms: int) -> list[Effect]:
         """Send a segment again, and look in a store for acknowledgements if it was sent in vain often enough."""
-        queries = self._sending.seek_acknowledgements(segment, now_ms) if isinstance(leaving, Leaving) else []
-        return [*queries, *self._pass_down(leaving, now_ms)]
+        queries = self._sending.seek_acknowledgements(segment, now_ms) if isinstance(composed, ComposedMessage) else []
+        return [*queries, *self._seal_and_admit(composed, now_ms)]
 
     def _sweep_at(self) -> int | None:
         """Return when to look at what waits: regularly, and when something is to be given up."""
@@ -725,7 +729,7 @@ class Stack:
             return None
         return self.sync_timer.for_repair_at(due_at)
 
-    def _say_what_can_come(self, now_ms: int) -> None:
+    def _update_wait_clock(self, now_ms: int) -> None:
         """Let the waiting clock run only while missing messages could come.
 
         They cannot while the channel is offline, while a store is read, and while the application has no room.
@@ -745,8 +749,8 @@ class Stack:
         times = self._sync_times()
         if not any(at is not None and at <= now_ms for at in times):
             return []
-        self.sync_timer.spoke(now_ms)
-        return self._pass_down(self._sending.sync(now_ms), now_ms)
+        self.sync_timer.on_sent(now_ms)
+        return self._seal_and_admit(self._sending.sync(now_ms), now_ms)
 
     def _clock_went_back(self, now_ms: int) -> None:
         """Bring forward what was planned by a clock that was ahead and was set right: it must stop nothing."""

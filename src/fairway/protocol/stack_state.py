@@ -17,9 +17,9 @@ from fairway.protocol.incoming.undelivered import TABLES as UNDELIVERED_TABLES
 from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal, Row
-from fairway.protocol.outgoing.dispatching import RATE_LIMIT, STAMP, Outbound
-from fairway.protocol.outgoing.outbox import OUTBOX, Outbox
-from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS, Requests
+from fairway.protocol.outgoing.pending_segments import OUTBOX, PendingSegments
+from fairway.protocol.outgoing.request_table import REQUESTS, SEGMENTS, RequestTable
+from fairway.protocol.outgoing.transmission_queue import RATE_LIMIT, STAMP, TransmissionQueue
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.state import TABLES, SdsState
 
@@ -46,10 +46,10 @@ class StackState:
         self,
         *,
         sds: MessageChannel,
-        requests: Requests,
+        requests: RequestTable,
         undelivered: Undelivered,
-        outbound: Outbound,
-        outbox: Outbox,
+        outbound: TransmissionQueue,
+        outbox: PendingSegments,
         query_on_connect: QueryOnConnect,
         jitter: Jitter,
         journal: Journal,

@@ -91,9 +91,9 @@ def test_citations_owed_are_few_in_one_message_and_bounded_in_all(new_channel, a
     bob = new_channel("bob")
     for message in a_chain(1_100) * 2:
         bob.receive(message, None, start)
-    assert len(bob.owed) == 1_000
+    assert len(bob.pending_citations) == 1_000
     assert cited(bob.send(b"x", start)) == [f"m{n:04}" for n in (*range(100, 120), 1_098, 1_099)]
-    assert len(bob.owed) == 980
+    assert len(bob.pending_citations) == 980
 
 
 def test_what_nobody_has_cited_is_cited_by_whoever_speaks_next(new_channel, send, a_message, start):
@@ -182,10 +182,10 @@ def test_an_answer_to_a_repair_request_is_a_copy_to_most_and_means_nothing_to_th
     assert len(bob.repair.responses) == (groups == 1)
     answer = bob.receive(a_message("m0"), None, start)
     assert [outcome.why for outcome in answer] == [Ignored.ANSWER]
-    assert len(bob.owed) == 0
+    assert len(bob.pending_citations) == 0
     again = bob.receive(a_message("m0"), None, start)
     assert [outcome.why for outcome in again] == [Ignored.DUPLICATE]
-    assert len(bob.owed) == 1
+    assert len(bob.pending_citations) == 1
 
 
 def test_nothing_waits_for_a_message_whose_content_is_known_and_its_loss_is_none(

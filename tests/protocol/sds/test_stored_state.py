@@ -196,7 +196,7 @@ class Rows(RuleBasedStateMachine):
         if not self.tight:
             # What tells retries from answers is not stored: whoever misses an acknowledgement sends a copy again. Nor
             # is what was answered a moment ago.
-            twin.owed = deepcopy(self.channel.owed)
+            twin.pending_citations = deepcopy(self.channel.pending_citations)
             twin.vouching.remember_news_of(self.channel.vouching)
             twin.dependencies.clock = deepcopy(self.channel.dependencies.clock)
             twin.repair.answers_awaited = deepcopy(self.channel.repair.answers_awaited)
@@ -373,5 +373,5 @@ def test_rows_of_uncited_messages_go_when_repairs_keep_the_messages_themselves()
     channel = MessageChannel("ch", "bob", without, now_ms=START)
     channel.send(b"one", START)
     again = restored(SdsState(channel).rows(), config, Profile.WAKU, START)
-    assert {key for table, key in again.journal.drain() if table == "uncited"} == set(channel.owed.uncited)
+    assert {key for table, key in again.journal.drain() if table == "uncited"} == set(channel.pending_citations.uncited)
     assert not any(table == "uncited" for table, _, _ in SdsState(again).rows())

@@ -57,7 +57,7 @@ class JsWakuChannel(MessageChannel):
         self._kept: dict[str, SdsMessage] = {}
         codec, notice = self.profile.codec, self._notice
         self.history = JsLocalHistory(config.causal_history_size, notice)
-        self.owed = JsCitations(sender_id, self.profile.segments, notice)
+        self.pending_citations = JsCitations(sender_id, self.profile.segments, notice)
         self.bloom = JsBloom(self.bloom_parameters, codec.bloom, notice)
         self.outgoing = JsOutgoingBuffer(
             codec, self.bloom_parameters, config.possible_acks_threshold, self.journal, notice

@@ -10,7 +10,7 @@ from fairway.options import SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.dependencies import Dependencies
 from fairway.protocol.sds.history import LocalHistory
-from fairway.protocol.sds.incoming import Parked
+from fairway.protocol.sds.incoming_buffer import Parked
 from fairway.protocol.sds.message_id import SYNC_PREFIX
 from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing, MessageReady, SdsOutcome
 from fairway.protocol.sds.repair import Repair

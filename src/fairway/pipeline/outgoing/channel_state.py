@@ -71,7 +71,7 @@ def open_channel(
             channel.history.add(record)
         for message_id in state.uncited:
             if uncited := channel.history.get(message_id):
-                channel.owed.entered(message_id, uncited.sender_id)
+                channel.pending_citations.entered(message_id, uncited.sender_id)
     return channel
 
 
@@ -90,7 +90,7 @@ def shortened(channel: MessageChannel, keep: int, *, without: Collection[str] = 
         vouches=channel.vouches,
     )
     other.lamport, other.sequence, other.ephemeral_count = channel.lamport, channel.sequence, channel.ephemeral_count
-    other.owed = channel.owed
+    other.pending_citations = channel.pending_citations
     for record in newest:
         if record.message_id not in without:
             other.history.add(record)
@@ -130,7 +130,7 @@ def state_of_store(
         lamport=channel.lamport,
         sequence=channel.sequence,
         records=records,
-        uncited=tuple(channel.owed.uncited),
+        uncited=tuple(channel.pending_citations.uncited),
     )
 
 
@@ -154,7 +154,7 @@ def states_of_run(
     authors = {channel_id: {r.message_id: r.sender_id for r in records} for channel_id, records in newest.items()}
     for batch in tables.batches("sds_messages", _OF_A_CITING_MESSAGE, wanted):
         for row in batch.to_pylist():
-            # What only later segments of others' messages cite is uncited (`fairway.protocol.sds.owed`).
+            # What only later segments of others' messages cite is uncited (`fairway.protocol.sds.pending_citations`).
             author_of = authors.get(row["channel_id"], {}) if row["is_parity"] or row["segment_index"] else {}
             cited.setdefault(row["channel_id"], set()).update(
                 entry["message_id"]

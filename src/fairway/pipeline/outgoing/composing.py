@@ -117,12 +117,12 @@ class Composer:
                 f"not_before_ms of {now_ms} is more than a year after the start of the batch; it is in milliseconds"
             )
         lamport, sequence, made = self._sds.lamport, self._sds.sequence, list[SdsMessage]()
-        owed = self._sds.owed.copy()
+        owed = self._sds.pending_citations.copy()
         try:
             composed = [self._composed(payload, place, segments, segment, now_ms, made) for segment in segments]
         except FairwayError:
             self._sds = shortened(self._sds, self._kept, without={message.message_id for message in made})
-            self._sds.lamport, self._sds.sequence, self._sds.owed = lamport, sequence, owed
+            self._sds.lamport, self._sds.sequence, self._sds.pending_citations = lamport, sequence, owed
             raise
         self._now_ms = now_ms
         # Nothing is persisted here, so nobody asks what changed.

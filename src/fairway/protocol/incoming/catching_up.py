@@ -54,13 +54,13 @@ twice as many pages as the time before, and comes back. What is read ahead does 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
 from fairway.options import Delivery, ReliableChannelOptions
+from fairway.protocol.bounded import BoundedDict
 from fairway.protocol.effects import QueryStore
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.query_windows import MAX_WINDOW_NS, SHORTEST_FOR_FAILURES_NS, SHORTEST_NS, WindowLength
@@ -118,7 +118,7 @@ class QueryOnConnect:
         """When to look again at the time before `_last_success_ms`."""
         self._looks_are_done = False
         """Whether all of these looks were made, as far as this life knows."""
-        self._turned_away: OrderedDict[bytes, None] = OrderedDict()
+        self._turned_away: BoundedDict[bytes, None] = BoundedDict(_MAX_TURNED_AWAY)
         self._read_again_at_ms: int | None = None
         """When to read everything since the last time, for something was turned away."""
 
@@ -200,9 +200,6 @@ class QueryOnConnect:
         if self._read_again_at_ms is None and self._enabled and self._last_success_ms is not None:
             self._read_again_at_ms = now_ms + _READ_AGAIN_AFTER_MS
         self._turned_away[message_hash] = None
-        self._turned_away.move_to_end(message_hash)
-        if len(self._turned_away) > _MAX_TURNED_AWAY:
-            self._turned_away.popitem(last=False)
 
     def found_room(self, message_hash: bytes) -> None:
         """Note that the message in a WakuMessage need not come again: it was taken in, or never will be."""
@@ -314,7 +311,7 @@ class PagedReading(ABC):
         """How often the store refused the time that is asked for now, which is of the shortest length."""
         self._refused_cursor: bytes | None = None
         """The cursor with which the store refused a page last."""
-        self._followed: OrderedDict[bytes, None] = OrderedDict()
+        self._followed: BoundedDict[bytes, None] = BoundedDict(_MAX_NOTED)
         self._window = WindowLength()
         self._may_leave_out = True
         """Whether a page came since a time was left out."""
@@ -384,8 +381,6 @@ class PagedReading(ABC):
         if cursor in self._followed:
             return False
         self._followed[cursor] = None
-        if len(self._followed) > _MAX_NOTED:
-            self._followed.popitem(last=False)
         self.cursor = cursor
         return True
 

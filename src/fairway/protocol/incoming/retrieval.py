@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from fairway.errors import ConfigurationError
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import QueryStore
-from fairway.protocol.sds.incoming import MissingDependency
+from fairway.protocol.sds.incoming_buffer import MissingDependency
 from fairway.units import NS_PER_MS
 
 _TRIES_BEFORE_SPACING: Final = 3
@@ -73,7 +73,7 @@ class Retrieval:
         by_time: list[int] = []
         asked: dict[str, _Asked] = {}
         for message in missing:
-            if message.lacks is not None:
+            if message.blocked_on is not None:
                 # It came, and could not be taken in before something else. Then it is asked for anew.
                 continue
             message_id, hint, _ = message.entry

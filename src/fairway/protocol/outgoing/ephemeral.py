@@ -21,7 +21,7 @@ from fairway.events import (
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Effect, NodeAnswer, Prove, Publish, Purpose, emit
 from fairway.protocol.encryption.ciphering import Ciphering
-from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Transmission, Unsendable
+from fairway.protocol.outgoing.transmission_queue import InFlight, Transmission, TransmissionQueue, Unsendable
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.statistics import Tally
@@ -32,7 +32,7 @@ _SINGLE: Final = ChunkInfo(chunk_index=0, total_chunks=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeavingEphemeral:
+class ComposedEphemeral:
     """An ephemeral SDS message that goes down from SDS: encrypt, dispatch."""
 
     ids: tuple[str, str]
@@ -51,7 +51,7 @@ class EphemeralSending:
         options: ReliableChannelOptions,
         segmenter: Segmenter,
         sds: MessageChannel,
-        outbound: Outbound,
+        outbound: TransmissionQueue,
         ciphering: Ciphering,
         tally: Tally,
     ) -> None:
@@ -78,7 +78,7 @@ class EphemeralSending:
 
     def apply_sds(
         self, content: bytes, request_id: str, message_id: str, now_ms: int
-    ) -> LeavingEphemeral | list[Effect]:
+    ) -> ComposedEphemeral | list[Effect]:
         """Return the SDS message that carries content, or the effects of dropping it.
 
         RELIABLE-CHANNEL-API, "Ephemeral messages": before sending one, check rate limit utilization.
@@ -90,35 +90,35 @@ class EphemeralSending:
         message = self._sds.send_ephemeral(content, now_ms)
         encoded = self._sds.profile.codec.encode(message)
         ids = (request_id, message_id)
-        return LeavingEphemeral(ids=ids, sds_id=message.message_id, encoded=encoded, admitted_ms=now_ms)
+        return ComposedEphemeral(ids=ids, sds_id=message.message_id, encoded=encoded, admitted_ms=now_ms)
 
-    def encrypt(self, leaving: LeavingEphemeral) -> bytes | list[Effect]:
+    def encrypt(self, composed: ComposedEphemeral) -> bytes | list[Effect]:
         """Return what leaves encrypted (LIP-173, "Encryption Hook"), or what to do if that fails or is awaited."""
         try:
-            encrypted = self._ciphering.encrypt(leaving.encoded, leaving)
+            encrypted = self._ciphering.encrypt(composed.encoded, composed)
         except EncryptionError as error:
-            return self.not_encrypted(leaving, error)
+            return self.not_encrypted(composed, error)
         return encrypted if isinstance(encrypted, bytes) else [encrypted]
 
-    def not_encrypted(self, leaving: LeavingEphemeral, error: Exception) -> list[Effect]:
+    def not_encrypted(self, composed: ComposedEphemeral, error: Exception) -> list[Effect]:
         """Act on a failure of the encryption hook."""
-        self._outbound.limiter.refund_ephemeral(leaving.admitted_ms)
-        return _failed(leaving.ids, SendErrorReason.ENCRYPTION_FAILED, str(error))
+        self._outbound.limiter.refund_ephemeral(composed.admitted_ms)
+        return _failed(composed.ids, SendErrorReason.ENCRYPTION_FAILED, str(error))
 
-    def dispatch(self, leaving: LeavingEphemeral, encrypted: bytes, now_ms: int) -> list[Effect]:
+    def dispatch(self, composed: ComposedEphemeral, encrypted: bytes, now_ms: int) -> list[Effect]:
         """Hand out something that is encrypted; it was admitted, and never waits."""
         limiter = self._outbound.limiter
-        if now_ms != leaving.admitted_ms:
+        if now_ms != composed.admitted_ms:
             # Encryption took time, in which an epoch may have ended: the charge belongs to the one of the timestamp.
-            limiter.refund_ephemeral(leaving.admitted_ms)
+            limiter.refund_ephemeral(composed.admitted_ms)
             dropped = limiter.admit_ephemeral(now_ms)
             if dropped is not None:
-                return self._dropped(leaving.ids, dropped, now_ms)
+                return self._dropped(composed.ids, dropped, now_ms)
         transmission = Transmission(
             purpose=Purpose.EPHEMERAL,
-            sds_id=leaving.sds_id,
+            sds_id=composed.sds_id,
             payload=encrypted,
-            ephemeral=leaving.ids,
+            ephemeral=composed.ids,
             admitted_ms=now_ms,
         )
         outcome = self._outbound.dispatch_ephemeral(transmission, now_ms)

@@ -27,7 +27,7 @@ _SILENCE_MS: Final = 300_000
 _MAX_NAMES: Final = 10_000
 """Participants whose last message is remembered; anybody can invent names."""
 _LARGEST_ROUND: Final = 20
-"""Segments of one round: as many as one sync message acknowledges (`fairway.protocol.sds.owed`)."""
+"""Segments of one round: as many as one sync message acknowledges (`fairway.protocol.sds.pending_citations`)."""
 
 
 class Round(NamedTuple):

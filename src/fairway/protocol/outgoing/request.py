@@ -44,7 +44,7 @@ class SentSegment:
     possibly: bool = False
     """Whether somebody's bloom filter holds it."""
     state: SegmentState = LIFE[SegmentState.OUTBOX][SegmentStep.TAKEN_OUT]
-    """Where it is on its way out; it begins where the outbox is left, and `Requests.move` takes each step."""
+    """Where it is on its way out; it begins where the outbox is left, and `RequestTable.move` takes each step."""
 
     @property
     def has_left(self) -> bool:

@@ -1,6 +1,6 @@
 """The life of a send, as a table: its states, and what each step makes of each state.
 
-`Requests.step` takes every step by this table, and docs/protocol.md draws it. A send in any state but FORGOTTEN has
+`RequestTable.step` takes every step by this table, and docs/protocol.md draws it. A send in any state but FORGOTTEN has
 rows, so that a restart changes no state.
 
 A send that failed is not over. Its acknowledgement may come as soon as an absent participant returns: then it is

@@ -1,7 +1,7 @@
 """The life of a segment on its way out, as a table: in which state it is, and what each step makes of it.
 
-`Requests.move` takes every step of an SDS message by this table. docs/protocol.md draws it. A step that the table does
-not have is a fault of this library, never of the network: then `move` raises `KeyError`. Two states come otherwise:
+`RequestTable.move` takes every step of an SDS message by this table. docs/protocol.md draws it. A step that is not in
+the table is a fault of this library, never of the network: `move` raises `KeyError`. Two states come otherwise:
 
 * A segment in the outbox is no SDS message yet, and where it is says its state. From there the table gives the first
   state of the SDS message; that the request may end before is only drawn.
@@ -24,7 +24,7 @@ class SegmentState(Enum):
     """Where a segment is on its way out."""
 
     OUTBOX = "in the outbox"
-    """It is no SDS message yet (`fairway.protocol.outgoing.outbox`)."""
+    """It is no SDS message yet (`fairway.protocol.outgoing.pending_segments`)."""
     ENCRYPTING = "being encrypted"
     """It is an SDS message and passes the encryption hook."""
     QUEUED = "queued"

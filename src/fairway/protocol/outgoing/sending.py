@@ -1,7 +1,7 @@
 """The way out: new segments, retries, answers to repair requests, sync messages, and what a send goes through.
 
-All of them go the same way down from SDS on: encrypt, limit, dispatch (`Stack._pass_down`). They differ in what they
-carry, how urgent they are and what happens when they cannot be sent. What is to go down is returned as `Leaving`.
+After SDS all of them pass the same stages: encrypt, limit, dispatch (`Stack._seal_and_admit`). They differ in content,
+urgency, and in what follows if they cannot be sent.
 
 A segment is in the history when SDS has made its message: later messages cite it, so it leaves, also if its request
 ends meanwhile. It is withdrawn if it cannot be encrypted or does not fit. Until then no other message is made.
@@ -21,21 +21,21 @@ from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.notices import Blockage
-from fairway.protocol.outgoing.dispatching import (
-    RETRY_AFTER_REFUSAL_MS,
-    InFlight,
-    Outbound,
-    Transmission,
-    Unsendable,
-)
 from fairway.protocol.outgoing.ephemeral import EphemeralSending
 from fairway.protocol.outgoing.lost_acknowledgements import LostAcknowledgements
-from fairway.protocol.outgoing.outbox import Outbox, PendingSegment
 from fairway.protocol.outgoing.overdue import OverdueRetries
+from fairway.protocol.outgoing.pending_segments import PendingSegment, PendingSegments
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id
 from fairway.protocol.outgoing.request_life import FAILED, RequestState, RequestStep
-from fairway.protocol.outgoing.requests import Requests
+from fairway.protocol.outgoing.request_table import RequestTable
 from fairway.protocol.outgoing.segment_life import UNDER_WAY, SegmentState, SegmentStep
+from fairway.protocol.outgoing.transmission_queue import (
+    RETRY_AFTER_REFUSAL_MS,
+    InFlight,
+    Transmission,
+    TransmissionQueue,
+    Unsendable,
+)
 from fairway.protocol.ratelimit import Membership, Priority, Upstream
 from fairway.protocol.sds.acknowledgements import Acknowledged, Review
 from fairway.protocol.sds.channel import MessageChannel
@@ -50,7 +50,7 @@ _FOR_REQUESTS: Final = (Purpose.CONTENT, Purpose.RETRY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
+class ComposedMessage:
     """An SDS message that goes down from SDS: encrypt, limit, dispatch."""
 
     purpose: Purpose
@@ -88,9 +88,9 @@ class Sending:
         self._overdue = OverdueRetries(self._interval_ms) if self._max_retries else None
         self._sds = sds
         self._ciphering = ciphering
-        self.requests = Requests(journal, options.advanced.max_overdue_bytes)
-        self.outbox = Outbox(journal)
-        self.outbound = Outbound(
+        self.requests = RequestTable(journal, options.advanced.max_overdue_bytes)
+        self.outbox = PendingSegments(journal)
+        self.outbound = TransmissionQueue(
             content_topic,
             options,
             waku_version,
@@ -228,7 +228,7 @@ class Sending:
             ]
         )
 
-    def apply_sds(self, pending: PendingSegment, now_ms: int) -> Leaving | list[Effect]:
+    def apply_sds(self, pending: PendingSegment, now_ms: int) -> ComposedMessage | list[Effect]:
         """Return the SDS message of a segment, which SDS tracks until the request ends, or what to do without one."""
         request = self.requests.get(pending.request_id)
         assert request is not None, "what waits in the outbox leaves it when its send ends"
@@ -247,17 +247,17 @@ class Sending:
         segment.entered_at_count = self.outbound.done
         return self._first_time(segment, message, now_ms)
 
-    def first_time(self, message: SdsMessage, now_ms: int) -> Leaving | list[Effect]:
+    def first_time(self, message: SdsMessage, now_ms: int) -> ComposedMessage | list[Effect]:
         """Return the message of a segment that was made and never left; nothing if its request has ended."""
         segment = self._live(message.message_id)
         return [] if segment is None else self._first_time(segment, message, now_ms)
 
-    def _first_time(self, segment: SentSegment, message: SdsMessage, now_ms: int) -> Leaving | list[Effect]:
+    def _first_time(self, segment: SentSegment, message: SdsMessage, now_ms: int) -> ComposedMessage | list[Effect]:
         try:
             encoded = self._sds.profile.codec.encode(message)
         except FairwayError as error:
             return self._fail(segment, SendErrorReason.ENCODING_FAILED, str(error), now_ms)
-        return Leaving(
+        return ComposedMessage(
             purpose=Purpose.CONTENT,
             sds_id=segment.sds_id,
             encoded=encoded,
@@ -277,40 +277,40 @@ class Sending:
         first = self._sds.unacknowledged(request.segments[0])
         return () if first is None else first.message.causal_history
 
-    def encrypt(self, leaving: Leaving, now_ms: int) -> bytes | list[Effect]:
+    def encrypt(self, composed: ComposedMessage, now_ms: int) -> bytes | list[Effect]:
         """Return what leaves encrypted (LIP-173, "Encryption Hook"), or what to do if that fails or is awaited."""
         try:
-            encrypted = self._ciphering.encrypt(leaving.encoded, leaving, is_content=leaving.is_new)
+            encrypted = self._ciphering.encrypt(composed.encoded, composed, is_content=composed.is_new)
         except EncryptionError as error:
-            return self.not_encrypted(leaving, error, now_ms)
+            return self.not_encrypted(composed, error, now_ms)
         return encrypted if isinstance(encrypted, bytes) else [encrypted]
 
-    def not_encrypted(self, leaving: Leaving, error: Exception, now_ms: int) -> list[Effect]:
+    def not_encrypted(self, composed: ComposedMessage, error: Exception, now_ms: int) -> list[Effect]:
         """Act on a failure of the encryption hook; it ends the request of a segment that was never encrypted before."""
-        if leaving.is_new:
-            segment = self._live(leaving.sds_id)
+        if composed.is_new:
+            segment = self._live(composed.sds_id)
             if segment is None:
                 return []
             return self._fail(segment, SendErrorReason.ENCRYPTION_FAILED, str(error), now_ms)
         self._tally.add("not_encrypted")
-        if leaving.purpose is Purpose.SYNC:
+        if composed.purpose is Purpose.SYNC:
             self._sync_lost(now_ms)
-        if leaving.purpose is Purpose.REPAIR:
-            self._sds.not_answered(leaving.sds_id)
-        segment = self._carried(leaving, SegmentState.ENCRYPTING)
+        if composed.purpose is Purpose.REPAIR:
+            self._sds.not_answered(composed.sds_id)
+        segment = self._carried(composed, SegmentState.ENCRYPTING)
         if segment is not None:
             self.requests.move(segment, SegmentStep.NOT_ENCRYPTED)
             # An attempt like any other, so that a cipher that is broken for good ends the request.
             self.requests.count_attempt(segment, self._retry_at(segment, now_ms))
         return []
 
-    def limit(self, leaving: Leaving, encrypted: bytes, now_ms: int) -> list[Effect]:
+    def limit(self, composed: ComposedMessage, encrypted: bytes, now_ms: int) -> list[Effect]:
         """Queue something that is encrypted until the rate limit lets it leave (`dispatch`).
 
         A segment that leaves for the first time is withdrawn if it does not fit or its request has ended.
         """
-        if leaving.is_new:
-            segment = self._live(leaving.sds_id)
+        if composed.is_new:
+            segment = self._live(composed.sds_id)
             if segment is None:
                 return []
             if self.requests.of(segment).state is RequestState.EXPIRED and self._withdraw(segment, now_ms):
@@ -318,7 +318,7 @@ class Sending:
             if self.outbound.is_too_large(encrypted):
                 detail = f"{len(encrypted)} bytes encrypted do not fit the network"
                 return self._fail(segment, SendErrorReason.MESSAGE_TOO_LARGE, detail, now_ms)
-        self._enqueue(leaving, encrypted, now_ms)
+        self._enqueue(composed, encrypted, now_ms)
         return []
 
     def dispatch(self, now_ms: int) -> list[Effect]:
@@ -347,7 +347,7 @@ class Sending:
     def _handed_out(self, outcome: Publish | Unsendable, now_ms: int) -> list[Effect]:
         return self._publish(outcome) if isinstance(outcome, Publish) else self._not_sendable(outcome, now_ms)
 
-    def sync(self, now_ms: int) -> Leaving | list[Effect]:
+    def sync(self, now_ms: int) -> ComposedMessage | list[Effect]:
         """Return a sync message, if there is anything to say; it replaces one that waits in the queue."""
         if self.sync_waits:
             self.outbound.limiter.discard(lambda _: True, Priority.SYNC)
@@ -357,7 +357,7 @@ class Sending:
             return []
         self._unsent_sync = message
         encoded = self._sds.profile.codec.encode(message)
-        return Leaving(purpose=Purpose.SYNC, sds_id=message.message_id, encoded=encoded)
+        return ComposedMessage(purpose=Purpose.SYNC, sds_id=message.message_id, encoded=encoded)
 
     def answered(self, token: int, answer: NodeAnswer, now_ms: int) -> list[Effect]:
         """Act on the node's answer to what was handed out under a token."""
@@ -463,11 +463,11 @@ class Sending:
         return chosen
 
     @property
-    def goes_on_with_held(self) -> bool:
+    def can_retry_held(self) -> bool:
         """Whether a segment that waited until fewer others are sent again can be sent again now."""
         return bool(self.requests.held) and self.requests.repeated < self._options.advanced.max_active_retries
 
-    def first_held(self) -> SentSegment:
+    def oldest_held(self) -> SentSegment:
         """Return the segment that is held and was due first."""
         return next(iter(self.requests.held.values()))
 
@@ -481,12 +481,12 @@ class Sending:
 
     def next_retry_at(self, now_ms: int) -> int | None:
         """Return when a segment is next due to be sent again."""
-        if self.goes_on_with_held:
+        if self.can_retry_held:
             return now_ms
         overdue_ms = None if self._overdue is None else self._overdue.at_ms
         return min((at for at in (self.requests.next_retry_at(), overdue_ms) if at is not None), default=None)
 
-    def repeat(self, segment: SentSegment, now_ms: int) -> Leaving | list[Effect]:
+    def repeat(self, segment: SentSegment, now_ms: int) -> ComposedMessage | list[Effect]:
         """Return a segment whose time has come, to be sent again; nothing if it need not be now, or is not any more.
 
         It is held while many others are being sent again. When it was sent as often as allowed, its send fails.
@@ -515,14 +515,14 @@ class Sending:
             return self._copy(segment, waiting.message)
         return []
 
-    def repeat_overdue(self, segment: SentSegment) -> Leaving | list[Effect]:
+    def repeat_overdue(self, segment: SentSegment) -> ComposedMessage | list[Effect]:
         """Return a copy of a segment whose send is overdue, unless it is on its way already."""
         waiting = self._sds.unacknowledged(segment.sds_id)
         return [] if waiting is None or self.outbound.waits(segment.sds_id) else self._copy(segment, waiting.message)
 
-    def _copy(self, segment: SentSegment, message: SdsMessage) -> Leaving:
+    def _copy(self, segment: SentSegment, message: SdsMessage) -> ComposedMessage:
         self.requests.move(segment, SegmentStep.DUE)
-        return Leaving(
+        return ComposedMessage(
             # What never left goes before what is repeated.
             purpose=Purpose.RETRY if segment.has_left else Purpose.CONTENT,
             sds_id=segment.sds_id,
@@ -588,7 +588,7 @@ class Sending:
         return effects
 
     def _withdraw_unsent(self, now_ms: int) -> None:
-        """Keep what an expired send made and the node never took from leaving, if that is still possible."""
+        """Keep what an expired send made and the node never took from composed, if that is still possible."""
         for sds_id in list(self._unsent):
             segment = self._live(sds_id)
             if segment is None or segment.has_left or self.requests.of(segment).state is not RequestState.EXPIRED:
@@ -628,12 +628,12 @@ class Sending:
         """Return the query for acknowledgements that got lost, if a segment that is sent again was in vain so far."""
         return self._lost_acknowledgements.query(segment.attempts, segment.made_ms, now_ms)
 
-    def repair(self, message_id: str, encoded: bytes) -> Leaving | list[Effect]:
+    def repair(self, message_id: str, encoded: bytes) -> ComposedMessage | list[Effect]:
         """Return a message that somebody asked for and that it is our turn to send (SDS-R), unless it waits already."""
         if self.outbound.waits(message_id) or self.outbound.repair_is_under_way(message_id):
             self._sds.not_answered(message_id)
             return []
-        return Leaving(purpose=Purpose.REPAIR, sds_id=message_id, encoded=encoded)
+        return ComposedMessage(purpose=Purpose.REPAIR, sds_id=message_id, encoded=encoded)
 
     def never_left(self) -> list[SdsMessage]:
         """After a restart, return the messages of segments that were made and never left, in their order."""
@@ -689,7 +689,7 @@ class Sending:
         # New content was cited already, and others asked for repairs.
         return purpose is not Purpose.RETRY or (segment is not None and self.requests.needs_retry(segment))
 
-    def _carried(self, sent: Leaving | Transmission | Publish, state: SegmentState) -> SentSegment | None:
+    def _carried(self, sent: ComposedMessage | Transmission | Publish, state: SegmentState) -> SentSegment | None:
         """Return the segment of an open request that is in this state and is carried by this.
 
         None for what others asked for, and for what left for a request that has ended since.
@@ -707,14 +707,14 @@ class Sending:
         self.requests.move(segment, step)
         self.requests.plan_retry(segment, now_ms + RETRY_AFTER_REFUSAL_MS)
 
-    def _enqueue(self, leaving: Leaving, encrypted: bytes, now_ms: int) -> None:
+    def _enqueue(self, composed: ComposedMessage, encrypted: bytes, now_ms: int) -> None:
         transmission = Transmission(
-            purpose=leaving.purpose,
-            sds_id=leaving.sds_id,
+            purpose=composed.purpose,
+            sds_id=composed.sds_id,
             payload=encrypted,
-            first_segment=leaving.first_segment,
+            first_segment=composed.first_segment,
         )
-        segment = self._carried(leaving, SegmentState.ENCRYPTING)
+        segment = self._carried(composed, SegmentState.ENCRYPTING)
         if segment is not None:
             self.requests.move(segment, SegmentStep.ENCRYPTED)
         placement = self.outbound.enqueue(transmission)

@@ -84,12 +84,12 @@ class SyncTimer:
         self._begin_telling()
         self.at_ms = self._draw_echo(now_ms) if self._echoes_due else self._draw(now_ms, NORMAL)
 
-    def returned(self, now_ms: int) -> None:
+    def on_reconnect(self, now_ms: int) -> None:
         """Speak soon, and at once if that was due meanwhile: who returns makes himself heard."""
         self._begin_telling()
         self._bring_forward(self._draw(now_ms, NORMAL))
 
-    def spoke(self, now_ms: int) -> None:
+    def on_sent(self, now_ms: int) -> None:
         """Note that a sync message is sent now."""
         self._earn_credit(now_ms)
         if self.at_ms is not None and self.at_ms > now_ms:
@@ -118,7 +118,7 @@ class SyncTimer:
         self._echoes_due = self._echoes
         self.restart(now_ms)
 
-    def hasten(self, now_ms: int) -> None:
+    def fire_now(self, now_ms: int) -> None:
         """Speak now if something was received since we last spoke: we are about to leave."""
         if self._has_news and self.at_ms is not None:
             self.at_ms = min(self.at_ms, now_ms)

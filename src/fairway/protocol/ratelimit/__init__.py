@@ -22,9 +22,9 @@ from fairway.protocol.ratelimit.manager import (
 )
 from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.ratelimit.pace import Pace
+from fairway.protocol.ratelimit.queue import Priority
 from fairway.protocol.ratelimit.quota import EpochQuota, Quota, QuotaSource, QuotaState, Share, Verdict
 from fairway.protocol.ratelimit.rln import RlnProofProvider, rln_signal
-from fairway.protocol.ratelimit.waiting import Priority
 
 __all__ = [
     "NOTHING_WAITS",

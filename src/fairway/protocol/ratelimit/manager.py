@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from fairway.events import DropReason
 from fairway.protocol.ratelimit.membership import Membership
+from fairway.protocol.ratelimit.queue import CLASSES, Priority, T, Waiting, WaitingQueue
 from fairway.protocol.ratelimit.quota import EpochQuota, Quota, QuotaSource, QuotaState, Share, Verdict
-from fairway.protocol.ratelimit.waiting import CLASSES, Priority, T, Waiting, WaitingQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

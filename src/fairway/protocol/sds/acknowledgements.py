@@ -21,12 +21,12 @@ many acknowledgements are enough.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from fairway.protocol.bounded import BoundedDict
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.vouching import BELIEVED_MS
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, holds, spread
@@ -102,7 +102,7 @@ class Ancestry:
     """
 
     def __init__(self) -> None:
-        self._ancestors: OrderedDict[str, Ranges] = OrderedDict()
+        self._ancestors: BoundedDict[str, Ranges] = BoundedDict(_ANCESTRY_WINDOW)
 
     def record(self, message_id: str, parents: Iterable[HistoryEntry], own: dict[str, OutgoingMessage]) -> None:
         """Note a message that entered the history, and what it cites."""
@@ -118,8 +118,6 @@ class Ancestry:
                 found[inherited] = None
         if found:
             known[message_id] = _merged(found)
-            if len(known) > _ANCESTRY_WINDOW:
-                known.popitem(last=False)
 
     def of(self, message_ids: Iterable[str]) -> Ranges:
         """Return the own messages that any of these messages is or descends from."""

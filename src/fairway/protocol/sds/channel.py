@@ -30,7 +30,7 @@ from fairway.protocol.sds.acknowledgements import (
 )
 from fairway.protocol.sds.dependencies import Dependencies
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
-from fairway.protocol.sds.incoming import MissingDependency, Parked
+from fairway.protocol.sds.incoming_buffer import MissingDependency, Parked
 from fairway.protocol.sds.message_id import (
     FINGERPRINT_BYTES,
     SYNC_PREFIX,
@@ -52,7 +52,7 @@ from fairway.protocol.sds.outcome import (
     SdsOutcome,
     SenderIdShared,
 )
-from fairway.protocol.sds.owed import OwedCitations, fitting_beside
+from fairway.protocol.sds.pending_citations import PendingCitations, fitting_beside
 from fairway.protocol.sds.repair import Repair
 from fairway.protocol.sds.retained import RetainedMessages
 from fairway.protocol.sds.rolling_bloom import RollingBloom
@@ -160,8 +160,8 @@ class MessageChannel:
         self.dependencies = Dependencies(
             config, self.journal, self.history, self.repair, self._deliver_parked, max_missing
         )
-        self.dependencies.went_without = self.vouching.went_without
-        self.owed = OwedCitations(
+        self.dependencies.note_gap = self.vouching.note_gap
+        self.pending_citations = PendingCitations(
             sender_id, segment_format or profile.segments, None if config.repair.enabled else self.journal
         )
         self.participants: set[str] = set()
@@ -190,7 +190,7 @@ class MessageChannel:
 
     @property
     def waited_ms(self) -> int:
-        """The waiting clock (`fairway.protocol.sds.waiting`)."""
+        """The waiting clock (`fairway.protocol.sds.wait_clock`)."""
         return self.dependencies.clock.waited_ms
 
     def waits_behind(self, message_id: str) -> list[SdsMessage]:
@@ -263,7 +263,7 @@ class MessageChannel:
         """
         if not content:
             raise EmptyPayloadError("a message needs content; an empty one would be read as a sync message")
-        for record in self.owed.read.values():
+        for record in self.pending_citations.read.values():
             # In every log a message stands after those that it cites.
             self._follow_clock(record.lamport, now_ms)
         self._advance_clock(now_ms)
@@ -335,7 +335,7 @@ class MessageChannel:
         """Note that an own message was not sent: what it asked for, and cited beside the newest, is due again."""
         self.repair.ask_again(message.repair_request, now_ms)
         for entry in message.causal_history[: -self.config.causal_history_size or None]:
-            self.owed.came_again(entry.message_id)
+            self.pending_citations.came_again(entry.message_id)
 
     def citing(self, message_id: str) -> list[str]:
         """Return the own messages that wait for acknowledgement and cite a message."""
@@ -363,7 +363,7 @@ class MessageChannel:
                 self.retained.keep(waiting.message)
         self.outgoing.remove(message_id)
         self.retained.forget(message_id)
-        self.owed.withdrawn(message_id)
+        self.pending_citations.withdrawn(message_id)
         if message_id in self.history:
             self.history.remove(message_id)
             self.journal.touch(HISTORY, message_id)
@@ -371,7 +371,7 @@ class MessageChannel:
         for entry in withdrawn.causal_history:
             if entry.sender_id != self.sender_id:
                 # It would have acknowledged these.
-                self.owed.came_again(entry.message_id)
+                self.pending_citations.came_again(entry.message_id)
 
     def handed_over(self, message_ids: Sequence[str]) -> None:
         """Note that the application has received the message of these segments: what it sends is to stand after them.
@@ -386,7 +386,7 @@ class MessageChannel:
             record = HistoryRecord(
                 message.lamport_timestamp or 0, message.message_id, last.retrieval_hint, message.sender_id
             )
-            self.owed.handed_over(record)
+            self.pending_citations.handed_over(record)
 
     def judge(self, message: SdsMessage) -> Judgement:
         """Return what a received message is; `receive` or `refuse` follows."""
@@ -431,7 +431,7 @@ class MessageChannel:
             case Judgement.FORGOTTEN:
                 # It was delivered long ago, so that no message needs to wait for it.
                 ignored = MessageIgnored(message_id=message_id, why=Ignored.FORGOTTEN)
-                self.vouching.went_without(now_ms)
+                self.vouching.note_gap(now_ms)
                 return [ignored, *self.dependencies.settle([message_id], now_ms)]
             case Judgement.NO_ROOM:
                 ignored = MessageIgnored(message_id=message_id, why=Ignored.NO_ROOM)
@@ -474,7 +474,7 @@ class MessageChannel:
             outcomes += self._wait_for(message, hint, absent, now_ms, encoded)
         elif kind is Kind.CONTENT:
             if len(cited) < len(message.causal_history):
-                self.vouching.went_without(now_ms)
+                self.vouching.note_gap(now_ms)
             self._follow_clock(message.lamport_timestamp, now_ms)
             self.repair.earned(message)
             self._enter_history(message, hint, encoded)
@@ -534,7 +534,7 @@ class MessageChannel:
         for message_id in message_ids:
             missing = self.missing.get(message_id)
             if missing is not None:
-                self.vouching.went_without(now_ms)
+                self.vouching.note_gap(now_ms)
                 outcomes += self.dependencies.settle([message_id], now_ms)
                 self.dependencies.note_missing([missing.entry], now_ms)
         return outcomes
@@ -677,10 +677,10 @@ class MessageChannel:
     ) -> SdsMessage:
         cited = self.history.last(self._latest_lamport(now_ms))
         if self.config.causal_history_size:
-            cited = self.owed.pay(cited, self.history, beside, content=content)
+            cited = self.pending_citations.select(cited, self.history, beside, content=content)
         cited = fitting_beside(content, cited)
-        if self.owed.cites_too_few:
-            self.vouching.is_asked()
+        if self.pending_citations.cites_too_few:
+            self.vouching.filter_requested()
         bloom, vouches = self._bloom_beside(cited, now_ms)
         return SdsMessage(
             message_id=message_id,
@@ -723,14 +723,14 @@ class MessageChannel:
 
     def _owe_citation(self, message_id: str, *, is_old: bool) -> None:
         """Note that the author of a message waits for an acknowledgement of its own."""
-        self.owed.came_again(message_id)
+        self.pending_citations.came_again(message_id)
         self._old_copies += is_old
         if message_id in self.dependencies.incoming:
-            self.vouching.is_asked()
+            self.vouching.filter_requested()
         if self._old_copies >= _OLD_COPIES_FOR_A_FILTER:
             # Its author may wait for thousands, which one filter acknowledges.
             self._old_copies = 0
-            self.vouching.is_asked()
+            self.vouching.filter_requested()
 
     def _is_old(self, message: SdsMessage, now_ms: int) -> bool:
         """Return whether the author of a message does not believe any more that a descendant acknowledges it."""
@@ -800,7 +800,7 @@ class MessageChannel:
             return self._take_in(message, hint, now_ms, encoded, from_store=False, sent_ms=None)
         self._follow_clock(message.lamport_timestamp, now_ms)
         # Neither what the other one cites nor what this one cites is certainly here.
-        self.vouching.went_without(now_ms)
+        self.vouching.note_gap(now_ms)
         old = self.history.get(message_id)
         if is_true or old is None:
             sender_id, lamport = intern(message.sender_id), message.lamport_timestamp or 0
@@ -848,13 +848,13 @@ class MessageChannel:
             self.add_hint(message_id, hint)
             return ignored
         if self.history.is_before_window(message.lamport_timestamp or 0, message_id):
-            self.vouching.went_without(now_ms)
+            self.vouching.note_gap(now_ms)
             return [*ignored, *self.dependencies.settle([message_id], now_ms)]
         if not self._may_be_ours(message):
             return [*forged, *self._let_go_of_forged(message_id, now_ms)]
         self.repair.forget(message_id)
         # What it cites is not waited for, and this participant may have forgotten it all.
-        self.vouching.went_without(now_ms)
+        self.vouching.note_gap(now_ms)
         self.bloom.insert(message_id)
         self._follow_clock(message.lamport_timestamp, now_ms)
         self._enter_history(message, hint, encoded)
@@ -872,7 +872,7 @@ class MessageChannel:
         missing = self.dependencies.incoming.missing.get(message_id)
         if missing is None or missing.entry.sender_id != self.sender_id:
             return []
-        self.vouching.went_without(now_ms)
+        self.vouching.note_gap(now_ms)
         return self.dependencies.settle([message_id], now_ms)
 
     def _may_be_ours(self, message: SdsMessage) -> bool:
@@ -909,7 +909,7 @@ class MessageChannel:
             self.dependencies.park(message, data, hint, absent, now_ms)
             self.repair.earned(message)
             if not message.vouches:
-                self.vouching.parked_unread()
+                self.vouching.want_filter()
         return self._ask_for(absent, now_ms)
 
     def _ask_for(self, absent: list[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
@@ -936,19 +936,19 @@ class MessageChannel:
         self.history.add(HistoryRecord(message.lamport_timestamp or 0, message_id, hint, sender_id, prints))
         self._entered_history(message_id, sender_id)
         # Only now, and not when it came: while it was parked this participant did not cite it, nor through it others.
-        self.owed.cited(self.dependencies.cited(message), sender_id, message.content or b"")
+        self.pending_citations.cited(self.dependencies.cited(message), sender_id, message.content or b"")
         self.outgoing.ancestry.record(message_id, message.causal_history, self.outgoing.messages)
         self.retained.keep(message, encoded)
         parked = self.dependencies.incoming.parked
         if parked and sender_id == self.sender_id:
-            self.vouching.cited_parked(e.message_id for e in message.causal_history if e.message_id in parked)
+            self.vouching.note_parked_ancestor(e.message_id for e in message.causal_history if e.message_id in parked)
         elif not message.vouches and self.config.bloom_policy is not BloomPolicy.ALWAYS:
-            self.owed.is_read_one_by_one(message_id)
+            self.pending_citations.is_read_one_by_one(message_id)
 
     def _entered_history(self, message_id: str, author: str) -> None:
         self.journal.touch(HISTORY, message_id)
         self.dependencies.came(message_id)
-        self.owed.entered(message_id, author)
+        self.pending_citations.entered(message_id, author)
         self.keep_history_within_bounds()
 
     def _deliver_parked(self, parked: Parked, now_ms: int) -> None:

@@ -9,7 +9,7 @@ timeout a parked message is delivered earlier, around the missing ones, which ar
 The incoming buffer and the missing messages are bounded. A message that comes and would exceed a bound is turned away:
 it is neither received nor acknowledged, and has to come again. It is asked for again once it would find room. It would
 if nothing of what it cites is missing, for then it need not be parked; so the messages that it cites are asked for
-first. `MissingDependency.lacks` names the one that a message waits for in this way.
+first. `MissingDependency.blocked_on` names the one that a message waits for in this way.
 
 The application may have no room for messages that need not wait any more. They stay parked, held back, until there is
 (`Dependencies.set_room`).
@@ -18,20 +18,21 @@ The application may have no room for messages that need not wait any more. They 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import chain, islice, pairwise
 from typing import Final
 
 from fairway.events import Limit, LossReason
 from fairway.options import SdsConfig
+from fairway.protocol.bounded import BoundedDict
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.history import LocalHistory
-from fairway.protocol.sds.incoming import IncomingBuffer, MissingDependency, Parked
+from fairway.protocol.sds.incoming_buffer import IncomingBuffer, MissingDependency, Parked
 from fairway.protocol.sds.message_id import SYNC_PREFIX
 from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing, MessageReady, SdsOutcome
 from fairway.protocol.sds.repair import Repair
-from fairway.protocol.sds.waiting import WaitingClock
+from fairway.protocol.sds.wait_clock import WaitClock
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
 PARKED: Final = "parked"
@@ -77,10 +78,10 @@ class Dependencies:
     ) -> None:
         """Make an empty buffer; ``deliver(parked, now_ms)`` puts a released message into the history."""
         self.incoming = IncomingBuffer()
-        self.clock = WaitingClock()
-        self.went_without: Callable[[int], None] = lambda _: None
+        self.clock = WaitClock()
+        self.note_gap: Callable[[int], None] = lambda _: None
         """Called with the time when messages are delivered without what they cite; set by the layer above."""
-        self.settled: OrderedDict[str, bool] = OrderedDict()
+        self.settled: BoundedDict[str, bool] = BoundedDict(_MAX_SETTLED)
         """Ids that no message waits for although they never came: true if they were declared lost or messages that cite
         them were delivered around them, false if their content is known otherwise."""
         self.held_back: dict[str, None] = {}
@@ -90,7 +91,7 @@ class Dependencies:
         self._config = config
         self._max_missing = max_missing
         self._max_planned = _FEW_CITATIONS
-        self._led_on: set[str] = set()
+        self._newly_refused: set[str] = set()
         """Messages that were turned away for the first time since the last sweep."""
         self._biting: set[Limit] = set()
         self._bit_last_time = False
@@ -233,7 +234,7 @@ class Dependencies:
         # many citations does not come before other messages.
         unplanned = {entry.message_id for entry in entries[: max(0, len(entries) - self._max_planned)]}
         is_near = len(self.incoming.missing) + len(entries) > self._max_missing // 2
-        lacked = {each.lacks for each in self.incoming.missing.values()} if is_near else frozenset()
+        lacked = {each.blocked_on for each in self.incoming.missing.values()} if is_near else frozenset()
         for entry in entries:
             if entry.message_id not in self.incoming.missing and not self._may_track_more(entry.message_id, lacked):
                 self._biting.add(Limit.MISSING_MESSAGES)
@@ -242,7 +243,7 @@ class Dependencies:
                 self._journal.touch(MISSING, entry.message_id)
             if self.incoming.is_waited_for(entry.message_id):
                 self._presume(entry.message_id, None)
-            if entry.message_id not in unplanned and self.incoming.missing[entry.message_id].lacks is None:
+            if entry.message_id not in unplanned and self.incoming.missing[entry.message_id].blocked_on is None:
                 self._repair.schedule_request(entry, now_ms)
 
     def turned_away(self, message: SdsMessage, now_ms: int, *, refused: bool = False) -> None:
@@ -259,16 +260,16 @@ class Dependencies:
         unmet = self.absent(message.message_id, self.cited(message))
         request = self._repair.requests.get(message.message_id)
         if not missing.turned_away:
-            self._led_on.add(message.message_id)
+            self._newly_refused.add(message.message_id)
         missing.turned_away = True
         missing.is_next = False
         missing.is_refused = refused
-        missing.useless_until = ()
+        missing.release_after = ()
         self._journal.touch(MISSING, message.message_id)
         self._begin_anew(missing)
         # Of what it cites, the last one comes in last.
-        lacks = unmet[-1].message_id if unmet and missing.lacks is None else None
-        self._let_lack(missing, missing.lacks or lacks)
+        lacks = unmet[-1].message_id if unmet and missing.blocked_on is None else None
+        self._block_on(missing, missing.blocked_on or lacks)
         self.note_missing((entry for entry in unmet if entry.message_id not in self.incoming), now_ms)
         if lacks is not None:
             if lacks in self.incoming.missing or lacks in self.incoming:
@@ -277,7 +278,7 @@ class Dependencies:
                     self._ask_for_first(unmet, now_ms, was_asked=request is not None and request.asked > 0)
             else:
                 # That one is not among the missing messages, which are bounded, so it will not be asked for.
-                self._let_lack(missing, None)
+                self._block_on(missing, None)
 
     def _ask_for_first(self, unmet: list[HistoryEntry], now_ms: int, *, was_asked: bool) -> None:
         """Ask for the first of the missing messages that a message cites, and for each other one after the one before.
@@ -289,7 +290,7 @@ class Dependencies:
             if before.message_id in self.incoming.missing:
                 self._presume(entry.message_id, before.message_id)
         first = self.incoming.missing.get(unmet[0].message_id)
-        if was_asked and first is not None and first.lacks is None:
+        if was_asked and first is not None and first.blocked_on is None:
             self._repair.schedule_request(first.entry, now_ms, at_once=True)
 
     def _presume(self, message_id: str, lacks: str | None) -> None:
@@ -298,25 +299,25 @@ class Dependencies:
         if missing is None or missing.turned_away or missing.is_next:
             return
         if lacks is None or not self.incoming.is_waited_for(message_id):
-            if lacks is None and missing.lacks is not None:
+            if lacks is None and missing.blocked_on is not None:
                 # It was not asked for before.
                 self._begin_anew(missing)
-            self._let_lack(missing, lacks)
-        if missing.lacks is not None:
+            self._block_on(missing, lacks)
+        if missing.blocked_on is not None:
             self._repair.forget(message_id)
 
-    def _let_lack(self, missing: MissingDependency, lacks: str | None) -> None:
+    def _block_on(self, missing: MissingDependency, lacks: str | None) -> None:
         """Note which missing message a missing one cites, and so may not come before; None if it may come."""
-        if missing.lacks != lacks:
+        if missing.blocked_on != lacks:
             self._journal.touch(MISSING, missing.entry.message_id)
-        missing.lacks = lacks
+        missing.blocked_on = lacks
 
     def settle(self, message_ids: Iterable[str], now_ms: int, *, lost: bool = False) -> list[SdsOutcome]:
         """Let no message wait for these ids any more, and deliver those that waited for nothing else."""
         outcomes: list[SdsOutcome] = []
         for message_id in message_ids:
             if lost:
-                self.went_without(now_ms)
+                self.note_gap(now_ms)
             self._note_settled(message_id, lost=lost)
             self._repair.forget(message_id)
             outcomes += self.release_waiters(message_id, now_ms)
@@ -333,7 +334,7 @@ class Dependencies:
             self.turned_away(message, now_ms, refused=True)
             missing = self.incoming.missing.get(message.message_id)
             if missing is not None:
-                missing.useless_until = tuple(entry.message_id for entry in unmet)
+                missing.release_after = tuple(entry.message_id for entry in unmet)
             return []
         return self.settle([message.message_id], now_ms, lost=True)
 
@@ -341,11 +342,10 @@ class Dependencies:
         # What was gone around, or lost, may become known after all.
         is_news = message_id not in self.settled or (self.settled[message_id] and not lost)
         if message_id not in self._history and is_news:
-            self.settled[message_id] = lost
+            evicted = self.settled.put(message_id, lost)
             self._journal.touch(SETTLED, message_id)
-            if len(self.settled) > _MAX_SETTLED:
-                forgotten, _ = self.settled.popitem(last=False)
-                self._journal.touch(SETTLED, forgotten)
+            if evicted is not None:
+                self._journal.touch(SETTLED, evicted)
 
     def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> list[SdsOutcome]:
         """Deliver parked messages without what they wait for, the oldest first, until at most ``keep`` are parked.
@@ -368,7 +368,7 @@ class Dependencies:
         return outcomes
 
     def _go_around(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
-        self.went_without(now_ms)
+        self.note_gap(now_ms)
         self._note_settled(message_id, lost=True)
         return self._release(message_id, now_ms, is_still_missing=True)
 
@@ -425,7 +425,7 @@ class Dependencies:
                     continue
                 if len(self.cited(parked.message)) < len(parked.message.causal_history):
                     # It cites more than is read.
-                    self.went_without(now_ms)
+                    self.note_gap(now_ms)
                 self.incoming.drop(parked)
                 message = parked.message
                 self._journal.touch(PARKED, message.message_id)
@@ -453,7 +453,7 @@ class Dependencies:
         if timeout:
             before_ms = waited_ms - timeout
             waited = [(i, m) for i, m in self.incoming.missing.items() if m.since_waited_ms < before_ms]
-            overdue = [(m.since_waited_ms, i) for i, m in waited if m.lacks is None or self._waited_longest(m)]
+            overdue = [(m.since_waited_ms, i) for i, m in waited if m.blocked_on is None or self._waited_longest(m)]
             # Sorted, so that the order is the same whether the program was restarted or not.
             outcomes += self._declare_lost([message_id for _, message_id in sorted(overdue)], now_ms)
             # Messages that can never be released are given up at once if they fill the buffer.
@@ -474,7 +474,7 @@ class Dependencies:
         unplanned = [
             missing
             for message_id, missing in self.incoming.missing.items()
-            if missing.lacks is None and message_id not in requests
+            if missing.blocked_on is None and message_id not in requests
         ]
         if not unplanned:
             return
@@ -504,7 +504,7 @@ class Dependencies:
         as many lost timeouts.
         """
         outcomes: list[SdsOutcome] = []
-        useless = {i: m.useless_until for i, m in self.incoming.missing.items() if m.useless_until}
+        useless = {i: m.release_after for i, m in self.incoming.missing.items() if m.release_after}
         while met := sorted(i for i, until in useless.items() if all(self._is_met(each) for each in until)):
             outcomes += self.settle(met, now_ms, lost=True)
             useless = {i: until for i, until in useless.items() if i not in met and i in self.incoming.missing}
@@ -516,7 +516,9 @@ class Dependencies:
         Messages that wait for these are next after them, and are asked for in turn.
         """
         incoming = self.incoming
-        waiting = [(missing, missing.lacks) for missing in incoming.missing.values() if missing.lacks is not None]
+        waiting = [
+            (missing, missing.blocked_on) for missing in incoming.missing.values() if missing.blocked_on is not None
+        ]
         if not waiting:
             return
         followers: dict[str, list[MissingDependency]] = {}
@@ -525,17 +527,17 @@ class Dependencies:
         for missing, lacks in reversed(waiting):
             followers.setdefault(lacks, []).append(missing)
         moved = [each for each in followers if each in self._history]
-        moved += self._led_on
-        self._led_on.clear()
+        moved += self._newly_refused
+        self._newly_refused.clear()
         for missing in self._line(moved, followers):
             missing.first_waited_ms = self.clock.waited_ms
         asked = [message_id for message_id, missing in incoming.missing.items() if missing.is_next]
         room = self._room(is_next=False) - len(asked)
         for missing, lacks in reversed(waiting):
             is_met = self._is_met(lacks)
-            rest = (each for each in missing.useless_until if each in incoming.missing or each in incoming)
+            rest = (each for each in missing.release_after if each in incoming.missing or each in incoming)
             if is_met and (other := next(rest, None)) is not None:
-                self._let_lack(missing, other)
+                self._block_on(missing, other)
             elif is_met or (room > 0 and not missing.is_refused):
                 self._ask_for_next(missing, now_ms, at_once=is_met)
                 asked.append(missing.entry.message_id)
@@ -543,7 +545,7 @@ class Dependencies:
         room = min(self._room(is_next=True), _ASKED_AT_ONCE) - len(asked)
         # What follows a message that the layer above refused would be refused, too.
         welcome = {lacks: [each for each in line if not each.is_refused] for lacks, line in followers.items()}
-        unasked = (missing for missing in self._line(asked, welcome) if missing.lacks is not None)
+        unasked = (missing for missing in self._line(asked, welcome) if missing.blocked_on is not None)
         for later_ms, missing in enumerate(list(islice(unasked, max(0, room))), start=1):
             # A millisecond apart, so that they are asked for in this order.
             self._ask_for_next(missing, now_ms + later_ms, at_once=True)
@@ -563,7 +565,7 @@ class Dependencies:
             seen.update(new)
 
     def _ask_for_next(self, missing: MissingDependency, at_ms: int, *, at_once: bool) -> None:
-        self._let_lack(missing, None)
+        self._block_on(missing, None)
         missing.is_next = True
         self._begin_anew(missing)
         self._repair.schedule_request(missing.entry, at_ms, at_once=at_once)
@@ -617,7 +619,7 @@ class Dependencies:
         if not timeout:
             return None
         for missing in self.incoming.missing.values():
-            if missing.lacks is None:
+            if missing.blocked_on is None:
                 return self.clock.reaches_at(missing.since_waited_ms + timeout + 1)
         for parked in () if self.incoming.missing else self.incoming.parked.values():
             return self.clock.reaches_at(parked.since_waited_ms + timeout + 1)

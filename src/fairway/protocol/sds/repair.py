@@ -18,12 +18,12 @@ messages that are retained count as sent and received.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
 from fairway.options import RepairConfig
+from fairway.protocol.bounded import BoundedDict
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.repair_times import (
     in_response_group,
@@ -165,9 +165,9 @@ class Repair:
         self._max_heard = max_heard
         self.lacked_together: Callable[[str], int] = lambda _: 1
         """How many missing messages whoever cites a missing one lacks; set by the layer above."""
-        self.answers_awaited: OrderedDict[str, bool] = OrderedDict()
+        self.answers_awaited: BoundedDict[str, bool] = BoundedDict(config.max_tracked)
         """Ids of messages that are here and that others asked for: the next copy that comes is an answer to them."""
-        self.rests_until: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self.rests_until: BoundedDict[str, tuple[int, int]] = BoundedDict(_MAX_ANSWERED)
         """For each id that was answered, until when it rests, and how often it was answered; the oldest answer
         first."""
         self._message_bytes = max(bloom_bytes, _FEWEST_MESSAGE_BYTES)
@@ -240,8 +240,6 @@ class Repair:
             groups = 1 if message_id in self.answers_awaited else groups
             self.schedule_response(entry, now_ms, groups, self.rests_until.get(message_id, (0, 0))[0])
             self.answers_awaited[message_id] = True
-            if len(self.answers_awaited) > self.config.max_tracked:
-                self.answers_awaited.popitem(last=False)
 
     def schedule_response(self, entry: HistoryEntry, now_ms: int, groups: int, not_before_ms: int = 0) -> None:
         """Plan to answer, at T_resp, for a message that we hold, if this participant is of its response group."""
@@ -286,8 +284,6 @@ class Repair:
         if is_paid:
             until_ms, times = now_ms + (self.config.t_min_ms << min(times, _MAX_REST_DOUBLINGS)), times + 1
         self.rests_until[message_id] = (until_ms, times)
-        if len(self.rests_until) > _MAX_ANSWERED:
-            self.rests_until.popitem(last=False)
         return is_paid
 
     def not_answered(self, message_id: str, size_bytes: int) -> None:
@@ -317,7 +313,7 @@ class Repair:
             if scheduled.at_ms > now_ms + self.config.t_max_ms:
                 self.responses.reschedule(scheduled.message_id, now_ms + self.config.t_max_ms, scheduled.asked)
                 self._journal.touch(REPAIR_RESPONSES, scheduled.message_id)
-        for message_id, (until_ms, times) in self.rests_until.items():
+        for message_id, (until_ms, times) in list(self.rests_until.items()):
             longest_ms = self.config.t_min_ms << min(times, _MAX_REST_DOUBLINGS)
             self.rests_until[message_id] = (min(until_ms, now_ms + longest_ms), times)
 

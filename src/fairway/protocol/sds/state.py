@@ -20,11 +20,11 @@ from fairway.protocol.sds.acknowledgements import ACKNOWLEDGEMENTS, OUTGOING, Ev
 from fairway.protocol.sds.channel import FORGOTTEN, HISTORY, META, PARTICIPANTS, MessageChannel
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED, WAITED
 from fairway.protocol.sds.history import HistoryRecord
-from fairway.protocol.sds.incoming import MissingDependency
-from fairway.protocol.sds.owed import UNCITED
+from fairway.protocol.sds.incoming_buffer import MissingDependency
+from fairway.protocol.sds.pending_citations import UNCITED
 from fairway.protocol.sds.repair import REPAIR_REQUESTS, REPAIR_RESPONSES, RepairBuffer
 from fairway.protocol.sds.retained import RETAINED
-from fairway.protocol.sds.waiting import STORED_STEP_MS
+from fairway.protocol.sds.wait_clock import STORED_STEP_MS
 from fairway.wire.sds import HistoryEntry
 
 TABLES: Final = (
@@ -49,7 +49,7 @@ _NEVER_ENOUGH: Final = (1 << 31, ())
 
 With these values an earlier version forgets no message by itself, as this version does not."""
 _NOT_YET_MS: Final = 1 << 62
-"""Since when a missing message is waited for that may not come before another one (`MissingDependency.lacks`).
+"""Since when a missing message is waited for that may not come before another one (`MissingDependency.blocked_on`).
 
 Its row names that one, too, and says whether it came and who turned it away, or, of what is of no use, until when. If
 it does not, as those of earlier versions, or nothing is known of that one any more, the message is asked for after a
@@ -80,7 +80,9 @@ class SdsState:
             REPAIR_RESPONSES: lambda key: self._repair_row(channel.repair.responses, key),
             RETAINED: channel.retained.row,
             PARTICIPANTS: lambda key: () if key in channel.participants else None,
-            UNCITED: lambda key: () if channel.owed.has_rows and key in channel.owed.uncited else None,
+            UNCITED: lambda key: (
+                () if channel.pending_citations.has_rows and key in channel.pending_citations.uncited else None
+            ),
         }
         """What returns the present row of a key, or None if it is gone, for each table."""
 
@@ -107,7 +109,7 @@ class SdsState:
             REPAIR_RESPONSES: (scheduled.message_id for scheduled in channel.repair.responses),
             RETAINED: channel.retained,
             PARTICIPANTS: channel.participants,
-            UNCITED: channel.owed.uncited if channel.owed.has_rows else (),
+            UNCITED: channel.pending_citations.uncited if channel.pending_citations.has_rows else (),
         }
         for table in TABLES:
             for key in keys[table]:
@@ -179,11 +181,11 @@ class SdsState:
         for key, (lacks, turned_away, is_refused) in lacked.items():
             missing = incoming.missing[key]
             missing.turned_away, missing.is_refused = turned_away, bool(is_refused)
-            missing.useless_until = is_refused if isinstance(is_refused, tuple) else ()
+            missing.release_after = is_refused if isinstance(is_refused, tuple) else ()
             places = (incoming.missing, incoming, channel.history, channel.dependencies.settled)
             if any(lacks in place for place in places):
                 # If that one is not missing any more, the next sweep asks for this one.
-                missing.lacks, missing.is_resumed = lacks, False
+                missing.blocked_on, missing.is_resumed = lacks, False
             else:
                 channel.journal.touch(MISSING, key)
         for buffer, table in (
@@ -201,7 +203,7 @@ class SdsState:
         uncited = {key for key, _ in tables[UNCITED]}
         for record in channel.history:
             if record.message_id in uncited:
-                channel.owed.entered(record.message_id, record.sender_id)
+                channel.pending_citations.entered(record.message_id, record.sender_id)
         for key in uncited:
             # It may have been forgotten, or repairs may be on in this life.
             channel.journal.touch(UNCITED, key)
@@ -227,8 +229,8 @@ class SdsState:
                 entered.append(message)
         for message in entered:
             channel.outgoing.ancestry.record(message.message_id, message.causal_history, own)
-        if not channel.owed.has_rows:
-            channel.owed.rebuild(entered, channel.dependencies.cited)
+        if not channel.pending_citations.has_rows:
+            channel.pending_citations.rebuild(entered, channel.dependencies.cited)
 
     def _meta_row(self, _key: str) -> Row:
         channel, vouching = self._channel, self._channel.vouching
@@ -260,8 +262,8 @@ class SdsState:
         if missing is None:
             return None
         _, hint, sender = missing.entry
-        if missing.lacks is not None:
-            lacking = (missing.lacks, missing.turned_away, missing.useless_until or missing.is_refused)
+        if missing.blocked_on is not None:
+            lacking = (missing.blocked_on, missing.turned_away, missing.release_after or missing.is_refused)
             return (hint, sender, missing.since_ms, _NOT_YET_MS, *lacking)
         return (hint, sender, missing.since_ms, _NOT_YET_MS if missing.is_resumed else missing.since_waited_ms)
 

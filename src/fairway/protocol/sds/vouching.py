@@ -7,7 +7,7 @@ from, so that who cites a message has all of that. In place of the filter this p
     A message that vouches (`SdsMessage.vouches`) acknowledges what it cites, and all that this descends from.
 
 A message without filter does not say it by itself: another implementation may omit the filter and cite descendants of a
-message that it gave up. This participant does not vouch while an own message cites a parked one (`OwedCitations`),
+message that it gave up. This participant does not vouch while an own message cites a parked one (`PendingCitations`),
 because each later message descends from that. It does not vouch either for `DOUBTFUL_MS` after it skipped a message: it
 gave the message up, delivered around it, rebuilt it without its citations, or forgot it. Its messages then acknowledge
 only what they cite.
@@ -57,7 +57,7 @@ class Vouching:
         self._filters_due = 0
         self._attached_ms: int | None = None
 
-    def cited_parked(self, message_ids: Iterable[str]) -> None:
+    def note_parked_ancestor(self, message_ids: Iterable[str]) -> None:
         """Note parked messages that an own message of the history cites, and so each later one descends from."""
         new = tuple(message_id for message_id in message_ids if message_id not in self.lacking)
         if new:
@@ -73,18 +73,18 @@ class Vouching:
         if self.lacking != before:
             self._journal.touch(self._table, "")
         if self.lacking != left:
-            self.went_without(now_ms)
+            self.note_gap(now_ms)
 
-    def went_without(self, now_ms: int) -> None:
+    def note_gap(self, now_ms: int) -> None:
         """Note that this participant goes on without a message, or without what that descends from."""
         self.doubtful_since_ms = now_ms
         self._journal.touch(self._table, "")
 
-    def is_asked(self) -> None:
+    def filter_requested(self) -> None:
         """Note that somebody waits to hear of something received that no citation tells of."""
         self._has_news = True
 
-    def parked_unread(self) -> None:
+    def want_filter(self) -> None:
         """Note that a message was parked whose author reads citations one by one, and so waits for a filter."""
         self._filters_due = _TOLD_TIMES
 
@@ -120,7 +120,7 @@ class Vouching:
             return False
         if since_ms > now_ms:
             # The clock was set back: the time begins anew, so that it neither ends early nor lasts for ever.
-            self.went_without(now_ms)
+            self.note_gap(now_ms)
             return True
         return now_ms < since_ms + DOUBTFUL_MS
 

@@ -41,7 +41,7 @@ OVERHEAD_BYTES: Final = 4_096
 """Memory that a segment of a failed send takes beside its content."""
 
 
-class Requests:
+class RequestTable:
     """All sends of which anything is known."""
 
     def __init__(self, journal: Journal, max_failed_bytes: int) -> None:

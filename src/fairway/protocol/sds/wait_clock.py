@@ -16,7 +16,7 @@ STORED_STEP_MS: Final = 10_000
 """The clock is stored in steps of this; a restart loses less than one step."""
 
 
-class WaitingClock:
+class WaitClock:
     """Counts the milliseconds in which messages could come."""
 
     def __init__(self) -> None:

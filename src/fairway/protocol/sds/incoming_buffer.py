@@ -27,7 +27,7 @@ class Parked:
     encoded: bytes
     retrieval_hint: bytes | None
     since_waited_ms: int
-    """The waiting clock when it came (`fairway.protocol.sds.waiting`)."""
+    """The waiting clock when it came (`fairway.protocol.sds.wait_clock`)."""
     order: int
     """Its number among all messages that were ever parked."""
     waiting_for: dict[str, None]
@@ -49,14 +49,14 @@ class MissingDependency:
     """The waiting clock when it was first noticed, or when a message that it lacked came in."""
     turned_away: bool = False
     """Whether it came, and there was no room for it (`Dependencies.no_room_for`)."""
-    lacks: str | None = None
+    blocked_on: str | None = None
     """The missing message that it cites, or probably cites, and so would be turned away if it came now. It is not asked
     for before that one has come, or there is room; None if it may come at any time."""
     is_resumed: bool = False
     """Whether an earlier life was to ask for it later, and its row still says so (`fairway.protocol.sds.state`)."""
     is_refused: bool = False
     """Whether the layer above had no room for it (`MessageChannel.refused`)."""
-    useless_until: tuple[str, ...] = ()
+    release_after: tuple[str, ...] = ()
     """What was not here of what it cites, if it came and was of no use (`Dependencies.give_up`): once all of that is
     met, nothing waits for it."""
     is_next: bool = False

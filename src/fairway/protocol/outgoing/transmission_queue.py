@@ -7,7 +7,7 @@ WakuMessage is stamped no earlier than that, because relays refuse old timestamp
 node does not take comes back to its place in the queue, goes again before what comes after it, and is stamped anew.
 
 A proof takes time and a durable count of message ids. So it is asked for with a `Prove` effect, and what it is for
-waits for `Outbound.proven`; meanwhile other transmissions are proven and sent.
+waits for `TransmissionQueue.proven`; meanwhile other transmissions are proven and sent.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Unsendable:
     detail: str
 
 
-class Outbound:
+class TransmissionQueue:
     """Queue, stamp and hand out transmissions of one channel."""
 
     def __init__(
@@ -171,9 +171,9 @@ class Outbound:
         self._handed_out: dict[tuple[str, bool], int] = {}
         """How many transmissions of a message are being proven or in flight, by SDS id and whether it answers a repair
         request."""
-        self._making_way: deque[tuple[int, Admission[Transmission]]] = deque()
+        self._deferred: deque[tuple[int, Admission[Transmission]]] = deque()
         """Content that the node refused too often while it took others, and when it goes again."""
-        self._aside: list[Admission[Transmission]] = []
+        self._on_hold: list[Admission[Transmission]] = []
         """What the node refused again: it goes once the node took another one, or no other one may leave."""
         self._done = 0
         self._least_overhead = len(encode_waku_message(self._message(b"", stamp=1)))
@@ -199,20 +199,20 @@ class Outbound:
         return (
             key in self._handed_out
             or self.limiter.is_queued(key)
-            or any(admission.key == key for _, admission in self._making_way)
-            or any(admission.key == key for admission in self._aside)
+            or any(admission.key == key for _, admission in self._deferred)
+            or any(admission.key == key for admission in self._on_hold)
         )
 
     def queued(self) -> int:
         """Return how many transmissions wait for their turn."""
-        return self.limiter.queued() + len(self._making_way) + len(self._aside)
+        return self.limiter.queued() + len(self._deferred) + len(self._on_hold)
 
     def discard(self, sds_id: str) -> None:
         """Drop what waits to carry a message; answers to repair requests for it stay."""
         key = (sds_id, False)
         self.limiter.discard_key(key)
-        self._making_way = deque(waiting for waiting in self._making_way if waiting[1].key != key)
-        self._aside = [admission for admission in self._aside if admission.key != key]
+        self._deferred = deque(waiting for waiting in self._deferred if waiting[1].key != key)
+        self._on_hold = [admission for admission in self._on_hold if admission.key != key]
 
     def is_too_large(self, encrypted: bytes) -> bool:
         """Return whether the network can never take this payload, whatever the rest of the WakuMessage is."""
@@ -223,8 +223,8 @@ class Outbound:
         outcomes: list[Prove | Publish | Unsendable] = []
         if not self.connected or now_ms < self._not_before_ms:
             return outcomes
-        while self._making_way and self._making_way[0][0] <= now_ms:
-            self.limiter.put_back(self._making_way.popleft()[1], was_handed_out=True)
+        while self._deferred and self._deferred[0][0] <= now_ms:
+            self.limiter.put_back(self._deferred.popleft()[1], was_handed_out=True)
         while self._node_has_room and (admission := self._admit(now_ms)) is not None:
             outcomes.append(self._stamp(admission.item, now_ms, admission))
         return outcomes
@@ -233,7 +233,7 @@ class Outbound:
         """Return what waits for the proof with a token, and do not wait any more."""
         stamped = self._being_proven.pop(token, None)
         if stamped is not None:
-            self._is_back(stamped.transmission)
+            self._untrack(stamped.transmission)
         return stamped
 
     def not_proven(self, stamped: Stamped, error: RlnError, now_ms: int) -> Unsendable | None:
@@ -279,7 +279,7 @@ class Outbound:
         """Return what was handed out under a token, and forget it."""
         in_flight = self._in_flight.pop(token, None)
         if in_flight is not None:
-            self._is_back(in_flight.transmission)
+            self._untrack(in_flight.transmission)
         return in_flight
 
     @property
@@ -296,7 +296,7 @@ class Outbound:
         """Note that the node took a transmission, or never will."""
         self._done += 1
         self.limiter.pace.taken(in_flight.mark, now_ms)
-        self._take_back_in()
+        self._resume_held()
 
     def refused(self, in_flight: InFlight, now_ms: int, *, too_many: bool) -> None:
         """Slow down, for the node did not take a transmission."""
@@ -321,7 +321,7 @@ class Outbound:
             # Once it is back, the next refusal is enough: until the node takes another one, that can go first.
             in_a_row = _IN_A_ROW - 1
             admission.item = replace(sent, passed_over=_SUSPECT, refused_at_count=self._done, refused_in_a_row=in_a_row)
-            self._making_way.append((now_ms + RETRY_AFTER_REFUSAL_MS, admission))
+            self._deferred.append((now_ms + RETRY_AFTER_REFUSAL_MS, admission))
             return True
         in_a_row = (0 if was_passed_over else sent.refused_in_a_row) + (not too_many)
         if in_a_row == _IN_A_ROW and sent.purpose is Purpose.CONTENT:
@@ -331,7 +331,7 @@ class Outbound:
         if in_a_row < _IN_A_ROW or too_many or sent.purpose is Purpose.SYNC:
             self.limiter.put_back(admission, was_handed_out=True)
         else:
-            self._aside.append(admission)
+            self._on_hold.append(admission)
         return True
 
     @property
@@ -374,7 +374,7 @@ class Outbound:
         """Wait no longer for proofs, nor for what makes way, than from now on."""
         self._not_before_ms = min(self._not_before_ms, now_ms + _PROOF_RETRY_MS)
         latest = now_ms + RETRY_AFTER_REFUSAL_MS
-        self._making_way = deque((min(again_ms, latest), admission) for again_ms, admission in self._making_way)
+        self._deferred = deque((min(again_ms, latest), admission) for again_ms, admission in self._deferred)
 
     def row(self, table: str) -> Row:
         """Return the state of the rate limit, or of the clock that stamps messages."""
@@ -389,27 +389,27 @@ class Outbound:
 
     def _admit(self, now_ms: int) -> Admission[Transmission] | None:
         admission = self.limiter.admit(now_ms)
-        if admission is None and self._is_aside_alone and self.limiter.pace.opens_at(now_ms) <= now_ms:
-            self._take_back_in()
+        if admission is None and self._is_hold_alone and self.limiter.pace.opens_at(now_ms) <= now_ms:
+            self._resume_held()
             return self.limiter.admit(now_ms)
         return admission
 
     @property
-    def _is_aside_alone(self) -> bool:
+    def _is_hold_alone(self) -> bool:
         """Whether something stands aside for others of which none is tried, and none comes from upstream."""
-        return bool(self._aside) and not (self._in_flight or self._being_proven or self.limiter.upstream_waits)
+        return bool(self._on_hold) and not (self._in_flight or self._being_proven or self.limiter.upstream_waits)
 
-    def _take_back_in(self) -> None:
-        for admission in self._aside:
+    def _resume_held(self) -> None:
+        for admission in self._on_hold:
             self.limiter.put_back(admission, was_handed_out=True)
-        self._aside.clear()
+        self._on_hold.clear()
 
     def _ready_at(self, now_ms: int) -> int | None:
         """Return when the first that waits may leave, whatever is in flight; None if none will by time alone."""
         if not self.connected:
             return None
-        times = [self.limiter.next_send_at(now_ms), self._making_way[0][0] if self._making_way else None]
-        if self._is_aside_alone:
+        times = [self.limiter.next_send_at(now_ms), self._deferred[0][0] if self._deferred else None]
+        if self._is_hold_alone:
             times.append(self.limiter.pace.opens_at(now_ms))
         first_ms = min((at_ms for at_ms in times if at_ms is not None), default=None)
         return None if first_ms is None else max(first_ms, self._not_before_ms)
@@ -418,11 +418,11 @@ class Outbound:
     def _node_has_room(self) -> bool:
         return len(self._in_flight) + len(self._being_proven) < self._max_in_flight
 
-    def _is_out(self, transmission: Transmission) -> None:
+    def _track(self, transmission: Transmission) -> None:
         key = _key_of(transmission)
         self._handed_out[key] = self._handed_out.get(key, 0) + 1
 
-    def _is_back(self, transmission: Transmission) -> None:
+    def _untrack(self, transmission: Transmission) -> None:
         key = _key_of(transmission)
         self._handed_out[key] -= 1
         if not self._handed_out[key]:
@@ -461,7 +461,7 @@ class Outbound:
         if not self._proves:
             return self.hand_out(self._token, stamped, None, now_ms)
         self._being_proven[self._token] = stamped
-        self._is_out(transmission)
+        self._track(transmission)
         return Prove(token=self._token, signal=signal, at_ms=now_ms)
 
     def hand_out(self, token: int, stamped: Stamped, proof: bytes | None, now_ms: int) -> Publish | Unsendable:
@@ -478,7 +478,7 @@ class Outbound:
             detail = f"{len(encoded)} bytes encoded, the network takes at most {self._max_bytes}"
             return Unsendable(transmission=transmission, reason=SendErrorReason.MESSAGE_TOO_LARGE, detail=detail)
         self._in_flight[token] = InFlight(transmission, digest, stamped.admission, stamped.mark, now_ms)
-        self._is_out(transmission)
+        self._track(transmission)
         return Publish(
             token=token,
             purpose=transmission.purpose,

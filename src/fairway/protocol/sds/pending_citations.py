@@ -1,4 +1,4 @@
-"""`OwedCitations`: the messages that the next message should cite beside the newest of the history.
+"""`PendingCitations`: the messages that the next message should cite beside the newest of the history.
 
 * A message that no message has cited yet. When several participants send at the same time, only the newest few of their
   messages are cited by the rule of SDS, "Send Message" (the last few of the log). A participant that misses one of the
@@ -32,14 +32,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final
 
-from fairway.protocol.journal import Journal
+from fairway.protocol.bounded import BoundedDict
+from fairway.protocol.journal import Journal, Row
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.segment import SegmentFormat
-
-_T = TypeVar("_T")
 
 UNCITED: Final = "uncited"
 
@@ -71,7 +70,7 @@ def fitting_beside(content: bytes | None, cited: tuple[HistoryEntry, ...]) -> tu
     return cited
 
 
-class OwedCitations:
+class PendingCitations:
     """The ids of the messages to cite beside the newest."""
 
     def __init__(self, own_name: str, segments: SegmentFormat, journal: Journal | None = None) -> None:
@@ -79,23 +78,23 @@ class OwedCitations:
         self._own_name = own_name
         self._segments = segments
         self._journal = journal
-        self._came_again: OrderedDict[str, None] = OrderedDict()
-        self._one_by_one: OrderedDict[str, int] = OrderedDict()
+        self._came_again: BoundedDict[str, None] = BoundedDict(_MAX_OWED)
+        self._one_by_one: BoundedDict[str, int] = BoundedDict(_MAX_OWED)
         """Messages whose authors read citations one by one, and how often each is to be cited still."""
         self._uncited: OrderedDict[str, str] = OrderedDict()
         """Messages of the history that no message has cited, or only later segments of others; id to author."""
-        self._cited_amid: OrderedDict[str, None] = OrderedDict()
+        self._cited_amid: BoundedDict[str, None] = BoundedDict(_MAX_OWED)
         """Those of them that later segments have cited: another later segment need not cite them."""
-        self.read: OrderedDict[str, HistoryRecord] = OrderedDict()
+        self.read: BoundedDict[str, HistoryRecord] = BoundedDict(_MAX_OWED)
         """Parked segments of messages that the application has, which no message has cited."""
 
     def __len__(self) -> int:
         """Return the number of messages that arrived again and have not been cited since."""
         return len(self._came_again)
 
-    def copy(self) -> OwedCitations:
+    def copy(self) -> PendingCitations:
         """Return an independent copy."""
-        other = OwedCitations(self._own_name, self._segments)
+        other = PendingCitations(self._own_name, self._segments)
         other._came_again, other._uncited = self._came_again.copy(), self._uncited.copy()
         other._one_by_one = self._one_by_one.copy()
         other._cited_amid, other.read = self._cited_amid.copy(), self.read.copy()
@@ -111,13 +110,17 @@ class OwedCitations:
         """The messages of the history that no message has cited, or only later segments of others."""
         return self._uncited.keys()
 
+    def row(self, message_id: str) -> Row | None:
+        """Return the row of an uncited message; None if it has none."""
+        return () if self.has_rows and message_id in self._uncited else None
+
     def came_again(self, message_id: str) -> None:
         """Note that another copy of a received message arrived."""
-        _remember(self._came_again, message_id, None)
+        self._came_again[message_id] = None
 
     def is_read_one_by_one(self, message_id: str) -> None:
         """Note a message whose author takes a citation for an acknowledgement of nothing but what it cites."""
-        _remember(self._one_by_one, message_id, _TIMES)
+        self._one_by_one[message_id] = _TIMES
 
     @property
     def cites_too_few(self) -> bool:
@@ -126,7 +129,7 @@ class OwedCitations:
 
     def handed_over(self, record: HistoryRecord) -> None:
         """Note a parked segment of a message that the application has received."""
-        _remember(self.read, record.message_id, record)
+        self.read[record.message_id] = record
 
     def entered(self, message_id: str, author: str) -> None:
         """Note that a message entered the history, which no message has cited yet."""
@@ -155,7 +158,7 @@ class OwedCitations:
                 self._cited_amid.pop(message_id, None)
             elif self._uncited.get(message_id) != self._own_name:
                 # An own segment still has to be cited by the next one of its message.
-                _remember(self._cited_amid, message_id, None)
+                self._cited_amid[message_id] = None
 
     def rebuild(
         self, messages: Sequence[SdsMessage], cited_by: Callable[[SdsMessage], tuple[HistoryEntry, ...]]
@@ -174,7 +177,7 @@ class OwedCitations:
         if self._journal is not None:
             self._journal.touch(UNCITED, message_id)
 
-    def pay(
+    def select(
         self,
         newest: tuple[HistoryEntry, ...],
         history: LocalHistory,
@@ -238,12 +241,6 @@ class OwedCitations:
             else:
                 del self._one_by_one[message_id]
             _choose(message_id, history, chosen, cited)
-
-
-def _remember(ids: OrderedDict[str, _T], message_id: str, value: _T) -> None:
-    ids[message_id] = value
-    if len(ids) > _MAX_OWED:
-        ids.popitem(last=False)
 
 
 def _choose(message_id: str, history: LocalHistory, chosen: dict[str, HistoryRecord], skipped: set[str]) -> bool:

@@ -28,7 +28,7 @@ class PendingSegment(NamedTuple):
     is_parity: bool
 
 
-class Outbox:
+class PendingSegments:
     """Waiting segments, first in, first out."""
 
     def __init__(self, journal: Journal) -> None:
