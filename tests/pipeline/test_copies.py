@@ -24,8 +24,9 @@ from fairway.pipeline.generator import GeneratorPlan, rows_mapper
 from fairway.pipeline.run import copies, jobs, run
 from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree, repeated_in
 from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
-from fairway.pipeline.sources.open_source import map_source, mapped_parts, scan_for_arrow
-from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
+from fairway.pipeline.sources.open_source import map_scan, mapped_parts
+from fairway.pipeline.sources.places import scan_of
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
 from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.pipeline.tables.files import TableFiles
 from fairway.wire.segment import MAX_SEGMENTS
@@ -70,7 +71,7 @@ def written(messages, folder):
 
 
 def scanned(archive):
-    scan = scan_for_arrow(archive, "store")
+    scan = scan_of(archive, Selection(), "store")
     return scan, scan.plan(4)
 
 
@@ -104,7 +105,9 @@ def test_only_messages_that_come_again_are_brought_together(spark, messages, arc
     job, files = ingesting(tmp_path / "first")
     found, told = rows_of(job.frame_with_copies(partial(mapped_parts, spark, scan.read, parts), repeated), files)
     job, files = ingesting(tmp_path / "by-hash")
-    expected, _ = rows_of(job.frame([partial(map_source, spark, archive, label="store")], unique=False), files)
+    expected, _ = rows_of(
+        job.frame([partial(map_scan, spark, scan_of(archive, Selection(), "store"))], unique=False), files
+    )
     assert found == expected
     assert not any("disagree" in each for each in told)
 

@@ -20,7 +20,9 @@ from fairway.pipeline.exchange import BLOBS, cut, notes_of
 from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
 from fairway.pipeline.run.ranges import bounds_of
 from fairway.pipeline.schema import exact_schema
-from fairway.pipeline.sources.open_source import map_source
+from fairway.pipeline.sources.open_source import map_scan
+from fairway.pipeline.sources.places import scan_of
+from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.stages import decoding_mapper
 from fairway.pipeline.stages.deduplicated import DEDUPLICATED
 from fairway.pipeline.tables.files import TableFiles
@@ -56,7 +58,7 @@ def ingested(spark, archives, root, *, unique, buckets=3):
     """Run the job, and return the rows of each table and the files by the table's name."""
     files = TableFiles(root=str(root))
     job = Ingesting(files=files, keys=BucketKeys(bytes(32)), buckets=buckets, profile=None, channel_keys=None)
-    sources = [partial(map_source, spark, uri, label=name) for name, uri in archives.items()]
+    sources = [partial(map_scan, spark, scan_of(uri, Selection(), name)) for name, uri in archives.items()]
     frame = job.frame(sources, unique=unique)
     assert frame.columns == [part.split()[0] for part in BLOBS.split(", ")]
     notes = notes_of(row.blob for row in frame.select("blob").collect())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import pickle
 import random
+import shutil
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,6 +28,7 @@ import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError, StoreRefusedError
 from fairway.nodes.rest.store_messages import StoreAnswer, StoreEntry, store_request
+from fairway.pipeline.sources.files_scan import FilesScan
 from fairway.pipeline.sources.places import EXAMPLES, scan_of
 from fairway.pipeline.sources.store_node import StoreNodeArchive
 from fairway.pipeline.sources.waku_messages import Selection
@@ -226,9 +229,16 @@ def test_channels_are_looked_for_in_the_clear(tmp_path, codec):
 @pytest.mark.parametrize(
     ("uri", "instead"),
     [
-        ("s3a://bucket/table", "write parquet:s3a://bucket/table"),
-        ("hdfs://name:8020/table", "write parquet:hdfs://name:8020/table"),
-        ("file:///data/one", "write sqlite:file:///data/one or lip76:file:///data/one or parquet:file:///data/one"),
+        ("s3a://bucket/table", "write parquet:s3a://bucket/table or json:s3a://bucket/table or csv:s3a://bucket/table"),
+        (
+            "hdfs://name:8020/table",
+            "write parquet:hdfs://name:8020/table or json:hdfs://name:8020/table or csv:hdfs://name:8020/table",
+        ),
+        (
+            "file:///data/one",
+            "write "
+            + " or ".join(f"{kind}:file:///data/one" for kind in ("sqlite", "lip76", "parquet", "json", "csv")),
+        ),
     ],
 )
 def test_a_uri_that_names_a_place_alone_is_answered_with_the_kinds_of_archive_there(uri, instead):
@@ -246,7 +256,7 @@ def test_a_uri_that_is_not_understood_shows_those_that_are(uri):
 @pytest.mark.parametrize(
     ("uri", "why"),
     [
-        ("parquet:", "names no folder"),
+        ("parquet:", "names no file or folder"),
         ("sqlite:", "names no file"),
         ("lip76:", "lip76:DIR"),
         ("lip76:a?shard=3", "lip76:DIR"),
@@ -324,7 +334,7 @@ def test_a_row_of_a_table_that_lacks_what_a_message_has_is_a_row_all_the_same(tm
     write_parquet(tmp_path / "a", [*found[:2], found[2] | lacking, found[3] | lacking | {"payload": None}, *found[4:]])
     assert numbers([row for row in rows(f"parquet:{tmp_path}/a") if row["timestamp_ns"]]) == [0, 1, *range(4, 10)]
     odd = [row for row in rows(f"parquet:{tmp_path}/a") if not row["timestamp_ns"]]
-    assert sorted((row["payload"] or b"", len(row["message_hash"])) for row in odd) == [(b"", 0), (b"2", 32)]
+    assert sorted((row["payload"] or b"", len(row["message_hash"])) for row in odd) == [(b"", 32), (b"2", 32)]
     assert {(row["content_topic"], row["pubsub_topic"], row["version"]) for row in odd} == {(None, None, 0)}
 
 
@@ -348,10 +358,10 @@ def test_columns_of_other_types_are_read_as_far_as_their_values_fit(tmp_path, co
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ({"payload": b"x"}, "no column message_hash, content_topic, timestamp_ns"),
-        (table_row(waku(1)) | {"payload": "eA=="}, "payload is string; expected binary"),
-        (table_row(waku(1)) | {"timestamp_ns": A_TIME}, "timestamp_ns is timestamp.*expected int"),
-        (timed(table_row(waku(1)), A_TIME), "timestamp is timestamp.*not exact"),
+        ({"payload": b"x"}, "no column content_topic, timestamp_ns"),
+        (table_row(waku(1)) | {"payload": 7}, "payload is int64; expected bytes"),
+        (table_row(waku(1)) | {"timestamp_ns": 1.5}, "timestamp_ns is double; expected timestamp, or integer nanosec"),
+        (timed(table_row(waku(1)), True), "timestamp is bool; expected timestamp"),
     ],
 )
 def test_a_table_of_something_else_is_named(tmp_path, row, why):
@@ -396,8 +406,8 @@ def test_each_file_of_a_folder_is_read_by_its_own_columns(tmp_path, odd, odd_is_
 @pytest.mark.parametrize(
     ("odd", "why"),
     [
-        ({"a": 1}, "part-1.parquet.*no column message_hash"),
-        (timed(table_row(waku(1)), A_TIME), "part-1.parquet.*not exact"),
+        ({"a": 1}, "part-1.parquet.*no column content_topic"),
+        (timed(table_row(waku(1)), 1.5), "part-1.parquet.*timestamp is double"),
     ],
 )
 def test_a_file_of_something_else_among_messages_is_named(tmp_path, odd, why):
@@ -414,7 +424,7 @@ def test_a_folder_without_a_table_is_named(tmp_path):
 def test_a_table_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read as Parquet: there is no such file"):
         rows(f"parquet:{tmp_path}/none")
-    with pytest.raises(ConfigurationError, match="give that of a table of Waku messages, not a pattern"):
+    with pytest.raises(ConfigurationError, match=r"\*\.parquet: cannot be read as Parquet: there is no such file"):
         rows(f"parquet:{tmp_path}/*.parquet")
 
 
@@ -567,3 +577,238 @@ def test_a_node_that_is_gone_is_asked_again_and_each_pause_is_told(caplog):
         f"http://127.0.0.1:9 gave no page of messages: attempt {attempt} of 6 in {seconds:g} s"
         for attempt, seconds in enumerate(pauses, start=2)
     ]
+
+
+TYPES_OF_TIMES = [pa.timestamp(unit, tz) for unit in ("s", "ms", "us", "ns") for tz in (None, "UTC", "Asia/Tokyo")]
+
+
+@pytest.mark.parametrize("kind", TYPES_OF_TIMES, ids=str)
+@pytest.mark.parametrize("column", ["timestamp", "timestamp_ns"])
+def test_the_unit_of_a_timestamp_is_that_of_its_type(tmp_path, column, kind):
+    times_ns = [1_760_000_000_000_000_000 + number * 10**9 for number in range(5)]
+    per = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[kind.unit]
+    table = pa.Table.from_pylist([without(table_row(waku(number)), "timestamp_ns") for number in range(5)])
+    ticks = pa.array([time_ns // per for time_ns in times_ns], pa.int64()).cast(kind)
+    pq.write_table(table.append_column(column, ticks), tmp_path / "a.parquet")
+    place = f"parquet:{tmp_path}/a.parquet"
+    assert [row["timestamp_ns"] for row in rows(place)] == times_ns
+    within = Selection(start_ns=times_ns[1], end_ns=times_ns[3] + 1)
+    assert [row["timestamp_ns"] for row in rows(place, within)] == times_ns[1:4]
+
+
+def test_times_of_96_bits_are_read(tmp_path):
+    when = datetime(2026, 1, 31, 10, 55, 0, 123_456, tzinfo=UTC)
+    row = without(table_row(waku(1)), "timestamp_ns") | {"timestamp": when}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    (found,) = rows(f"parquet:{tmp_path}/a.parquet")
+    assert found["timestamp_ns"] == int(when.timestamp()) * 10**9 + 123_456_000
+
+
+@pytest.mark.parametrize("column", ["timestamp", "timestamp_ns"])
+@pytest.mark.parametrize(("per_s", "unit"), [(1, "seconds"), (10**3, "milliseconds"), (10**6, "microseconds")])
+def test_integers_that_cannot_be_nanoseconds_are_refused_before_a_task_begins(tmp_path, column, per_s, unit):
+    row = without(table_row(waku(1)), "timestamp_ns") | {column: 1_760_000_000 * per_s}
+    write_parquet(tmp_path / "a", [row] * 6)
+    with pytest.raises(ConfigurationError, match=rf"{column} has integers such as .* {unit} and no nanoseconds; mult"):
+        scan_of(f"parquet:{tmp_path}/a", Selection()).plan()
+
+
+def as_nwaku_has_it(message, *, hexadecimal):
+    """A row with the names of nwaku's SQLite tables, or with those of its tables in PostgreSQL, where bytes are hex."""
+    shown = bytes.hex if hexadecimal else bytes
+    row = {
+        "messageHash": shown(message_hash(SHARD, message)),
+        "pubsubTopic": SHARD if hexadecimal else SHARD.encode(),
+        "contentTopic": message.content_topic if hexadecimal else message.content_topic.encode(),
+        "payload": shown(message.payload),
+        "version": 0,
+        "timestamp": message.timestamp_ns,
+        "meta": None,
+    }
+    return {name.lower(): value for name, value in row.items()} if hexadecimal else row
+
+
+@pytest.mark.parametrize("hexadecimal", [True, False], ids=["postgresql", "sqlite"])
+def test_a_table_with_the_names_of_nwaku_is_one_of_messages(tmp_path, hexadecimal):
+    write_parquet(tmp_path / "ours", [table_row(waku(number)) for number in range(20)])
+    write_parquet(tmp_path / "theirs", [as_nwaku_has_it(waku(number), hexadecimal=hexadecimal) for number in range(20)])
+    ours, theirs = (rows(f"parquet:{tmp_path}/{name}", label="a") for name in ("ours", "theirs"))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("prefix", ["", "0x", "\\x"])
+def test_a_hash_may_be_text(tmp_path, prefix):
+    shown = [table_row(waku(n)) | {"message_hash": prefix + message_hash(SHARD, waku(n)).hex()} for n in range(6)]
+    write_parquet(tmp_path / "a", shown)
+    assert {row["message_hash"] for row in rows(f"parquet:{tmp_path}/a")} == {
+        message_hash(SHARD, waku(number)) for number in range(6)
+    }
+
+
+@pytest.mark.parametrize("lacking", [("message_hash",), ("message_hash", "pubsub_topic")])
+def test_a_table_without_hashes_gets_them(tmp_path, lacking):
+    write_parquet(tmp_path / "a", [without(table_row(waku(number)), *lacking) for number in range(6)])
+    for row in rows(f"parquet:{tmp_path}/a"):
+        number = int(row["payload"])
+        assert row["message_hash"] == message_hash(autoshard(TOPICS[number % 2], 1, 8), waku(number))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_a_topic_that_is_no_utf8_is_a_row_all_the_same(tmp_path, kind):
+    table = pa.Table.from_pylist([table_row(waku(number)) for number in range(3)])
+    odd = pa.array([b"/a/1/b/proto", b"/\xff/1/b/proto", None], pa.binary())
+    topics = odd.view(pa.string()) if pa.types.is_string(kind) else odd
+    pq.write_table(table.set_column(table.schema.names.index("content_topic"), "content_topic", topics), tmp_path / "a")
+    assert [row["content_topic"] for row in rows(f"parquet:{tmp_path}/a")] == [
+        "/a/1/b/proto",
+        "/\ufffd/1/b/proto",
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        ("source=07", "07"),
+        ("_source=one", None),
+        ("source=a%2Fb%3D1", "a/b=1"),
+        ("source=a=b", "a=b"),
+        ("source=__HIVE_DEFAULT_PARTITION__", None),
+        ("Source=7", "7"),
+    ],
+)
+def test_the_name_of_a_folder_is_text_and_goes_before_a_column(tmp_path, folder, expected):
+    """As Spark names folders: ``_name=value`` is one, too, though not the column ``source``."""
+    place = tmp_path / "table"
+    (place / folder).mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist([table_row(waku(1))]), place / folder / "part.parquet")
+    (place / "_temporary").mkdir()
+    (place / "_temporary" / "part.parquet").write_text("in the making")
+    (place / folder / "_SUCCESS").touch()
+    (place / folder / "empty.parquet").touch()
+    assert [row["source"] for row in rows(f"parquet:{place}")] == [expected or str(place)]
+
+
+def test_the_time_may_be_the_name_of_a_folder(tmp_path):
+    for number in (1, 2):
+        folder = tmp_path / f"timestamp_ns={1_000 + number}"
+        folder.mkdir()
+        pq.write_table(pa.Table.from_pylist([without(table_row(waku(number)), "timestamp_ns")]), folder / "a.parquet")
+    assert numbers(rows(f"parquet:{tmp_path}")) == [1, 2]
+    assert numbers(rows(f"parquet:{tmp_path}", Selection(start_ns=1_002))) == [2]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*", [0, 1, 2, 3]),
+        ("day-?/*.parquet", [0, 1]),
+        ("day-[0-1]", [0, 1]),
+        ("{day-0,night-1}", [0, 3]),
+        ("day-1/part.parquet", [1]),
+        ("[!d]*/part*", [2, 3]),
+    ],
+)
+def test_a_pattern_names_files_and_folders(tmp_path, pattern, expected):
+    for number, name in enumerate(["day-0", "day-1", "night-0", "night-1"]):
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.Table.from_pylist([table_row(waku(number))]), tmp_path / name / "part.parquet")
+    assert numbers(rows(f"parquet:{tmp_path}/{pattern}")) == expected
+
+
+def answer_of(messages):
+    """A page as nwaku answers it."""
+    entries = [
+        {
+            "messageHash": f"0x{message_hash(SHARD, message).hex()}",
+            "message": {
+                "payload": base64.b64encode(message.payload).decode(),
+                "contentTopic": message.content_topic,
+                "version": 0,
+                "timestamp": message.timestamp_ns,
+            },
+            "pubsubTopic": SHARD,
+        }
+        for message in messages
+    ]
+    return {"requestId": "", "statusCode": 200, "statusDesc": "OK", "messages": entries}
+
+
+def saved(path, form):
+    """Save forty messages as text: JSON in one of several forms, or CSV with nwaku's columns."""
+    messages = [waku(number) for number in range(40)]
+    if form.startswith("csv"):
+        names = ["messagehash", "pubsubtopic", "contenttopic", "payload", "version", "timestamp", "meta"]
+        shown = (lambda data: base64.b64encode(data).decode()) if form == "csv-base64" else bytes.hex
+        lines = [",".join(names)] + [
+            f'{digest.hex()},"{SHARD}",{each.content_topic},{shown(each.payload)},0,{each.timestamp_ns},'
+            for each, digest in ((each, message_hash(SHARD, each)) for each in messages)
+        ]
+    elif form == "pages":
+        lines = [json.dumps(answer_of(messages[start : start + 7])) for start in range(0, 40, 7)]
+    elif form == "messages":
+        lines = [json.dumps(entry) for entry in answer_of(messages)["messages"]]
+    else:
+        lines = json.dumps(answer_of(messages), indent=2).splitlines()
+    text = "\n".join(lines).encode() + b"\n"
+    path.write_bytes(gzip.compress(text) if path.name.endswith(".gz") else text)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("a.jsonl", "pages"),
+        ("a.ndjson.gz", "pages"),
+        ("a.jsonl.gz", "messages"),
+        ("a.json", "indented"),
+        ("A.CSV", "csv"),
+        ("a.csv.gz", "csv-base64"),
+    ],
+)
+def test_a_file_of_text_is_read_by_its_suffix(tmp_path, name, form):
+    saved(tmp_path / name, form)
+    with NwakuArchive(tmp_path / "a.db") as archive:
+        for number in range(40):
+            archive.append(SHARD, waku(number))
+    expected = sorted(rows(f"sqlite:{tmp_path}/a.db", label="a"), key=repr)
+    assert sorted(rows(f"{tmp_path}/{name}", label="a"), key=repr) == expected
+    scheme = "csv" if "csv" in name.lower() else "json"
+    chosen = Selection(start_ns=1_005, end_ns=1_012, content_topics=(TOPICS[0],))
+    assert numbers(rows(f"{scheme}:{tmp_path}/{name}", chosen)) == [6, 8, 10, 12]
+
+
+def test_a_line_that_is_no_message_is_a_row_as_it_is(tmp_path):
+    (tmp_path / "a.jsonl").write_text(f"{json.dumps(answer_of([waku(1)]))}\nnonsense\n{{}}\n")
+    assert [row["payload"] for row in rows(f"{tmp_path}/a.jsonl")] == [b"1", b"nonsense", b"{}"]
+
+
+def test_a_csv_file_without_the_columns_of_a_message_is_named(tmp_path):
+    (tmp_path / "a.csv").write_text("name,age\nalice,7\n")
+    with pytest.raises(
+        ConfigurationError, match=r"a\.csv: is no table of Waku messages; it has no column content_topi"
+    ):
+        scan_of(f"{tmp_path}/a.csv", Selection()).plan()
+
+
+@pytest.mark.parametrize("make", [lambda path: path.write_text("PAR1 and more"), lambda path: path.mkdir()])
+def test_a_path_whose_name_does_not_say_what_it_is_shows_the_sources_there_are(tmp_path, make):
+    make(tmp_path / "store.xyz")
+    with pytest.raises(ConfigurationError, match="its name does not say what it is; known are sqlite:") as raised:
+        scan_of(f"{tmp_path}/store.xyz", Selection())
+    assert all(example in str(raised.value) for example in EXAMPLES)
+
+
+def test_a_file_that_changes_after_it_was_listed_ends_the_read_with_a_sentence(tmp_path):
+    write_parquet(tmp_path / "a", [table_row(waku(number)) for number in range(20)])
+    scan = scan_of(f"parquet:{tmp_path}/a", Selection())
+    assert isinstance(scan, FilesScan)
+    listed = replace(scan, states=scan.current_states())
+    parts = listed.plan()
+    write_files(tmp_path / "b", table_row(waku(99)))
+    shutil.copy(tmp_path / "b/part-0.parquet", tmp_path / "a/late.parquet")
+    read = listed.for_tasks().read
+    assert numbers([row for part in parts for batch in read(part) for row in batch.to_pylist()]) == list(range(20))
+    shutil.copy(tmp_path / "b/part-0.parquet", min((tmp_path / "a").glob("part-*")))
+    for attempt in (listed.plan, lambda: [*read(parts[0])]):
+        with pytest.raises(ConfigurationError, match="was changed or removed after it was listed; run again when its"):
+            attempt()

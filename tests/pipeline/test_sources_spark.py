@@ -16,11 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway import pipeline
 from fairway.errors import ConfigurationError
-from fairway.pipeline.schema import columns_of, exact_ddl
 from fairway.pipeline.sinks import read_receipts
-from fairway.pipeline.sources import WAKU_MESSAGES, open_source
-from fairway.pipeline.sources.open_source import map_source
-from fairway.pipeline.sources.waku import PUSHDOWN_CONF
+from fairway.pipeline.sources import open_source
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage
 from iso_times import iso
@@ -49,46 +46,46 @@ def numbers(table) -> list[int]:
     return sorted(int(row.payload) for row in table.select("payload").collect())
 
 
-@pytest.fixture
-def conf(spark):
-    """Settings for one test."""
-    changed = []
-
-    def change(name, value):
-        changed.append(name)
-        spark.conf.set(name, value)
-
-    yield change
-    for name in changed:
-        spark.conf.unset(name)
+def test_conditions_of_a_query_are_asked_of_the_archive(spark, tmp_path, capsys):
     pipeline.register(spark)
-
-
-@pytest.mark.full
-def test_a_session_without_push_down_reads_and_filters(spark, tmp_path):
-    pipeline.register(spark)
-    uri = fill(tmp_path / "a.db", range(20))
-    table = spark.read.format("waku").option("minPartitions", 2).option("label", "north").load(uri)
-    found = table.where(f"timestamp_ns >= {START_NS + 15} AND content_topic = '/app/1/1/proto'")
-    assert numbers(found) == [15, 17, 19]
+    reader = spark.read.format("waku").option("minPartitions", 2).option("label", "north")
+    table = reader.load(fill(tmp_path / "a.db", range(20)))
+    for times in (
+        f"timestamp_ns >= {START_NS + 15}",
+        f"timestamp >= '{iso(START_NS)}' AND timestamp_ns > {START_NS + 14}",
+    ):
+        found = table.where(f"{times} AND content_topic IN ('/app/1/1/proto', '/x') AND version = 0")
+        assert numbers(found) == [15, 17, 19]
+        capsys.readouterr()
+        found.explain()
+        left = capsys.readouterr().out.partition("Filter")[2].partition("\n")[0]
+        assert "version" in left
+        assert not any(name in left for name in ("timestamp_ns", "content_topic", ">", str(START_NS)))
     assert {row.source for row in found.collect()} == {"north"}
 
 
-@pytest.mark.full
-def test_a_session_with_push_down_asks_the_archive(spark, conf, tmp_path, capsys):
-    conf(PUSHDOWN_CONF, "true")
+def test_several_archives_load_as_one_table(spark, tmp_path):
     pipeline.register(spark)
-    table = spark.read.format("waku").load(fill(tmp_path / "a.db", range(20)))
-    found = table.where(
-        f"timestamp_ns >= {START_NS + 15} AND content_topic IN ('/app/1/1/proto', '/x') AND version = 0"
-    )
-    assert numbers(found) == [15, 17, 19]
-    capsys.readouterr()
-    found.explain()
-    plan = capsys.readouterr().out
-    assert "Filter (version" in plan or "Filter (isnotnull(version" in plan
-    assert "Filter (timestamp" not in plan
-    assert str(START_NS + 15) not in plan.partition("Filter")[2].partition("\n")[0]
+    one, other = fill(tmp_path / "a.db", range(5)), fill(tmp_path / "b.db", range(5, 9))
+    table = spark.read.format("waku").load([one, other])
+    assert numbers(table) == list(range(9))
+    assert numbers(table.where(f"timestamp_ns > {START_NS + 3}")) == [4, 5, 6, 7, 8]
+    assert {row.source for row in table.select("source").distinct().collect()} == {
+        str(tmp_path / "a.db"),
+        str(tmp_path / "b.db"),
+    }
+
+
+def test_a_schema_that_is_given_chooses_columns_or_is_refused(spark, tmp_path):
+    pipeline.register(spark)
+    uri = fill(tmp_path / "a.db", range(5))
+    chosen = spark.read.format("waku").schema("payload binary, timestamp_ns bigint").load(uri)
+    assert sorted((int(row.payload), row.timestamp_ns - START_NS) for row in chosen.collect()) == [
+        (number, number) for number in range(5)
+    ]
+    for schema in ("payload string", "payload binary, name string"):
+        with pytest.raises(AnalysisException, match=r"the source 'waku' has no column (payload|name) string"):
+            spark.read.format("waku").schema(schema).load(uri).count()
 
 
 @pytest.mark.full
@@ -108,51 +105,23 @@ def test_archives_open_by_uri_and_a_written_table_opens_again(spark, tmp_path):
     relabelled = open_source(spark, f"parquet:{tmp_path}/messages", label="b")
     assert {row.source for row in relabelled.collect()} == {"b"}
     spark.range(1).write.parquet(str(tmp_path / "other"))
-    with pytest.raises(ConfigurationError, match="no column message_hash"):
+    with pytest.raises(ConfigurationError, match="no column content_topic"):
         open_source(spark, f"parquet:{tmp_path}/other")
     with pytest.raises(ConfigurationError, match="known are sqlite"):
         open_source(spark, "kafka:topic")
 
 
-def test_a_function_over_the_messages_of_a_table_sees_what_spark_reads(spark, tmp_path):
-    """Whether Spark or Arrow reads the table: of a folder here Arrow does, of a pattern Spark."""
-    rows = [
-        (b"1", "/shard", "/topic", b"x", 1, 5, None, ["a", "b"]),
-        (b"2", None, None, None, 2**40, None, b"meta", None),
-        (None, "/shard", "/topic", b"y", None, -1, None, []),
+def test_the_columns_in_the_names_of_folders_are_those_that_spark_writes(spark, tmp_path):
+    rows = [(b"1", "/a/1/b/proto", "07", None), (b"2", "/a/1/b/proto", "a/b=1 %", 3), (b"3", "/a/1/b/proto", None, -1)]
+    schema = "payload binary, content_topic string, source string, timestamp_ns bigint"
+    table = spark.createDataFrame(rows, schema)
+    table.write.partitionBy("source", "timestamp_ns").parquet(f"{tmp_path}/table")
+    found = open_source(spark, f"parquet:{tmp_path}/table").select("payload", "source", "timestamp_ns").collect()
+    assert sorted((bytes(row.payload), row.source, row.timestamp_ns) for row in found) == [
+        (b"1", "07", 0),
+        (b"2", "a/b=1 %", 3),
+        (b"3", f"{tmp_path}/table", -1),
     ]
-    schema = (
-        "message_hash binary, pubsub_topic string, content_topic string, payload binary, version bigint,"
-        " timestamp_ns bigint, meta binary, sources array<string>"
-    )
-    table = f"{tmp_path}/table"
-    spark.createDataFrame(rows, schema).repartition(2).write.parquet(table)
-
-    def shown(rows):
-        return sorted(map(repr, rows))
-
-    for label in (None, "store"):
-        messages = open_source(spark, f"parquet:{table}", label=label)
-        expected = shown(messages.select(*columns_of(exact_ddl(WAKU_MESSAGES))).collect())
-        assert len(expected) == (4 if label is None else 3)
-        for place in (table, f"file://{table}"):
-            found = map_source(
-                spark, f"parquet:{place}", lambda batches: batches, exact_ddl(WAKU_MESSAGES), label=label
-            )
-            assert [row.replace("file://", "") for row in shown(found.collect())] == expected
-    lacking = "message_hash binary, content_topic string, payload binary, timestamp_ns bigint"
-    spark.createDataFrame([(b"4", "/topic", b"z", 6)], lacking).write.mode("append").parquet(table)
-    seen = [
-        open_source(spark, f"parquet:{table}", label="store"),
-        open_source(spark, f"parquet:{tmp_path}/t*", label="store"),
-    ]
-    assert [frame.count() for frame in seen] == [4, 4]
-    assert shown(seen[0].select("message_hash", "meta").collect()) == shown(
-        seen[1].select("message_hash", "meta").collect()
-    )
-    assert seen[0].where("meta = 'meta'").count() == 1
-    pattern = map_source(spark, f"parquet:{tmp_path}/t*", lambda batches: batches, exact_ddl(WAKU_MESSAGES))
-    assert {row.source for row in pattern.collect()} == {"a", "b", f"{tmp_path}/t*"}
 
 
 @pytest.mark.full

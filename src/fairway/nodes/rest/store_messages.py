@@ -9,6 +9,7 @@ at most 100 messages, each with the oldest message first. A cursor is the hash o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
@@ -88,6 +89,10 @@ class _Answer(msgspec.Struct, rename="camel"):
     pagination_cursor: str | None = None
 
 
+class _Page(msgspec.Struct):
+    messages: list[msgspec.Raw] | None = None
+
+
 _ENTRY: Final = msgspec.json.Decoder(_Entry)
 
 
@@ -137,17 +142,30 @@ def store_hashes(body: bytes) -> tuple[tuple[bytes, ...], bytes | None]:
 def store_answer(body: bytes, query: StoreQuery) -> StoreAnswer:
     """Return the page in a response, without messages that the query did not ask for; raise `StoreQueryError`."""
     answer = _decoded(body)
+    entries, undecodable = _entries(answer.messages)
+    asked = tuple(entry for entry in entries if _asked_for(entry, query))
+    return StoreAnswer(entries=asked, cursor=_cursor(answer), undecodable=tuple(undecodable))
+
+
+def saved_answer(line: bytes) -> StoreAnswer:
+    """Return the messages of a line that somebody saved: a page as a node answers it, or one message of a page.
+
+    Raises `DecodeError` for what is no JSON object.
+    """
+    page = read_json(line, _Page)
+    entries, undecodable = _entries([line] if page.messages is None else page.messages)
+    return StoreAnswer(entries=tuple(entries), undecodable=tuple(undecodable))
+
+
+def _entries(raws: Iterable[bytes | msgspec.Raw]) -> tuple[list[StoreEntry], list[bytes]]:
     entries: list[StoreEntry] = []
     undecodable: list[bytes] = []
-    for raw in answer.messages:
+    for raw in raws:
         try:
-            entry = _entry(_ENTRY.decode(raw))
+            entries.append(_entry(_ENTRY.decode(raw)))
         except (msgspec.MsgspecError, DecodeError, ValueError):  # bad hexadecimal text is a ValueError
             undecodable.append(bytes(raw))
-            continue
-        if _asked_for(entry, query):
-            entries.append(entry)
-    return StoreAnswer(entries=tuple(entries), cursor=_cursor(answer), undecodable=tuple(undecodable))
+    return entries, undecodable
 
 
 def timestamp_of(entry: bytes) -> int | None:

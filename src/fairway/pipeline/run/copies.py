@@ -127,7 +127,7 @@ def repeated_in(
         yield from keys_cutter.close()
 
     columns = _READ[:1] if decoder is None else _READ
-    rows = mapped_parts(spark, partial(scan.read_columns, columns), parts, cut_numbers, BLOBS)
+    rows = mapped_parts(spark, partial(scan.for_tasks().read_columns, columns), parts, cut_numbers, BLOBS)
     most = MOST_REPEATED // buckets
     found = exchanged(rows, buckets).mapInArrow(lambda blobs: _repeated(blobs, most), BLOBS)
     bucket = gathered(found.toArrow().to_batches())

@@ -31,7 +31,7 @@ from fairway.pipeline.run.reassembling import Reassembling
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summing import SUMMED, Summing, balance_terms
 from fairway.pipeline.run.topics import CountedTopics
-from fairway.pipeline.sources.open_source import map_source, mapped_parts, scan_for_arrow
+from fairway.pipeline.sources.open_source import map_scan, mapped_parts
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.tables.files import TableFiles, schema_of
@@ -142,7 +142,7 @@ def _ingest_with_copies(run: Materials) -> DataFrame | None:
     source, *others = run.sources
     if others or not source.stays_the_same or not _are_large(run.sources) or run.options.selection.channels:
         return None
-    scan = scan_for_arrow(source.uri, source.label, run.options.selection)
+    scan = source.scan(run.options.selection)
     if not isinstance(scan, ParquetScan) or not scan.gives_each_row_once():
         return None
     parts = scan.plan()
@@ -155,7 +155,7 @@ def _ingest_with_copies(run: Materials) -> DataFrame | None:
     if repeated.keys is not None:
         fewer = max(_LEAST_BUCKETS_OF_COPIES, run.buckets // _BUCKETS_FOR_COPIES)
         job = replace(job, buckets=min(run.buckets, fewer))
-    return job.frame_with_copies(partial(mapped_parts, run.spark, scan.read, parts), repeated)
+    return job.frame_with_copies(partial(mapped_parts, run.spark, scan.for_tasks().read, parts), repeated)
 
 
 def _are_large(sources: Sequence[RunSource]) -> bool:
@@ -165,9 +165,7 @@ def _are_large(sources: Sequence[RunSource]) -> bool:
 
 def _ingest_all(run: Materials) -> DataFrame:
     wanted = at_sources(run.options.selection, run.keys)
-    sources = [
-        partial(map_source, run.spark, source.uri, label=source.label, selection=wanted) for source in run.sources
-    ]
+    sources = [partial(map_scan, run.spark, source.scan(wanted)) for source in run.sources]
     unique = len(sources) == 1 and run.sources[0].has_unique_hashes
     return _ingesting(run).frame(sources, unique=unique)
 

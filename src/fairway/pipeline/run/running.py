@@ -33,7 +33,6 @@ from fairway.pipeline.run.progress import Progress
 from fairway.pipeline.run.sources import RunSource, check_readable, parse_sources
 from fairway.pipeline.run.summary import RunSummary
 from fairway.pipeline.session import session_or_own
-from fairway.pipeline.sources.open_source import scan_for_arrow
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
@@ -114,7 +113,8 @@ def run_with(
     gives the rows that it `Recorded`; it has locked the folder.
     """
     recorded = sources if isinstance(sources, Recorded) else None
-    parsed = parse_sources([sources.uri] if isinstance(sources, Recorded) else sources)
+    given = parse_sources([sources.uri] if isinstance(sources, Recorded) else sources)
+    parsed = tuple(source.listed() for source in given)
     described = [source.described() for source in parsed] if recorded is None else recorded.as_sources()
     labels = recorded.stores if recorded is not None else [source.label for source in parsed if source.label]
     is_new = not holds_run(out)
@@ -124,7 +124,7 @@ def run_with(
     with closing(opened) as folder:
         if folder.held is not None:
             new = partial(rows_since, folder.held, parsed, described, options, keys, recorded)
-            is_known = recorded is not None or all(map(_tells_of_changes, parsed))
+            is_known = recorded is not None or all(source.fingerprint() for source in parsed)
             try:
                 with named_failures(folder.place):
                     done = (
@@ -146,11 +146,6 @@ def run_with(
         ):
             summary = Attempt(session, folder, parsed, options, keys, labels).work(progress)
             return replace(summary, selection=options.selection)
-
-
-def _tells_of_changes(source: RunSource) -> bool:
-    """Return whether the description of a source changes with its rows, or nobody but Spark can read it."""
-    return bool(source.fingerprint()) or scan_for_arrow(source.uri, source.label) is None
 
 
 def rows_since(

@@ -10,29 +10,26 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import Any, Final
-from urllib.parse import urlsplit
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Self
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.location import Location, is_in_object_store, local_path, scheme_of, without_secrets
-from fairway.pipeline.sources.delta_tables import names_in_log, without_version
-from fairway.pipeline.sources.open_source import scan_for_arrow
-from fairway.pipeline.sources.places import check_scheme
+from fairway.pipeline.location import local_path, scheme_of, without_secrets
+from fairway.pipeline.sources.files_scan import FilesScan, State
+from fairway.pipeline.sources.places import check_scheme, kind_of, scan_of
+from fairway.pipeline.sources.waku_messages import MessageScan, Selection
 from fairway.storage.nwaku_archive import file_at
 
+_ALL: Final = Selection()
 _URI: Final = re.compile(r"(?:(?P<label>[^=:/?#\s]+)=)?(?:(?P<scheme>[a-z][a-z0-9+.-]*):)?(?P<rest>.+)", re.DOTALL)
 _SQLITE: Final = "sqlite"
 _PARQUET: Final = "parquet"
-_PATTERN: Final = "*?["
-_UNREAD: Final = ("_", ".")
-"""What the names of files begin with that are no rows of a table."""
+_CSV: Final = "csv"
+_JSON: Final = "json"
 _LIP76: Final = "lip76"
-_FILE_SCHEMES: Final = frozenset({_SQLITE, _PARQUET, _LIP76})
-_ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]+:")
-"""A file system of Spark, such as ``hdfs:`` or ``s3a:``; at least two letters, so that a drive letter is a path."""
-_UNCHANGED_SCHEMES: Final = frozenset({_PARQUET, _LIP76})
+_FILE_SCHEMES: Final = frozenset({_SQLITE, _PARQUET, _LIP76, _CSV, _JSON})
+_UNCHANGED_SCHEMES: Final = frozenset({_PARQUET, _LIP76, _CSV, _JSON})
 _KEYED_SCHEMES: Final = frozenset({_SQLITE})
 """Schemes of archives in which the message hash is a primary key, so that no row comes twice."""
 
@@ -46,6 +43,8 @@ class RunSource:
     scheme: str
     rest: str
     """The URI without its scheme; for files the path."""
+    states: tuple[State, ...] | None = None
+    """The files that are read, as they were when they were listed; None for what is there when it is read."""
 
     @classmethod
     def parse(cls, text: str) -> RunSource:
@@ -55,10 +54,9 @@ class RunSource:
             raise ConfigurationError(
                 f"{without_secrets(text)!r} is not a source; expected [NAME=]SCHEME:WHERE, such as sqlite:store.db"
             )
-        # A path alone is that of a SQLite archive.
-        parsed = cls(label=match["label"], scheme=match["scheme"] or _SQLITE, rest=match["rest"])
+        parsed = cls(label=match["label"], scheme=match["scheme"] or kind_of(match["rest"]), rest=match["rest"])
         check_scheme(parsed.uri)
-        if parsed.label is not None or parsed.scheme == _PARQUET:
+        if parsed.label is not None or parsed.scheme in {_PARQUET, _CSV}:
             return parsed
         return cls(label=parsed.shown, scheme=parsed.scheme, rest=parsed.rest)
 
@@ -84,22 +82,32 @@ class RunSource:
         """Return whether it has the same rows each time it is read, which one that somebody writes to has not."""
         return self.scheme in _UNCHANGED_SCHEMES
 
+    def listed(self) -> Self:
+        """Return the source as it is now: a run reads what it listed, and what comes meanwhile is for the next one."""
+        return replace(self, states=tuple(map(tuple, self.fingerprint())))
+
+    def scan(self, selection: Selection = _ALL) -> MessageScan:
+        """Return the read of the wanted messages; of files, those that were listed."""
+        scan = scan_of(self.uri, selection, self.label)
+        return replace(scan, states=self.states) if isinstance(scan, FilesScan) else scan
+
     def fingerprint(self) -> list[list[Any]]:
-        """Return name, size and modification time of each file, as values for JSON."""
-        if self.scheme == _PARQUET and is_in_object_store(self.rest):
-            folder, version = without_version(self.rest)
-            place = Location.of(folder, f"what follows '{_PARQUET}:'")
-            return _states_at(place, names_in_log(place, version))
-        states: list[list[Any]] = []
-        for path in self._paths():
-            try:
-                states += [list(_state_of(file, path)) for file in self._files_of(path)]
-            except OSError as error:
-                raise ConfigurationError(
-                    f"the source {path} cannot be read: {error.strerror}; give an archive that is there, and that you "
-                    "may read"
-                ) from error
-        return states
+        """Return name, size and modification time of each file, as values for JSON; none of a network address."""
+        if self.states is not None:
+            return list(map(list, self.states))
+        if self.scheme not in _FILE_SCHEMES:
+            return []
+        scan = scan_of(self.uri, Selection(), self.label)
+        if isinstance(scan, FilesScan):
+            return list(map(list, scan.current_states()))
+        path = self._path
+        try:
+            return [list(_state_of(file, path)) for file in self._files_of(path)]
+        except OSError as error:
+            raise ConfigurationError(
+                f"the source {path} cannot be read: {error.strerror}; give an archive that is there, and that you may "
+                "read"
+            ) from error
 
     def size_bytes(self) -> int:
         """Return the size of its files; 0 for a network address."""
@@ -109,23 +117,12 @@ class RunSource:
         """Return the description of the source in ``run.json``."""
         return {"label": self.label, "uri": self.shown, "fingerprint": self.fingerprint()}
 
-    def _paths(self) -> list[Path]:
-        """Return its files and folders on this machine; none if it is elsewhere, or only Spark can list them."""
-        if self.scheme not in _FILE_SCHEMES:
-            return []
+    @property
+    def _path(self) -> Path:
+        """Return the file or folder on this machine."""
         if self.scheme == _LIP76:
-            return [local_path(self.rest.partition("?")[0], "the folder")]  # behind it, how its messages were sharded
-        if self.scheme != _PARQUET:
-            return [file_at(str(local_path(self.rest, "the archive")))]
-        rest, _ = without_version(self.rest)
-        path = urlsplit(rest).path if rest.startswith("file:") else rest
-        if _ELSEWHERE.match(path) or "{" in path:
-            return []
-        whole = Path(path)
-        if not any(sign in path for sign in _PATTERN):
-            return [whole]
-        # Spark takes a pattern as well; one that nothing matches is a file that is not there.
-        return sorted(Path(whole.anchor).glob(str(whole.relative_to(whole.anchor)))) or [whole]
+            return local_path(self.rest.partition("?")[0], "the folder")  # behind it, how its messages were sharded
+        return file_at(str(local_path(self.rest, "the archive")))
 
     def _files_of(self, path: Path) -> Iterator[Path]:
         if not path.is_dir():
@@ -136,14 +133,7 @@ class RunSource:
         elif self.scheme == _SQLITE:
             raise ConfigurationError(f"the source {path} is a folder; a SQLite archive is a file in it")
         else:
-            files = sorted(file for file in path.rglob("*") if file.is_file())
-            if self.scheme != _PARQUET:
-                yield from files
-                return
-            _, version = without_version(self.rest)
-            names = names_in_log(Location.of(path, f"what follows '{_PARQUET}:'"), version)
-            within = [file.relative_to(path) for file in files]
-            yield from (path / file for file in within if _has_rows(file) and (names is None or str(file) in names))
+            yield from sorted(file for file in path.rglob("*") if file.is_file())
 
 
 def absolute_uri(uri: str, folder: str) -> str:
@@ -167,40 +157,9 @@ def parse_sources(uris: Sequence[str]) -> tuple[RunSource, ...]:
 
 
 def check_readable(sources: Iterable[RunSource]) -> None:
-    """Raise the error of a source that cannot be read, so that there is none once there is a folder for its tables.
-
-    What only Spark can read is not looked at.
-    """
+    """Raise the error of a source that cannot be read, so that there is none once there is a folder for its tables."""
     for source in sources:
-        scan = scan_for_arrow(source.uri, source.label)
-        if scan is not None:
-            scan.plan(1)
-
-
-def _states_at(place: Location, names: frozenset[str] | None) -> list[list[Any]]:
-    """Return name, size and modification time of the files of a table that is not on this machine.
-
-    ``names`` are those of its files; None for all.
-    """
-    if any(sign in place.path for sign in _PATTERN):
-        raise ConfigurationError(f"the source {place} is a pattern: give the folder of the table")
-    itself = place.info()
-    if itself.is_file:
-        return [[itself.base_name, itself.size, itself.mtime_ns]]
-    found = place.files(recursive=True)
-    if not found:
-        place.refuse_missing_bucket()
-        raise ConfigurationError(f"the source {place} cannot be read: there is no such file or folder")
-    states = ([place.beneath(file), file.size, file.mtime_ns] for file in found)
-    return [state for state in states if _has_rows(PurePath(state[0])) and (names is None or state[0] in names)]
-
-
-def _has_rows(name: PurePath) -> bool:
-    """Return whether Spark and Arrow read a file of a table: they pass over ``_SUCCESS`` and ``.part-0.parquet.crc``.
-
-    Spark writes ``_SUCCESS`` again whenever rows are appended.
-    """
-    return not any(part.startswith(_UNREAD) and "=" not in part for part in name.parts)
+        source.scan().plan(1)
 
 
 def _state_of(file: Path, root: Path) -> tuple[str, int, int]:

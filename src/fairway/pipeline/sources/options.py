@@ -22,6 +22,7 @@ DEFAULT_SETTLE_MS: Final = 30_000
 
 OPTION_NAMES: Final = (
     "path",
+    "paths",
     "uri",
     "label",
     "contentTopics",
@@ -47,7 +48,8 @@ LATEST: Final = "latest"
 class SourceOptions:
     """The options of a read; `fairway.pipeline.sources.waku` describes each."""
 
-    uri: str
+    uris: tuple[str, ...]
+    """One archive, or several that are read as one table."""
     label: str | None
     selection: Selection
     """The wanted messages, apart from the starting offset."""
@@ -58,6 +60,13 @@ class SourceOptions:
     fail_on_data_loss: bool
     settle_ns: int
 
+    @property
+    def uri(self) -> str:
+        """The one archive; raises `ConfigurationError` if there are several, which only a table can be of."""
+        if len(self.uris) > 1:
+            raise ConfigurationError(f"a stream follows one archive, not {len(self.uris)}: start one for each")
+        return self.uris[0]
+
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """Return the options, which may be written in any case, or raise `ConfigurationError`."""
@@ -67,11 +76,12 @@ class SourceOptions:
             raise ConfigurationError(
                 f"the source 'waku' has no option {', '.join(sorted(unknown))}; it has {', '.join(OPTION_NAMES)}"
             )
-        uri, path = given.get("uri"), given.get("path")
-        if uri and path and uri != path:
-            raise ConfigurationError(f"options uri {uri!r} and path {path!r} both name the archive; give one of them")
-        uri = uri or path
-        if not uri:
+        named = {name: value for name in ("uri", "path", "paths") if (value := given.get(name))}
+        if len(set(named.values())) > 1:
+            both = " and ".join(f"{name} {value!r}" for name, value in named.items())
+            raise ConfigurationError(f"options {both} both name the archive; give one of them")
+        uris = _list(given, "paths") if "paths" in named else tuple(named.values())[:1]
+        if not uris:
             raise ConfigurationError("the source 'waku' needs a path or a URI: .load('sqlite:store.sqlite3')")
         starting = _offset(given, "startingOffsets", EARLIEST)
         ending = _offset(given, "endingOffsets", LATEST)
@@ -84,7 +94,7 @@ class SourceOptions:
         settle = given.get("settlems")
         settle_ms = None if settle is None else duration_ms(settle, "option settleMs")
         return cls(
-            uri=uri,
+            uris=uris,
             label=_text(given, "label", "names no store; leave it out for the place of the archive"),
             selection=replace(
                 _selection(

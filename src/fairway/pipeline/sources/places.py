@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -23,9 +25,11 @@ from fairway.pipeline.location import (
     without_secrets,
 )
 from fairway.pipeline.sources.delta_tables import without_version
+from fairway.pipeline.sources.files_scan import FilesScan, split_pattern
 from fairway.pipeline.sources.lip76_scan import Lip76Scan
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.store_node import StoreNodeArchive
+from fairway.pipeline.sources.text_scans import CsvScan, JsonLinesScan
 from fairway.pipeline.sources.waku_messages import ArchiveScan, MessageScan, Selection
 from fairway.storage.lip76 import Lip76Archive, Shards
 from fairway.storage.nwaku_archive import NwakuArchive, file_at
@@ -35,6 +39,8 @@ from fairway.storage.postgres_session import place_without_credentials
 PARQUET: Final = "parquet:"
 """Scheme of tables that Spark can also read by itself."""
 
+_FILES: Final = (PARQUET, "json:", "csv:")
+"""Schemes of files, on this machine or elsewhere."""
 _ON_THIS_MACHINE: Final = ("sqlite:", "lip76:")
 """Schemes of archives that are files of this machine."""
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9]+:")
@@ -52,7 +58,27 @@ def scan_of(uri: str, selection: Selection, label: str | None = None) -> Message
             return make(uri, selection, label)
     if not uri or _SCHEME.match(uri):
         raise not_understood(uri)
-    return _sqlite(f"sqlite:{uri}", selection, label)
+    return scan_of(f"{kind_of(uri)}:{uri}", selection, label)
+
+
+def kind_of(path: str) -> str:
+    """Return the scheme of a path alone, by its suffix, or by what is in the file; raise `ConfigurationError`."""
+    name = path.lower().removesuffix(".gz")
+    for suffix, scheme in _SUFFIXES.items():
+        if name.endswith(suffix):
+            return scheme
+    file = Path(path)
+    if file.is_file():
+        with file.open("rb") as opened:
+            begin = opened.read(len(_SQLITE_HEADER))
+        if begin == _SQLITE_HEADER or not begin:
+            return "sqlite"
+        what = "is no SQLite archive"
+    elif file.is_dir():
+        what = "is a folder"
+    else:
+        return "sqlite"  # which says that it is not there
+    raise ConfigurationError(f"{path}: {what}, and its name does not say what it is; known are {', '.join(EXAMPLES)}")
 
 
 def check_scheme(uri: str) -> None:
@@ -72,7 +98,7 @@ def not_understood(uri: str) -> ConfigurationError:
     scheme = uri.partition(":")[0] if _SCHEME.match(uri) else ""
     if scheme_of(uri) in SCHEMES:
         shown = without_secrets(uri)
-        kinds = (*_ON_THIS_MACHINE, PARQUET) if is_on_this_machine(uri) else (PARQUET,)
+        kinds = (*_ON_THIS_MACHINE, *_FILES) if is_on_this_machine(uri) else _FILES
         instead = " or ".join(kind + shown for kind in kinds)
         return ConfigurationError(f"{shown} does not say what kind of archive is there: write {instead}")
     given = f"the scheme {scheme!r}" if scheme else "an empty URI"
@@ -100,16 +126,20 @@ def _http(uri: str, selection: Selection, label: str | None) -> MessageScan:
     return ArchiveScan(open=partial(StoreNodeArchive, uri), source=label or name, selection=selection)
 
 
-def _parquet(uri: str, selection: Selection, label: str | None) -> MessageScan:
-    path = uri.removeprefix(PARQUET)
+def _files(kind: type[FilesScan], scheme: str, uri: str, selection: Selection, label: str | None) -> MessageScan:
+    path = uri.removeprefix(scheme)
     if not path:
-        raise ConfigurationError("'parquet:' names no folder; an example is parquet:waku_messages")
-    path, version = without_version(path)
-    place = Location.of(path, _use(PARQUET))
-    name = place.path if place.is_local else place.shown
-    return ParquetScan(
-        place=place, source=label or name, is_labelled=label is not None, selection=selection, version=version
+        raise ConfigurationError(f"{scheme!r} names no file or folder; an example is {scheme}waku_messages")
+    path, version = without_version(path) if kind is ParquetScan else (path, None)
+    folder, pattern = split_pattern(Location.of(path, _use(scheme)))
+    scan = kind(
+        place=folder,
+        pattern=pattern,
+        source=label or without_secrets(path),
+        is_labelled=label is not None,
+        selection=selection,
     )
+    return replace(scan, version=version) if isinstance(scan, ParquetScan) else scan
 
 
 def _lip76(uri: str, selection: Selection, label: str | None) -> MessageScan:
@@ -137,17 +167,35 @@ _SCHEMES: Final[dict[str, Callable[[str, Selection, str | None], MessageScan]]] 
     "sqlite:": _sqlite,
     "postgresql:": _postgresql,
     "postgres:": _postgresql,
-    PARQUET: _parquet,
+    PARQUET: partial(_files, ParquetScan, PARQUET),
+    "json:": partial(_files, JsonLinesScan, "json:"),
+    "csv:": partial(_files, CsvScan, "csv:"),
     "lip76:": _lip76,
     "http:": _http,
     "https:": _http,
 }
 """The function that makes the read of a URI, by its prefix."""
 
+_SUFFIXES: Final = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".db": "sqlite",
+    ".sqlite": "sqlite",
+    ".sqlite3": "sqlite",
+}
+"""The schemes of paths without one."""
+_SQLITE_HEADER: Final = b"SQLite format 3\0"
+
 EXAMPLES: Final = (
     "sqlite:store.sqlite3",
     "postgresql://user@127.0.0.1:5432/postgres",
     "parquet:folder",
+    "json:answers.jsonl.gz",
+    "csv:messages.csv",
     "lip76:folder",
     "http://127.0.0.1:8645",
 )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Final
@@ -42,6 +42,7 @@ from fairway.storage.archive import (
     time_slice,
 )
 
+_NO_ANSWER: Final = StoreAnswer(entries=())
 _PROBE: Final = 10
 """Messages to ask for to find the last one; others may have its timestamp."""
 _LOG: Final = logging.getLogger(__name__)
@@ -110,7 +111,9 @@ class StoreNodeArchive(ReadableArchive):
         page: list[ArchivedMessage] = []
         size = 0
         for answer in self._answers(part or time_slice(), pubsub_topic or "", tuple(content_topics)):
-            found = self._messages(answer, part or time_slice())
+            wanted = part or time_slice()
+            entries = tuple(entry for entry in answer.entries if wanted.holds(_place(entry)))
+            found = list(answered_messages(replace(answer, entries=entries), (), wanted.through.timestamp_ns))
             page += found
             size += sum(len(message.payload) for message in found)
             if len(page) >= page_rows or size >= page_bytes:
@@ -197,24 +200,27 @@ class StoreNodeArchive(ReadableArchive):
         _LOG.warning("%s gave no page of messages: %s in %g s", self._client.name, attempt, seconds)
         self._sleep(seconds)
 
-    @staticmethod
-    def _messages(answer: StoreAnswer, part: ArchiveSlice) -> list[ArchivedMessage]:
-        found = [_message(entry) for entry in answer.entries if part.holds(_place(entry))]
-        # What is no message comes as it is, dated like the page that it was on, for a row must not be lost silently.
-        timestamp_ns = found[-1].timestamp_ns if found else part.through.timestamp_ns
-        found += [
-            ArchivedMessage(
-                message_hash=sha256(raw).digest(),
-                pubsub_topic="",
-                content_topic="",
-                payload=raw,
-                version=0,
-                timestamp_ns=timestamp_ns,
-                meta=None,
-            )
-            for raw in answer.undecodable
-        ]
-        return found
+
+def answered_messages(
+    answer: StoreAnswer = _NO_ANSWER, undecodable: Sequence[bytes] = (), timestamp_ns: int = 0
+) -> Iterator[ArchivedMessage]:
+    """Yield the messages of an answer, and what is no message as it is, for a row must not be lost silently.
+
+    That is dated like the last message, or ``timestamp_ns`` if there is none.
+    """
+    for entry in answer.entries:
+        yield _message(entry)
+        timestamp_ns = entry.message.timestamp_ns or 0
+    for raw in (*answer.undecodable, *undecodable):
+        yield ArchivedMessage(
+            message_hash=sha256(raw).digest(),
+            pubsub_topic="",
+            content_topic="",
+            payload=raw,
+            version=0,
+            timestamp_ns=timestamp_ns,
+            meta=None,
+        )
 
 
 def _first_ns(part: ArchiveSlice) -> int:

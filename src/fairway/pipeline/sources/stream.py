@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.instants import batches_with_instants
+from fairway.pipeline.schema import types_of
 from fairway.pipeline.sources.archive_stream import ArchiveStream
+from fairway.pipeline.sources.files_scan import FilesScan
 from fairway.pipeline.sources.lip76_scan import Lip76Scan
 from fairway.pipeline.sources.lip76_stream import Lip76Stream
 from fairway.pipeline.sources.options import EARLIEST, LATEST, SourceOptions
@@ -36,7 +38,13 @@ class StreamPartition(InputPartition):
 class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans on the driver, reads on the executors; keeps nothing open between calls."""
 
-    def __init__(self, options: SourceOptions, now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: Sequence[str] = tuple(types_of(WAKU_MESSAGES)),
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._columns = columns
         self._options = options
         self._now_ns = now_ns
 
@@ -84,7 +92,8 @@ class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the messages of one part."""
         if not isinstance(partition, StreamPartition):
             raise ConfigurationError(f"a stream of the source 'waku' reads its own partitions, not {partition!r}")
-        return batches_with_instants(self._stream.read(partition.part), WAKU_MESSAGES)
+        for batch in batches_with_instants(self._stream.read(partition.part), WAKU_MESSAGES):
+            yield batch.select(self._columns)
 
 
 def stream_of(options: SourceOptions, now_ns: Callable[[], int] = time.time_ns) -> SourceStream:
@@ -94,5 +103,10 @@ def stream_of(options: SourceOptions, now_ns: Callable[[], int] = time.time_ns) 
         return ArchiveStream(scan, options, now_ns)
     if isinstance(scan, ParquetScan):
         return ParquetStream(scan, options, now_ns)
-    assert isinstance(scan, Lip76Scan), "there are three kinds of reads"
+    if isinstance(scan, FilesScan):
+        raise ConfigurationError(
+            f"{scan.source}: is a file that somebody saved, which a stream does not follow: read it as a table, or "
+            "backfill it into a sqlite: or parquet: archive"
+        )
+    assert isinstance(scan, Lip76Scan), "there are no other kinds of reads"
     return Lip76Stream(scan, options)

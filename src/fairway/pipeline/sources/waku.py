@@ -2,13 +2,13 @@
 
 Name: ``waku``
 
-Schema: `WAKU_MESSAGES`, always all columns.
+Schema: `WAKU_MESSAGES`, or some columns of it (``spark.read.format("waku").schema(...)``).
 
 Options (their names in any case):
 
 - ``path``, also ``uri`` and the argument of ``load``: an archive, as `open_source` takes it (``sqlite:PATH`` or a path
-  alone, ``postgresql://...``, ``parquet:DIR``, ``lip76:DIR``, ``http://...``); files must be the same on the driver and
-  every executor.
+  alone, ``postgresql://...``, ``parquet:DIR``, ``json:FILE``, ``csv:FILE``, ``lip76:DIR``, ``http://...``); files must
+  be the same on the driver and every executor. ``load([one, other])`` reads several archives as one table.
 - ``label``: the value of the column ``source``; the default is the place without credentials.
 - ``startingTimestamp``, ``endingTimestamp``: the first and last time wanted, both included, as ISO text or in
   milliseconds since 1970 (`fairway.pipeline.times`).
@@ -31,9 +31,8 @@ A batch is split into ranges of (timestamp, message hash), LIP-76 folders into a
 part is read by the executor that owns it, and nothing passes through the driver. `source_stream` says how a
 stream goes.
 
-Conditions on ``timestamp``, ``content_topic`` and ``pubsub_topic`` are pushed down where the session has
-``spark.sql.python.filterPushdown.enabled`` when `register` is called (Spark refuses a source that can do so in a
-session that has not, so `register` looks). The options select just as well in any session.
+Conditions on ``timestamp``, ``content_topic`` and ``pubsub_topic`` are pushed down into the archive. For that
+`register` sets ``spark.sql.python.filterPushdown.enabled``, without which Spark refuses a source that can do so.
 
 Examples::
 
@@ -44,7 +43,7 @@ Examples::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -63,6 +62,7 @@ from pyspark.sql.types import StructType
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.instants import batches_with_instants
+from fairway.pipeline.schema import types_of
 from fairway.pipeline.sinks.waku import WakuStreamWriter, WakuWriter
 from fairway.pipeline.sources.data_loss import check_for_data_loss
 from fairway.pipeline.sources.filters import push_filters
@@ -73,6 +73,7 @@ from fairway.pipeline.sources.stream import WakuStreamReader
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan, MessageScan
 from fairway.storage.archive import ArchiveCursor
 
+_ALL: Final = tuple(types_of(WAKU_MESSAGES))
 PUSHDOWN_CONF: Final = "spark.sql.python.filterPushdown.enabled"
 
 
@@ -81,6 +82,8 @@ class ArchivePartition(InputPartition):
     """The part of an archive that one task reads."""
 
     part: Any
+    archive: int = 0
+    """Which of several archives it is of."""
 
 
 class WakuDataSource(DataSource):
@@ -101,14 +104,14 @@ class WakuDataSource(DataSource):
         return WAKU_MESSAGES
 
     @short_errors
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - a source has one schema
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of one query."""
-        return WakuReader(self.options)
+        return WakuReader(self.options, columns_of_user(schema))
 
     @short_errors
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - as Spark calls it
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - as Spark calls it
         """Return the reader of one stream."""
-        return WakuStreamReader(SourceOptions.parse(self.options))
+        return WakuStreamReader(SourceOptions.parse(self.options), columns_of_user(schema))
 
     @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -121,19 +124,26 @@ class WakuDataSource(DataSource):
         return WakuStreamWriter(self.options, schema.fieldNames(), overwrite=overwrite)
 
 
-class PushdownWakuDataSource(WakuDataSource):
-    """The data source for sessions in which Spark pushes conditions down to sources in Python."""
-
-    @short_errors
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - a source has one schema
-        """Return the reader of one query."""
-        return PushdownWakuReader(self.options)
+def columns_of_user(schema: StructType | None) -> list[str]:
+    """Return the columns that a reader gives; raise `ConfigurationError` for those that the source has not."""
+    known = types_of(WAKU_MESSAGES)
+    if schema is None:
+        return list(known)
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if known.get(field.name) != kind:
+            raise ConfigurationError(
+                f"the source 'waku' has no column {field.name} {kind}; leave the schema out, or choose columns of "
+                f"{WAKU_MESSAGES}"
+            )
+    return schema.fieldNames()
 
 
 class WakuReader(DataSourceReader):
     """Plans on the driver, reads on the executors, which get a copy of it."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str] = _ALL) -> None:
+        self._columns = columns
         self._options = SourceOptions.parse(options)
         if self._options.starting == LATEST:
             raise ConfigurationError("a table from startingOffsets=latest on would be empty; that is for streams")
@@ -144,36 +154,38 @@ class WakuReader(DataSourceReader):
 
     @short_errors
     def partitions(self) -> list[InputPartition]:
-        """Return the parts of the archive; an empty archive is one empty part."""
-        scan = self._scan()
-        if isinstance(scan, ArchiveScan) and self._selection.after is not None:
-            with scan.open() as archive:
-                check_for_data_loss(archive, self._selection.after, scan.source, fail=self._options.fail_on_data_loss)
-        return [ArchivePartition(part) for part in scan.plan(self._options.min_partitions)]
+        """Return the parts of the archives; an empty archive is one empty part."""
+        parts: list[InputPartition] = []
+        for number, scan in enumerate(self._scans()):
+            if isinstance(scan, ArchiveScan) and self._selection.after is not None:
+                with scan.open() as archive:
+                    check_for_data_loss(
+                        archive, self._selection.after, scan.source, fail=self._options.fail_on_data_loss
+                    )
+            parts += [ArchivePartition(part, number) for part in scan.plan(self._options.min_partitions)]
+        return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one part, one Arrow batch a page."""
         if not isinstance(partition, ArchivePartition):
             raise ConfigurationError(f"the source 'waku' reads its own partitions, not {partition!r}")
-        return batches_with_instants(self._scan().read(partition.part), WAKU_MESSAGES)
-
-    def _scan(self) -> MessageScan:
-        return scan_of(self._options.uri, self._selection, self._options.label)
-
-
-class PushdownWakuReader(WakuReader):
-    """A reader that also takes conditions from the query."""
+        batches = self._scans()[partition.archive].for_tasks().read(partition.part)
+        for batch in batches_with_instants(batches, WAKU_MESSAGES):
+            yield batch.select(self._columns)
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - as Spark calls it
-        """Narrow the read by the conditions that the archive supports, and return the others for Spark."""
+        """Narrow the read by the conditions that the archives support, and return the others for Spark."""
         self._selection, left = push_filters(self._selection, filters)
         return left
+
+    def _scans(self) -> list[MessageScan]:
+        return [scan_of(uri, self._selection, self._options.label) for uri in self._options.uris]
 
 
 def register(spark: SparkSession) -> None:
     """Make the format ``waku`` known to a session, for reading and writing. Can be called twice.
 
-    Call it again after `PUSHDOWN_CONF` was changed.
+    Conditions of queries are pushed down into sources in Python from then on (`PUSHDOWN_CONF`).
     """
-    pushdown = str(spark.conf.get(PUSHDOWN_CONF, "false")).lower() == "true"
-    spark.dataSource.register(PushdownWakuDataSource if pushdown else WakuDataSource)
+    spark.conf.set(PUSHDOWN_CONF, "true")
+    spark.dataSource.register(WakuDataSource)

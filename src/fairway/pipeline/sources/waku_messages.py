@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
@@ -136,6 +136,10 @@ class MessageScan(ABC):
     @abstractmethod
     def plan(self, partitions: int | None = None) -> list[Any]:
         """Return parts for `read`, at least one; by default as many as suit the archive and this machine."""
+
+    def for_tasks(self) -> Self:
+        """Return the read as tasks need it, without what only the driver does."""
+        return self
 
     @abstractmethod
     def read(self, part: Any) -> Iterator[pa.RecordBatch]:

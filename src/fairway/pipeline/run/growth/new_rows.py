@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from fairway.pipeline.run.growth.held_rows import HeldRows
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.sources import RunSource
-from fairway.pipeline.sources.open_source import scan_for_arrow
-from fairway.pipeline.sources.parquet_scan import ParquetScan
+from fairway.pipeline.sources.files_scan import FilesScan, State
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan, Selection
 
 _PIECE_BYTES: Final = 67_108_864
@@ -69,24 +68,27 @@ def _of_source(
     """Yield the rows of a source that are new, by the states of its files; these are None for another source."""
     if before == now and now:
         return
-    scan = scan_for_arrow(source.uri, source.label, selection)
-    if scan is None:
-        raise WholeRunNeeded(f"only Spark can read {source.shown}")
+    scan = source.scan(selection)
     if before is None:
         yield from _scanned(scan)
-    elif isinstance(scan, ParquetScan):
-        yield from _scanned(replace(scan, only=_new_files(source, before, now)))
+    elif isinstance(scan, FilesScan):
+        yield from _scanned(replace(scan, states=_new_files(source, before, now)))
     else:
         yield from _unknown(source, scan, held)
 
 
-def _new_files(source: RunSource, before: States, now: States) -> frozenset[str]:
-    """Return the names of files that are new in a Parquet table, from its folder on."""
-    known = {tuple(state) for state in before}
-    there = {tuple(state) for state in now}
+def _new_files(source: RunSource, before: States, now: States) -> tuple[State, ...]:
+    """Return the files that are new in a Parquet table."""
+    known = {_state(state) for state in before}
+    there = {_state(state) for state in now}
     if not known <= there:
         raise WholeRunNeeded(f"a file of {source.shown} was changed or removed")
-    return frozenset(str(name) for name, *_ in there - known)
+    return tuple(sorted(there - known))
+
+
+def _state(told: Sequence[Any]) -> State:
+    name, size_bytes, time_ns = told
+    return name, size_bytes, time_ns
 
 
 def _unknown(source: RunSource, scan: MessageScan, held: HeldRows) -> Iterator[pa.Table]:

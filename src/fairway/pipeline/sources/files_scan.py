@@ -1,0 +1,193 @@
+"""`FilesScan`: a read of files in a folder, on any storage, and which files a folder or a pattern has.
+
+Folders are read as Spark reads them. Names that begin with ``.`` or ``_`` are passed over, but not ``_name=value``, and
+neither is an empty file read. ``name=value`` in the path of a file is a column, also if the file has one of this name;
+its value is text, with ``%XX`` for what a path cannot have. A pattern (``*``, ``?``, ``[ab]``, ``{a,b}``) names several
+files and folders.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.fs import FileInfo, FileType
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline.location import Location
+from fairway.pipeline.sources.waku_messages import MessageScan, Selection
+from fairway.storage.archive import ArchiveCursor
+
+_PATTERN: Final = frozenset("*?[{")
+_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+"""The name of a folder for null, as Hive and Spark write it."""
+
+Folders = tuple[tuple[str, str | None], ...]
+"""The columns that the path of a file has, with its values."""
+State = tuple[str, int, int]
+"""A file as a run remembers it: its name, size in bytes and time of writing in nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesScan(MessageScan):
+    """A read of files with messages."""
+
+    KIND: ClassVar[str]
+    """Names the format in errors."""
+
+    place: Location
+    """A file, or a folder of them."""
+    pattern: str | None = None
+    """Which of the files and folders in the folder are read, as Hadoop writes a pattern; None for all."""
+    source: str
+    is_labelled: bool
+    """Whether ``source`` replaces the source that rows name themselves."""
+    selection: Selection = field(default_factory=Selection)
+    states: tuple[State, ...] | None = None
+    """The files that are read, as they were when they were listed; None for all that are there."""
+
+    def current_states(self) -> tuple[State, ...]:
+        """Return the files that are there, by name; a file alone is ``.``.
+
+        Raises `ConfigurationError` if the file or folder is not there.
+        """
+        return tuple(sorted((name, int(file.size), int(file.mtime_ns)) for name, file in self._found()))
+
+    def file_names(self) -> list[str]:
+        """Return the names of the files that are there, oldest first, then by name; a file alone is ``.``."""
+        return [name for _, name in sorted((file.mtime_ns, name) for name, file in self._found())]
+
+    def names_to_read(self) -> list[str]:
+        """Return the names of the files that are read; raise `ConfigurationError` if there is none."""
+        names = self.file_names() if self.states is None else [name for name, *_ in self.states]
+        if not names:
+            raise ConfigurationError(f"{self.place}: has no {self.KIND} file; give a table of Waku messages")
+        return names
+
+    def path_of(self, name: str) -> str:
+        """Return the path of a file on the file system of its place."""
+        return posixpath.normpath(posixpath.join(self.place.path, name))
+
+    def shown(self, path: str) -> str:
+        """Return a path as it stands in errors."""
+        return (
+            str(self.place) if path == self.place.path else str(self.place / posixpath.relpath(path, self.place.path))
+        )
+
+    def check_unchanged(self, state: State) -> None:
+        """Raise `ConfigurationError` if a file is not the one that was listed."""
+        name, *known = state
+        path = self.path_of(name)
+        there = self.place.filesystem.get_file_info(path)
+        if there.type == FileType.NotFound or known != [int(there.size), int(there.mtime_ns)]:
+            raise ConfigurationError(
+                f"{self.shown(path)}: was changed or removed after it was listed; run again when its writer is done"
+            )
+
+    def chosen(self, messages: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the wanted messages."""
+        if self.selection == Selection():
+            return messages
+        chosen, part = self.selection, self.selection.part
+        wanted = pc.and_not(_is_after(messages, part.after), _is_after(messages, part.through))
+        if chosen.pubsub_topic is not None:
+            wanted = pc.and_(wanted, pc.equal(messages["pubsub_topic"], chosen.pubsub_topic))
+        if chosen.content_topics:
+            wanted = pc.and_(wanted, pc.is_in(messages["content_topic"], pa.array(chosen.content_topics, pa.string())))
+        if chosen.channels:
+            wanted = pc.and_(wanted, pa.array(map(chosen.may_carry, messages["payload"].to_pylist()), pa.bool_()))
+        return messages.filter(wanted)
+
+    def unreadable(self, error: Exception, file: str = ".") -> ConfigurationError:
+        """Return the error for a file that cannot be read."""
+        place = self.place if file == "." else self.place / file
+        if isinstance(error, FileNotFoundError):
+            place.refuse_missing_bucket()
+            detail = "there is no such file or folder; give that of a table of Waku messages"
+        else:  # Arrow says the path twice; what is wrong stands behind it.
+            told, _, detail = str(error).rpartition("': ")
+            path = told.rpartition("'")[2]
+            if path.startswith(f"{place.path}/"):
+                place /= posixpath.relpath(path, place.path)
+        return ConfigurationError(f"{place}: cannot be read as {self.KIND}: {detail}")
+
+    def names_in_log(self) -> frozenset[str] | None:
+        """Return the names of the files that count, where a log says so; None where all do."""
+        return None
+
+    def _found(self) -> Iterator[tuple[str, FileInfo]]:
+        if self.pattern is None:
+            itself = self.place.info()
+            if itself.is_file:
+                yield ".", itself
+                return
+            if itself.type == FileType.NotFound:
+                raise self.unreadable(FileNotFoundError())
+        known = self.names_in_log()
+        matches = None if self.pattern is None else re.compile(_regex_of(self.pattern) + r"(?:/.*)?")
+        is_there = False
+        for file in self.place.files(recursive=True):
+            name = self.place.beneath(file)
+            if (matches is None or matches.fullmatch(name)) and (
+                not _is_hidden(name) if known is None else name in known
+            ):
+                is_there = True
+                if file.size:
+                    yield name, file
+        if self.pattern is not None and not is_there:
+            raise self.unreadable(FileNotFoundError(), self.pattern)
+
+
+def split_pattern(place: Location) -> tuple[Location, str | None]:
+    """Return the folder that a pattern is of, and the pattern; None for a place that is there, or has no pattern."""
+    parts = place.path.split("/")
+    fixed = next((number for number, part in enumerate(parts) if not _PATTERN.isdisjoint(part)), None)
+    if fixed is None or place.info().type != FileType.NotFound:
+        return place, None
+    pattern = "/".join(parts[fixed:])
+    shown = place.shown.removesuffix(pattern).rstrip("/")
+    return Location(place.filesystem, "/".join(parts[:fixed]) or "/", shown or "."), pattern
+
+
+def _regex_of(pattern: str) -> str:
+    """Return a pattern of Hadoop as a regular expression: no sign stands for a slash."""
+    signs = {"*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")", ",": ","}
+    found, in_braces, place = "", 0, 0
+    while place < len(pattern):
+        sign = pattern[place]
+        if sign == "[" and (end := pattern.find("]", place + 2)) > 0:
+            inside = pattern[place + 1 : end]
+            found += f"[{'^' if inside[0] in '!^' else ''}{re.escape(inside.lstrip('!^')).replace(chr(92) + '-', '-')}]"
+            place = end
+        elif sign == "," and in_braces:
+            found += "|"
+        else:
+            in_braces += (sign == "{") - (sign == "}")
+            found += signs.get(sign, re.escape(sign))
+        place += 1
+    return found
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether Spark passes over a file: it is marked as one that has no rows, or is being written."""
+    parts = name.split("/")
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts)
+
+
+def folders_of(name: str) -> Folders:
+    """Return the columns that a path in a table has."""
+    parts = [part.split("=", 1) for part in posixpath.dirname(name).split("/") if "=" in part[1:]]
+    return tuple((unquote(column), None if value == _NO_VALUE else unquote(value)) for column, value in parts)
+
+
+def _is_after(messages: pa.RecordBatch, place: ArchiveCursor) -> pa.BooleanArray:
+    """Return for each message whether it comes after a place in the order of archives."""
+    times = messages["timestamp_ns"]
+    same = pc.and_(pc.equal(times, place.timestamp_ns), pc.greater(messages["message_hash"], place.message_hash))
+    return pc.or_(pc.greater(times, place.timestamp_ns), same)

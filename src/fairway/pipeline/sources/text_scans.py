@@ -1,0 +1,155 @@
+"""`JsonLinesScan` and `CsvScan`: reads of messages that somebody saved as text, plain or gzipped; a task reads files.
+
+A line of JSON is a page as a node answers it on ``/store/v3/messages``, or one message of a page. A table in CSV has a
+line of names; `fairway.pipeline.sources.message_columns` says which, and what their values may be.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import ClassVar, Final, Self
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from fairway.errors import DecodeError
+from fairway.nodes.rest.store_messages import saved_answer
+from fairway.pipeline import machine
+from fairway.pipeline.sources.files_scan import FilesScan, State, folders_of
+from fairway.pipeline.sources.message_columns import MessageColumns
+from fairway.pipeline.sources.store_node import answered_messages
+from fairway.pipeline.sources.waku_messages import arrow_batches, even_runs
+from fairway.storage.archive import ArchivedMessage
+
+_PARTITIONS_PER_CORE: Final = 2
+_DELIMITERS: Final = ",;\t|"
+_BLOCK_BYTES: Final = 4_194_304
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TextScan(FilesScan):
+    """A read of whole files."""
+
+    def plan(self, partitions: int | None = None) -> list[tuple[State, ...]]:
+        """Return runs of files of about equally many bytes, at least one run."""
+        self.names_to_read()
+        states = self.current_states() if self.states is None else self.states
+        for name, *_ in states[:1]:
+            self.check(name)
+        sizes = [size for _, size, _ in states]
+        return even_runs(states, sizes, partitions or _PARTITIONS_PER_CORE * machine.cores())
+
+    def for_tasks(self) -> Self:
+        """Return the read as tasks need it: each part says which files are its own."""
+        return replace(self, states=None)
+
+    def read(self, part: tuple[State, ...]) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted messages of some files."""
+        for state in part:
+            self.check_unchanged(state)
+            try:
+                for batch in self.batches(state[0]):
+                    found = self.chosen(batch)
+                    if found.num_rows:
+                        yield found
+            except (OSError, pa.ArrowException) as error:
+                raise self.unreadable(error, state[0]) from error
+
+    def opened(self, name: str) -> pa.NativeFile:
+        """Open a file; what its suffix says is compressed is unpacked."""
+        return self.place.filesystem.open_input_stream(self.path_of(name), compression="detect")
+
+    @abstractmethod
+    def check(self, name: str) -> None:
+        """Raise `ConfigurationError` if a file is none of messages, as far as its beginning tells."""
+
+    @abstractmethod
+    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a file in batches of `ARROW_SCHEMA`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonLinesScan(_TextScan):
+    """A read of answers of store nodes."""
+
+    KIND: ClassVar[str] = "JSON lines"
+
+    def check(self, name: str) -> None:
+        """Accept each file: a line that is no message is a row in quarantine."""
+
+    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a file."""
+        with self.opened(name) as file:
+            yield from arrow_batches(_messages(io.BufferedReader(file)), self.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvScan(_TextScan):
+    """A read of tables in CSV."""
+
+    KIND: ClassVar[str] = "CSV"
+
+    def check(self, name: str) -> None:
+        """Raise `ConfigurationError` if the first line does not name what a message has."""
+        self._columns(name)
+
+    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a file."""
+        delimiter, names, columns = self._columns(name)
+        folders = folders_of(name)
+        convert = pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=["", "NULL", "\\N"],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+            check_utf8=False,
+        )
+        parse = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        read = pa_csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False)
+        with (
+            self.opened(name) as file,
+            pa_csv.open_csv(file, read_options=read, parse_options=parse, convert_options=convert) as batches,
+        ):
+            for batch in batches:
+                named = dict(zip(batch.schema.names, batch.columns, strict=True))
+                named |= {column: pa.array([value] * batch.num_rows, pa.string()) for column, value in folders}
+                rows = pa.RecordBatch.from_pydict(named)
+                yield columns.messages(rows, self.source, is_labelled=self.is_labelled)
+
+    def _columns(self, name: str) -> tuple[str, list[str], MessageColumns]:
+        """Return what separates columns in a file, their names, and what they have."""
+        try:
+            with self.opened(name) as file:
+                line = io.BufferedReader(file).readline().decode("utf-8-sig", errors="replace")
+        except (OSError, pa.ArrowException) as error:
+            raise self.unreadable(error, name) from error
+        delimiter = max(_DELIMITERS, key=line.count)
+        names = next(csv.reader([line.strip()], delimiter=delimiter), [])
+        every = dict.fromkeys([*names, *(column for column, _ in folders_of(name))])
+        shape = pa.schema([(column, pa.string()) for column in every])
+        return delimiter, names, MessageColumns.of(shape, self.shown(self.path_of(name)))
+
+
+def _messages(lines: Iterable[bytes]) -> Iterator[ArchivedMessage]:
+    """Yield the messages of a file: a JSON object a line, or one object over all lines."""
+    given = iter(lines)
+    first = next(given, b"")
+    try:
+        saved_answer(first)
+    except DecodeError:
+        given, first = iter(()), first + b"".join(given)
+    for line in chain([first], given):
+        if stripped := line.strip():
+            yield from _messages_of(stripped)
+
+
+def _messages_of(line: bytes) -> Iterator[ArchivedMessage]:
+    try:
+        yield from answered_messages(saved_answer(line))
+    except DecodeError:
+        yield from answered_messages(undecodable=(line,))
