@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import tomllib
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -100,6 +101,15 @@ def test_the_ten_lines_work_in_two_terminals_with_a_node_in_a_third(first, start
     assert {process.returncode for process in people.values()} == {0}
     node.terminate()
     assert node.wait(PATIENCE_S) == 0
+
+
+def test_the_readme_counts_the_packages_and_lists_the_folders_of_the_sources():
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert len(project["dependencies"]) == 8
+    assert "eight packages" in page
+    folders = {path.name for path in (ROOT / "src" / "fairway").iterdir() if (path / "__init__.py").exists()}
+    assert set(re.findall(r"^ {6}(\w+)/", page, re.MULTILINE)) == folders
 
 
 def test_the_browsers_side_in_the_guide_is_the_example():
