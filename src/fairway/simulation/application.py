@@ -14,11 +14,11 @@ from typing import Final, Protocol
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
+from fairway.encryption import Encryption
 from fairway.errors import ChannelClosedError, ConfigurationError, DeliveryFailedError, StorageError
 from fairway.events import EVENT_NAMES, Event, MessageReceived
 from fairway.nodes.node import WakuNode
 from fairway.options import Receive, ReliableChannelOptions
-from fairway.protocol.encryption import Encryption
 from fairway.storage.channel_store import ChannelStore
 
 _CHECKED_S: Final = 5.0

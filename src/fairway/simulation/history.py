@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Final
 
 from fairway.channel.reliable_channel import ReliableChannel
+from fairway.encryption import Encryption
 from fairway.errors import FairwayError
 from fairway.events import (
     DeliveryError,
@@ -28,7 +29,6 @@ from fairway.events import (
 )
 from fairway.nodes.node import RoutedMessage
 from fairway.options import ReliableChannelOptions
-from fairway.protocol.encryption import Encryption
 from fairway.storage.channel_store import SendOutcome, Write
 from fairway.units import NS_PER_MS
 from fairway.wire.hashing import keccak256

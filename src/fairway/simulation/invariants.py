@@ -98,7 +98,7 @@ def exceeded(statistics: ChannelStatistics, options: ReliableChannelOptions) -> 
             yield f"{size} in {name}, at most {bound} are allowed"
 
 
-def unequal(logs: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def unequal(logs: Mapping[str, Sequence[object]]) -> Iterator[str]:
     """Yield the pairs of participants whose logs have common messages in different order, or lack some."""
     for (one, first), (other, second) in pairwise(logs.items()):
         if list(first) != list(second):

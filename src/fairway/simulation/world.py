@@ -25,13 +25,13 @@ from random import Random
 from typing import Final
 
 from fairway.channel.reliable_channel import ReliableChannel
+from fairway.encryption import AesGcm
 from fairway.environment import environment
 from fairway.errors import ChannelClosedError, NodeUnavailableError, StorageError
 from fairway.events import DeliveryError, MessageDelivered
 from fairway.nodes.local import LocalNetwork, LocalNode, NetworkFaults
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
 from fairway.options import ReliableChannelOptions
-from fairway.protocol.encryption.aead import AesGcm
 from fairway.simulation.application import Application, ChannelArguments, Wish
 from fairway.simulation.forger import NAME as FORGER
 from fairway.simulation.forger import Forger
@@ -76,6 +76,7 @@ _OVERDUE: Final = 20
 _SLOW_MS: Final = 2_000
 _DOWN_MS: Final = 20_000
 """Longest time until a program that ended is started again."""
+_MAX_LOG: Final = 10_000
 _COLLECTED_AFTER: Final = 50_000
 """Objects until Python collects garbage; its default of 700 costs 7 % of the time of a world."""
 
@@ -427,22 +428,27 @@ class World:
 
     async def _restart_all(self) -> None:
         before = {name: sizes(channel.statistics()) for name, channel in self._channels()}
-        logs = {name: self._log(channel) for name, channel in self._channels()}
+        logs = {name: await self._log(channel) for name, channel in self._channels()}
         for name in list(self.participants):
             self._crash(name)
         await asyncio.sleep(_RESTARTED_MS / 1_000)
         for name, channel in self._channels():
             after = sizes(channel.statistics())
-            if name in before and (before[name] != after or logs[name] != self._log(channel)):
+            if name in before and (before[name] != after or logs[name] != await self._log(channel)):
                 text = f"{name} had {before[name]} before its last restart, and has {after}"
                 self.history.violate(Invariant.RESTART, text)
         whole = {name: log for name, log in logs.items() if name in first_names(self.plan)}
         for text in unequal(whole):
             self.history.violate(Invariant.LOGS, text)
 
-    def _log(self, channel: ReliableChannel) -> list[str]:
-        """Return the content in the local log of a channel, without parity and without what a forger made."""
-        return [record.message_id for record in channel.protocol.sds.log() if record.message_id in self.history.send_of]
+    async def _log(self, channel: ReliableChannel) -> list[tuple[str, str]]:
+        """Return sender and message id of the messages that all participants received, in the order of the channel."""
+        names = set(first_names(self.plan)) - self.history.left
+        sends = self.history.sends
+        partial = {(one.sender, one.payload_id) for one in sends if names - one.received_ms.keys() - {one.sender}}
+        everywhere = {(one.sender, one.payload_id) for one in sends} - partial
+        kept = [(message.sender_id, message.message_id) for message in await channel.history(_MAX_LOG)]
+        return [each for each in kept if each in everywhere]
 
     async def _rest(self) -> None:
         before, queries = self.history.transmissions.copy(), self.network.statistics().queries
