@@ -17,7 +17,6 @@ from fairway.options import Advanced, IdRule, RateLimitConfig, ReliableChannelOp
 from fairway.protocol.effects import Purpose
 
 QUIET = ReliableChannelOptions(sync_min_interval_ms=0)
-SMALL = ReliableChannelOptions(sync_min_interval_ms=0, segmentation=SegmentationConfig(segment_size_bytes=64))
 FILE = bytes(range(256)) * 2
 """Eight segments and one parity segment."""
 FAILED_MS = 330_000

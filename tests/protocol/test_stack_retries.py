@@ -20,12 +20,9 @@ from fairway.options import (
     ReliableChannelOptions,
     RepairConfig,
     SdsConfig,
-    SegmentationConfig,
 )
 from fairway.protocol.effects import Purpose
 
-FILE = bytes(range(256)) * 2
-SMALL_SEGMENTS = ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=64))
 QUIET = ReliableChannelOptions(sync_min_interval_ms=0)
 FILTERED = ReliableChannelOptions(sds=SdsConfig(bloom_policy=BloomPolicy.ALWAYS))
 
@@ -60,13 +57,6 @@ def test_after_the_last_vain_retry_comes_exactly_one_delivery_error(peer, attemp
     assert len(alice.published()) == attempts + 1
     alice.pass_time(3_600_000)
     assert len(alice.events(DeliveryError)) == 1
-
-
-def spoken(peer, name):
-    """Return what somebody says who knows of nothing."""
-    stranger = peer(name, QUIET)
-    stranger.send(b"here I am")
-    return stranger.content()
 
 
 def test_after_an_acknowledgement_nothing_is_repeated(peer):

@@ -38,16 +38,6 @@ def told(a_message):
 # Citation
 
 
-def test_whoever_cites_a_message_acknowledges_it(new_channel, send, start):
-    alice, bob = new_channel("alice"), new_channel("bob")
-    message = send(alice, b"hello", start)
-    bob.receive(message, None, start)
-    (review,) = reviews(alice.receive(send(bob, b"hi", start), None, start))
-    assert (review.message_id, review.participant, review.evidence) == (message.message_id, "bob", Evidence.CITED)
-    assert review.acknowledged_by == ("bob",)
-    assert message.message_id in alice.outgoing, "others may acknowledge it, too"
-
-
 def test_of_three_messages_the_two_that_are_cited_are_acknowledged_by_a_filter_that_holds_none(
     new_channel, send, told, start
 ):
@@ -65,28 +55,6 @@ def test_a_citation_counts_also_in_a_message_that_has_to_wait(new_channel, send,
     assert not any(isinstance(o, MessageReady) for o in outcomes)
 
 
-def test_own_messages_acknowledge_nothing(new_channel, send, start):
-    alice = new_channel("alice")
-    send(alice, b"1", start)
-    second = send(alice, b"2", start)
-    assert second.causal_history
-    for echo in (second, alice.send_sync(start)):
-        assert reviews(alice.receive(echo, None, start)) == []
-    assert len(alice.outgoing) == 2
-
-
-def test_a_message_missed_at_first_is_acknowledged_after_it_was_sent_again(new_channel, send, start):
-    alice, bob = new_channel("alice", causal_history_size=0), new_channel("bob")
-    message = send(alice, b"hello", start)
-    other = send(bob, b"something else", start)
-    assert reviews(alice.receive(other, None, start)) == []
-    (waiting,) = alice.outgoing
-    assert message.message_id not in alice.outgoing.possible
-    bob.receive(waiting.message, None, start + 30_000)
-    (review,) = reviews(alice.receive(bob.send_sync(start + 31_000), None, start + 31_000))
-    assert review.acknowledged_by == ("bob",)
-
-
 def test_only_the_newest_entries_of_a_long_history_acknowledge(new_channel, send, told, start):
     alice = new_channel("alice", max_causal_history=2)
     message = send(alice, b"hello", start)
@@ -94,15 +62,6 @@ def test_only_the_newest_entries_of_a_long_history_acknowledge(new_channel, send
 
 
 # A descendant and the filter
-
-
-def test_a_history_of_two_is_enough_to_acknowledge_many_messages(new_channel, send, start):
-    alice, bob = new_channel("alice"), new_channel("bob")
-    for number in range(20):
-        bob.receive(send(alice, b"%d" % number, start), None, start)
-    found = reviews(alice.receive(bob.send_sync(start), None, start))
-    assert [review.evidence for review in found] == [Evidence.CITED] * 2 + [Evidence.DESCENDANT] * 18
-    assert all("bob" in outgoing.acknowledged_by for outgoing in alice.outgoing)
 
 
 def test_a_descendant_of_others_counts_as_well(new_channel, send, told, start):
@@ -115,17 +74,6 @@ def test_a_descendant_of_others_counts_as_well(new_channel, send, told, start):
     (review,) = told(alice, "carol", answers[-1].message_id, holds=[message.message_id])
     assert (review.evidence, review.participant) == (Evidence.DESCENDANT, "carol")
     assert review.acknowledged_by == ("bob", "carol")
-
-
-def test_a_descendant_without_the_filter_is_no_evidence(new_channel, send, told, start):
-    alice = new_channel("alice")
-    first, second, third = (send(alice, b"%d" % n, start).message_id for n in range(3))
-    found = told(alice, "bob", third, holds=[second, third])
-    assert [(review.message_id, review.evidence) for review in found] == [
-        (third, Evidence.CITED),
-        (second, Evidence.DESCENDANT),
-    ]
-    assert not alice.outgoing.messages[first].acknowledged_by
 
 
 def test_a_message_that_only_came_later_is_no_descendant(new_channel, send, told, a_message, start):
@@ -162,17 +110,6 @@ def test_a_sender_far_ahead_of_all_acknowledgements_hears_of_all_its_messages(ne
 # The filter alone
 
 
-def test_one_participants_filter_is_a_possible_acknowledgement_counted_once(new_channel, send, told, start):
-    alice = new_channel("alice")
-    message = send(alice, b"hello", start)
-    (review,) = told(alice, "bob", holds=[message.message_id])
-    assert (review.evidence, review.possible_count, review.participant) == (None, 1, "bob")
-    assert review.acknowledged_by == ()
-    assert list(alice.outgoing.possible) == [message.message_id]
-    assert told(alice, "bob", holds=[message.message_id]) == [], "js-waku counts a copy of the same message again"
-    assert len(alice.outgoing) == 1
-
-
 def test_filters_of_two_participants_acknowledge(new_channel, send, told, start):
     alice = new_channel("alice")
     message = send(alice, b"hello", start).message_id
@@ -198,15 +135,6 @@ def test_a_filter_that_left_before_a_message_was_made_does_not_hold_it(
     message = send(alice, b"hello", start)
     found = told(alice, "bob", holds=[message.message_id], now_ms=start + 1_000, sent_ms=start - earlier_ms)
     assert [review.participant for review in found] == ["bob"] * is_possible
-
-
-def test_only_messages_that_a_filter_holds_are_possibly_acknowledged(new_channel, send, told, start):
-    alice = new_channel("alice")
-    sent = [send(alice, b"%d" % n, start).message_id for n in range(4)]
-    found = told(alice, "bob", holds=sent[:2])
-    assert [review.message_id for review in found] == sent[:2]
-    assert list(alice.outgoing.messages) == sent
-    assert list(alice.outgoing.possible) == sent[:2]
 
 
 def test_citation_after_the_filter_turns_possible_into_certain(new_channel, send, told, start):
@@ -317,26 +245,6 @@ def test_possible_acknowledgements_of_two_count_for_both_beside_a_certain_one(ne
     told(alice, "carol", holds=[message.message_id])
     (review,) = told(alice, "dave", holds=[message.message_id])
     assert set(review.acknowledged_by) == {"bob", "carol", "dave"}
-
-
-def test_forged_participants_are_remembered_only_so_far(new_channel, told, start):
-    alice = new_channel("alice")
-    message = alice.send(b"hello", start)
-    waiting = next(iter(alice.outgoing))
-    waiting.acknowledged_by.update({f"forged {n}": Evidence.CITED for n in range(10_000)})
-    assert told(alice, "one more", message.message_id) == []
-    assert len(waiting.acknowledged_by) == 10_000
-
-
-def test_a_message_that_is_given_up_is_not_waited_for(new_channel, send, told, start):
-    alice = new_channel("alice")
-    message = send(alice, b"hello", start).message_id
-    told(alice, "bob", holds=[message])
-    alice.forget_outgoing(message)
-    alice.forget_outgoing(message)
-    assert len(alice.outgoing) == 0
-    assert told(alice, "carol", message) == []
-    assert message in alice.history
 
 
 def test_reviewing_a_message_does_not_depend_on_its_place_in_time(new_channel, send, start):

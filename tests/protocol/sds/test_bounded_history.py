@@ -11,10 +11,6 @@ from fairway.protocol.sds.outcome import Ignored, MessageIgnored
 from fairway.protocol.sds.state import SdsState
 
 
-def keys(channel, table):
-    return [key for found, key, _ in SdsState(channel).rows() if found == table]
-
-
 def ignored_as(outcomes):
     return [outcome.why for outcome in outcomes if isinstance(outcome, MessageIgnored)]
 
@@ -24,23 +20,6 @@ def long_talk(a_message, start):
     """Make a thousand messages in a row."""
     before = [()] + [(f"m{number:03}",) for number in range(999)]
     return [a_message(f"m{n:03}", *cited, lamport=start + n) for n, cited in enumerate(before)]
-
-
-def test_the_history_is_bounded_in_memory_and_in_rows(new_channel, long_talk, ready, start):
-    bob = new_channel("bob", max_history=128)
-    stored = {}
-    for message in long_talk:
-        assert ready(bob.receive(message, None, start)) == [message.message_id]
-        assert len(bob.history) <= 130
-        for table, key in bob.journal.drain():
-            row = SdsState(bob).row(table, key)
-            stored = {**stored, (table, key): row} if row is not None else _without(stored, (table, key))
-    assert sorted(key for table, key in stored if table == "history") == sorted(keys(bob, "history"))
-    assert len(keys(bob, "history")) <= 130
-
-
-def _without(rows, key):
-    return {other: row for other, row in rows.items() if other != key}
 
 
 def test_what_was_forgotten_is_not_delivered_again_also_after_a_restart(new_channel, long_talk, ready, start):
@@ -95,10 +74,3 @@ def test_a_history_that_forgets_stays_in_order():
 def test_a_history_shorter_than_what_is_cited_is_refused():
     with pytest.raises(ConfigurationError, match="max_history must be more than causal_history_size"):
         SdsConfig(max_history=200, causal_history_size=200)
-
-
-def test_participants_are_bounded(new_channel, a_message, start):
-    bob = new_channel("bob", max_history=100)
-    for number in range(10_050):
-        bob.receive(a_message(f"m{number}", sender=f"stranger {number}", lamport=start + number), None, start)
-    assert len(bob.participants) == len(keys(bob, "participants")) == 10_000

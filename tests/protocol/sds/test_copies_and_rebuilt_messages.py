@@ -87,15 +87,6 @@ def test_what_is_cited_anyway_or_not_delivered_yet_is_not_added(new_channel, a_m
     assert cited(bob.send(b"x", start)) == ["m1"]
 
 
-def test_citations_owed_are_few_in_one_message_and_bounded_in_all(new_channel, a_chain, start):
-    bob = new_channel("bob")
-    for message in a_chain(1_100) * 2:
-        bob.receive(message, None, start)
-    assert len(bob.pending_citations) == 1_000
-    assert cited(bob.send(b"x", start)) == [f"m{n:04}" for n in (*range(100, 120), 1_098, 1_099)]
-    assert len(bob.pending_citations) == 980
-
-
 def test_what_nobody_has_cited_is_cited_by_whoever_speaks_next(new_channel, send, a_message, start):
     """Of many messages sent at once only the newest two are cited; who missed another one would never notice."""
     bob = new_channel("bob")
@@ -167,25 +158,6 @@ def test_what_nobody_has_cited_is_known_after_a_restart(new_channel, send, a_mes
     reborn = MessageChannel("ch", "bob", bob.config, now_ms=start)
     SdsState(reborn).load(list(SdsState(bob).rows()))
     assert cited(reborn.send(b"x", start)) == cited(bob.send(b"x", start)) == ["m0", "m2", "m3", "n"]
-
-
-@pytest.mark.parametrize("groups", [1, 1_000], ids=["of those who answer", "of another group"])
-def test_an_answer_to_a_repair_request_is_a_copy_to_most_and_means_nothing_to_them(
-    new_channel, a_message, start, groups
-):
-    """Otherwise each answer in a large group would call forth an acknowledgement of everybody."""
-    bob = new_channel("bob", repair={"response_groups": groups})
-    for number in range(5):
-        bob.receive(a_message(f"m{number}", lamport=start + number), None, start)
-    request = a_message("sync-1", sender="carol", content=None, repair_request=(HistoryEntry("m0", None, "zoe"),))
-    bob.receive(request, None, start)
-    assert len(bob.repair.responses) == (groups == 1)
-    answer = bob.receive(a_message("m0"), None, start)
-    assert [outcome.why for outcome in answer] == [Ignored.ANSWER]
-    assert len(bob.pending_citations) == 0
-    again = bob.receive(a_message("m0"), None, start)
-    assert [outcome.why for outcome in again] == [Ignored.DUPLICATE]
-    assert len(bob.pending_citations) == 1
 
 
 def test_nothing_waits_for_a_message_whose_content_is_known_and_its_loss_is_none(

@@ -26,54 +26,6 @@ def contents(found):
     return lambda outcomes: [outcome.message.content for outcome in found(outcomes, MessageReady)]
 
 
-@pytest.mark.parametrize("forger", ["bob", "alice", "mallory"])
-@pytest.mark.parametrize("is_missed", [True, False], ids=["bob misses it", "bob knows nothing of it"])
-def test_whoever_answers_quicker_under_an_id_cannot_make_the_honest_message_vanish(
-    new_channel, a_message, contents, start, forger, is_missed
-):
-    alice, bob = new_channel("alice"), new_channel("bob")
-    honest = alice.send(b"PAY 5 EUR", start)
-    if is_missed:
-        bob.receive(a_message("m1", HistoryEntry(honest.message_id, None, "alice"), sender="carol"), None, start)
-    bob.receive(a_message(honest.message_id, sender=forger, content=b"PAY 5000 EUR"), None, start)
-    assert b"PAY 5 EUR" in contents(bob.receive(honest, b"hint", start))
-    for _ in range(2):
-        assert ignored_as(bob.receive(honest, None, start)) == [Ignored.DUPLICATE]
-    again = bob.receive(a_message(honest.message_id, sender=forger, content=b"PAY 5000 EUR"), None, start)
-    assert ignored_as(again) == [Ignored.FORGED], "not delivered again"
-    record = bob.history.get(honest.message_id)
-    assert (record.sender_id, record.lamport, record.retrieval_hint) == ("alice", honest.lamport_timestamp, b"hint")
-    assert bob.retained.encoded(honest.message_id) == bob.profile.codec.encode(honest), "a repair gives the true one"
-
-
-def test_a_message_under_our_name_that_is_not_ours_settles_nothing_and_is_told(new_channel, a_message, ready, start):
-    alice, bob = new_channel("alice"), new_channel("bob")
-    honest = alice.send(b"hello", start)
-    bob.receive(a_message("m1", HistoryEntry(honest.message_id, None, "alice")), None, start)
-    outcomes = bob.receive(a_message(honest.message_id, sender="bob", content=b"x"), None, start)
-    assert outcomes == [
-        MessageIgnored(message_id=honest.message_id, why=Ignored.FORGED),
-        SenderIdShared(message_id=honest.message_id),
-    ]
-    assert honest.message_id not in bob.history
-    assert honest.message_id not in bob.bloom
-    assert honest.message_id in bob.repair.requests, "it is still asked for"
-    assert ready(bob.receive(honest, None, start)) == [honest.message_id, "m1"]
-
-
-def test_nobody_waits_for_what_was_forged_under_his_name_and_came(new_channel, a_message, ready, start):
-    bob = new_channel("bob")
-    forged = a_message("0" * 64, sender="bob", content=b"not mine")
-    bob.receive(a_message("m1", HistoryEntry(forged.message_id, None, "bob")), None, start)
-    outcomes = bob.receive(forged, None, start)
-    assert ready(outcomes) == ["m1"]
-    assert SenderIdShared(message_id=forged.message_id) in outcomes
-    assert not bob.missing
-    assert forged.message_id not in bob.repair.requests, "it is not asked for again"
-    assert forged.message_id not in bob.history
-    assert forged.message_id not in bob.bloom, "nothing is acknowledged by that"
-
-
 def test_a_copy_of_an_own_message_with_other_content_confirms_nothing(new_channel, a_message, send, start):
     alice = new_channel("alice")
     message = alice.send(b"hello", start)

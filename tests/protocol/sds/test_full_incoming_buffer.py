@@ -65,25 +65,6 @@ def test_whoever_lacks_far_more_than_he_has_room_for_gets_all_of_it_from_others_
     assert syncs < count, "each asks for three, and each message is asked for at most twice"
 
 
-def test_what_is_to_be_asked_for_later_is_not_given_up_after_a_restart_without_having_been_asked_for(
-    new_channel, a_message, sweep_until, start
-):
-    bob = filled(new_channel, a_chain(a_message, 60), start, max_incoming_buffer=16)
-    assert len(bob.missing) == 32
-    now_ms = start + 50 * A_MINUTE
-    sweep_until(bob, start + 2, now_ms)
-    kept = {(table, key): row for table, key, row in SdsState(bob).rows()}
-    reborn = new_channel("bob", now_ms, max_incoming_buffer=16)
-    SdsState(reborn).load((table, key, row) for (table, key), row in kept.items())
-    assert kept == {(table, key): row for table, key, row in SdsState(reborn).rows()}
-    reborn.journal.drain()
-    lost = [o for o in reborn.sweep_incoming(now_ms) if isinstance(o, DependenciesLost)]
-    kept |= {place: SdsState(reborn).row(*place) for place in reborn.journal.drain()}
-    assert kept == {(table, key): row for table, key, row in SdsState(reborn).rows()}, "the store hears of each change"
-    lost += [o for o in sweep_until(reborn, now_ms, now_ms + 12 * A_MINUTE) if isinstance(o, DependenciesLost)]
-    assert [[entry.message_id for entry in o.entries] for o in lost] == [["m0"]], "it alone was asked for"
-
-
 def test_what_came_once_is_asked_for_after_a_restart_however_many_inventions_are_asked_for(
     new_channel, a_message, start
 ):
@@ -130,17 +111,6 @@ def test_what_came_just_before_a_restart_lets_the_next_be_asked_for(new_channel,
     assert asked_for(reborn) == {"m1", "m2", "m3", "m4"}
 
 
-def test_what_waited_for_a_message_that_nobody_knows_after_a_restart_is_asked_for(new_channel, a_message, start):
-    bob = filled(new_channel, a_chain(a_message, 60), start, max_incoming_buffer=16)
-    rows = {(table, key): row for table, key, row in SdsState(bob).rows()}
-    del rows[MISSING, "m0"]
-    reborn = new_channel("bob", start, max_incoming_buffer=16)
-    SdsState(reborn).load((table, key, row) for (table, key), row in rows.items())
-    assert (MISSING, "m1") in reborn.journal.drain(), "its row is another one now"
-    reborn.sweep_incoming(start + 1)
-    assert "m1" in asked_for(reborn)
-
-
 def test_what_was_to_be_asked_for_later_is_given_up_in_the_end_however_often_a_program_is_started_again(
     new_channel, a_message, start
 ):
@@ -154,23 +124,6 @@ def test_what_was_to_be_asked_for_later_is_given_up_in_the_end_however_often_a_p
         if not bob.missing:
             break
     assert (bob.missing, bob.parked) == ({}, {})
-
-
-def test_what_follows_in_line_is_asked_for_together_and_may_come_in_any_order(new_channel, a_message, ready, start):
-    chain = a_chain(a_message, 60)
-    bob = filled(new_channel, chain, start, max_incoming_buffer=16)
-    assert len(bob.parked) == 28
-    assert asked_for(bob) == {"m0"}, "whatever else comes finds no room"
-    assert ready(bob.receive(chain[0], None, start + 2)) == ["m0"]
-    bob.sweep_incoming(start + 3)
-    assert asked_for(bob) == {"m1", "m2", "m3", "m4"}, "for as many there is room"
-    assert [s.message_id for s in bob.repair.requests] == ["m1", "m2", "m3", "m4"]
-    for number in (3, 4, 2):
-        assert not has_no_room(bob.receive(chain[number], None, start + 4))
-    assert has_no_room(bob.receive(chain[20], None, start + 4))
-    assert ready(bob.receive(chain[1], None, start + 5)) == ["m1", "m2", "m3", "m4"]
-    bob.sweep_incoming(start + 6)
-    assert asked_for(bob) == {"m5", "m6", "m7", "m8"}
 
 
 def test_of_what_a_message_cites_that_found_no_room_the_first_is_asked_for_and_at_once(new_channel, a_message, start):

@@ -7,9 +7,8 @@ import pytest
 from fairway.errors import ConfigurationError
 from fairway.options import SdsConfig
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing, MessageReady
+from fairway.protocol.sds.outcome import DependenciesMissing, MessageReady
 from fairway.protocol.sds.state import SdsState
-from fairway.wire.sds import HistoryEntry
 
 AWHILE = 50_000
 """Below a minute, which is the most that one reading of the clock counts for."""
@@ -26,18 +25,6 @@ def missing(outcomes):
 @pytest.fixture
 def bob(new_channel):
     return new_channel("bob", gap_timeout_ms=AWHILE)
-
-
-def test_what_waited_for_its_time_is_delivered_in_order_and_marked(bob, a_message, start):
-    bob.receive(a_message("m2", HistoryEntry("m1", b"hint", "zoe")), None, start)
-    bob.receive(a_message("m3", "m2"), None, start + 1_000)
-    assert bob.next_loss_at() == start + AWHILE + 1
-    assert delivered(bob.sweep_incoming(start + AWHILE)) == []
-    outcomes = bob.sweep_incoming(start + AWHILE + 1)
-    assert delivered(outcomes) == [("m2", False), ("m3", True)]
-    assert not any(isinstance(outcome, DependenciesLost) for outcome in outcomes)
-    assert missing(outcomes) == ["m1"], "it is still asked for"
-    assert bob.repair.requests.get("m1") is not None
 
 
 def test_each_message_waits_for_its_own_time(next_deadline, bob, a_message, start):
@@ -63,16 +50,6 @@ def test_what_was_missing_is_delivered_when_it_comes_and_is_no_gap_any_more(bob,
     assert [record.message_id for record in bob.history][:2] == ["m1", "m2"]
 
 
-def test_what_never_comes_is_announced_as_lost_after_its_hour_and_not_later(bob, a_message, sweep_until, start):
-    bob.receive(a_message("m2", HistoryEntry("m1", None, "zoe")), None, start)
-    hour = bob.config.lost_timeout_ms
-    outcomes = sweep_until(bob, start, start + hour)
-    assert delivered(outcomes) == [("m2", False)]
-    (lost,) = bob.sweep_incoming(start + hour + 1)
-    assert lost == DependenciesLost(entries=(HistoryEntry("m1", None, "zoe"),))
-    assert len(bob.repair.requests) == 0
-
-
 def test_without_a_time_for_losses_the_missing_are_asked_for_for_ever(next_deadline, new_channel, a_message, start):
     bob = new_channel("bob", gap_timeout_ms=AWHILE, lost_timeout_ms=0, repair={"enabled": False})
     bob.receive(a_message("m2", "m1"), None, start)
@@ -80,13 +57,6 @@ def test_without_a_time_for_losses_the_missing_are_asked_for_for_ever(next_deadl
     assert delivered(bob.sweep_incoming(start + AWHILE + 1)) == [("m2", False)]
     assert next_deadline(bob) is None
     assert missing(bob.sweep_incoming(start + 10**12)) == ["m1"]
-
-
-def test_messages_that_cite_each_other_in_a_circle_are_delivered_too(bob, a_message, start):
-    bob.receive(a_message("m1", "m2"), None, start)
-    bob.receive(a_message("m2", "m1"), None, start)
-    assert sorted(delivered(bob.sweep_incoming(start + AWHILE + 1))) == [("m1", False), ("m2", True)]
-    assert len(bob.dependencies.incoming) == 0
 
 
 def test_the_time_away_does_not_count(bob, a_message, start):

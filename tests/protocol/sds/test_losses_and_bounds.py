@@ -9,12 +9,10 @@ from fairway.protocol.sds.outcome import (
     DependenciesLost,
     DependenciesMissing,
     Ignored,
-    MessageArrived,
     MessageIgnored,
     MessageReady,
 )
 from fairway.protocol.sds.state import SdsState
-from fairway.wire.sds import HistoryEntry
 
 AN_HOUR = 3_600_000
 START = 1_700_000_000_000
@@ -29,38 +27,6 @@ def lost_ids(outcomes):
 
 
 # Losses
-
-
-def test_a_lost_dependency_is_announced_and_its_dependants_are_delivered(
-    next_deadline, new_channel, a_message, ready, sweep_until, start
-):
-    """js-waku drops the dependants, nim-sds waits for ever."""
-    bob = new_channel("bob")
-    bob.receive(a_message("m2", HistoryEntry("m1", b"hint", "zoe")), None, start)
-    bob.receive(a_message("m3", "m2"), None, start)
-    assert missing_ids(sweep_until(bob, start, start + AN_HOUR)) == ["m1"]
-    assert next_deadline(bob) <= start + AN_HOUR + 1
-
-    outcomes = bob.sweep_incoming(start + AN_HOUR + 1)
-    assert outcomes[0] == DependenciesLost(entries=(HistoryEntry("m1", b"hint", "zoe"),))
-    assert ready(outcomes) == ["m2", "m3"]
-    assert [o.dependencies_met for o in outcomes[1:]] == [False, True]
-    assert len(bob.repair.requests) == 0, "nobody is asked for it any more"
-    assert bob.sweep_incoming(start + AN_HOUR * 3) == []
-
-
-def test_a_lost_message_that_arrives_late_is_still_delivered(new_channel, a_message, ready, sweep_until, start):
-    bob = new_channel("bob")
-    bob.receive(a_message("m2", "m1"), None, start)
-    sweep_until(bob, start, start + AN_HOUR + 1)
-    late = a_message("m1", lamport=start - 1)
-    assert bob.receive(late, None, start + AN_HOUR + 2) == [
-        MessageArrived(message=late, kind=late.kind),
-        MessageReady(message=late, dependencies_met=True),
-    ]
-    assert [record.message_id for record in bob.history] == ["m1", "m2"]
-    assert len(bob.dependencies.settled) == 0
-    assert bob.receive(late, None, start)[0].why is Ignored.DUPLICATE
 
 
 def test_a_message_tells_whether_something_it_cites_was_lost_also_if_it_comes_after_the_loss(
@@ -154,19 +120,6 @@ def test_no_time_that_an_earlier_life_stored_stops_the_waiting(new_channel, a_me
     assert lost_ids(sweep_until(reborn, start, start + AN_HOUR + 20_000)) == ["m1"]
 
 
-def test_what_was_recovered_without_being_received_is_settled(new_channel, a_message, ready, found, start):
-    """Parity restored the content of a segment that never came."""
-    bob = new_channel("bob")
-    bob.receive(a_message("m2", "m1", "m0"), None, start)
-    assert bob.settle(["m1"], start) == []
-    outcomes = bob.settle(["m0", "m0"], start)
-    assert outcomes == [MessageReady(message=a_message("m2", "m1", "m0"), dependencies_met=True)]
-    assert not bob.missing
-    assert len(bob.repair.requests) == 0
-    assert ready(bob.receive(a_message("m3", "m1"), None, start)) == ["m3"]
-    assert ready(bob.receive(a_message("m1"), None, start)) == ["m1"], "if it comes after all, it counts as received"
-
-
 def test_a_loss_is_found_out_message_by_message(new_channel, a_message, sweep_until, start):
     bob = new_channel("bob")
     for number in range(3):
@@ -175,17 +128,6 @@ def test_a_loss_is_found_out_message_by_message(new_channel, a_message, sweep_un
     assert bob.next_loss_at() == start + AN_HOUR + 1
     assert lost_ids(bob.sweep_incoming(start + AN_HOUR + 1_001)) == ["a0", "a1"]
     assert bob.next_loss_at() == start + AN_HOUR + 2_001
-
-
-def test_the_hint_told_last_is_the_one_that_a_store_is_asked_for(new_channel, a_message, start):
-    """js-waku's authors cite their own messages under hashes that match nothing; others cite them under right ones."""
-    bob = new_channel("bob")
-    bob.receive(a_message("m2", HistoryEntry("m1", b"", None)), None, start)
-    assert bob.missing["m1"].entry == HistoryEntry("m1", None, None)
-    bob.receive(a_message("m3", HistoryEntry("m1", b"author's", "zoe")), None, start)
-    bob.receive(a_message("m4", HistoryEntry("m1", b"other's", None)), None, start)
-    bob.receive(a_message("m5", HistoryEntry("m1", None, None)), None, start)
-    assert bob.missing["m1"].entry == HistoryEntry("m1", b"other's", "zoe")
 
 
 # Circles

@@ -84,34 +84,6 @@ def test_the_newest_are_found_across_the_borders_of_chunks():
     assert history.last() == entries(everything, 2_500)
 
 
-@given(st.data())
-def test_hints_are_given_once_taken_back_only_by_name_and_seen_in_what_is_cited(data):
-    history = LocalHistory(3)
-    inserted = data.draw(st.lists(records, min_size=1, max_size=12, unique_by=lambda r: r.message_id))
-    model = {}
-    for record in inserted:
-        history.add(record)
-        model[record.message_id] = record
-    for _ in range(data.draw(st.integers(1, 10))):
-        if data.draw(st.booleans()):
-            history.last()
-        message_id, hint = data.draw(names), data.draw(st.binary(max_size=1))
-        old = model.get(message_id)
-        if data.draw(st.booleans()):
-            changed = history.set_hint(message_id, hint)
-            assert changed == (old is not None and old.retrieval_hint is None)
-            new_hint = hint
-        else:
-            changed = history.clear_hint(message_id, hint)
-            assert changed == (old is not None and old.retrieval_hint == hint)
-            new_hint = None
-        if changed:
-            model[message_id] = old._replace(retrieval_hint=new_hint)
-        expected = sorted(model.values(), key=lambda r: (r.lamport, r.message_id))
-        assert list(history) == expected
-        assert history.last() == entries(expected, 3)
-
-
 def test_equal_timestamps_are_ordered_by_the_code_points_of_the_id():
     history = LocalHistory(10)
     for name in ("bbb", "aaa", "AAA", "a-b", "ab", "Zz", "10", "9", "\U0010ffff\U0010ffff", "ä"):

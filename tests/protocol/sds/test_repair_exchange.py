@@ -110,15 +110,6 @@ def test_what_came_is_not_asked_for_any_more(new_channel, a_message, start):
     assert wanted(bob.send_sync(start + LATER)) == ["m0"]
 
 
-def test_many_gaps_are_tracked_up_to_a_bound(new_channel, a_message, start):
-    bob = new_channel("bob", repair={"max_tracked": 5})
-    ids = [f"m{n}" for n in range(20)]
-    bob.receive(a_message("n", *ids), None, start)
-    by_time = sorted(ids, key=lambda i: request_offset(Profile.WAKU.repair, "bob", i, RepairConfig()))
-    assert [scheduled.message_id for scheduled in bob.repair.requests] == by_time[:5]
-    assert len(bob.missing) == 20
-
-
 # Answering
 
 
@@ -276,18 +267,6 @@ def test_a_second_request_changes_nothing_while_the_first_is_pending(new_channel
     assert bob.repair.next_response_at() == planned
 
 
-def test_an_answer_is_called_off_when_the_message_is_heard(new_channel, send, a_message, asking, start):
-    bob = new_channel("bob")
-    own = send(bob, b"hello", start)
-    bob.receive(a_message("m1"), None, start)
-    entries = (HistoryEntry("m1", None, "zoe"), HistoryEntry(own.message_id, None, "zoe"))
-    bob.receive(asking(*entries, sender="carol"), None, start)
-    assert len(bob.repair.responses) == 2
-    bob.receive(a_message("m1"), None, start)
-    bob.receive(own, None, start)
-    assert bob.sweep_repair(start + LATER) == []
-
-
 def test_an_answer_is_dropped_if_the_message_is_no_longer_kept(new_channel, a_message, asking, start):
     bob = new_channel("bob", repair={"retained_messages": 3})
     bob.receive(a_message("m1"), None, start)
@@ -297,18 +276,6 @@ def test_an_answer_is_dropped_if_the_message_is_no_longer_kept(new_channel, a_me
     assert bob.sweep_repair(start + LATER) == []
 
 
-def test_what_is_kept_whole_is_bounded_by_number_and_bytes(new_channel, a_message, send, start):
-    bob = new_channel("bob", repair={"retained_messages": 10, "retained_bytes": 5_000})
-    for number in range(30):
-        bob.receive(a_message(f"m{number}", content=bytes(300)), None, start)
-    assert list(bob.retained) == [f"m{number}" for number in range(20, 30)]
-    for number in range(30):
-        bob.receive(a_message(f"n{number}", content=bytes(900)), None, start)
-    assert list(bob.retained) == [f"n{number}" for number in range(25, 30)]
-    bob.receive(a_message("huge", content=bytes(6_000)), None, start)
-    assert len(bob.retained) == 0
-
-
 def test_only_so_many_requests_of_one_message_are_looked_at(new_channel, a_message, asking, start):
     bob = new_channel("bob", max_repair_requests=5)
     for number in range(10):
@@ -316,16 +283,6 @@ def test_only_so_many_requests_of_one_message_are_looked_at(new_channel, a_messa
     entries = [HistoryEntry(f"m{number}", None, "zoe") for number in range(10)]
     bob.receive(asking(*entries, sender="carol"), None, start)
     assert len(bob.sweep_repair(start + LATER)) == 5
-
-
-def test_with_repair_turned_off_nobody_asks_and_nobody_answers(new_channel, a_message, asking, start):
-    bob = new_channel("bob", repair={"enabled": False})
-    bob.receive(a_message("m2", "m1"), None, start)
-    bob.receive(a_message("m3"), None, start)
-    bob.receive(asking(HistoryEntry("m3", None, "zoe"), sender="carol"), None, start)
-    assert bob.sweep_repair(start + LATER) == []
-    assert bob.send(b"x", start + LATER).repair_request == ()
-    assert len(bob.retained) == 0
 
 
 # Groups
@@ -355,18 +312,6 @@ def test_when_nobody_of_the_group_answers_everybody_does(new_channel, a_message,
         peer.receive(a_message("m1"), None, start + 2 * LATER)
         peer.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start + 2 * LATER)
         assert peer.sweep_repair(start + 3 * LATER) == []
-
-
-def test_the_number_of_groups_follows_the_participants_that_were_seen(new_channel, a_message, asking, start):
-    def answers(seen):
-        peer = new_channel("bob")
-        peer.receive(a_message("m1"), None, start)
-        peer.participants.update(f"p{n}" for n in range(seen))
-        peer.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
-        return bool(peer.sweep_repair(start + LATER))
-
-    for seen, groups in ((100, 1), (126, 2), (1_000, 8)):
-        assert answers(seen) == in_response_group(Profile.WAKU.repair, "bob", "zoe", "m1", groups), seen
 
 
 # Everybody together, on a medium that everybody hears

@@ -5,7 +5,7 @@ import pytest
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.options import BloomPolicy, IdRule, Profile
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.sds.outcome import Ignored, MessageArrived, MessageIgnored, MessageReady
+from fairway.protocol.sds.outcome import MessageArrived, MessageReady
 from fairway.wire.bloom import BloomFilter
 from fairway.wire.hashing import keccak256
 from fairway.wire.sds import HistoryEntry, Kind
@@ -16,22 +16,6 @@ def test_a_message_carries_who_sent_it_where_and_when(new_channel, start):
     assert (message.sender_id, message.channel_id, message.content) == ("alice", "ch", b"hello")
     assert message.lamport_timestamp == start + 5
     assert message.kind is Kind.CONTENT
-
-
-def test_a_sent_message_waits_for_acknowledgement_and_enters_the_history(new_channel, start):
-    alice = new_channel("alice")
-    message = alice.send(b"hello", start)
-    assert message.message_id in alice.outgoing
-    alice.add_hint(message.message_id, b"\1" * 32)
-    assert alice.history.get(message.message_id) == (
-        message.lamport_timestamp,
-        message.message_id,
-        b"\1" * 32,
-        "alice",
-        b"",
-    )
-    assert message.message_id in alice.bloom
-    assert len(alice.outgoing) == 1
 
 
 def test_each_message_carries_the_bloom_filter_as_it_was_before_it(new_channel, send, start):
@@ -79,13 +63,6 @@ def test_a_hint_is_withdrawn_if_the_network_did_not_take_that_message(new_channe
     alice.withdraw_hint(message.message_id, b"first")
     alice.add_hint(message.message_id, b"second")
     assert alice.send(b"next", start).causal_history == (HistoryEntry(message.message_id, b"second", "alice"),)
-
-
-def test_what_nobody_should_acknowledge_is_not_waited_for(new_channel, start):
-    alice = new_channel("alice")
-    message = alice.send(b"hello", start, tracked=False)
-    assert len(alice.outgoing) == 0
-    assert message.message_id in alice.history
 
 
 def test_empty_content_is_refused_because_it_would_be_a_sync_message(new_channel, start):
@@ -169,21 +146,6 @@ def test_there_is_nothing_to_sync_before_the_first_message(new_channel, start):
     assert new_channel("alice").send_sync(start) is None
 
 
-def test_a_sync_message_tells_history_and_filter_and_leaves_no_trace(new_channel, send, start):
-    alice = new_channel("alice", bloom_policy=BloomPolicy.ALWAYS)
-    message = send(alice, b"hello", start)
-    filter_before = alice.bloom.words()
-    sync = alice.send_sync(start)
-    assert sync.kind is Kind.SYNC
-    assert sync.content is None
-    assert [entry.message_id for entry in sync.causal_history] == [message.message_id]
-    assert sync.bloom_filter == filter_before
-    assert sync.lamport_timestamp == message.lamport_timestamp + 1
-    assert alice.bloom.words() == filter_before
-    assert len(alice.outgoing) == len(alice.history) == 1
-    assert [entry.message_id for entry in alice.send(b"next", start).causal_history] == [message.message_id]
-
-
 def test_sync_messages_have_ids_of_their_own(new_channel, send, start):
     alice = new_channel("alice")
     send(alice, b"hello", start)
@@ -192,38 +154,7 @@ def test_sync_messages_have_ids_of_their_own(new_channel, send, start):
     assert all(sync_id.startswith("sync-") for sync_id in ids)
 
 
-def test_receiving_a_sync_message_changes_neither_clock_nor_history_nor_filter(new_channel, send, start, found):
-    alice, bob = new_channel("alice"), new_channel("bob")
-    message = send(alice, b"hello", start)
-    bob.receive(message, None, start)
-    before = (bob.lamport, len(bob.history), bob.bloom.words())
-    outcomes = bob.receive(alice.send_sync(start + 1_000), None, start + 1_000)
-    assert [type(outcome) for outcome in outcomes] == [MessageArrived]
-    assert (bob.lamport, len(bob.history), bob.bloom.words()) == before
-
-
 # Ephemeral messages (SDS, "Ephemeral Messages")
-
-
-def test_an_ephemeral_message_carries_no_timestamp_history_or_filter_and_leaves_no_trace(new_channel, send, start):
-    alice = new_channel("alice")
-    send(alice, b"hello", start)
-    before = (alice.lamport, len(alice.history), alice.bloom.words(), len(alice.outgoing))
-    alice.journal.drain()
-    message = alice.send_ephemeral(b"typing", start)
-    assert (message.lamport_timestamp, message.causal_history, message.bloom_filter) == (None, (), None)
-    assert message.kind is Kind.EPHEMERAL
-    assert (alice.lamport, len(alice.history), alice.bloom.words(), len(alice.outgoing)) == before
-    assert alice.journal.drain() == []
-
-
-def test_an_ephemeral_message_is_handed_on_at_once_and_forgotten(new_channel, start):
-    alice, bob = new_channel("alice"), new_channel("bob")
-    message = alice.send_ephemeral(b"typing", start)
-    assert bob.receive(message, None, start) == [MessageArrived(message=message, kind=Kind.EPHEMERAL)]
-    assert (len(bob.history), len(bob.parked), bob.lamport) == (0, 0, start)
-    assert bob.journal.drain() == []
-    assert alice.receive(message, None, start) == [MessageIgnored(message_id=message.message_id, why=Ignored.OWN)]
 
 
 def test_saying_the_same_twice_is_two_ephemeral_messages(new_channel, start):

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from examples import examples
 from fairway.errors import SnapshotError
-from fairway.options import BloomPolicy, Profile, RepairConfig, SdsConfig
+from fairway.options import Profile, RepairConfig, SdsConfig
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing
 from fairway.protocol.sds.state import TABLES, SdsState
@@ -245,17 +245,6 @@ TestRows = Rows.TestCase
 TestRows.settings = examples(1, stateful_step_count=50)
 
 
-def test_a_restored_channel_knows_what_descends_from_its_messages(new_channel, send, a_message, start):
-    alice, bob = new_channel("alice"), new_channel("bob")
-    for number in range(10):
-        bob.receive(send(alice, b"%d" % number, start), None, start)
-    reborn = MessageChannel("ch", "alice", alice.config, now_ms=start)
-    SdsState(reborn).load(list(SdsState(alice).rows()))
-    sync = bob.send_sync(start)
-    assert reborn.receive(sync, None, start) == alice.receive(sync, None, start)
-    assert all("bob" in outgoing.acknowledged_by for outgoing in reborn.outgoing)
-
-
 def test_a_restored_channel_goes_on_answering_asking_and_waiting(new_channel, send, a_message, ready, start):
     bob = new_channel("bob")
     first = send(bob, b"hello", start, b"hash")
@@ -270,50 +259,6 @@ def test_a_restored_channel_goes_on_answering_asking_and_waiting(new_channel, se
     assert reborn.send_sync(start + 200_000) == bob.send_sync(start + 200_000)
     assert ready(reborn.receive(a_message("m1"), None, start + 200_000)) == ["m1", "m2"]
     assert [record.retrieval_hint for record in reborn.history] == [None, b"hint", b"hash"]
-
-
-def test_what_was_kept_longest_still_goes_first_after_a_restart_whatever_the_order_of_the_rows(
-    new_channel, a_message, start
-):
-    bob = new_channel("bob", repair={"retained_messages": 5})
-    for number in (3, 1, 4, 0, 2):
-        bob.receive(a_message(f"m{number}"), None, start)
-    reborn = MessageChannel("ch", "bob", bob.config, now_ms=start)
-    SdsState(reborn).load(sorted(SdsState(bob).rows()))
-    reborn.receive(a_message("m5"), None, start)
-    assert list(reborn.retained) == ["m1", "m4", "m0", "m2", "m5"]
-
-
-def test_as_much_is_kept_whole_after_a_restart_as_before(new_channel, send, start):
-    """What an own message takes is what its bytes take, which are all that is stored of it."""
-    for most in range(8_000, 18_000, 250):
-        bob = new_channel("bob", repair={"retained_bytes": most}, bloom_policy=BloomPolicy.ALWAYS)
-        for number in range(40):
-            send(bob, b"a few words, %d" % number, start)
-        assert 1 < len(bob.retained) < 40
-        reborn = restored(list(SdsState(bob).rows()), bob.config, Profile.WAKU)
-        assert list(reborn.retained) == list(bob.retained), most
-
-
-def test_a_filter_that_was_rolled_over_holds_the_newest_of_the_history_after_a_restart(new_channel, a_message, start):
-    bob = new_channel("bob", bloom_capacity=50)
-    for number in range(120):
-        bob.receive(a_message(f"m{number}", lamport=start + number), None, start)
-    reborn = MessageChannel("ch", "bob", bob.config, now_ms=start)
-    SdsState(reborn).load(list(SdsState(bob).rows()))
-    assert len(reborn.bloom) <= 50
-    assert all(f"m{number}" in reborn.bloom for number in range(80, 120))
-
-
-def test_ancestry_stays_small_after_a_long_life(new_channel, send, start):
-    alice = new_channel("alice")
-    alice.sequence = 10**9
-    message = send(alice, b"hello", start)
-    reborn = MessageChannel("ch", "alice", alice.config, now_ms=start)
-    SdsState(reborn).load(list(SdsState(alice).rows()))
-    for channel in (alice, reborn):
-        assert channel.outgoing.ancestry.of([message.message_id]) == ((10**9 + 1, 10**9 + 1),)
-    assert next(iter(reborn.outgoing)).message == message
 
 
 @pytest.mark.parametrize(
@@ -366,12 +311,3 @@ def test_after_a_restart_the_next_message_cites_whatever_no_message_has_cited(pr
     again = restored(SdsState(channel).rows(), config, profile, START + 6_000)
     cited = [entry.message_id for entry in again.send(b"next", START + 7_000).causal_history]
     assert cited == ["m0", "m1", "m2", "m3"]
-
-
-def test_rows_of_uncited_messages_go_when_repairs_keep_the_messages_themselves():
-    without, config = SdsConfig(repair=RepairConfig(enabled=False)), SdsConfig()
-    channel = MessageChannel("ch", "bob", without, now_ms=START)
-    channel.send(b"one", START)
-    again = restored(SdsState(channel).rows(), config, Profile.WAKU, START)
-    assert {key for table, key in again.journal.drain() if table == "uncited"} == set(channel.pending_citations.uncited)
-    assert not any(table == "uncited" for table, _, _ in SdsState(again).rows())

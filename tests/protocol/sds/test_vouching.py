@@ -183,15 +183,6 @@ def test_no_message_vouches_that_descends_from_a_parked_one(thrifty, a_message, 
 # What one without the filter acknowledges
 
 
-def test_the_frontier_acknowledges_everything_before_it(thrifty, send, start):
-    alice, bob = thrifty("alice"), thrifty("bob")
-    for number in range(20):
-        bob.receive(send(alice, b"%d" % number, start), None, start)
-    found = reviews(alice.receive(bob.send_sync(start), None, start))
-    assert [review.evidence for review in found] == [Evidence.CITED] * 2 + [Evidence.DESCENDANT] * 18
-    assert all("bob" in outgoing.acknowledged_by for outgoing in alice.outgoing)
-
-
 def test_a_participant_that_skipped_a_message_does_not_acknowledge_it(thrifty, send, start):
     alice, bob = thrifty("alice"), thrifty("bob")
     first, *others = [send(alice, b"%d" % number, start) for number in range(5)]
