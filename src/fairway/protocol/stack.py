@@ -26,15 +26,13 @@ from fairway.errors import ConfigurationError, EmptyPayloadError, RlnError, RlnE
 from fairway.events import ChannelStatus, Event, OrderKey, StatusChanged
 from fairway.options import BloomPolicy, ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, NodeAnswer, Persist, Placed, QueryStore, emit
-from fairway.protocol.encryption import Encryption, waku_version_of
-from fairway.protocol.encryption.ciphering import Ciphered, Ciphering
+from fairway.protocol.encryption import Encryption
+from fairway.protocol.encryption.ciphering import Ciphered
 from fairway.protocol.incoming.catching_up import QueryOnConnect
 from fairway.protocol.incoming.opening import OpenedMessage, Opener, ReceivedWakuMessage
 from fairway.protocol.incoming.retrieval import Retrieval
 from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.jitter import Jitter
-from fairway.protocol.journal import Journal
-from fairway.protocol.limits import LimitWatch
 from fairway.protocol.notices import Notices
 from fairway.protocol.outgoing.ephemeral import ComposedEphemeral
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id, wanted_names
@@ -42,7 +40,6 @@ from fairway.protocol.outgoing.request_table import RequestTable
 from fairway.protocol.outgoing.sending import ComposedMessage, Sending
 from fairway.protocol.outgoing.sync_timer import ECHOES, SyncTimer
 from fairway.protocol.ratelimit import EpochQuota, Membership
-from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import (
     ContentRefusal,
     DependenciesLost,
@@ -56,9 +53,10 @@ from fairway.protocol.sds.outcome import (
     SenderIdShared,
 )
 from fairway.protocol.segmentation.outcomes import GIVEN_UP, HASH_MISMATCH, Refused
-from fairway.protocol.segmentation.segmenter import Segmenter, logical_message_id
+from fairway.protocol.segmentation.segmenter import logical_message_id
+from fairway.protocol.shared import Shared
 from fairway.protocol.stack_state import StackState
-from fairway.protocol.statistics import Gap, StackStatistics, Tally
+from fairway.protocol.statistics import Gap, StackStatistics
 from fairway.wire.sds import Kind
 from fairway.wire.waku_message import WakuMessage
 
@@ -79,7 +77,14 @@ class Accepted(NamedTuple):
 
 
 class Stack:
-    """The protocol state of one participant in one channel."""
+    """The protocol state of one participant in one channel.
+
+    With ``proves`` an RLN proof is asked for with each transmission (`Prove`). ``membership`` is shared with the other
+    channels of the node: the count against the rate limit, and the pace of the node. Without one the channel is alone.
+
+    ``now_ms`` is the time in milliseconds since the Unix epoch. ``seed`` is the source of all randomness of timers and
+    request ids: give at least 16 random bytes that are not used for anything else.
+    """
 
     def __init__(
         self,
@@ -94,48 +99,14 @@ class Stack:
         proves: bool = False,
         membership: Membership | None = None,
     ) -> None:
-        """Make a channel without a past.
-
-        With ``proves`` an RLN proof is asked for with each transmission (`Prove`).
-
-        ``membership`` is what it shares with the other channels of its node: the count against the rate limit and the
-        pace at which the node takes messages. Without one it is alone.
-
-        ``now_ms`` is the time in milliseconds since the Unix epoch. ``seed`` stands for all randomness of timers and
-        request ids; give it at least 16 random bytes that are not used for anything else.
-        """
+        """Make a channel without a past."""
         self.options = options = options or ReliableChannelOptions()
         self.content_topic = content_topic
-        profile = options.profile
-        self._journal = journal = Journal()
+        shared = Shared.of(channel_id, sender_id, content_topic, options, encryption, now_ms)
+        self.sds, self._segmenter, self._ciphering = shared.sds, shared.segmenter, shared.ciphering
+        self._tally, self._limits = shared.tally, shared.limits
         self._jitter = Jitter(seed)
-        self._tally = tally = Tally()
-        self.sds = sds = MessageChannel(
-            channel_id,
-            sender_id,
-            options.sds,
-            now_ms=now_ms,
-            profile=profile,
-            segment_format=options.segment_format,
-            journal=journal,
-            max_missing=options.advanced.max_missing,
-        )
-        self._segmenter = segmenter = Segmenter(options.segmentation, options.segment_format)
-        self._limits = limits = LimitWatch()
-        self._ciphering = ciphering = Ciphering(encryption)
-        self._sending = sending = Sending(
-            content_topic,
-            options,
-            sds=sds,
-            segmenter=segmenter,
-            ciphering=ciphering,
-            waku_version=waku_version_of(encryption),
-            proves=proves,
-            membership=membership,
-            journal=journal,
-            tally=tally,
-            limits=limits,
-        )
+        self._sending = Sending(shared, membership, proves=proves)
         self.sync_timer = SyncTimer(
             options.sync_min_interval_ms,
             self._jitter,
@@ -143,24 +114,15 @@ class Stack:
             speak_after=max(1, options.sds.bloom_capacity // 4),
             echoes=0 if options.sds.bloom_policy is BloomPolicy.ALWAYS else ECHOES,
         )
-        self._query_on_connect = query_on_connect = QueryOnConnect(options, journal)
-        self._opener = Opener(content_topic, options, sds, ciphering, tally, waku_version=sending.outbound.waku_version)
-        self._undelivered = undelivered = Undelivered(content_topic, options, sds, journal, limits)
+        self._query_on_connect = QueryOnConnect(options, shared.journal)
+        self._opener = Opener(shared)
+        self._undelivered = Undelivered(shared)
         self._retrieval = Retrieval(options)
-        self._notices = Notices(tally)
+        self._notices = Notices(shared.tally)
         self._next_sweep_at = now_ms + options.sweep_in_buf_interval_ms
         self._status = ChannelStatus.SYNCED
         self._now_ms = now_ms
-        self._state = StackState(
-            sds=sds,
-            requests=sending.requests,
-            undelivered=undelivered,
-            outbound=sending.outbound,
-            outbox=sending.outbox,
-            query_on_connect=query_on_connect,
-            jitter=self._jitter,
-            journal=journal,
-        )
+        self._state = StackState(shared, self._sending, self._undelivered, self._query_on_connect, self._jitter)
 
     def send(
         self,

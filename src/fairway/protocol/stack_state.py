@@ -16,12 +16,13 @@ from fairway.protocol.incoming.catching_up import CAUGHT_UP, QueryOnConnect
 from fairway.protocol.incoming.undelivered import TABLES as UNDELIVERED_TABLES
 from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.jitter import Jitter
-from fairway.protocol.journal import Journal, Row
-from fairway.protocol.outgoing.pending_segments import OUTBOX, PendingSegments
-from fairway.protocol.outgoing.request_table import REQUESTS, SEGMENTS, RequestTable
-from fairway.protocol.outgoing.transmission_queue import RATE_LIMIT, STAMP, TransmissionQueue
-from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.journal import Row
+from fairway.protocol.outgoing.pending_segments import OUTBOX
+from fairway.protocol.outgoing.request_table import REQUESTS, SEGMENTS
+from fairway.protocol.outgoing.sending import Sending
+from fairway.protocol.outgoing.transmission_queue import RATE_LIMIT, STAMP
 from fairway.protocol.sds.state import TABLES, SdsState
+from fairway.protocol.shared import Shared
 
 SCHEMA: Final = "schema"
 JITTER: Final = "jitter"
@@ -44,24 +45,20 @@ class StackState:
 
     def __init__(
         self,
-        *,
-        sds: MessageChannel,
-        requests: RequestTable,
+        shared: Shared,
+        sending: Sending,
         undelivered: Undelivered,
-        outbound: TransmissionQueue,
-        outbox: PendingSegments,
         query_on_connect: QueryOnConnect,
         jitter: Jitter,
-        journal: Journal,
     ) -> None:
-        self._sds = SdsState(sds)
-        self._requests = requests
+        self._sds = SdsState(shared.sds)
+        self._requests = requests = sending.requests
         self._undelivered = undelivered
-        self._outbound = outbound
-        self._outbox = outbox
+        self._outbound = outbound = sending.outbound
+        self._outbox = outbox = sending.outbox
         self._query_on_connect = query_on_connect
         self._jitter = jitter
-        self._journal = journal
+        self._journal = journal = shared.journal
         self._persisted_jitter = 0
         self._readers: dict[str, Callable[[str], Row | None]] = {
             SCHEMA: lambda _: (SCHEMA_VERSION,),

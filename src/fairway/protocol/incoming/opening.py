@@ -12,12 +12,9 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from fairway.errors import DecodeError, DecryptionError
-from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import AwaitCipher
-from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.recent_hashes import RecentHashes
-from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.statistics import Tally
+from fairway.protocol.shared import Shared
 from fairway.units import NS_PER_MS
 from fairway.wire.sds import SdsMessage
 from fairway.wire.topics import autoshard
@@ -73,23 +70,15 @@ class OpenedMessage(NamedTuple):
 class Opener:
     """Decrypts, decodes, and remembers the hashes of processed transmissions."""
 
-    def __init__(
-        self,
-        content_topic: str,
-        options: ReliableChannelOptions,
-        sds: MessageChannel,
-        ciphering: Ciphering,
-        tally: Tally,
-        *,
-        waku_version: int,
-    ) -> None:
-        self._content_topic = content_topic
-        self._pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
+    def __init__(self, shared: Shared) -> None:
+        options = shared.options
+        self._content_topic = shared.content_topic
+        self._pubsub_topic = autoshard(shared.content_topic, options.cluster_id, options.shard_count)
         self._max_received_bytes = options.advanced.max_received_bytes
-        self._waku_version = waku_version
-        self._sds = sds
-        self._ciphering = ciphering
-        self._tally = tally
+        self._waku_version = shared.waku_version
+        self._sds = shared.sds
+        self._ciphering = shared.ciphering
+        self._tally = shared.tally
         self._processed = RecentHashes(_MAX_PROCESSED)
 
     def transmission_of(

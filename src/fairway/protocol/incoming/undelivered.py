@@ -17,20 +17,19 @@ from functools import partial
 from typing import Final
 
 from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, OrderKey
-from fairway.options import Delivery, ReliableChannelOptions
+from fairway.options import Delivery
 from fairway.protocol.bounded import BoundedDict
 from fairway.protocol.incoming.arrivals import ARRIVALS, Arrival, Arrivals
 from fairway.protocol.incoming.complete_messages import COMPLETE, CompleteMessage, CompleteMessages
 from fairway.protocol.incoming.lost_segments import LostSegments
 from fairway.protocol.incoming.message_life import LIFE, MessageState, MessageStep
 from fairway.protocol.incoming.opening import ReceivedWakuMessage
-from fairway.protocol.journal import Journal, Row
-from fairway.protocol.limits import LimitWatch
-from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.journal import Row
 from fairway.protocol.segmentation.outcomes import MessageComplete, Outcome, Refused, SegmentKept, SetLost
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segment_set import SegmentSet
 from fairway.protocol.segmentation.segmenter import logical_message_id
+from fairway.protocol.shared import Shared
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 
@@ -43,29 +42,23 @@ _MAX_EPHEMERAL: Final = 1_000
 class Undelivered:
     """The segments and messages that are not delivered yet."""
 
-    def __init__(
-        self,
-        content_topic: str,
-        options: ReliableChannelOptions,
-        sds: MessageChannel,
-        journal: Journal,
-        limits: LimitWatch,
-    ) -> None:
+    def __init__(self, shared: Shared) -> None:
+        options, sds, journal = shared.options, shared.sds, shared.journal
         self.reassembler = Reassembler(
             options.segmentation, options.segment_format, on_change=partial(journal.touch, REASSEMBLY)
         )
         self.complete = CompleteMessages(journal)
         self.lost_segments = LostSegments(options, sds, self.complete)
         self._arrivals = Arrivals(journal)
-        self._content_topic = content_topic
-        self._pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
+        self._content_topic = shared.content_topic
+        self._pubsub_topic = autoshard(shared.content_topic, options.cluster_id, options.shard_count)
         self._on_arrival = options.delivery is Delivery.ARRIVAL
         self._bounds = {
             Limit.SEGMENT_SETS_OF_SENDER: options.segmentation.max_sets_per_sender,
             Limit.SEGMENT_BYTES_OF_SENDER: options.segmentation.max_buffered_bytes_per_sender,
             Limit.SEGMENT_BYTES: options.segmentation.max_buffered_bytes,
         }
-        self._limits = limits
+        self._limits = shared.limits
         self._sds = sds
         self._ephemeral: BoundedDict[str, None] = BoundedDict(_MAX_EPHEMERAL)
 

@@ -18,13 +18,9 @@ from fairway.events import (
     MessageSent,
     SendErrorReason,
 )
-from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Effect, NodeAnswer, Prove, Publish, Purpose, emit
-from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.outgoing.transmission_queue import InFlight, Transmission, TransmissionQueue, Unsendable
-from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.segmentation.segmenter import Segmenter
-from fairway.protocol.statistics import Tally
+from fairway.protocol.shared import Shared
 
 _DROPPED: Final = {RlnErrorKind.BUDGET_EXHAUSTED: DropReason.RATE_LIMIT_REACHED}
 """Why a message without a proof is dropped, if not because none can be had now."""
@@ -46,22 +42,14 @@ class ComposedEphemeral:
 class EphemeralSending:
     """Sends ephemeral messages of one channel."""
 
-    def __init__(
-        self,
-        options: ReliableChannelOptions,
-        segmenter: Segmenter,
-        sds: MessageChannel,
-        outbound: TransmissionQueue,
-        ciphering: Ciphering,
-        tally: Tally,
-    ) -> None:
-        self._limit_bytes = options.segmentation.segment_size_bytes
-        self._is_wrapped = sds.profile.ephemeral_is_content
-        self._segmenter = segmenter
-        self._sds = sds
+    def __init__(self, shared: Shared, outbound: TransmissionQueue) -> None:
+        self._limit_bytes = shared.options.segmentation.segment_size_bytes
+        self._is_wrapped = shared.sds.profile.ephemeral_is_content
+        self._segmenter = shared.segmenter
+        self._sds = shared.sds
         self._outbound = outbound
-        self._ciphering = ciphering
-        self._tally = tally
+        self._ciphering = shared.ciphering
+        self._tally = shared.tally
 
     def content_of(self, payload: bytes) -> bytes:
         """Return the content of the one SDS message that carries a payload.

@@ -15,11 +15,8 @@ from typing import Final
 
 from fairway.errors import ConfigurationError, EncryptionError, FairwayError, RlnError, RlnErrorKind
 from fairway.events import Event, FailureReason, Limit, MessageDelivered, MessageQueued, MessageSending, SendErrorReason
-from fairway.options import IdRule, ReliableChannelOptions
+from fairway.options import IdRule
 from fairway.protocol.effects import Effect, Emit, NodeAnswer, Prove, Publish, Purpose, QueryStore, emit
-from fairway.protocol.encryption.ciphering import Ciphering
-from fairway.protocol.journal import Journal
-from fairway.protocol.limits import LimitWatch
 from fairway.protocol.notices import Blockage
 from fairway.protocol.outgoing.ephemeral import EphemeralSending
 from fairway.protocol.outgoing.lost_acknowledgements import LostAcknowledgements
@@ -38,9 +35,8 @@ from fairway.protocol.outgoing.transmission_queue import (
 )
 from fairway.protocol.ratelimit import Membership, Priority, Upstream
 from fairway.protocol.sds.acknowledgements import Acknowledged, Review
-from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.segmentation.segmenter import OutgoingSegment, Segmenter
-from fairway.protocol.statistics import Tally
+from fairway.protocol.segmentation.segmenter import OutgoingSegment
+from fairway.protocol.shared import Shared
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
 _ACKNOWLEDGED_WITHIN_MS: Final = 330_000
@@ -67,42 +63,18 @@ class ComposedMessage:
 class Sending:
     """The outgoing half of a channel, which owns the outbox, the requests and the queue of the rate limit."""
 
-    def __init__(
-        self,
-        content_topic: str,
-        options: ReliableChannelOptions,
-        *,
-        sds: MessageChannel,
-        segmenter: Segmenter,
-        ciphering: Ciphering,
-        waku_version: int,
-        proves: bool,
-        membership: Membership | None,
-        journal: Journal,
-        tally: Tally,
-        limits: LimitWatch,
-    ) -> None:
-        self._options = options
+    def __init__(self, shared: Shared, membership: Membership | None, *, proves: bool) -> None:
+        self._options = options = shared.options
         self._max_retries = options.max_retry_attempts if options.retry_interval_ms else 0
         self._interval_ms = options.retry_interval_ms or _ACKNOWLEDGED_WITHIN_MS
         self._overdue = OverdueRetries(self._interval_ms) if self._max_retries else None
-        self._sds = sds
-        self._ciphering = ciphering
-        self.requests = RequestTable(journal, options.advanced.max_overdue_bytes)
-        self.outbox = PendingSegments(journal)
-        self.outbound = TransmissionQueue(
-            content_topic,
-            options,
-            waku_version,
-            journal,
-            membership,
-            upstream=self._waits_above,
-            proves=proves,
-        )
-        self.ephemeral = EphemeralSending(options, segmenter, sds, self.outbound, ciphering, tally)
-        self._tally = tally
+        self._sds, self._ciphering = shared.sds, shared.ciphering
+        self._tally, self._limits = shared.tally, shared.limits
+        self.requests = RequestTable(shared.journal, options.advanced.max_overdue_bytes)
+        self.outbox = PendingSegments(shared.journal)
+        self.outbound = TransmissionQueue(shared, membership, self._waits_above, proves=proves)
+        self.ephemeral = EphemeralSending(shared, self.outbound)
         self._lost_acknowledgements = LostAcknowledgements(options)
-        self._limits = limits
         self._unsent_sync: SdsMessage | None = None
         """The newest sync message, until the network took it."""
         self._unsent: dict[str, None] = {}

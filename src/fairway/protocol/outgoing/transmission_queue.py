@@ -20,9 +20,8 @@ from typing import Final, NamedTuple
 
 from fairway.errors import FairwayError, RlnError, RlnErrorKind
 from fairway.events import SendErrorReason
-from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Prove, Publish, Purpose
-from fairway.protocol.journal import Journal, Row
+from fairway.protocol.journal import Row
 from fairway.protocol.ratelimit import (
     Admission,
     EpochQuota,
@@ -33,6 +32,7 @@ from fairway.protocol.ratelimit import (
     Upstream,
     rln_signal,
 )
+from fairway.protocol.shared import Shared
 from fairway.units import NS_PER_MS
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
@@ -132,37 +132,27 @@ class TransmissionQueue:
     """Queue, stamp and hand out transmissions of one channel."""
 
     def __init__(
-        self,
-        content_topic: str,
-        options: ReliableChannelOptions,
-        waku_version: int,
-        journal: Journal,
-        membership: Membership | None = None,
-        upstream: Callable[[], Upstream] = Upstream,
-        *,
-        proves: bool = False,
+        self, shared: Shared, membership: Membership | None, upstream: Callable[[], Upstream], *, proves: bool
     ) -> None:
-        """``membership`` is what the channels of a node share; ``upstream`` tells of content that waits above.
-
-        With ``proves`` an RLN proof is asked for with each transmission.
-        """
+        """``membership`` is shared by the channels of a node; ``upstream`` returns the content that waits for SDS."""
+        options = shared.options
         self.limiter: RateLimitManager[Transmission] = RateLimitManager(
             options.rate_limit,
-            on_change=partial(journal.touch, RATE_LIMIT, ""),
+            on_change=partial(shared.journal.touch, RATE_LIMIT, ""),
             membership=membership,
             upstream=upstream,
         )
         # What the node does not take comes back into the queue, whether there is room or not.
         self._max_in_flight = min(options.advanced.max_concurrent_publishes, options.rate_limit.max_queued)
-        self.pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
+        self.pubsub_topic = autoshard(shared.content_topic, options.cluster_id, options.shard_count)
         self.connected = True
         """Whether the node can send; nothing is dispatched while it cannot."""
-        self._content_topic = content_topic
+        self._content_topic = shared.content_topic
         self._max_bytes = options.advanced.max_wire_message_bytes
         self._meta = options.profile.marker
-        self.waku_version = waku_version
+        self.waku_version = shared.waku_version
         self._proves = proves
-        self._journal = journal
+        self._journal = shared.journal
         self._last_stamp_ns = 0
         self._not_before_ms = 0
         self._token = 0

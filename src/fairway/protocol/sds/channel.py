@@ -108,7 +108,12 @@ class SdsStatistics:
 class MessageChannel:
     """The SDS state of one participant in one channel.
 
-    Other layers ask it by the questions and properties of this class; its parts are for the modules of this package.
+    Other layers use its methods and properties; its parts are for the modules of this package.
+
+    ``segment_format`` is by default that of the profile. ``max_missing`` bounds the missing messages
+    (`fairway.options.ReliableChannelOptions`). A participant that only sends, after messages that it did not receive,
+    does not ``vouch`` for their ancestors. Every message MUST name channel and sender (SDS, "Message"): if one is empty
+    or too long, `ConfigurationError` is raised.
     """
 
     def __init__(
@@ -124,13 +129,7 @@ class MessageChannel:
         max_missing: int = 10_000,
         vouches: bool = True,
     ) -> None:
-        """Make an empty channel whose Lamport clock starts at ``now_ms`` (SDS, "Participant state").
-
-        ``segment_format`` is by default that of the profile. ``max_missing`` bounds what is missing (see
-        `fairway.options.ReliableChannelOptions`). A participant that only
-        sends, after messages that it did not receive itself, is not one that ``vouches`` for what they descend from.
-        Every message MUST name both (SDS, "Message"): `ConfigurationError` if one is empty or too long.
-        """
+        """Make an empty channel whose Lamport clock starts at ``now_ms`` (SDS, "Participant state")."""
         self.channel_id = checked_name("channel_id", channel_id, "give the name that all participants agreed on")
         self.sender_id = checked_name("sender_id", sender_id, "give a name that no other participant has")
         self.config = config = config or SdsConfig()
@@ -147,11 +146,23 @@ class MessageChannel:
             profile.codec, self.bloom_parameters, config.possible_acks_threshold, self.journal
         )
         self.retained = RetainedMessages(config.repair, self.journal, profile.codec)
+        self._make_receiving_parts(max_missing, segment_format or profile.segments)
+        self.participants: set[str] = set()
+        self.vouches = vouches and config.bloom_policy is not BloomPolicy.ALWAYS
+        """Whether its messages say so if it has all that their citations descend from."""
+        self.ephemeral_count = 0
+        self._old_copies = 0
+        """Copies of old messages since the last filter that they brought about."""
+        self._checked: tuple[SdsMessage | None, bool] = (None, False)
+        """The message whose id was checked last, and whether it follows a rule."""
+
+    def _make_receiving_parts(self, max_missing: int, segment_format: SegmentFormat) -> None:
+        config = self.config
         every_message_has_one = config.bloom_policy is BloomPolicy.ALWAYS
         self.repair = Repair(
-            sender_id,
+            self.sender_id,
             config.repair,
-            profile.repair,
+            self.profile.repair,
             self.journal,
             max_heard=config.max_repair_requests,
             bloom_bytes=self.bloom_parameters.byte_length if every_message_has_one else 0,
@@ -162,16 +173,8 @@ class MessageChannel:
         )
         self.dependencies.note_gap = self.vouching.note_gap
         self.pending_citations = PendingCitations(
-            sender_id, segment_format or profile.segments, None if config.repair.enabled else self.journal
+            self.sender_id, segment_format, None if config.repair.enabled else self.journal
         )
-        self.participants: set[str] = set()
-        self.vouches = vouches and config.bloom_policy is not BloomPolicy.ALWAYS
-        """Whether its messages say so if it has all that their citations descend from."""
-        self.ephemeral_count = 0
-        self._old_copies = 0
-        """Copies of old messages since the last filter that they brought about."""
-        self._checked: tuple[SdsMessage | None, bool] = (None, False)
-        """The message whose id was checked last, and whether it follows a rule."""
 
     @property
     def missing(self) -> Mapping[str, MissingDependency]:
