@@ -9,7 +9,7 @@ import pytest
 
 from fairway.errors import NodeUnavailableError
 from fairway.service.node import parts_of
-from fairway.service.served_topics import MAX_PUBSUB_TOPICS
+from fairway.service.parts import MAX_PUBSUB_TOPICS
 from fairway.wire.filter import FilterSubscribeRequest, FilterSubscribeType
 from patience import until
 

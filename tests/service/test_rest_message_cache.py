@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.nodes.node import RoutedMessage
-from fairway.service.rest.message_cache import RestMessageCache
+from fairway.service.rest.caches import RestMessageCache
 from fairway.wire.waku_message import WakuMessage
 
 SHARDS = ("/waku/2/rs/1/0", "/waku/2/rs/1/1")

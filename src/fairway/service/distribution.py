@@ -90,11 +90,6 @@ class ArrivalLog:
         self._next += 1
         return self._next - 1
 
-    @property
-    def next_number(self) -> int:
-        """The number of the next message."""
-        return self._next
-
     def missed(self, number: int, message_hash: bytes, wanted: Collection[Topics]) -> list[tuple[int, bytes]] | None:
         """Return the numbers and hashes of the messages on wanted topics that arrived after a message, in this order.
 
@@ -111,11 +106,6 @@ class ArrivalLog:
             for later, entry in enumerate(islice(self._entries, place + 1, None), place + 1)
             if entry.topics in keys
         ]
-
-    def since(self, number: int) -> set[bytes]:
-        """Return the hashes of the messages from a number on."""
-        place = max(0, number - (self._next - len(self._entries)))
-        return {entry.message_hash for entry in islice(self._entries, place, None)}
 
 
 class Distribution:

@@ -1,15 +1,21 @@
 """`make_app`: the ASGI application of the REST API.
 
-Each operation of the OpenAPI document is a route to its handler. All handlers have the same time limit and turn errors
-into answers, and the same check of tokens. `Gate` limits requests at once and the web pages that may use the API.
+Each operation of the OpenAPI document is a route to its handler. `Access` checks the bearer tokens (RFC 6750); `Gate`
+limits concurrent requests and the web pages that may use the API. All handlers have the same time limit, and their
+errors become answers.
 
 A ``HEAD`` request changes nothing (RFC 9110, 9.3.2): it is answered where ``GET`` changes nothing either, and with 405
-elsewhere. No answer may be stored by a cache, unless it is a page for people.
+elsewhere. Only pages for people may be stored by a cache.
+
+There are two optional tokens: one for all calls but those under ``/admin``, and one for all calls. Tokens are compared
+in constant time. With the first token alone nothing under ``/admin`` is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,7 +36,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairway.errors import FairwayError
 from fairway.libp2p.transports.web_origins import is_loopback
-from fairway.service.rest.access import Access
 from fairway.service.rest.admin import AdminEndpoints
 from fairway.service.rest.answers import PlainText, RefusedError
 from fairway.service.rest.context import RestContext
@@ -41,6 +46,7 @@ from fairway.service.rest.lightpush import push, push_v1
 from fairway.service.rest.messaging import MessagingEndpoints
 from fairway.service.rest.metrics import metrics
 from fairway.service.rest.openapi import PATHS
+from fairway.service.rest.options import RestOptions
 from fairway.service.rest.pages import PageEndpoints
 from fairway.service.rest.relay import RelayEndpoints
 from fairway.service.rest.store import messages as store_messages
@@ -65,6 +71,57 @@ _CONSUMING: Final = {
 """Operations whose ``GET`` removes messages from a cache or occupies a place among the event streams."""
 _NO_ROUTE: Final = "this node has no such call; /docs lists those that it has"
 _LOG: Final = logging.getLogger(__name__)
+OPEN_TAG: Final = "docs"
+"""Calls that say nothing of the node, such as the pages: they need no token."""
+ADMIN_TAG: Final = "admin"
+NO_ADMIN: Final = "/admin endpoints are not available. Please check your configuration: --rest-admin=true"
+_NEEDED: Final = 'Bearer realm="fairway"'
+
+
+class Access:
+    """The tokens of one server."""
+
+    def __init__(self, options: RestOptions) -> None:
+        self._token: Final = _digest(options.token)
+        self._admin_token: Final = _digest(options.admin_token)
+        self.admin: Final = options.admin and (self._admin_token is not None or self._token is None)
+        """Whether calls under ``/admin`` are answered at all."""
+
+    def check(self, tag: str, headers: Headers) -> None:
+        """Let a request pass to a call with this tag, or raise `RefusedError`: 401, 403, or 404 for no ``/admin``."""
+        if tag == OPEN_TAG:
+            return
+        if tag == ADMIN_TAG and not self.admin:
+            raise RefusedError(404, NO_ADMIN)
+        needed = self._admin_token if tag == ADMIN_TAG else self._token
+        if needed is None:
+            return
+        given = _digest(_token_of(headers))
+        if given is None:
+            raise RefusedError(401, "this call needs a token: Authorization: Bearer ...", {"WWW-Authenticate": _NEEDED})
+        # Both comparisons are made in any case, so that the time says nothing.
+        is_general, is_admin = _same(given, self._token), _same(given, self._admin_token)
+        if is_admin or (is_general and tag != ADMIN_TAG):
+            return
+        if is_general:
+            insufficient = {"WWW-Authenticate": f'{_NEEDED}, error="insufficient_scope"'}
+            raise RefusedError(403, "this call needs the token for /admin", insufficient)
+        raise RefusedError(401, "the token is wrong", {"WWW-Authenticate": f'{_NEEDED}, error="invalid_token"'})
+
+
+def _token_of(headers: Headers) -> str | None:
+    found = headers.getlist("authorization")
+    scheme, _, token = found[0].partition(" ") if len(found) == 1 else ("", "", "")
+    return (token.strip() or None) if scheme.lower() == "bearer" else None
+
+
+def _digest(token: str | None) -> bytes | None:
+    """Return a digest, whose length does not tell that of the token."""
+    return None if token is None else hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _same(given: bytes, known: bytes | None) -> bool:
+    return hmac.compare_digest(given, known or bytes(len(given)))
 
 
 class _ShardConvertor(Convertor[str]):

@@ -1,10 +1,15 @@
-"""`RestContext`: what all handlers of one REST server share: the node, the message caches, limits and counters."""
+"""`RestContext`: what all handlers of one REST server share: the node, the message caches, limits and counters.
+
+`AwaitedBodies` keeps slow clients from blocking others: when a new request finds no room, the request whose body has
+been awaited longest is answered with 408.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -16,10 +21,8 @@ from fairway.nodes.node import RoutedMessage
 from fairway.service.node import ServiceNode, parts_of
 from fairway.service.parts import NodeParts
 from fairway.service.rest.answers import RefusedError, read_body
-from fairway.service.rest.awaited_bodies import AwaitedBodies
-from fairway.service.rest.message_cache import RestMessageCache
+from fairway.service.rest.caches import ReceivedMessages, RestMessageCache, SendEvents
 from fairway.service.rest.message_sender import MessageSender
-from fairway.service.rest.messaging_events import ReceivedMessages, SendEvents
 from fairway.service.rest.options import RestOptions
 from fairway.subscription import Subscription
 
@@ -31,6 +34,49 @@ MAX_BODY_BYTES: Final = 1_048_576
 """Size of a request's body; longer ones are answered with 413."""
 BODY_TIMEOUT_S: Final = 10.0
 """Time to receive the body of a request; after it the answer is 408."""
+
+
+class AwaitedBodies:
+    """The awaited bodies of one server."""
+
+    def __init__(self) -> None:
+        self._limits: dict[asyncio.Timeout, None] = {}
+        """The time limits of the awaited bodies, longest awaited first."""
+
+    def __len__(self) -> int:
+        """Return how many bodies are awaited."""
+        return len(self._limits)
+
+    @asynccontextmanager
+    async def within(self, timeout_s: float) -> AsyncIterator[None]:
+        """Limit the time to receive a body, which happens inside the block.
+
+        Raises `RefusedError` after ``timeout_s`` seconds, or when `give_way` chooses this body. It cannot choose a body
+        that has arrived already: reading that takes no turn of the event loop.
+        """
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                self._limits[limit] = None
+                yield
+        except TimeoutError:
+            if limit in self._limits:
+                raise RefusedError(408, f"the body of the request did not come within {timeout_s:g} s") from None
+            raise RefusedError(
+                408, "too many requests at once, and the body of this one was awaited longest; try again"
+            ) from None
+        finally:
+            self._limits.pop(limit, None)
+
+    def give_way(self) -> bool:
+        """End the request whose body has been awaited longest; return False if no body is awaited."""
+        limit = next(iter(self._limits), None)
+        if limit is None:
+            return False
+        del self._limits[limit]
+        if not limit.expired():
+            limit.reschedule(asyncio.get_running_loop().time())
+        return True
 
 
 class _Cache(Protocol):

@@ -1,11 +1,10 @@
 """``GET /events``: messages as they arrive, or statistics of the node, as server-sent events.
 
-An event ``message`` has the shape of an entry of a store page. Its id is the message hash and, after a dot, the number
-of the message in the order of arrival. A client that connects again sends the last id that it received
-(``Last-Event-ID``). The node first sends the messages that arrived after it, in the order of arrival, from its archive.
-It does not repeat ephemeral messages. An event ``gap`` says that messages may be missing: the node has restarted since,
-or does not know the id, or its archive lacks some of the messages, or the client read too slowly. The client should
-then query the store.
+An event ``message`` has the shape of an entry of a store page. Its id is the message hash, a dot, and the number of the
+message in the order of arrival. A client that reconnects sends its last id (``Last-Event-ID``). The node first sends
+the later messages from its archive, in the order of arrival and without ephemeral ones. An event ``gap`` says that
+messages may be missing: the node has restarted, the id is unknown, the archive lacks messages, or the client reads too
+slowly. The client should then query the store.
 
 A comment follows every `HEARTBEAT_S` without an event. With ``statistics=true`` the events are those of
 `StatisticsEvents` instead.
@@ -23,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Send
 
-from fairway.errors import FairwayError, StorageError, StoreQueryError
+from fairway.errors import FairwayError, StorageError
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
 from fairway.nodes.rest.shapes import StoredEntry, hex_of, json_of, store_shape
 from fairway.service.distribution import ArrivedMessage
@@ -71,7 +70,7 @@ class EventEndpoints:
 
 
 class MessageEvents(ServerSentEvents):
-    """The messages of some content topics, after those that arrived since the last event id."""
+    """The messages of content topics: first those since the last event id, then new ones."""
 
     def __init__(self, context: RestContext, wanted: Collection[tuple[str, str]], last: str) -> None:
         super().__init__(context)
@@ -84,14 +83,13 @@ class MessageEvents(ServerSentEvents):
         live = distribution.follow(self._wants, max_bytes=EVENT_STREAM_BYTES)
         try:
             # There is no await after `follow` until the log is read: each message is either in `live` or in `missed`.
-            first_live = self._arrivals.next_number
             message_hash, number = _parsed(self._last)
             missed = self._arrivals.missed(number, message_hash, self._wanted)
             await begin(send)
             if missed is not None:
                 await self._repeat(missed, send)
             elif self._last:
-                await self._repeat_by_time(message_hash, first_live, send)
+                await chunk(send, _gap("the last event id is unknown: the node has restarted, or the id is too old"))
             await self._write_live(live, send)
         finally:
             live.close()
@@ -121,34 +119,11 @@ class MessageEvents(ServerSentEvents):
         if lacking:
             await chunk(send, _gap(f"the archive does not have {counted(lacking, 'message')}"))
 
-    async def _repeat_by_time(self, message_hash: bytes, first_live: int, send: Send) -> None:
-        """Send the messages that the archive has after a message by their timestamps, and a gap: others may be missing.
-
-        Leave out those that have arrived since ``first_live``.
-        """
-        topics = tuple(sorted({topic for _, topic in self._wanted}))
-        cursor: bytes | None = message_hash
-        reason = "the last event id is of an earlier run of the node, or too old to know what arrived after it"
-        while cursor is not None:
-            try:
-                page = await self._page(StoreQuery(content_topics=topics, page_size=_PAGE), cursor)
-            except StoreQueryError:
-                reason = "the last event id is not known"
-                break
-            except FairwayError as error:
-                reason = f"the archive cannot be read: {error}"
-                break
-            later = self._arrivals.since(first_live)
-            chosen = [each for each in page.messages if self._wants(each) and each.message_hash not in later]
-            await chunk(send, b"".join(_event(each, None) for each in chosen))
-            cursor = page.cursor
-        await chunk(send, _gap(reason))
-
-    async def _page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
+    async def _page(self, query: StoreQuery) -> StorePage:
         archive = self._context.parts.archive
         if archive is None:
             raise StorageError("the node keeps none")
-        return await archive.page(query, cursor)
+        return await archive.page(query)
 
     async def _write_live(self, live: Subscription[ArrivedMessage], send: Send) -> None:
         dropped = 0
@@ -171,11 +146,10 @@ class MessageEvents(ServerSentEvents):
         return (message.pubsub_topic, message.message.content_topic) in self._wanted
 
 
-def _event(message: RoutedMessage, number: int | None) -> bytes:
+def _event(message: RoutedMessage, number: int) -> bytes:
     name = hex_of(message.message_hash)
     entry = StoredEntry(message_hash=name, message=store_shape(message.message), pubsub_topic=message.pubsub_topic)
-    event_id = name if number is None else f"{name}.{number}"
-    return b"id: %s\nevent: message\ndata: %s\n\n" % (event_id.encode(), json_of(entry))
+    return b"id: %s.%d\nevent: message\ndata: %s\n\n" % (name.encode(), number, json_of(entry))
 
 
 def _gap(reason: str) -> bytes:

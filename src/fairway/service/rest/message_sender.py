@@ -26,7 +26,7 @@ from fairway.owned_tasks import OwnedTasks
 from fairway.service.node import ServiceNode
 from fairway.service.parts import NodeParts
 from fairway.service.rest.answers import RefusedError
-from fairway.service.rest.messaging_events import SendEvents, SendKind
+from fairway.service.rest.caches import SendEvents, SendKind
 from fairway.service.rest.store_peers import ask_store_peers
 from fairway.wire.store import StoreQueryRequest
 

@@ -1,26 +1,32 @@
-"""`PageEndpoints`: the pages for people: ``/``, which shows the node at work, and ``/docs``, which explains the API.
+"""The pages for people: ``/``, which shows the running node, and ``/docs``, made from the OpenAPI document.
 
-Each is one file that needs nothing else. Its Content-Security-Policy forbids the browser to load anything from
-elsewhere and to run any script but the one that is a part of it, so that a name from the network cannot become a
-script. The pages hold no data: they ask the API for it, as any client does.
+Each is one file. Its Content-Security-Policy forbids the browser to load anything from elsewhere and to run any other
+script, so that a name from the network cannot become a script. The pages hold no data of the node: they ask the API as
+any client does. Without scripts ``/docs`` is the description of the API; its script sends the calls.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
+from html import escape
 from importlib import metadata, resources
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from fairway.nodes.rest.shapes import json_of
 from fairway.service.rest.answers import answer
-from fairway.service.rest.docs_page import docs_page
 from fairway.service.rest.openapi import openapi_document
 
 _PART: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
+_OPERATIONS: Final = "<!-- operations -->"
+_TITLE: Final = "<!-- title -->"
+_DESCRIPTION: Final = "<!-- description -->"
+_EXAMPLES: Final[dict[str, Any]] = {"string": "text", "integer": 0, "number": 0, "boolean": False, "object": {}}
 
 
 class PageEndpoints:
@@ -69,3 +75,103 @@ class _Page:
 
 def _file(name: str) -> str:
     return resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")
+
+
+def docs_page(document: dict[str, Any], frame: str) -> str:
+    """Return the page of an OpenAPI document; ``frame`` is the file with its style and script."""
+    info = document["info"]
+    schemas = document["components"]["schemas"]
+    parts = []
+    tag = ""
+    for path, operations in document["paths"].items():
+        for verb, operation in operations.items():
+            if operation["tags"][0] != tag:
+                tag = operation["tags"][0]
+                parts.append(f'<h2 id="{escape(tag)}">{escape(tag)}</h2>')
+            parts.append(_operation(verb, path, operation, schemas))
+    parts.append('<h2 id="schemas">schemas</h2>')
+    for name, schema in schemas.items():
+        shown = escape(json_of(schema).decode())
+        parts.append(f'<details id="{escape(name)}"><summary>{escape(name)}</summary><pre>{shown}</pre></details>')
+    return (
+        frame.replace(_TITLE, escape(f"{info['title']} {info['version']}"))
+        .replace(_DESCRIPTION, escape(info["description"]))
+        .replace(_OPERATIONS, "\n".join(parts))
+    )
+
+
+def _operation(verb: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
+    answers = "".join(
+        f"<tr><td><code>{escape(status)}</code></td><td>{escape(described['description'])} "
+        f"{escape(_schemas(described))}</td></tr>"
+        for status, described in operation["responses"].items()
+    )
+    name = escape(operation["operationId"])
+    return (
+        f'<details class="operation" id="{name}">'
+        f'<summary><span class="verb {escape(verb)}">{escape(verb.upper())}</span> '
+        f"<code>{escape(path)}</code> <span>{escape(operation['summary'])}</span></summary>"
+        f'<form data-verb="{escape(verb.upper())}" data-path="{escape(path)}" aria-label="Try {name}">'
+        f"{''.join(_field(name, parameter) for parameter in operation.get('parameters', ()))}"
+        f"{_body(name, operation, schemas)}"
+        '<p class="needs-scripts"><button>Send</button> <button type="button" class="stop" hidden>Stop</button> '
+        '<button type="button" class="copy">Copy as curl</button></p>'
+        f'<pre class="curl needs-scripts" aria-label="The call as curl" tabindex="0"></pre>'
+        f'<div class="answer" role="region" aria-label="Answer of {name}" hidden><p class="status" role="status"></p>'
+        f'<pre tabindex="0"></pre></div></form>'
+        f"<table><caption>Answers</caption><tbody>{answers}</tbody></table></details>"
+    )
+
+
+def _field(operation: str, parameter: dict[str, Any]) -> str:
+    """Return a field for a parameter; those of the path must be filled."""
+    place, name = parameter["in"], parameter["name"]
+    identifier = escape(f"{operation}-{name}")
+    value = escape(str(parameter["schema"].get("example", "") if place == "path" else ""))
+    says = escape(parameter.get("description", "")) + (" This form encodes it." if place == "path" else "")
+    return (
+        f'<p class="field"><label for="{identifier}"><code>{escape(name)}</code> '
+        f"<small>{escape(place)}</small></label> "
+        f'<input id="{identifier}" name="{escape(name)}" data-in="{escape(place)}" value="{value}" autocomplete="off" '
+        f'spellcheck="false" aria-describedby="{identifier}-says"{" required" if place == "path" else ""}>'
+        f'<small id="{identifier}-says">{says}</small></p>'
+    )
+
+
+def _body(operation: str, described: dict[str, Any], schemas: dict[str, Any]) -> str:
+    """Return a field for the body, if there is one, with an example in it."""
+    if "requestBody" not in described:
+        return ""
+    body = described["requestBody"]
+    (content,) = body["content"].values()
+    example = json.dumps(_example(content["schema"], schemas), indent=2)
+    rows = min(12, example.count("\n") + 2)
+    return (
+        f'<p class="field"><label for="{operation}-body">body <small>{escape(_schemas(body))}</small></label> '
+        f'<textarea id="{operation}-body" data-in="body" rows="{rows}" spellcheck="false">'
+        f"{escape(example)}</textarea></p>"
+    )
+
+
+def _example(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
+    """Return a value of a schema, with the fields that are required."""
+    if "$ref" in schema:
+        return _example(schemas[_name(schema)], schemas)
+    if "example" in schema:
+        return schema["example"]
+    if schema["type"] == "array":
+        return [_example(schema["items"], schemas)]
+    if schema["type"] == "object":
+        return {name: _example(schema["properties"][name], schemas) for name in schema.get("required", ())}
+    return _EXAMPLES[schema["type"]]
+
+
+def _schemas(described: dict[str, Any]) -> str:
+    """Return the content types of a body, each with the name of its schema."""
+    return ", ".join(f"{kind} {_name(content['schema'])}" for kind, content in described.get("content", {}).items())
+
+
+def _name(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    return f"list of {_name(schema['items'])}" if schema.get("type") == "array" else str(schema.get("type", ""))
