@@ -199,7 +199,7 @@ class Location:
             filesystem, path = client(uri) if client else FileSystem.from_uri(quote(uri, safe=_OF_URIS))
         except FairwayError:
             raise
-        except (OSError, pa.ArrowException, ValueError) as error:
+        except (OSError, pa.ArrowException, ValueError, RuntimeError) as error:
             told = str(error).partition("\n")[0]
             raise ConfigurationError(
                 f"{use} is {shown!r}, which cannot be used: {told}; see that the place is there, and that "

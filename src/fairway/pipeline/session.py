@@ -114,6 +114,14 @@ def session_or_own(
                 session.stop()
 
 
+def with_own_settings(spark: SparkSession) -> SparkSession:
+    """Return a session of the same Spark with settings of its own, so that the caller's hold for the caller alone.
+
+    Over Spark Connect it is the same session.
+    """
+    return spark.newSession() if isinstance(spark, SparkSession) else spark
+
+
 @contextmanager
 def lent_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Change settings of a session inside a block, and restore them after it: the session may be the caller's."""

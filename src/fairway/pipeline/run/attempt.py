@@ -42,13 +42,13 @@ _SETTINGS: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
     # Rows that the reader of Parquet holds at once: by default 4,096, which of segments would be 600 MB a task.
     "spark.sql.parquet.columnarReaderBatchSize": "256",
-}
-_UNCHANGED_SETTINGS: Final = {
-    # Spark hashes every byte that it shuffles, to begin a stage again if a task that is tried again gives other rows.
-    # That is half of what Java computes. With the same input a task gives the same rows in another order, or files of
-    # other names, of which either will do. Spark hashes as long as one of these is set.
-    f"spark.sql.shuffle.orderIndependentChecksum.{name}": "false"
-    for name in ("enabled", "enableFullRetryOnMismatch", "enableQueryLevelRollbackOnMismatch")
+    # Spark hashes every byte that it shuffles, and ends a job if a task that is tried again gives other bytes. That is
+    # half of what Java computes, and a task gives the same rows in another order and in files of other names, of which
+    # either will do. Spark hashes as long as one of these is set.
+    **{
+        f"spark.sql.shuffle.orderIndependentChecksum.{name}": "false"
+        for name in ("enabled", "enableFullRetryOnMismatch", "enableQueryLevelRollbackOnMismatch")
+    },
 }
 
 
@@ -126,7 +126,7 @@ class Attempt:
                 continue
             self.folder.forget_job(job.name, job.writes)
             steps.begin(job.name)
-            with lent_settings(self.spark, self._settings(job)):
+            with lent_settings(self.spark, _SETTINGS):
                 results = self._take(job)
             steps.end(job.name, results)
             self._drop_work(planned[place + 1 :])
@@ -155,10 +155,6 @@ class Attempt:
                 left.append(job)
                 needed.update(job.reads)
         return tuple(left)
-
-    def _settings(self, job: Job) -> dict[str, str]:
-        unchanged = job.reads or all(source.stays_the_same for source in self.sources)
-        return _SETTINGS | (_UNCHANGED_SETTINGS if unchanged else {})
 
     def _take(self, job: Job) -> tuple[TableResult, ...]:
         """Carry out a job, and add its tables to the folder."""

@@ -32,7 +32,7 @@ from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress
 from fairway.pipeline.run.sources import RunSource, check_readable, parse_sources
 from fairway.pipeline.run.summary import RunSummary
-from fairway.pipeline.session import session_or_own
+from fairway.pipeline.session import session_or_own, with_own_settings
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
@@ -144,7 +144,7 @@ def run_with(
             session_or_own(spark, "fairway pipeline run", little_java=True) as session,
             named_failures(folder.place),
         ):
-            summary = Attempt(session, folder, parsed, options, keys, labels).work(progress)
+            summary = Attempt(with_own_settings(session), folder, parsed, options, keys, labels).work(progress)
             return replace(summary, selection=options.selection)
 
 

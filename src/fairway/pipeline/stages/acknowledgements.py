@@ -163,7 +163,7 @@ def latency_rows(sent: Keyed, acknowledged: Keyed) -> pa.Table:
     latency_ns = acked_at - sent_at
     # Senders choose timestamps; a difference that does not fit an integer is no latency.
     runs_over = ((acked_at ^ sent_at) & (acked_at ^ latency_ns)) < 0
-    latency_ms = np.floor(np.maximum(latency_ns, 0) / NS_PER_MS).astype(np.int64)
+    latency_ms = np.maximum(latency_ns, 0) // NS_PER_MS
     by_nobody = first_by == NOTHING
     columns = {
         **{name: sent.table.column(name) for name in (*KEY, "sender_id")},
