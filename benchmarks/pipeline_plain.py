@@ -245,7 +245,13 @@ class PlainPipeline:
         self._keep_rows(
             "acknowledgements",
             [
-                {"channel_id": key[0], "message_id": key[1], "acknowledged_by": key[2], "how": "cited", "at_ns": at}
+                {
+                    "channel_id": key[0],
+                    "message_id": key[1],
+                    "acknowledged_by": key[2],
+                    "how": "cited",
+                    "acknowledged_at_ns": at,
+                }
                 for key, at in first.items()
             ],
         )

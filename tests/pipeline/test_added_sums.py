@@ -146,10 +146,11 @@ def test_transmissions_count_in_the_epoch_of_their_timestamp(messages, epoch_ms,
     for row in found.to_pylist():
         key = (row["sender_id"], row["epoch_start_ms"])
         assert row["channels"] == len(channels[key])
-        assert row["limit"] == limit
+        assert row["rate_limit"] == limit
         assert row["message_ids"] == len({nullifier for nullifier, _ in signals[key]})
         assert row["double_signals"] == len(signals[key]) - row["message_ids"]  # of each there are two at most here
         charged = unproven[key] + row["message_ids"]
+        assert row["charged"] == charged
         expected = None if limit is None else pytest.approx(100 * charged / limit, abs=0.0051)
         assert row["pct"] == expected
 
@@ -162,4 +163,4 @@ def test_what_stores_had_adds_up_and_an_empty_store_has_a_row(sources):
     found = completeness(pa.concat_tables(parts)).to_pylist()
     expected = {"empty": 0, "one": 0} | Counter(store for stores in sources for store in stores)
     assert {row["source"]: row["messages"] for row in found} == expected
-    assert all((row["of"], row["missing"]) == (len(sources), len(sources) - row["messages"]) for row in found)
+    assert all((row["known"], row["missing"]) == (len(sources), len(sources) - row["messages"]) for row in found)

@@ -247,7 +247,7 @@ def test_who_acknowledges_by_the_filters_of_the_worlds_has_the_message(spark, ar
     """The filters are those that participants sent. Spark finds in them what one process finds, and it is true."""
     runs, _, path = archived
     archive = stages.deduplicated(open_source(spark, f"sqlite:{path}"), unique=True).persist()
-    found = stages.bloom_evidence(archive).drop("at").persist()
+    found = stages.bloom_evidence(archive).drop("acknowledged_at").persist()
     heard = pa.Table.from_batches(filter_mapper()(iter(archive.drop("timestamp").toArrow().to_batches())))
     order = ("channel_id", "lamport", "message_id", "timestamp_ns", "message_hash")
     places = pc.sort_indices(heard, [(name, "ascending", "at_start") for name in order])

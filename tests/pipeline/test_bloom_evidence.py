@@ -213,5 +213,11 @@ def test_the_mappers_take_a_channel_after_the_other():
     filters = filter_mapper(Profile.WAKU)(iter([batch]))
     (evidence,) = evidence_mapper(CONFIG)(filters)
     assert evidence.to_pylist() == [
-        {"channel_id": "one", "message_id": "a1", "acknowledged_by": "carol", "how": "descendant", "at_ns": 2}
+        {
+            "channel_id": "one",
+            "message_id": "a1",
+            "acknowledged_by": "carol",
+            "how": "descendant",
+            "acknowledged_at_ns": 2,
+        }
     ]

@@ -131,7 +131,7 @@ def missing_of(messages, rebuilt):
 def acknowledged_of(messages, evidence, threshold):
     content = content_of(messages)
     told = [(key(one), one["citing_sender_id"], one["cited_at_ns"], "cited") for one in citations_of(messages)] + [
-        (key(one), one["acknowledged_by"], one["at_ns"], one["how"]) for one in evidence
+        (key(one), one["acknowledged_by"], one["acknowledged_at_ns"], one["how"]) for one in evidence
     ]
     rows = []
     for (message, participant), group in grouped(told, lambda one: one[:2]).items():
@@ -144,7 +144,7 @@ def acknowledged_of(messages, evidence, threshold):
                     "sender_id": content[message]["sender_id"],
                     "acknowledged_by": participant,
                     "how": how,
-                    "at_ns": at,
+                    "acknowledged_at_ns": at,
                 }
             )
     possible = [key(row) for row in rows if row["how"] == "bloom"]
@@ -156,8 +156,8 @@ def latencies_of(messages, acknowledged):
     rows = []
     for message, sent in content_of(messages).items():
         group = by_message.get(message, [])
-        first = min(group, key=lambda row: (row["at_ns"], row["acknowledged_by"].encode()), default=None)
-        latency = first["at_ns"] - sent["timestamp_ns"] if first else 2**63
+        first = min(group, key=lambda row: (row["acknowledged_at_ns"], row["acknowledged_by"].encode()), default=None)
+        latency = first["acknowledged_at_ns"] - sent["timestamp_ns"] if first else 2**63
         rows.append(
             {
                 "channel_id": message[0],
@@ -166,7 +166,7 @@ def latencies_of(messages, acknowledged):
                 "sent_at_ns": sent["timestamp_ns"],
                 "ackers": len(group),
                 "first_by": first and first["acknowledged_by"],
-                "acked_at_ns": first and first["at_ns"],
+                "acked_at_ns": first and first["acknowledged_at_ns"],
                 "latency_ms": int(max(0, latency) / NS_PER_MS // 1) if -(2**63) <= latency < 2**63 else None,
             }
         )
@@ -206,7 +206,7 @@ EVIDENCE_ROWS = st.lists(
             "message_id": st.sampled_from(NAMES),
             "acknowledged_by": st.sampled_from(PEOPLE),
             "how": st.sampled_from(["descendant", "bloom"]),
-            "at_ns": TIMES,
+            "acknowledged_at_ns": TIMES,
         }
     ),
     max_size=12,

@@ -229,7 +229,7 @@ def test_incomplete_is_what_lacks_segments(tables, facts):
 
 
 def test_acknowledgements_are_the_citations_by_others(tables, facts):
-    columns = ("channel_id", "message_id", "sender_id", "acknowledged_by", "how", "at_ns")
+    columns = ("channel_id", "message_id", "sender_id", "acknowledged_by", "how", "acknowledged_at_ns")
     assert rows_of(tables["acknowledgements"], *columns) == Counter(
         (fact.channel_id, fact.message_id, fact.sender_id, fact.acknowledged_by, "cited", fact.timestamp_ns)
         for fact in facts["acknowledged"]
@@ -239,7 +239,7 @@ def test_acknowledgements_are_the_citations_by_others(tables, facts):
 def test_every_store_is_as_complete_as_it_is(tables, facts):
     held = Counter(source for fact in facts["carrier"] for source in fact.sources)
     of = len(facts["carrier"])
-    found = rows_of(tables["store_completeness"], "source", "messages", "of", "missing")
+    found = rows_of(tables["store_completeness"], "source", "messages", "known", "missing")
     assert found == Counter((source, count, of, of - count) for source, count in held.items())
 
 

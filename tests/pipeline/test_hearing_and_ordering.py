@@ -219,7 +219,7 @@ def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder, 
     } | {("large", "complete")}
 
     evidence = [
-        {"channel_id": "clean", "message_id": "m003", "acknowledged_by": name, "how": "bloom", "at_ns": 4}
+        {"channel_id": "clean", "message_id": "m003", "acknowledged_by": name, "how": "bloom", "acknowledged_at_ns": 4}
         for name in ("dave", "eve")
     ]
     folder.write("bloom_evidence", 0, pa.Table.from_pylist(evidence, exact_schema(BLOOM_EVIDENCE)))

@@ -60,7 +60,7 @@ def check(folder: Path) -> None:
     assert sorted(row["size_bytes"] for row in tables.all("delivered", ["size_bytes"])) == [9] * 9 + [10] * 2
     (missing,) = tables.all("missing_messages", ["channel_id", "cited_by"])
     assert missing == {"channel_id": "team", "cited_by": 2}
-    stores = tables.all("store_completeness", ["source", "messages", "of"])
+    stores = tables.all("store_completeness", ["source", "messages", "known"])
     assert sorted(map(tuple, map(dict.values, stores))) == [("a", 8, 12), ("b", 9, 12)]
 
 

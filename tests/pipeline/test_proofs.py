@@ -116,10 +116,10 @@ def test_message_ids_count_once_and_two_signals_under_one_are_a_violation():
     assert told.schema.names == exact_schema(RATE_UTILISATION).names
     shown = {(row["sender_id"], row["epoch_start_ms"]): tuple(row.values())[2:] for row in told.to_pylist()}
     assert shown == {
-        ("alice", 0): (6, 2, 2, 1, 4, 75.0),
-        ("alice", 1_000): (1, 1, 1, 0, 4, 25.0),
-        ("bob", 0): (1, 1, 1, 0, 4, 25.0),
-        ("carol", 0): (1, 1, 0, 0, 4, 25.0),
+        ("alice", 0): (6, 2, 2, 1, 3, 4, 75.0),
+        ("alice", 1_000): (1, 1, 1, 0, 1, 4, 25.0),
+        ("bob", 0): (1, 1, 1, 0, 1, 4, 25.0),
+        ("carol", 0): (1, 1, 0, 0, 1, 4, 25.0),
     }
 
 

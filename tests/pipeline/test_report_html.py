@@ -106,12 +106,26 @@ def contents() -> dict[str, list[dict]]:
             {"channel_id": HOSTILE, "part": "bloom", "bytes": 3_000, "messages": 40},
         ],
         "rate_utilisation": [
-            {"sender_id": LONG, "epoch_start_ms": 1_700_000_000_000, "messages": 120, "limit": 100, "pct": 120.0},
-            {"sender_id": HOSTILE, "epoch_start_ms": 1_700_000_000_000, "messages": 60, "limit": 100, "pct": 60.0},
+            {
+                "sender_id": LONG,
+                "epoch_start_ms": 1_700_000_000_000,
+                "messages": 120,
+                "charged": 120,
+                "rate_limit": 100,
+                "pct": 120.0,
+            },
+            {
+                "sender_id": HOSTILE,
+                "epoch_start_ms": 1_700_000_000_000,
+                "messages": 60,
+                "charged": 60,
+                "rate_limit": 100,
+                "pct": 60.0,
+            },
         ],
         "store_completeness": [
-            {"source": "a", "messages": 102, "of": 102, "missing": 0},
-            {"source": HOSTILE, "messages": 51, "of": 102, "missing": 51},
+            {"source": "a", "messages": 102, "known": 102, "missing": 0},
+            {"source": HOSTILE, "messages": 51, "known": 102, "missing": 51},
         ],
     }
 
@@ -295,7 +309,8 @@ def test_more_rows_than_a_page_has_are_chosen_by_their_order(tmp_path, monkeypat
             "sender_id": f"s{number}",
             "epoch_start_ms": 0,
             "messages": number % 13,
-            "limit": 100,
+            "charged": number % 13,
+            "rate_limit": 100,
             "pct": 1.0,
             "channels": 1,
         }
@@ -382,7 +397,14 @@ def test_what_was_wrong_when_a_lost_message_was_first_cited_is_said_beside_its_c
             [("loud", BEGIN + SECOND), ("calm", BEGIN + SECOND), ("calm", out_at), ("loud", out_at), (None, out_at)]
         )
     ]
-    over = {"sender_id": "loud", "epoch_start_ms": epoch_ms, "messages": 120, "limit": 100, "pct": 120.0}
+    over = {
+        "sender_id": "loud",
+        "epoch_start_ms": epoch_ms,
+        "messages": 120,
+        "charged": 120,
+        "rate_limit": 100,
+        "pct": 120.0,
+    }
     tables = contents() | {"missing_messages": rows, "rate_utilisation": [over], "channel_stats": [stats("tiny", 9, 5)]}
     folder = run_folder(tmp_path / "run", tables)
     assert report_json(RunTables(folder))["circumstances"] == {
@@ -489,7 +511,13 @@ def test_no_sender_is_named_where_all_lose_alike_or_no_citation_names_the_author
 
 
 def epoch(sender_id: str, messages: int, **told) -> dict:
-    return {"sender_id": sender_id, "epoch_start_ms": 1_700_000_400_000, "messages": messages, "channels": 1} | told
+    return {
+        "sender_id": sender_id,
+        "epoch_start_ms": 1_700_000_400_000,
+        "messages": messages,
+        "charged": messages,
+        "channels": 1,
+    } | told
 
 
 def test_a_sender_that_used_a_message_id_twice_is_named_with_the_command_that_says_more(tmp_path):
@@ -510,8 +538,8 @@ def test_a_sender_that_used_a_message_id_twice_is_named_with_the_command_that_sa
 
 def test_what_counts_towards_the_limit_is_the_same_everywhere(tmp_path):
     rows = [
-        epoch("repeats", 150, message_ids=90, double_signals=0, limit=100, pct=90.0),
-        epoch("above", 120, message_ids=101, double_signals=0, limit=100, pct=101.0),
+        epoch("repeats", 150, message_ids=90, double_signals=0, charged=90, rate_limit=100, pct=90.0),
+        epoch("above", 120, message_ids=101, double_signals=0, charged=101, rate_limit=100, pct=101.0),
     ]
     (to_do,) = to_dos(tmp_path, {"rate_utilisation": rows}, "rate")
     assert to_do["what"].startswith("Over the rate limit of 100: above (101 in the epoch")
@@ -549,7 +577,15 @@ def test_red_is_only_what_something_can_be_done_about(tmp_path):
         "quarantine": [{"timestamp_ns": BEGIN, "status": "not-sds", "error": "x", "payload_bytes": 7}],
         "sds_ordered": [{"channel_id": "tiny", "sender_id": "a", "status": "waiting"}],
         "rate_utilisation": [
-            {"sender_id": "a", "epoch_start_ms": 0, "messages": 100, "limit": 100, "pct": 100.0, "channels": 1}
+            {
+                "sender_id": "a",
+                "epoch_start_ms": 0,
+                "messages": 100,
+                "charged": 100,
+                "rate_limit": 100,
+                "pct": 100.0,
+                "channels": 1,
+            }
         ],
     }
     page = page_of(tmp_path, quiet)
@@ -576,14 +612,14 @@ def test_what_a_store_lacked_is_said_by_topic_and_drawn_by_its_share(tmp_path):
 
 
 def test_stores_that_have_everything_lack_nothing(tmp_path):
-    tables = contents() | {"store_completeness": [{"source": "a", "messages": 102, "of": 102, "missing": 0}]}
+    tables = contents() | {"store_completeness": [{"source": "a", "messages": 102, "known": 102, "missing": 0}]}
     page = page_of(tmp_path, tables)
     assert rows_in(page)["lacked"] == []
     assert "Outages" not in page
 
 
 def test_one_store_alone_is_said_to_show_no_outage(tmp_path):
-    tables = contents() | {"store_completeness": [{"source": "a", "messages": 102, "of": 102, "missing": 0}]}
+    tables = contents() | {"store_completeness": [{"source": "a", "messages": 102, "known": 102, "missing": 0}]}
     assert "What one store lacked shows only beside another one." in Checked(page_of(tmp_path, tables)).text
 
 

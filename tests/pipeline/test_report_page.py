@@ -100,15 +100,16 @@ def page_file(tmp_path_factory) -> Path:
             for number in range(200)
         ],
         "store_completeness": [
-            {"source": "a", "messages": 200, "of": 200, "missing": 0},
-            {"source": "b", "messages": 100, "of": 200, "missing": 100},
+            {"source": "a", "messages": 200, "known": 200, "missing": 0},
+            {"source": "b", "messages": 100, "known": 200, "missing": 100},
         ],
         "rate_utilisation": [
             {
                 "sender_id": f"sender-{number}",
                 "epoch_start_ms": 0,
                 "messages": number,
-                "limit": 100,
+                "charged": number,
+                "rate_limit": 100,
                 "pct": float(number),
                 "channels": 1,
             }

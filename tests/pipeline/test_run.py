@@ -156,7 +156,7 @@ def test_the_tables_are_those_of_the_registry(spark, finished):
 def test_each_store_is_held_against_all(made, finished):
     told = {row["source"]: row for row in rows(finished.out, "store_completeness")}
     assert {name: row["messages"] for name, row in told.items()} == made.stores
-    assert all(row["of"] == made.messages == row["messages"] + row["missing"] for row in told.values())
+    assert all(row["known"] == made.messages == row["messages"] + row["missing"] for row in told.values())
 
 
 def test_every_byte_is_counted_once(finished):

@@ -85,7 +85,7 @@ def test_a_message_is_kept_once_as_it_has_its_hash_with_every_store_that_had_it(
     }
     assert bytes(kept[3].payload) == b"payload 3"
     told = stages.store_completeness(table.transform(stages.deduplicated), ["a", "b", "empty"]).collect()
-    assert {(row.source, row.messages, row.damaged, row.of, row.missing) for row in told} == {
+    assert {(row.source, row.messages, row.damaged, row.known, row.missing) for row in told} == {
         ("a", 1, 2, 3, 2),
         ("b", 3, 1, 3, 0),
         ("empty", 0, 0, 3, 3),
@@ -158,7 +158,7 @@ def test_the_earliest_evidence_counts_and_a_filter_alone_needs_two_participants(
         exact_ddl(BLOOM_EVIDENCE),
     )
     told = stages.acknowledgements(unique, evidence)
-    assert {(row.message_id, row.acknowledged_by, row.how, row["at_ns"]) for row in told.collect()} == {
+    assert {(row.message_id, row.acknowledged_by, row.how, row["acknowledged_at_ns"]) for row in told.collect()} == {
         ("m1", "bob", "cited", 3),
         ("m1", "dave", "descendant", 6),
         ("m2", "carol", "bloom", 4),

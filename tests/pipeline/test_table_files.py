@@ -74,7 +74,7 @@ def stores(count):
     return pa.table(
         {
             "missing": numbers,
-            "of": numbers,
+            "known": numbers,
             "source": [f"store {number}" for number in numbers],
             "messages": numbers,
             "damaged": numbers,
@@ -92,8 +92,8 @@ def test_columns_are_put_in_their_order_and_chosen_again(tmp_path):
     assert pq.read_schema(tmp_path / "tables" / "store_completeness" / names[0]).names == list(
         schema_of("store_completeness").names
     )
-    (table, _) = files.read("store_completeness", names[:2], ["of", "source"])
-    assert table.to_pylist() == [{"of": 0, "source": "store 0"}, {"of": 1, "source": "store 1"}]
+    (table, _) = files.read("store_completeness", names[:2], ["known", "source"])
+    assert table.to_pylist() == [{"known": 0, "source": "store 0"}, {"known": 1, "source": "store 1"}]
 
 
 def test_a_large_table_has_row_groups_that_a_reader_can_hold(tmp_path, monkeypatch):

@@ -104,7 +104,7 @@ _COMPARISONS: Final[Mapping[str, _Comparison]] = {
     ),
     "acknowledgements": _Comparison(
         fact="acknowledged",
-        found=("channel_id", "message_id", "sender_id", "acknowledged_by", "how", "at_ns"),
+        found=("channel_id", "message_id", "sender_id", "acknowledged_by", "how", "acknowledged_at_ns"),
         told=("channel_id", "message_id", "sender_id", "acknowledged_by", "'cited'", "timestamp_ns"),
     ),
 }

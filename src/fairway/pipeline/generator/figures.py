@@ -138,7 +138,8 @@ def _rate_utilisation(facts: DataFrame, epoch_ms: int, limit: int | None) -> Dat
             "channels",
             F.lit(0).cast("bigint").alias("message_ids"),
             F.lit(0).cast("bigint").alias("double_signals"),
-            F.lit(limit).cast("bigint").alias("limit"),
+            F.col("messages").alias("charged"),
+            F.lit(limit).cast("bigint").alias("rate_limit"),
             F.round(F.col("messages") * 100 / F.lit(limit).cast("bigint"), 2).alias("pct"),
         )
     )
@@ -148,8 +149,8 @@ def _store_completeness(facts: DataFrame) -> DataFrame:
     """Return how much of everything each store has; one that has nothing was not written, and is in no run."""
     carriers = facts.where("fact = 'carrier'")
     held = carriers.select(F.explode("sources").alias("source")).groupBy("source").agg(F.count("*").alias("messages"))
-    return held.crossJoin(carriers.agg(F.count("*").alias("of"))).selectExpr(
-        "source", "messages", "of", "of - messages AS missing"
+    return held.crossJoin(carriers.agg(F.count("*").alias("known"))).selectExpr(
+        "source", "messages", "0L AS damaged", "known", "known - messages AS missing"
     )
 
 

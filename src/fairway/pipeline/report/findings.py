@@ -155,7 +155,7 @@ class Findings:
                 lacked=row["missing"] - told.repairable,
                 damaged=row["damaged"],
                 repairable=told.repairable,
-                of=row["of"],
+                of=row["known"],
                 alone=told.alone,
                 outages=told.outages,
             )
@@ -202,7 +202,7 @@ def bandwidth_of(tables: RunTables) -> list[tuple[str, int, int]]:
 def busiest_epochs(tables: RunTables, limit: int) -> list[dict[str, Any]]:
     """Return the senders and epochs of most transmissions, as rows of ``rate_utilisation``."""
     order = [("messages", "descending"), ("epoch_start_ms", "ascending"), ("sender_id", "ascending")]
-    columns = ["sender_id", "epoch_start_ms", "messages", "message_ids", "limit", "pct"]
+    columns = ["sender_id", "epoch_start_ms", "messages", "message_ids", "charged", "pct"]
     return tables.head("rate_utilisation", columns, order, limit)
 
 

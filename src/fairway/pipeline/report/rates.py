@@ -1,15 +1,14 @@
 """Who broke the rate limit: `over_limit`, senders above it, and `double_signals`, senders that used message ids twice.
 
-Of messages with RLN proofs the message ids count towards the limit, of others every one (`charged`). Two messages under
-one id are a violation whatever the limit is.
+Of messages with RLN proofs the message ids count towards the limit, of others every one (``charged``). Two messages
+under one id are a violation whatever the limit is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow.dataset as ds
 
@@ -27,7 +26,7 @@ class OverLimit:
     """In how many epochs it was above the limit."""
     epoch_start_ms: int
     messages: int
-    """What counted towards the limit in that epoch (`charged`)."""
+    """What counted towards the limit in that epoch."""
     limit: int
 
 
@@ -39,18 +38,6 @@ class DoubleSignals:
     epoch_start_ms: int
     message_ids: int
     """How many message ids it used so, in all epochs."""
-
-
-def charged(row: Mapping[str, Any]) -> int:
-    """Return what counts towards the limit in a row of ``rate_utilisation``.
-
-    The table keeps it as a share with two decimals, which is exact for limits below 10,000. Without a limit, or without
-    proofs, it is the number of messages.
-    """
-    messages: int = row["messages"]
-    if row["message_ids"] and row["pct"] is not None:
-        messages = round(row["pct"] * row["limit"] / _FULL_PCT)
-    return messages
 
 
 def epochs_over_limit(tables: RunTables) -> frozenset[tuple[str, int]]:
@@ -67,10 +54,10 @@ def over_limit(tables: RunTables) -> tuple[OverLimit, ...]:
     """Return the senders above the limit, the furthest first; none if the run was not given a limit."""
     epochs: Counter[str] = Counter()
     worst: dict[str, OverLimit] = {}
-    columns = ["sender_id", "epoch_start_ms", "messages", "message_ids", "limit", "pct"]
+    columns = ["sender_id", "epoch_start_ms", "charged", "rate_limit"]
     for batch in tables.batches("rate_utilisation", columns, ds.field("pct") > _FULL_PCT):
         for row in batch.to_pylist():
-            sender_id, counted = row["sender_id"], charged(row)
+            sender_id, counted = row["sender_id"], row["charged"]
             epochs[sender_id] += 1
             if sender_id not in worst or counted > worst[sender_id].messages:
                 worst[sender_id] = OverLimit(
@@ -78,7 +65,7 @@ def over_limit(tables: RunTables) -> tuple[OverLimit, ...]:
                     epochs=0,
                     epoch_start_ms=row["epoch_start_ms"],
                     messages=counted,
-                    limit=row["limit"],
+                    limit=row["rate_limit"],
                 )
     found = [replace(told, epochs=epochs[sender_id]) for sender_id, told in worst.items()]
     return tuple(sorted(found, key=lambda told: (-told.messages, -told.epochs, told.sender_id)))

@@ -29,8 +29,8 @@ from fairway.pipeline.stages.keyed import KEY, Keyed, keyed
 from fairway.units import NS_PER_MS
 
 ACKNOWLEDGEMENTS: Final = (
-    "channel_id string, message_id string, sender_id string, acknowledged_by string, how string, at timestamp,"
-    " at_ns bigint"
+    "channel_id string, message_id string, sender_id string, acknowledged_by string, how string,"
+    " acknowledged_at timestamp, acknowledged_at_ns bigint"
 )
 """The table of acknowledgements, one row for each content message and participant other than its sender."""
 
@@ -126,7 +126,7 @@ def acknowledgement_rows(
     how = np.concatenate([np.full(len(at), is_cited), how])
     if evidence is not None:
         target = np.concatenate([target, sent.rows()[evidence.keys]])
-        at = np.concatenate([at, others.column("at_ns").to_numpy()])
+        at = np.concatenate([at, others.column("acknowledged_at_ns").to_numpy()])
     heard = np.flatnonzero((target != NOTHING) & (participants != NOTHING))
     heard = heard[(senders[target[heard]] != NOTHING) & (senders[target[heard]] != participants[heard])]
     target, participants, at, how = target[heard], participants[heard], at[heard], how[heard]
@@ -142,7 +142,7 @@ def acknowledgement_rows(
         **{name: sent.table.column(name).take(pa.array(acknowledged)) for name in (*KEY, "sender_id")},
         "acknowledged_by": names.take(pa.array(participants[best])),
         "how": kinds.take(pa.array(how[best])),
-        "at_ns": at[best],
+        "acknowledged_at_ns": at[best],
     }
     return Keyed(pa.table(columns, schema=_SCHEMA), sent.keys[acknowledged], sent.count)
 
@@ -152,7 +152,7 @@ def latency_rows(sent: Keyed, acknowledged: Keyed) -> pa.Table:
     rows = sent.rows()[acknowledged.keys]
     here = np.flatnonzero(rows != NOTHING)
     (participants,), names = ranked(acknowledged.table.column("acknowledged_by"))
-    at = acknowledged.table.column("at_ns").to_numpy()
+    at = acknowledged.table.column("acknowledged_at_ns").to_numpy()
     order = here[np.lexsort((participants[here], at[here], rows[here]))]
     first = order[starts_of_runs(rows[order])]
     count = sent.table.num_rows

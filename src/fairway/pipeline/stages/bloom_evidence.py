@@ -35,7 +35,8 @@ from fairway.wire.sds import WAKU_SDS, Kind, ReceivedBloom, SdsCodec
 from fairway.wire.segment import MAX_SEGMENTS
 
 BLOOM_EVIDENCE: Final = (
-    "channel_id string, message_id string, acknowledged_by string, how string, at timestamp, at_ns bigint"
+    "channel_id string, message_id string, acknowledged_by string, how string,"
+    " acknowledged_at timestamp, acknowledged_at_ns bigint"
 )
 """The table of evidence, at most two rows for each message and participant: ``how`` is ``descendant`` or ``bloom``."""
 

@@ -28,9 +28,10 @@ from fairway.units import NS_PER_MS
 
 RATE_UTILISATION: Final = (
     "sender_id string, epoch_start timestamp, epoch_start_ms bigint, messages bigint, channels bigint,"
-    " message_ids bigint, double_signals bigint, limit bigint, pct double"
+    " message_ids bigint, double_signals bigint, charged bigint, rate_limit bigint, pct double"
 )
-"""The table of the rate limit; ``limit`` and ``pct`` (per cent of the limit) are null when no limit is known."""
+"""The table of the rate limit; ``charged`` counts towards the limit. ``rate_limit`` and ``pct`` (``charged`` in per
+cent of it) are null when no limit is known."""
 
 RATE_INPUT: Final = ("channel_id", "sender_id", "timestamp_ns", "nullifier", "share_x")
 """The columns of ``sds_messages`` that are read."""
@@ -98,11 +99,10 @@ def utilisation(counted: pa.Table, limit: int | None) -> pa.Table:
     )
     found = grouped(figures, _EPOCH, {name: (name, "sum") for name in _FIGURES})
     charged = found.column("charged")
-    found = found.drop_columns(["charged"])
     if limit is None:
         nothing = pa.nulls(found.num_rows, pa.int64())
-        return found.append_column("limit", nothing).append_column("pct", nothing.cast(pa.float64()))
-    found = found.append_column("limit", pa.array(np.full(found.num_rows, limit), pa.int64()))
+        return found.append_column("rate_limit", nothing).append_column("pct", nothing.cast(pa.float64()))
+    found = found.append_column("rate_limit", pa.array(np.full(found.num_rows, limit), pa.int64()))
     counts = charged.unique()
     shares = pa.array([_per_cent(count, limit) for count in counts.to_pylist()], pa.float64())
     return found.append_column("pct", shares.take(pc.index_in(charged, counts)))

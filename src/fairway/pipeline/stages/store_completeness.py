@@ -14,14 +14,14 @@ from fairway.pipeline.exchange import Cut, bucketed
 from fairway.pipeline.stages.deduplicated import is_damaged
 from fairway.pipeline.stages.sums import grouped
 
-STORE_COMPLETENESS: Final = "source string, messages bigint, damaged bigint, of bigint, missing bigint"
-"""The table of stores: ``of`` counts the messages that any of them had intact, ``missing`` those of them that this one
-had not, ``damaged`` the messages of which it had a copy that has another hash than it says."""
+STORE_COMPLETENESS: Final = "source string, messages bigint, damaged bigint, known bigint, missing bigint"
+"""The table of stores: ``known`` counts the messages that any of them had intact, ``missing`` those of them that this
+one had not, ``damaged`` the messages of which it had a copy that has another hash than it says."""
 
 HOLDINGS: Final = pa.schema(
-    [("source", pa.string()), ("messages", pa.int64()), ("damaged", pa.int64()), ("of", pa.int64())]
+    [("source", pa.string()), ("messages", pa.int64()), ("damaged", pa.int64()), ("known", pa.int64())]
 )
-"""How many messages a store had, and had damaged, of how many; rows can be added up. ``of`` is 0 in all rows of some
+"""How many messages a store had, and had damaged, of how many; rows can be added up. ``known`` is 0 in all rows of some
 messages but one, whose ``source`` is null."""
 _SUMS: Final = {name: (name, "sum") for name in HOLDINGS.names if name != "source"}
 
@@ -54,10 +54,12 @@ def added_holdings(held: pa.Table) -> pa.Table:
 
 def completeness(held: pa.Table) -> pa.Table:
     """Return ``store_completeness`` of all holdings (`HOLDINGS`)."""
-    of = pc.fill_null(pc.sum(held.column("of")), 0)
+    known = pc.fill_null(pc.sum(held.column("known")), 0)
     held = added_holdings(held.filter(pc.is_valid(held.column("source"))))
-    held = held.set_column(held.schema.get_field_index("of"), "of", pa.repeat(of, held.num_rows).cast(pa.int64()))
-    return held.append_column("missing", pc.subtract(held.column("of"), held.column("messages")))
+    held = held.set_column(
+        held.schema.get_field_index("known"), "known", pa.repeat(known, held.num_rows).cast(pa.int64())
+    )
+    return held.append_column("missing", pc.subtract(held.column("known"), held.column("messages")))
 
 
 def store_completeness(deduplicated: DataFrame, stores: Collection[str] = ()) -> DataFrame:

@@ -86,7 +86,7 @@ _WITHOUT_STATISTICS: Final = frozenset({"payload", "content", "meta", "rate_limi
 BY_TIME: Final = {
     "sds_messages": "timestamp_ns",
     "missing_messages": "last_cited_ns",
-    "acknowledgements": "at_ns",
+    "acknowledgements": "acknowledged_at_ns",
     "ack_latency": "sent_at_ns",
 }
 """Tables whose rows are in the order of a time within each file: what comes later touches recent rows most."""

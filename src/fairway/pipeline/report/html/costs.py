@@ -15,7 +15,6 @@ from fairway.pipeline.report.html.axes import latency_place, latency_ticks, time
 from fairway.pipeline.report.html.charts import Bar, Charts
 from fairway.pipeline.report.html.losses import CHART_ROWS, label
 from fairway.pipeline.report.html.page import Column, table, text
-from fairway.pipeline.report.rates import charged
 from fairway.pipeline.report.words import clock, duration, of, percent, size_of, size_text
 from fairway.pipeline.run.reading import RunTables
 from fairway.units import counted
@@ -139,10 +138,10 @@ def rate(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     bars = [
         Bar(
             label=label(row["sender_id"]),
-            value=charged(row),
+            value=row["charged"],
             whole=limit or most,
-            note=f"{row['messages']:,}" if limit is None else of(charged(row), limit),
-            bad=limit is not None and charged(row) > limit,
+            note=f"{row['messages']:,}" if limit is None else of(row["charged"], limit),
+            bad=limit is not None and row["charged"] > limit,
         )
         for row in busiest
     ]

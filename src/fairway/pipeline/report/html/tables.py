@@ -22,7 +22,6 @@ from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.html.data import ColumnKind, DataColumn, DataTable, milliseconds
 from fairway.pipeline.report.ranking import worst_first
-from fairway.pipeline.report.rates import charged
 from fairway.pipeline.run.reading import RunTables
 
 MOST_ROWS: Final = 100_000
@@ -170,7 +169,7 @@ _SHOWN: Final = {
             _Column("epoch from (UTC)", ColumnKind.TIME, "epoch_start_ms"),
             _Column("messages", ColumnKind.COUNT, "messages"),
             _Column("charged", ColumnKind.PART, "charged", of="limit"),
-            _Column("limit", ColumnKind.COUNT, "limit"),
+            _Column("limit", ColumnKind.COUNT, "rate_limit"),
             _Column("channels", ColumnKind.COUNT, "channels"),
             _Column("message ids", ColumnKind.COUNT, "message_ids"),
             _Column("used twice", ColumnKind.COUNT, "double_signals"),
@@ -227,15 +226,14 @@ def data_tables(found: Findings) -> list[DataTable]:
 
 
 def _rate(tables: RunTables) -> tuple[list[Row], int]:
-    rows, total = _greatest(tables, "rate_utilisation", None, "messages")
-    return [row | {"charged": charged(row)} for row in rows], total
+    return _greatest(tables, "rate_utilisation", None, "messages")
 
 
 def _rate_columns(tables: RunTables, rows: Sequence[Row]) -> _Shown:
     """Return the columns of the table of epochs that say something: of a limit, and of proofs."""
     shown, absent = _SHOWN["rate"], set[str]()
     if tables.manifest["options"].get("rate_limit") is None:
-        absent |= {"limit", "charged"}
+        absent |= {"rate_limit", "charged"}
     if not any(row["message_ids"] for row in rows):
         absent |= {"message_ids", "double_signals"}
     return replace(shown, columns=tuple(column for column in shown.columns if column.field not in absent))

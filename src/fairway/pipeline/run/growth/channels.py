@@ -116,7 +116,7 @@ def heard_changes(
     gone = messages.gone["timestamp_ns"]
     spans = {
         "missing_messages": Span.of("last_cited_ns", cited["cited_at_ns"], gone),
-        "acknowledgements": Span.of("at_ns", cited["cited_at_ns"], gone),
+        "acknowledgements": Span.of("acknowledged_at_ns", cited["cited_at_ns"], gone),
         "ack_latency": Span.of("sent_at_ns", sent["timestamp_ns"], gone),
     }
     changes = {

@@ -173,13 +173,13 @@ def _within(starts_ms: NDArray[np.int64], epoch_ms: int) -> Span:
 
 def _completeness(held: HeldRows, waku: TableChange, stores: Collection[str]) -> TableChange:
     known = held.all(exact_schema_of("store_completeness").names)
-    of = pc.max(known["of"]).as_py() or 0
+    of = pc.max(known["known"]).as_py() or 0
     had = pa.table(
         {
             "source": pa.concat_arrays([*known["source"].chunks, pa.nulls(1, pa.string())]),
             "messages": pa.concat_arrays([*known["messages"].chunks, pa.array([0], pa.int64())]),
             "damaged": pa.concat_arrays([*known["damaged"].chunks, pa.array([0], pa.int64())]),
-            "of": pa.array([0] * known.num_rows + [of], pa.int64()),
+            "known": pa.array([0] * known.num_rows + [of], pa.int64()),
         },
         schema=HOLDINGS,
     )
