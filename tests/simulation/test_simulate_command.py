@@ -81,7 +81,7 @@ def test_a_world_that_breaks_ends_the_run_with_exit_code_1_and_the_command_that_
     [
         (("--seed", "1", "--participants", "1"), "participants must be 2 to 1000, not 1"),
         (("--seed", "1", "--loss", "1"), "loss must be 0 to 0.9, not 1"),
-        (("--seed", "1", "--troubles", "rain"), "there is no trouble 'rain'"),
+        (("--seed", "1", "--troubles", "rain"), "unknown trouble 'rain'"),
         (("--seed", "1", "--worlds", "2"), "--first-seed"),
         (("--archive", "new.db"), "--seed"),
     ],
