@@ -33,8 +33,8 @@ class Door:
         self.admission = ConnectionAdmission(HostLimits(**limits))
         self.away = []
 
-    def knock(self, ip, name):
-        return self.admission.knock(ip, lambda: self.away.append(name))
+    def begin_handshake(self, ip, name):
+        return self.admission.begin_handshake(ip, lambda: self.away.append(name))
 
 
 @pytest.mark.parametrize("value", [0, -1])
@@ -47,10 +47,10 @@ def test_a_limit_that_allows_nothing_is_refused_where_it_is_written(value):
 
 def test_the_address_with_the_largest_crowd_gives_way_when_the_whole_door_is_full():
     door = Door(max_pending_handshakes=5, max_pending_handshakes_per_ip=4)
-    door.knock("192.0.2.9", "honest, and the oldest of all")
+    door.begin_handshake("192.0.2.9", "honest, and the oldest of all")
     for number in range(4):
-        door.knock("192.0.2.1", number)
-    door.knock("192.0.2.2", "newcomer")
+        door.begin_handshake("192.0.2.1", number)
+    door.begin_handshake("192.0.2.2", "newcomer")
     assert door.away == [0]
 
 
@@ -170,8 +170,8 @@ def test_three_hundred_streams_at_once_reach_a_peer_that_accepts_as_many_as_nim_
 def test_addresses_of_one_network_of_ipv6_are_one_place():
     door = Door(max_pending_handshakes_per_ip=2)
     for number in range(3):
-        door.knock(f"2001:db8:0:1::{number}", number)
-    door.knock("2001:db8:0:2::1", "another network")
+        door.begin_handshake(f"2001:db8:0:1::{number}", number)
+    door.begin_handshake("2001:db8:0:2::1", "another network")
     assert door.away == [0]
     assert door.admission.pending == 3
 

@@ -265,7 +265,7 @@ def test_on_mplex_a_slow_reader_holds_up_others_for_a_bounded_time_and_is_then_r
             await until(lambda: pair.server.statistics().buffered_bytes > 64 * KIB or writer.done())
             await quick.write_frame(b"after all")
             assert await theirs.read_frame(100) == b"after all"
-            with pytest.raises(StreamResetError, match="held up others"):
+            with pytest.raises(StreamResetError, match="blocked others"):
                 await unread.read()
             with pytest.raises(StreamResetError):
                 await writer

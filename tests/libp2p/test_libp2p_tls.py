@@ -159,7 +159,7 @@ def test_a_plain_client_at_the_port_with_tls_is_refused_and_counted(run, authori
 def test_a_client_with_tls_at_a_plain_port_is_refused_and_counted(run, authority):
     async def scenario():
         async with await Host.start(listen=[WS]) as server:
-            await refused(server, at(server), "does the other side speak TLS there", tls_ca_file=authority.file)
+            await refused(server, at(server), "does the other side use TLS there", tls_ca_file=authority.file)
 
     run(scenario())
 

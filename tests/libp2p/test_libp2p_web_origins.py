@@ -81,7 +81,7 @@ def test_a_service_node_turns_pages_away_says_which_once_and_goes_on_serving_oth
             for _ in range(3):
                 assert await knock(node.addresses[0].port, "Origin: https://evil.example") == 403
             assert [record.getMessage() for record in caplog.records] == [
-                "a web page of 'https://evil.example' was not let in; --ws-origin with its name lets it in"
+                "a web page of 'https://evil.example' was refused; --ws-origin with its name admits it"
             ]
             await program.connect(node.addresses[0])
 

@@ -31,8 +31,8 @@ def test_a_message_goes_into_each_subscription_that_asks_for_it_and_into_no_othe
         one = listeners.add(criteria_of(say.shard, [say.topic]))
         elsewhere = listeners.add(criteria_of("/waku/2/rs/1/1", [say.topic]))
         first, second = say.message(1), say.message(2, topic=OTHER)
-        listeners.hear(first)
-        listeners.hear(second)
+        listeners.deliver(first)
+        listeners.deliver(second)
         assert (both.take(), one.take(), elsewhere.take()) == ([first, second], [first], [])
         assert listeners.wanted() == {(say.shard, say.topic), (say.shard, OTHER), ("/waku/2/rs/1/1", say.topic)}
 
@@ -49,7 +49,7 @@ def test_a_subscription_whose_event_loop_has_ended_is_forgotten_and_woken_no_mor
 
     async def go_on():
         kept = await listen()
-        assert listeners.hear(say.message())
+        assert listeners.deliver(say.message())
         return kept.take()
 
     assert asyncio.run(go_on()) == [say.message()]

@@ -261,7 +261,7 @@ class Connection:
 
     # ---- what the budget of all connections does
 
-    def give_way(self) -> None:
+    def free_bytes(self) -> None:
         """Reset the stream that holds the most bytes, because all connections together hold too many."""
         stream_id, stream = max(self._streams.items(), key=lambda one: one[1].held_bytes, default=(0, None))
         if stream is not None and stream.held_bytes:
@@ -349,7 +349,7 @@ class Connection:
             self.mux.reset(stream_id)
             self.schedule_flush()
             if (stream := self._streams.pop(stream_id, None)) is not None:
-                reason = f"nobody read the stream for {self.limits.slow_reader_timeout_s:g} s, and it held up others"
+                reason = f"the stream was not read for {self.limits.slow_reader_timeout_s:g} s, and blocked others"
                 stream.fail(StreamResetError(reason))
             self._recount()
 
@@ -367,7 +367,7 @@ class Connection:
     async def _serve(self, stream: Stream) -> None:
         try:
             async with asyncio.timeout(self.limits.negotiation_timeout_s):
-                listener = MultistreamListener(self._handlers.speaks)
+                listener = MultistreamListener(self._handlers.serves)
                 stream.protocol = await negotiate(stream, listener)
             with self._handlers.serving(stream.protocol, self.peer_id) as handler:
                 await handler(stream)

@@ -9,7 +9,7 @@
     +-- TlsError                  the TLS handshake of a WebSocket failed
     |   +-- UntrustedCertificateError   the certificate of the other side is not trusted
     +-- HandshakeError            the Noise handshake failed; ``fault`` says how
-    +-- NegotiationError          no protocol was agreed on, or multistream-select was not spoken
+    +-- NegotiationError          no agreement on a protocol, or the peer does not use multistream-select
     +-- FrameError                bytes that break the framing or the format of the layer that read them
     |   +-- FrameTooLongError     a message is longer, or a number larger, than allowed
     +-- LimitError                one of our limits was reached; the text names it
@@ -45,7 +45,7 @@ class DialError(Libp2pError):
 
 
 class TlsError(Libp2pError):
-    """The TLS handshake failed: one side speaks no TLS, or does not trust the certificate of the other."""
+    """The TLS handshake failed: one side does not use TLS, or does not trust the certificate of the other."""
 
 
 class UntrustedCertificateError(TlsError):
@@ -56,7 +56,7 @@ class HandshakeFault(Enum):
     """How a Noise handshake failed."""
 
     WRONG_KEY = "wrong key"
-    """A part of a handshake message cannot be opened: it was sealed with another key, or changed on the way."""
+    """A part of a handshake message cannot be opened: it was sealed with another key, or changed in transit."""
     LOW_ORDER_POINT = "low-order point"
     """A Diffie-Hellman key of the peer gives a publicly known secret."""
     BAD_PAYLOAD = "bad payload"

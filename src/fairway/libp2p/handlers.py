@@ -50,7 +50,7 @@ class Handlers:
         served = self._served.get(protocol)
         return None if served is None else served.handler
 
-    def speaks(self, protocol: str) -> bool:
+    def serves(self, protocol: str) -> bool:
         """Whether a protocol is served."""
         return protocol in self._served
 

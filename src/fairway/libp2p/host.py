@@ -189,7 +189,7 @@ class Host:
         ``handler`` is called with each new stream, in a task of its own. The stream is closed when the handler returns,
         and reset when it raises; the error is logged.
         """
-        is_new = not self._handlers.speaks(protocol)
+        is_new = not self._handlers.serves(protocol)
         self._handlers.add(protocol, handler, max_streams_per_peer)
         if is_new:
             self._identify.push_soon()
@@ -312,14 +312,14 @@ class Host:
     def _accepted(self, raw: TcpTransport, kind: str) -> None:
         try:
             self._check_open()
-            ticket = self._admission.knock(raw.remote_address.host or "", raw.abort)
+            ticket = self._admission.begin_handshake(raw.remote_address.host or "", raw.abort)
         except Libp2pError as error:
-            _log.debug("%s was turned away: %s", raw.remote_address, error)
+            _log.debug("%s was refused: %s", raw.remote_address, error)
             raw.abort()
         else:
-            self._own(self._welcome(raw, kind, ticket), f"connection from {raw.remote_address}")
+            self._own(self._serve_accepted(raw, kind, ticket), f"connection from {raw.remote_address}")
 
-    async def _welcome(self, raw: TcpTransport, kind: str, ticket: Ticket) -> None:
+    async def _serve_accepted(self, raw: TcpTransport, kind: str, ticket: Ticket) -> None:
         try:
             try:
                 async with asyncio.timeout(self.limits.handshake_timeout_s):

@@ -21,7 +21,7 @@ from fairway.type_checks import check_fields
 class Holder(Protocol):
     """A connection that holds bytes."""
 
-    def give_way(self) -> None:
+    def free_bytes(self) -> None:
         """Free some bytes, and call `ByteBudget.hold` with the new number."""
 
 
@@ -46,10 +46,10 @@ class ByteBudget:
         self.used_bytes += size_bytes - before
 
     def enforce(self) -> None:
-        """While the limit is exceeded, let the holder with the most bytes give way; stop if it frees none."""
+        """While the limit is exceeded, free bytes of the holder with the most; stop if it frees none."""
         while self.used_bytes > self._limit_bytes:
             before = self.used_bytes
-            max(self._held, key=self._held.__getitem__).give_way()
+            max(self._held, key=self._held.__getitem__).free_bytes()
             if self.used_bytes >= before:
                 return
 
@@ -105,8 +105,8 @@ class Ticket:
 
     ip: str
     """The IP address or /64 network that it came from."""
-    turn_away: Callable[[], None]
-    """Ends the connection, to make room for a newer handshake."""
+    end: Callable[[], None]
+    """Ends the connection in favour of a newer handshake."""
     is_pending: bool = True
     """Whether the handshake is under way."""
     is_counted: bool = True
@@ -137,7 +137,7 @@ class ConnectionAdmission:
         """Accepted connections whose handshake is under way."""
         return len(self._pending)
 
-    def knock(self, ip: str, turn_away: Callable[[], None]) -> Ticket:
+    def begin_handshake(self, ip: str, end: Callable[[], None]) -> Ticket:
         """Count an accepted connection that begins its handshake; this may end another handshake.
 
         Raises:
@@ -153,7 +153,7 @@ class ConnectionAdmission:
             self._make_room(max(self._pending_by_ip.values(), key=len))
         self._check_total(accepted=True)
         self._check(self._accepted_by_ip[ip], limits.max_connections_per_ip, "max_connections_per_ip")
-        ticket = Ticket(ip, turn_away)
+        ticket = Ticket(ip, end)
         self._pending[ticket] = None
         self._pending_by_ip.setdefault(ip, {})[ticket] = None
         self._accepted_by_ip[ip] += 1
@@ -199,7 +199,7 @@ class ConnectionAdmission:
         oldest = next(iter(crowd))
         self.refused += 1
         self.gone(oldest)
-        oldest.turn_away()
+        oldest.end()
 
     def _check_total(self, *, accepted: bool) -> None:
         self._check(self._connections, self._limits.max_connections, "max_connections")
@@ -209,7 +209,7 @@ class ConnectionAdmission:
     def _check(self, count: int, limit: int, name: str) -> None:
         if count >= limit:
             self.refused += 1
-            raise LimitError(f"{name} is {limit}, and so many there are: raise it, or wait until one ends")
+            raise LimitError(f"{name} is {limit}, and as many exist: raise it, or wait until one ends")
 
 
 def _place_of(ip: str) -> str:

@@ -148,12 +148,12 @@ class Upgrader:
 
         """
         await negotiate(link, self._negotiation(role, (NOISE_PROTOCOL,)))
-        secured = await self._shake_hands(link, role, expected_peer)
+        secured = await self._handshake(link, role, expected_peer)
         chosen = await negotiate(link, self._negotiation(role, self.muxers))
         muxer = MUXERS[chosen](initiator=role is Role.INITIATOR, limits=self.limits)
         return Upgraded(peer_id=secured.peer_id, link=link, muxer=muxer)
 
-    async def _shake_hands(self, link: Link, role: Role, expected_peer: PeerId | None) -> Secured:
+    async def _handshake(self, link: Link, role: Role, expected_peer: PeerId | None) -> Secured:
         handshake = NoiseHandshake(
             role=role, credentials=self.credentials, ephemeral=generate_noise_key(), expected_peer=expected_peer
         )

@@ -70,7 +70,7 @@ class _Negotiation(ABC):
     def receive_data(self, data: bytes) -> Negotiated | None:
         """Process received bytes; return the agreement once there is one, else None.
 
-        Raises `NegotiationError` if the peer does not speak multistream-select, declines all protocols or exceeds a
+        Raises `NegotiationError` if the peer does not use multistream-select, declines all protocols or exceeds a
         bound; also for data after the agreement, which belongs to the negotiated protocol.
         """
         if self._over:
@@ -164,30 +164,30 @@ class MultistreamDialer(_Negotiation):
                 f"proposed {self.proposal!r}, expected it back or {_NOT_AVAILABLE!r}, not {text[:80]!r}"
             )
         if self._proposed + 1 == len(self._proposals):
-            raise NegotiationError(f"the peer speaks none of {', '.join(self._proposals)}")
+            raise NegotiationError(f"the peer supports none of {', '.join(self._proposals)}")
         self._proposed += 1
         self._out.append(encode_message(self.proposal))
         return None
 
 
 class MultistreamListener(_Negotiation):
-    """The side that accepts the proposals for which ``speaks`` is true, and declines others until it gives up.
+    """The side that accepts the proposals for which ``serves`` is true, and declines others until it gives up.
 
     It answers "ls", which asks for all names, with "na".
     """
 
-    __slots__ = ("_left", "_speaks")
+    __slots__ = ("_left", "_serves")
 
-    def __init__(self, speaks: Callable[[str], bool]) -> None:
+    def __init__(self, serves: Callable[[str], bool]) -> None:
         super().__init__()
-        self._speaks = speaks
+        self._serves = serves
         self._left = MAX_PROPOSALS
 
     def _greet(self) -> None:
         self._out.append(_HEADER)
 
     def _answer(self, text: str) -> str | None:
-        if self._speaks(text):
+        if self._serves(text):
             self._out.append(encode_message(text))
             return text
         self._out.append(encode_message(_NOT_AVAILABLE))

@@ -1,7 +1,7 @@
 """Peer ids: the multihash of a peer's public key (libp2p "Peer Ids and Keys").
 
 A key whose encoding has at most 42 bytes is used as it is (identity multihash), a longer one is hashed with SHA-256;
-any other hash is refused. The text form is base58btc ("12D3KooW...", "16Uiu2...", "Qm..."); CIDv1 is read too.
+any other hash is refused. The text form is base58btc ("12D3KooW...", "16Uiu2...", "Qm..."); CIDv1 is read as well.
 """
 
 from __future__ import annotations

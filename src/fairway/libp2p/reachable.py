@@ -78,7 +78,7 @@ _InterfaceAddress._fields_ = [
 
 
 def _from_system(family: socket.AddressFamily) -> list[str]:
-    """Return what getifaddrs(3) says; nothing where the system has no such function."""
+    """Return what getifaddrs(3) says; nothing if the system lacks it."""
     try:
         system = ctypes.CDLL(None, use_errno=True)
         ask, release = system.getifaddrs, system.freeifaddrs

@@ -189,7 +189,7 @@ class Stream:
             return b"".join(parts)
         finally:
             self._message_grew(-self._unfinished_bytes)
-            # A fault keeps this frame alive by its traceback until garbage is collected: not the parts, too.
+            # A fault keeps this frame alive by its traceback until garbage is collected: not the parts as well.
             parts.clear()
 
     async def read_frame(self, max_bytes: int) -> bytes | None:

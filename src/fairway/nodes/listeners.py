@@ -66,7 +66,7 @@ class NodeSubscriptions:
             if criterion in criteria and not self._loops[subscription].is_closed()
         ]
 
-    def hear(self, message: RoutedMessage) -> list[Subscription[RoutedMessage]]:
+    def deliver(self, message: RoutedMessage) -> list[Subscription[RoutedMessage]]:
         """Put a message into the subscriptions that ask for it, and return them."""
         asking = self.asking_for(message)
         for subscription in asking:

@@ -1,7 +1,7 @@
 """Calls RLN proof providers from asyncio: on a thread of the provider, one call at a time, in the order of the calls.
 
-A proof takes 0.1 s or more and writes to the disk, so it must not run on the event loop. Everything that uses one
-provider, such as the channels of a membership, shares its thread. A provider that can `prepare` does so there first.
+A proof takes 0.1 s or more and writes to the disk, so it must not run on the event loop. All users of a
+provider, such as the channels of a membership, share its thread. A provider that can `prepare` does so there first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PreparingProvider(Protocol):
 
 
 def prepare_soon(provider: RlnProofProvider | None) -> None:
-    """Start the thread of a provider, so that what it prepares is ready when the first proof is wanted."""
+    """Start the thread of a provider, so that its preparation ends before the first proof."""
     if provider is not None:
         _thread_of(provider)
 
@@ -50,7 +50,7 @@ async def proof_of(provider: RlnProofProvider, signal: bytes, now_ms: int) -> by
     except RlnError:
         raise
     except Exception as cause:
-        # Whatever ails a provider, the message was accepted and must not get lost with it.
+        # A failing provider must not lose a message that was accepted.
         raise RlnError(RlnErrorKind.TRANSIENT, f"the provider raised {type(cause).__name__}") from cause
     if proof is None or isinstance(proof, bytes):
         return proof

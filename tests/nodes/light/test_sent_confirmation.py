@@ -47,7 +47,8 @@ class Network:
         self.began_s = loop.time()
         watching = SentConfirmation(self.present, self.push, 1.5, tasks)
         tasks.spawn(watching.run())
-        yield watching
+        async with asyncio.timeout(3_600):
+            yield watching
         watching.close()
         await tasks.close()
 

@@ -143,11 +143,11 @@ def test_silence_is_counted_in_looks_and_not_in_time_so_that_a_client_that_was_s
             # Neither host gets a turn between two looks, as when the whole program is held up.
             for _ in range(liveness.SILENT_AFTER):
                 await looks.look()
-            assert (looks.beats(there.peer_id), changes) == (True, [])
+            assert (looks.is_alive(there.peer_id), changes) == (True, [])
             await looks.look()
             assert changes == [frozenset({there.peer_id})]
             async with asyncio.timeout(PATIENCE_S):
-                while not looks.beats(there.peer_id):
+                while not looks.is_alive(there.peer_id):
                     await asyncio.sleep(0)
                     await looks.look()
             await connection.close()

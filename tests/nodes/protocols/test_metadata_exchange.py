@@ -1,4 +1,4 @@
-"""Of which cluster a peer is: asked once at a time, believed while it is connected, parted with if it is of another."""
+"""Metadata: peers of our cluster are admitted, peers of another cluster are disconnected."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_peer_of_our_cluster_is_admitted_until_it_leaves():
         handler = telling(encode_metadata(WakuMetadata(cluster_id=16)))
         async with introduced(handler) as (ours, theirs, introductions, admitted):
             await until(lambda: introductions.admits(theirs.peer_id))
-            assert (admitted, introductions.parted) == ([True], None)
+            assert (admitted, introductions.last_mismatch) == ([True], None)
             await ours.disconnect(theirs.peer_id)
             await until(lambda: not introductions.admits(theirs.peer_id))
 
@@ -66,7 +66,7 @@ def test_a_peer_of_another_cluster_or_of_none_is_parted_with(said):
     async def work():
         async with introduced(telling(said)) as (ours, theirs, introductions, admitted):
             await until(lambda: not ours.connections())
-            assert introductions.parted
+            assert introductions.last_mismatch
             assert not introductions.admits(theirs.peer_id)
             assert admitted == []
 

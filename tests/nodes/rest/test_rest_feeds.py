@@ -84,7 +84,7 @@ def test_a_feed_that_is_woken_while_an_attempt_still_fails_tries_again_at_once(r
                 (rest.shard, rest.topic),
                 options,
                 seen=RecentHashes(),
-                hand_on=lambda _: None,
+                deliver=lambda _: None,
                 changed=lambda: None,
                 store=RestStoreReader(http),
             )
@@ -180,7 +180,7 @@ def test_a_gap_of_days_is_read_in_ranges_of_at_most_a_day(rest):
                 RestStoreReader(http),
                 (rest.shard, rest.topic),
                 seen=RecentHashes(),
-                hand_on=heard.append,
+                deliver=heard.append,
                 overlap_ns=0,
                 now_ns=lambda: now_ns,
             )

@@ -148,7 +148,7 @@ class Gossip:
         for message_id in list(self._promises.get(peer, ())):
             self._fulfil(peer, message_id)
 
-    def told(self, peer: PeerId, have: IHave, now_s: float) -> IWant | None:
+    def request_for(self, peer: PeerId, have: IHave, now_s: float) -> IWant | None:
         """Return the request for the messages of an IHAVE that this node lacks; None for no request."""
         if self._scores.score(peer, now_s) < GOSSIP_THRESHOLD:
             return None
@@ -156,32 +156,32 @@ class Gossip:
         room = MAX_IHAVE_LENGTH - self._asked[peer]
         if self._heard[peer] > MAX_IHAVE_MESSAGES or room <= 0:
             return None
-        wanted = [
+        requested = [
             message_id
             for message_id in dict.fromkeys(have.message_ids)
             if seen_key(have.topic, message_id) not in self._seen
         ]
-        self._rng.shuffle(wanted)  # beyond the bound, several nodes together request all messages of a peer
-        wanted = wanted[: min(room, MAX_IDS_PER_RPC)]
-        if not wanted:
+        self._rng.shuffle(requested)  # beyond the bound, several nodes together request all messages of a peer
+        requested = requested[: min(room, MAX_IDS_PER_RPC)]
+        if not requested:
             return None
-        self._asked[peer] += len(wanted)
-        self.asked_for += len(wanted)
-        self._promise(peer, wanted[0], now_s + _IWANT_FOLLOWUP_S)
-        for message_id in wanted:
+        self._asked[peer] += len(requested)
+        self.asked_for += len(requested)
+        self._promise(peer, requested[0], now_s + _IWANT_FOLLOWUP_S)
+        for message_id in requested:
             self._awaited.setdefault(message_id, set()).add(peer)
         while len(self._awaited) > _MAX_AWAITED:
             self._awaited.popitem(last=False)
-        return IWant(message_ids=tuple(wanted))
+        return IWant(message_ids=tuple(requested))
 
-    def wanted(self, peer: PeerId, want: IWant, now_s: float) -> Iterator[bytes]:
+    def requested(self, peer: PeerId, want: IWant, now_s: float) -> Iterator[bytes]:
         """Yield the messages that a peer requests, within the bounds."""
         if self._scores.score(peer, now_s) < GOSSIP_THRESHOLD:
             return
         for message_id in want.message_ids:
             if self._answered[peer] >= MAX_IHAVE_LENGTH:
                 return
-            # A look-up of an unknown message costs as much, so it counts too.
+            # A look-up of an unknown message costs as much, so it counts as well.
             self._answered[peer] += 1
             found = self._cache.served(message_id, peer)
             if found is None or found[1] > _GOSSIP_RETRANSMISSION:
@@ -195,16 +195,16 @@ class Gossip:
         for promiser in tuple(self._promised_by.get(message_id, ())):
             self._fulfil(promiser, message_id)
 
-    def news(
-        self, topic: str, outsiders: Sequence[PeerId], now_s: float, owed: tuple[PeerId, ...] = ()
+    def announcements(
+        self, topic: str, outsiders: Sequence[PeerId], now_s: float, behind_members: tuple[PeerId, ...] = ()
     ) -> Iterator[tuple[tuple[PeerId, ...], IHave]]:
-        """Yield the IHAVEs of a topic, each with its peers: some of ``outsiders``, and all of ``owed``."""
+        """Yield the IHAVEs of a topic, each with its peers: some of ``outsiders``, and all of ``behind_members``."""
         message_ids = self._cache.gossip_ids(topic)
         fit = [peer for peer in outsiders if self._scores.score(peer, now_s) >= GOSSIP_THRESHOLD]
         count = max(_D_LAZY, int(_GOSSIP_FACTOR * len(fit)))
-        if not message_ids or not (fit or owed):
+        if not message_ids or not (fit or behind_members):
             return
-        chosen = [*self._rng.sample(fit, min(count, len(fit))), *owed]
+        chosen = [*self._rng.sample(fit, min(count, len(fit))), *behind_members]
         if len(message_ids) <= MAX_IDS_PER_RPC:
             yield tuple(chosen), IHave(topic=topic, message_ids=tuple(message_ids))
             return

@@ -100,7 +100,7 @@ class PubSub:
         self._events = self._host.watch()
         self._tasks.spawn(self._follow(self._events))
         self._tasks.spawn(self._beat())
-        self._look_around()
+        self._sync_peers()
 
     async def close(self) -> None:
         """End all streams, tasks and subscriptions. Can be called twice."""
@@ -197,30 +197,30 @@ class PubSub:
         async for event in events:
             match event:
                 case PeerIdentified() if self._protocol in event.protocols:
-                    self._meet(event.peer_id)
+                    self._add(event.peer_id)
                 case PeerDisconnected():
-                    self._part(event.peer_id)
+                    self._remove(event.peer_id)
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._options.heartbeat_interval_s)
             now_s = monotonic_s()
             for peer in self._router.graylisted(now_s):
-                self._part_with(peer, "its score is too low")
-            self._look_around()
+                self._disconnect(peer, "its score is too low")
+            self._sync_peers()
             behind = {peer for peer, link in self._links.items() if link.outbox.dropped_since_asked()}
             self._run(self._router.heartbeat(now_s, behind))
 
-    def _look_around(self) -> None:
+    def _sync_peers(self) -> None:
         """Add the connected peers that serve the protocol, and remove the others, in case an event was missed."""
         here = {connection.peer_id for connection in self._host.connections()}
         for peer in self._links.keys() - here:
-            self._part(peer)
+            self._remove(peer)
         for peer in here - self._links.keys():
             if self._protocol in self._host.protocols_of(peer):
-                self._meet(peer)
+                self._add(peer)
 
-    def _meet(self, peer: PeerId) -> None:
+    def _add(self, peer: PeerId) -> None:
         if peer in self._links or self._closed:
             return
         connection = next((known for known in self._host.connections() if known.peer_id == peer), None)
@@ -233,16 +233,16 @@ class PubSub:
         )
         self._run(effects)
 
-    def _part(self, peer: PeerId) -> None:
+    def _remove(self, peer: PeerId) -> None:
         link = self._links.pop(peer, None)
         if link is not None:
             self._tasks.cancel(link.writer)
             link.outbox.drop_messages()
             self._router.remove_peer(peer, monotonic_s())
 
-    def _part_with(self, peer: PeerId, reason: str) -> None:
-        _LOG.debug("parting with %s: %s", peer, reason)
-        self._part(peer)
+    def _disconnect(self, peer: PeerId, reason: str) -> None:
+        _LOG.debug("disconnecting %s: %s", peer, reason)
+        self._remove(peer)
         self._tasks.spawn(self._host.disconnect(peer))
 
     async def _write(self, peer: PeerId, outbox: PeerOutbox) -> None:
@@ -276,7 +276,7 @@ class PubSub:
         frames = 0
         try:
             while (frame := await stream.read_frame(MAX_RPC_BYTES)) is not None and not self._closed:
-                self._meet(peer)
+                self._add(peer)
                 self._run(self._router.receive(peer, frame, monotonic_s()))
                 frames += 1
                 # Reading buffered data does not yield, so let other tasks run.
@@ -303,7 +303,7 @@ class PubSub:
                 if link is not None:
                     link.outbox.put(effect.frame, control=effect.control)
                     if link.outbox.stuck:
-                        self._part_with(peer, "it does not read")
+                        self._disconnect(peer, "it does not read")
         while self._held.size_bytes > self._options.max_waiting_bytes:
             fullest = max((link.outbox for link in self._links.values()), key=lambda outbox: outbox.message_bytes)
             if not fullest.drop_messages():

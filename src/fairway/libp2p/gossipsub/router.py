@@ -66,9 +66,8 @@ class ValidationResult(Enum):
     LATER = "later"
     """Not known yet: the message waits for `Router.judged`."""
     UNJUDGED = "unjudged"
-    """Too much comes from the peer for a judgement: the message is as good as not received from it, and is judged when
-    another peer sends it. Otherwise a peer that floods this node could suppress the messages of others, by being the
-    first to send them."""
+    """The peer sends too much to validate: the message counts as not received from it, and is validated when another
+    peer sends it. Otherwise a peer that floods this node could suppress messages by sending them first."""
 
 
 Validator = Callable[[Message], ValidationResult]
@@ -114,7 +113,7 @@ class _Arrived:
     message_id: bytes
     seen_as: bytes
     others: list[PeerId] = field(default_factory=list)
-    """Peers that sent it, too, while it was judged; at most `_MAX_OTHERS`."""
+    """Further peers that sent it during its validation; at most `_MAX_OTHERS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +271,7 @@ class Router:
                 case IHave():
                     effects += self._asked(peer, control, now_s)
                 case IWant():
-                    frames = self._gossip.wanted(peer, control, now_s)
+                    frames = self._gossip.requested(peer, control, now_s)
                     effects += (Send(peers=(peer,), frame=frame, control=False) for frame in frames)
                 case Graft():
                     refusal = self._mesh.grafted_by(peer, control.topic, now_s)
@@ -317,9 +316,9 @@ class Router:
             grafted, pruned = self._mesh.maintain(topic, now_s)
             effects += _to(grafted, control_frame((Graft(topic=topic),)))
             effects += _to(pruned, control_frame((Prune(topic=topic, backoff_s=PRUNE_BACKOFF_S),)))
-            owed = tuple(self._mesh.members(topic).intersection(behind) | self._mesh.take_newcomers(topic))
-            for told, have in self._gossip.news(topic, self._mesh.outsiders(topic), now_s, owed):
-                effects += _to(told, control_frame((have,)))
+            behind_members = tuple(self._mesh.members(topic).intersection(behind) | self._mesh.take_newcomers(topic))
+            for peers, have in self._gossip.announcements(topic, self._mesh.outsiders(topic), now_s, behind_members):
+                effects += _to(peers, control_frame((have,)))
         self._mesh.expire(now_s)
         self._cache.shift()
         return effects
@@ -410,7 +409,7 @@ class Router:
     def _asked(self, peer: PeerId, have: IHave, now_s: float) -> list[Effect]:
         if have.topic not in self._validators:
             return []
-        want = self._gossip.told(peer, have, now_s)
+        want = self._gossip.request_for(peer, have, now_s)
         return _to((peer,), control_frame((want,))) if want else []
 
 

@@ -1,8 +1,8 @@
 """`PeerScores`: the scores of peers (gossipsub 1.1, "Peer scoring"), without the mesh delivery rates P3.
 
 P3 penalises peers that deliver too few messages, which requires a message rate known in advance; Waku nodes set its
-weight to 0 too. Invariant: a bad score is kept for `RETAIN_SCORE_S` after the peer disconnected, so that reconnecting
-does not reset it; at most `MAX_RETAINED` such scores are kept. Time is an argument.
+weight to 0 as well. Invariant: a bad score is kept for `RETAIN_SCORE_S` after the peer disconnected, so that
+reconnecting does not reset it; at most `MAX_RETAINED` such scores are kept. Time is an argument.
 
 Penalties have negative weights. All values are nwaku's, except `_IP_COLOCATION_THRESHOLD`.
 """

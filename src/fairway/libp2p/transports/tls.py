@@ -2,7 +2,7 @@
 
 It is OpenSSL without sockets, between the bytes of one transport and those of its user. So a connection counts for the
 host's limits before its first byte, back-pressure is that of TCP, and a fault of a peer ends its own connection only.
-The identity of a peer comes from the Noise handshake inside; TLS is what browsers ask for.
+The identity of a peer comes from the Noise handshake inside; browsers require TLS.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def distrust(error: ssl.SSLCertVerificationError) -> str:
 _RECORD_BYTES: Final = 16_384
 """Longest content of a TLS record."""
 _REASONS: Final = {
-    "HTTP_REQUEST": "the client speaks plain HTTP; the address of this port ends with /tls/ws",
-    "WRONG_VERSION_NUMBER": "the other side speaks no TLS; the address of a plain WebSocket ends with /ws",
+    "HTTP_REQUEST": "the client uses plain HTTP; the address of this port ends with /tls/ws",
+    "WRONG_VERSION_NUMBER": "the other side does not use TLS; the address of a plain WebSocket ends with /ws",
     "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the authority of the certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the certificate has expired, says the client",
 }
@@ -83,14 +83,14 @@ class TlsTransport(ByteTransport):
             transport = cls(raw, context, server_name=server_name)
         except ValueError as error:  # also what is no name in DNS
             raise TlsError(f"no TLS with {raw.remote_address}: {server_name!r} is no name of a server") from error
-        await transport._shake_hands()
+        await transport._handshake()
         return transport
 
     @classmethod
     async def accept(cls, raw: ByteTransport, context: ssl.SSLContext) -> TlsTransport:
         """Carry out the server's handshake on an accepted connection; raise `TlsError` if it fails."""
         transport = cls(raw, context, server_name=None)
-        await transport._shake_hands()
+        await transport._handshake()
         return transport
 
     @property
@@ -138,7 +138,7 @@ class TlsTransport(ByteTransport):
         """End the connection at once."""
         self._raw.abort()
 
-    async def _shake_hands(self) -> None:
+    async def _handshake(self) -> None:
         while True:
             try:
                 self._tls.do_handshake()
@@ -188,6 +188,6 @@ def _words(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return distrust(error)
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return "the connection ended during the handshake; does the other side speak TLS there?"
+        return "the connection ended during the handshake; does the other side use TLS there?"
     reason = str(error.reason or error)
     return _REASONS.get(reason, reason.replace("_", " ").lower())

@@ -52,7 +52,7 @@ class WebOrigins:
         if origins[0] not in self._told and len(self._told) < _MAX_TOLD:
             self._told.add(origins[0])
             shown = origins[0][:_SHOWN_CHARACTERS]
-            _LOG.warning("a web page of %r was not let in; --ws-origin with its name lets it in", shown)
+            _LOG.warning("a web page of %r was refused; --ws-origin with its name admits it", shown)
         return False
 
 

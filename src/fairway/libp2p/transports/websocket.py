@@ -47,7 +47,7 @@ class WebSocketTransport(ByteTransport):
 
         Raises:
             AddressError: the host's name cannot stand in a URL.
-            ConnectionClosedError: the server does not speak WebSocket, or refuses.
+            ConnectionClosedError: the server does not use WebSocket, or refuses.
 
         """
         kind = address.transport or "ws"

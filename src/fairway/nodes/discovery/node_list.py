@@ -5,7 +5,7 @@ under the hash of its own text. So the key of the URL is enough to check every t
 withhold entries but not forge one.
 
 Invariant: every read ends. No entry and no list is read twice, and a read makes at most `MAX_LOOKUPS` look-ups in at
-most `MAX_LISTS` lists, however long the chains that somebody signs. A wrong entry costs its own subtree only; it is
+most `MAX_LISTS` lists, however long the signed chains are. A wrong entry costs its own subtree only; it is
 counted by its fault.
 """
 

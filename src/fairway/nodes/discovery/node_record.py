@@ -1,8 +1,8 @@
-"""`NodeRecord`: what a node says of itself, signed with its identity key (EIP-778; 31/WAKU2-ENR for Waku's fields).
+"""`NodeRecord`: the description of a node, signed with its identity key (EIP-778; 31/WAKU2-ENR for Waku's fields).
 
 Invariant: a `NodeRecord` is valid. `NodeRecord.decode` and `NodeRecord.parse` verify the signature (identity scheme
 "v4"), and `NodeRecord.sign` makes one. The Waku fields are read only when asked for, and a field that cannot be read
-is as good as absent: nothing in a foreign record that we do not need costs us the node.
+counts as absent, so that unknown content does not cost the node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`NodeRecords`: the newest record of each node of one network that was heard of.
+"""`NodeRecords`: the newest record of each known node of one network.
 
-Invariant: it holds at most `MAX_RECORDS` records, all of its cluster, with a common shard, and with an address. What
-comes when it is full is refused: a stranger who makes up nodes must not push out those that serve.
+Invariant: it holds at most `MAX_RECORDS` records, all of its cluster, with a common shard, and with an address. A
+full set rejects new nodes, so that invented records cannot evict nodes that serve.
 """
 
 from __future__ import annotations

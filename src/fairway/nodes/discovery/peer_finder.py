@@ -1,9 +1,8 @@
 """`PeerFinder`: keeps a host connected to enough nodes of a network, and finds them.
 
 Invariant: while fewer than ``wanted`` peers of the network are connected, there is a next attempt within bounded time.
-A peer that fails waits for ever longer, and others come first; so peers rotate when they fail. Peers come from the
-network's own description, from what was remembered, from lists in DNS, and by peer exchange from peers that are
-connected; DNS is asked only when these do not suffice.
+The pause of a failing peer doubles, and other peers are tried first. Peers come from the network's description, from
+earlier runs, by peer exchange from connected peers, and, if these do not suffice, from lists in DNS.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _ASKED_RECORDS: Final = 20
 _RESERVES: Final = 20
 """Candidates beyond which lists are read no further."""
 _FORGOTTEN_AFTER: Final = 8
-"""Failures in a row after which a peer that others told of is forgotten."""
+"""Failures in a row after which a peer that a list or another peer named is forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +74,8 @@ class FinderStatistics:
 @dataclass(slots=True)
 class _Candidate:
     addresses: tuple[Multiaddr, ...]
-    told: bool
-    """Whether others told of it: a list or a peer, not the network's description or our own memory."""
+    from_others: bool
+    """Whether a list or another peer named it, not the network's description or an earlier run."""
     remembered: bool = False
     """Whether it served in an earlier run."""
     failures: int = 0
@@ -104,7 +103,7 @@ class PeerFinder:
     ) -> None:
         """``admits`` returns whether a connected peer is of use; ``records`` gets those that are found."""
         self.faults: Final[Counter[str]] = Counter()
-        """What was wrong with what others told, by reason."""
+        """Rejected records and lists, by reason."""
         self._host: Final = host
         self._network: Final = network
         self._wanted: Final = wanted
@@ -124,13 +123,13 @@ class PeerFinder:
     def start(self) -> None:
         """Begin to look for peers."""
         for text in self._network.peers:
-            self._suggest((Multiaddr.parse(text),), told=False)
+            self._suggest((Multiaddr.parse(text),), from_others=False)
         for text in self._network.records:
-            self._add(NodeRecord.parse(text), told=False)
+            self._add(NodeRecord.parse(text), from_others=False)
         if self._memory is not None:
             addresses, self._sequences = self._memory.read()
             for address in addresses:
-                self._suggest((address,), told=False).remembered = True
+                self._suggest((address,), from_others=False).remembered = True
         self._tasks.spawn(self._run())
 
     async def close(self) -> None:
@@ -195,7 +194,7 @@ class PeerFinder:
             self._tasks.spawn(self._read_lists())
 
     def _note_changes(self, here: set[PeerId], now_s: float) -> None:
-        """Note who came and who left; who left early has failed."""
+        """Note which peers connected and disconnected; a peer that disconnects early has failed."""
         changed = False
         for peer, one in list(self._candidates.items()):
             if peer not in here:
@@ -214,7 +213,7 @@ class PeerFinder:
                 changed |= not one.served
                 one.served, one.problem = True, ""
             elif now_s - one.connected_s > _STABLE_S:
-                # It is silent, or does not say of which network it is.
+                # It is silent, or does not name its network.
                 self._tasks.spawn(self._host.disconnect(peer))
         if changed:
             self._remember()
@@ -232,8 +231,8 @@ class PeerFinder:
                     _LOG.debug("%s cannot be reached: %s", address, error)
                 else:
                     problem = ""
-                    one.connected_s = monotonic_s()  # it may leave before the next look
-                    # Tried, and remembered, first from now on.
+                    one.connected_s = monotonic_s()  # it may disconnect before the next look
+                    # This address is tried and stored first from now on.
                     one.addresses = (address, *(other for other in one.addresses if other != address))
                     break
         finally:
@@ -250,7 +249,7 @@ class PeerFinder:
         one.problem = problem
         pause_s = min(_FIRST_PAUSE_S * 2 ** (one.failures - 1), _LONGEST_PAUSE_S)
         one.due_s = monotonic_s() + pause_s * self._rng.uniform(0.5, 1.5)
-        if one.told and one.failures >= _FORGOTTEN_AFTER:
+        if one.from_others and one.failures >= _FORGOTTEN_AFTER:
             del self._candidates[peer]
             self._asked_s.pop(peer, None)
             self._records.remove(peer)
@@ -265,10 +264,10 @@ class PeerFinder:
         self._exchanges += 1
         self.faults["forged record"] += found.wrong
         for record in found.records:
-            self._add(record, told=True)
+            self._add(record, from_others=True)
 
     async def _read_lists(self) -> None:
-        # Only who reads lists needs dnspython, which takes its time to import.
+        # Only lists need dnspython, whose import takes long.
         from fairway.nodes.discovery.name_servers import NameServers  # noqa: PLC0415
 
         try:
@@ -288,7 +287,7 @@ class PeerFinder:
         found = 0
         try:
             async for record in reader.read(url):
-                found += self._add(record, told=True)
+                found += self._add(record, from_others=True)
                 if found >= _RESERVES:
                     break
         except (NetworkError, DecodeError) as error:
@@ -299,7 +298,7 @@ class PeerFinder:
             self._list_problem = ""
             self._list_reads += 1
 
-    def _add(self, record: NodeRecord, *, told: bool) -> bool:
+    def _add(self, record: NodeRecord, *, from_others: bool) -> bool:
         """Keep a record, and dial its node when peers are needed; return whether it was kept."""
         if record.peer_id == self._host.peer_id:
             return False
@@ -307,25 +306,25 @@ class PeerFinder:
         if refusal is not None:
             self.faults[refusal.value] += 1
             return False
-        self._suggest(record.addresses, told=told)
+        self._suggest(record.addresses, from_others=from_others)
         return True
 
-    def _suggest(self, addresses: tuple[Multiaddr, ...], *, told: bool) -> _Candidate:
+    def _suggest(self, addresses: tuple[Multiaddr, ...], *, from_others: bool) -> _Candidate:
         peer = addresses[0].peer_id
         assert peer is not None
         known = self._candidates.get(peer)
         if known is None:
-            known = self._candidates[peer] = _Candidate(addresses=addresses, told=told)
+            known = self._candidates[peer] = _Candidate(addresses=addresses, from_others=from_others)
         else:
             known.addresses = tuple(dict.fromkeys((*addresses, *known.addresses)))[:16]
         return known
 
     def _remember(self) -> None:
-        """Write down who served in this run, and then who did in earlier ones and is not known to be gone."""
+        """Store the peers that served in this run, then those of earlier runs that are not known to be gone."""
         if self._memory is None:
             return
         served = [one for one in self._candidates.values() if one.served]
-        # Where nobody serves, it may be this machine that is away from the network.
+        # If no peer serves, this machine may be offline.
         earlier = [
             one
             for one in self._candidates.values()

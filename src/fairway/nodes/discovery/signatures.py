@@ -1,7 +1,7 @@
 """ECDSA signatures over Keccak-256 with secp256k1, as node records (EIP-778, "v4") and node lists (EIP-1459) have them.
 
 A signature is r and s, 32 bytes each. Of the two valid s only the lower one is accepted, as in libsecp256k1, which
-other nodes use: with the other one a stranger could make a second valid signature of what somebody else signed.
+other nodes use: otherwise anyone could make a second valid signature from a known one.
 """
 
 from __future__ import annotations

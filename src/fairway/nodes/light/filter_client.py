@@ -1,9 +1,9 @@
 """`FilterClient`: keeps the same filter subscriptions at two service nodes (12/WAKU2-FILTER).
 
-`FilterClient.run` brings the nodes to what is wanted, pings them, and replaces those that fail. A node that left a ping
-without an answer is in doubt, and until it answers again another one is asked beside it: both nodes may have lost the
-subscription at once. Invariants: a message is handed on once, however many nodes push it, and only if it is wanted and
-comes from a node that was asked for it; a node that forgot the subscription gets it again at the next ping.
+`FilterClient.run` brings the nodes to what is wanted, pings them, and replaces those that fail. While a node leaves a
+ping unanswered, another one is asked as well: both nodes may have lost the subscription. Invariants: a message is
+delivered once, however many nodes push it, and only if it is wanted and comes from a node that was asked for it; a node
+that forgot the subscription gets it again at the next ping.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Holder:
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while something is asked of the node: one thing after the other."""
     is_one_too_many: bool = False
-    """Whether it was asked beside one in doubt, which answers again."""
+    """Whether it was asked beside a silent node, which answers again."""
 
 
 class FilterClient:
@@ -74,14 +74,14 @@ class FilterClient:
         pool: PeerPool,
         options: LightOptions,
         *,
-        hand_on: Callable[[RoutedMessage], object],
+        deliver: Callable[[RoutedMessage], object],
         changed: Callable[[], None],
     ) -> None:
-        """``hand_on`` takes each wanted message once, ``changed`` is called when a node's subscriptions change."""
+        """``deliver`` gets each wanted message once, ``changed`` is called when a node's subscriptions change."""
         self._requests: Final = requests
         self._pool: Final = pool
         self._options: Final = options
-        self._hand_on: Final = hand_on
+        self._deliver: Final = deliver
         self._changed: Final = changed
         self._wanted: Counter[Criterion] = Counter()
         self._unasked: set[Criterion] = set()
@@ -129,7 +129,7 @@ class FilterClient:
             self._look.clear()
             self._seen.expire(monotonic_s())
             for peer, holder in self._choose():
-                # In a task of its own: a node that does not answer holds up no other one.
+                # Each node has its own task: a silent node delays no other one.
                 if not holder.asking.locked():
                     self._tasks.spawn(self._bring_up(peer, holder))
             try:
@@ -157,7 +157,7 @@ class FilterClient:
             self._holders[peer].is_one_too_many = place >= enough + more
         if self._wanted:
             others = [peer for peer in serving if peer not in self._holders]
-            # Beside one in doubt only a node helps that may do better.
+            # Beside a silent node only a node without recent failures helps.
             better = self._pool.unfailing(FILTER_SUBSCRIBE_PROTOCOL)
             count = len(self._holders)
             for peer in others:
@@ -201,7 +201,7 @@ class FilterClient:
                 fault = await self._request(peer, kind, pubsub_topic, some)
                 changed = {(pubsub_topic, topic) for topic in some}
                 if kind is FilterSubscribeType.UNSUBSCRIBE:
-                    holder.held -= changed  # whatever it said: pushes of it are no longer wanted
+                    holder.held -= changed  # whatever the answer is: its pushes are no longer wanted
                 elif fault is None:
                     holder.held |= changed
                     made = True
@@ -267,7 +267,7 @@ class FilterClient:
         self.refusal = fault
         if self._holders.pop(peer, None) is not None:
             self._note(peer, fault)
-        # Without one that may do better the next tick is soon enough: whoever refused would refuse again.
+        # Without another node the next tick is soon enough: the same node would refuse again.
         if any(other not in self._holders for other in self._pool.unfailing(FILTER_SUBSCRIBE_PROTOCOL)):
             self._look.set()
 
@@ -299,4 +299,4 @@ class FilterClient:
             return
         routed = RoutedMessage.of(criterion[0], message, push.message_bytes)
         if self._seen.add(routed.message_hash, monotonic_s()):
-            self._hand_on(routed)
+            self._deliver(routed)

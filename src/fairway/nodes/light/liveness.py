@@ -3,7 +3,7 @@
 When a peer process ends, its connection closes. When a peer freezes or loses its network, TCP waits for a quarter of an
 hour. So a peer without traffic is pinged every second, and counts as silent after `SILENT_AFTER` seconds; any bytes
 from it end that. After `GONE_AFTER` it is disconnected, so that it can be dialled again. The seconds are turns of this
-program's own loop: a program that was stopped itself does not find its peers silent.
+program's own loop, so a program that was paused does not find its peers silent.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Heard:
+class _Traffic:
     received_bytes: int
     silent_beats: int = 0
 
 
 @dataclass(slots=True)
-class _Asker:
+class _PingTask:
     pinger: Pinger
     task: asyncio.Task[None] | None = None
 
@@ -54,12 +54,12 @@ class Liveness:
         """Call ``changed`` when a peer fell silent, or sends again."""
         self._host: Final = host
         self._changed: Final = changed
-        self._heard: dict[Connection, _Heard] = {}
-        self._askers: dict[Connection, _Asker] = {}
+        self._heard: dict[Connection, _Traffic] = {}
+        self._pings: dict[Connection, _PingTask] = {}
         self._silent: frozenset[PeerId] = frozenset()
         self._tasks: Final = OwnedTasks()
 
-    def beats(self, peer: PeerId) -> bool:
+    def is_alive(self, peer: PeerId) -> bool:
         """Return whether a peer is not known to be silent."""
         return peer not in self._silent
 
@@ -79,15 +79,15 @@ class Liveness:
         connections = self._host.connections()
         for gone in self._heard.keys() - set(connections):
             del self._heard[gone]
-            self._askers.pop(gone, None)
+            self._pings.pop(gone, None)
         for connection in connections:
             received_bytes = connection.received_bytes
             heard = self._heard.get(connection)
             if heard is None or heard.received_bytes != received_bytes:
-                self._heard[connection] = _Heard(received_bytes)
+                self._heard[connection] = _Traffic(received_bytes)
                 continue
             heard.silent_beats += 1
-            asker = self._askers.setdefault(connection, _Asker(Pinger(connection)))
+            asker = self._pings.setdefault(connection, _PingTask(Pinger(connection)))
             if asker.task is None or asker.task.done():
                 asker.task = self._tasks.spawn(asker.ask())
         self._show()

@@ -102,7 +102,7 @@ class LightNode(WatchedNode):
             host,
             WakuMetadata(cluster_id=options.cluster_id),
             timeout_s=options.request_timeout_s,
-            parting=logging.WARNING,
+            log_level=logging.WARNING,
             admitted=self._peers_changed,
         )
         self._liveness: Final = Liveness(host, changed=self._peers_changed)
@@ -112,7 +112,7 @@ class LightNode(WatchedNode):
         self._store: Final = StoreClient(requests, self._pool, options)
         self._listeners: Final = NodeSubscriptions(gone=self._unsubscribed)
         self._filter: Final = FilterClient(
-            host, requests, self._pool, options, hand_on=self._listeners.hear, changed=self._show_status
+            host, requests, self._pool, options, deliver=self._listeners.deliver, changed=self._show_status
         )
         self._confirmation: Final = SentConfirmation(
             self._store.present, self._push.push, options.advanced.confirm_after_s, self._tasks
@@ -287,7 +287,7 @@ class LightNode(WatchedNode):
             ) from None
 
     def _admits(self, peer: PeerId) -> bool:
-        return self._metadata.admits(peer) and self._liveness.beats(peer)
+        return self._metadata.admits(peer) and self._liveness.is_alive(peer)
 
     async def _follow(self, events: Subscription[HostEvent]) -> None:
         async for event in events:
@@ -327,8 +327,8 @@ class LightNode(WatchedNode):
             reasons.insert(0, f"no node has the filter subscription{refusal}")
         elif connected := len(self.host.connections()):
             reasons.insert(0, f"{connected} connected, which serve no light push and filter to this cluster")
-        elif self._metadata.parted is not None:
-            reasons.insert(0, self._metadata.parted)
+        elif self._metadata.last_mismatch is not None:
+            reasons.insert(0, self._metadata.last_mismatch)
         return "; ".join(reasons) or "still connecting"
 
     def _show_status(self) -> None:

@@ -1,7 +1,7 @@
 """`PeerPool`: the connected peers by service, the best first.
 
-For `FORGIVEN_AFTER_S` after a failure at a service, a peer comes after all peers that did not fail. Of those that
-failed, the ones that said so at once come first: one that lets a request run out of time costs its caller all of it.
+For `FORGIVEN_AFTER_S` after a failure at a service, a peer comes after all peers that did not fail. Of those, peers
+that failed at once come before peers that let a request time out.
 """
 
 from __future__ import annotations

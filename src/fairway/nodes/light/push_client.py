@@ -75,7 +75,7 @@ class _Answer:
     detail: str = ""
     status_code: int | None = None
     """None in version 2, and if there was no answer."""
-    reached_nobody: bool = False
+    has_no_relay_peers: bool = False
     """Whether the node took the message, and relayed it to no peer."""
 
     @property
@@ -111,7 +111,7 @@ class _Push:
     @property
     def is_relayed(self) -> bool:
         """Whether a node relayed the message, or knows it."""
-        return any(answer.is_sent and not answer.reached_nobody for answer in self.answers)
+        return any(answer.is_sent and not answer.has_no_relay_peers for answer in self.answers)
 
 
 class PushClient:
@@ -216,7 +216,7 @@ class PushClient:
         if answer.action is ClientAction.DONE:
             past = self._past_of(push.message)
             past.took.add(answer.peer)
-            past.is_relayed |= not answer.reached_nobody
+            past.is_relayed |= not answer.has_no_relay_peers
             for other in push.answers:
                 if other.action is ClientAction.NOT_RELAYED and past.is_relayed:
                     self._pool.served(other.peer, other.protocol)  # it had the message from this node
@@ -237,7 +237,7 @@ def _read(peer: PeerId, encoded: bytes) -> _Answer:
         action=response.action,
         detail=f"{response.status_code} {response.status_desc or ''}".strip(),
         status_code=response.status_code,
-        reached_nobody=response.relay_peer_count == 0,
+        has_no_relay_peers=response.relay_peer_count == 0,
     )
 
 

@@ -2,7 +2,7 @@
 
 Each node pages with a cursor of its own, so the cursor of a united page holds those of all nodes that have more.
 Invariants: a message comes once on a page, and on some page if any of the nodes that answered has it; a node that fails
-on the way is left out as long as another one answers. A node whose answer is too long is asked for fewer messages
+meanwhile is skipped if another one answers. A node whose answer is too long is asked for fewer messages
 (`fairway.nodes.page_size`).
 """
 
@@ -35,7 +35,7 @@ from fairway.wire.store import (
 )
 from fairway.wire.waku_message import WakuMessage, message_hash
 
-_Said = TypeVar("_Said")
+_Reply = TypeVar("_Reply")
 
 _MAX_STORE_NODES: Final = 3
 """Store nodes asked for one query."""
@@ -67,7 +67,9 @@ class StoreClient:
         asked = self._begin() if cursor is None else _cursors(cursor)
         if query.message_hashes and cursor is None:
             return await self._look_up(query, list(asked))
-        return _united(await _told([partial(self._page, peer, query, from_here) for peer, from_here in asked.items()]))
+        return _united(
+            await _answers([partial(self._page, peer, query, from_here) for peer, from_here in asked.items()])
+        )
 
     async def present(self, hashes: tuple[bytes, ...]) -> frozenset[bytes]:
         """Return which messages any store node has; raises `StoreQueryError` if none answers.
@@ -75,8 +77,8 @@ class StoreClient:
         Nodes that failed recently are asked only if there is no other: the answer is worth most when it comes soon.
         """
         sound = self._pool.unfailing(STORE_QUERY_PROTOCOL)[:_MAX_STORE_NODES]
-        told = await _told([partial(self._hashes, peer, hashes) for peer in sound or self._begin()])
-        return frozenset[bytes]().union(*told)
+        answers = await _answers([partial(self._hashes, peer, hashes) for peer in sound or self._begin()])
+        return frozenset[bytes]().union(*answers)
 
     def _begin(self) -> dict[PeerId, bytes | None]:
         return dict.fromkeys(self._pool.serving(STORE_QUERY_PROTOCOL)[:_MAX_STORE_NODES])
@@ -230,20 +232,20 @@ def _cursors(cursor: bytes) -> dict[PeerId, bytes | None]:
         raise StoreQueryError("the cursor is not one of this node; ask again without") from error
 
 
-async def _told(questions: Sequence[Callable[[], Coroutine[Any, Any, _Said]]]) -> list[_Said]:
+async def _answers(questions: Sequence[Callable[[], Coroutine[Any, Any, _Reply]]]) -> list[_Reply]:
     """Return the answers of the nodes that answer; raise `StoreQueryError` if none does."""
 
-    async def ask(question: Callable[[], Coroutine[Any, Any, _Said]]) -> _Said | StoreQueryError:
+    async def ask(question: Callable[[], Coroutine[Any, Any, _Reply]]) -> _Reply | StoreQueryError:
         try:
             return await question()  # made here, so that a cancelled task leaves no coroutine that is never awaited
         except StoreQueryError as error:
             return error
 
     said = await asyncio.gather(*map(ask, questions))
-    told = [answer for answer in said if not isinstance(answer, StoreQueryError)]
-    if not told:
+    answers = [answer for answer in said if not isinstance(answer, StoreQueryError)]
+    if not answers:
         raise _united_fault([answer for answer in said if isinstance(answer, StoreQueryError)])
-    return told
+    return answers
 
 
 def _united_fault(faults: Sequence[StoreQueryError]) -> StoreQueryError:

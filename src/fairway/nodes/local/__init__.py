@@ -1,7 +1,7 @@
 """A simulated Waku network inside one process.
 
 ``connect("local:")`` joins a `LocalNetwork` as a `LocalNode` (`process_network` returns that network). Tests of
-programs use them, too. `NetworkFaults` sets the faults of the network.
+programs use them as well. `NetworkFaults` sets the faults of the network.
 """
 
 from fairway.nodes.local.faults import NO_FAULTS, NetworkFaults

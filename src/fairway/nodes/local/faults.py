@@ -81,7 +81,7 @@ class NetworkFaults:
         check_fields(self)
         for name in _SHARES:
             share = getattr(self, name)
-            # "Not inside" rather than "outside": this refuses not-a-number, too.
+            # "Not inside" rather than "outside": this refuses not-a-number as well.
             if share is not None and not 0 <= share <= 1:
                 raise ConfigurationError(f"{name} is a share and must lie in 0..1, not {share}")
         if self.refusals > 1 + 1e-9:

@@ -222,7 +222,7 @@ class LocalNetwork:
     def publish(self, publisher: LocalNode, message: RoutedMessage) -> tuple[SendResult, int]:
         """Deliver a message to subscribers and the store; return the answer and its delay in milliseconds.
 
-        Raises `ConnectionResetError` if the faults say so.
+        Raises `ConnectionResetError` as the faults set.
         """
         now_ns = self._now_ns()
         refusal = self._refusal(publisher, message, now_ns // NS_PER_MS)
@@ -236,7 +236,7 @@ class LocalNetwork:
         self._keep(publisher, message, now_ns)
         for receiver in list(self._nodes.values()):
             echoed = receiver is not publisher or self.echo or publisher.is_shared(message)
-            if echoed and self._connects(publisher, receiver) and receiver.hears and receiver.wants(message):
+            if echoed and self._connects(publisher, receiver) and receiver.is_subscribed and receiver.wants(message):
                 self._spread(receiver, message)
         if not self._dice.is_confirmed():
             self._counts["unanswered"] += 1
@@ -253,8 +253,8 @@ class LocalNetwork:
             return partition is None or partition.shows(message_hash, asker.name)
 
         self._counts["queries"] += 1
-        for told in self.query_observers:
-            told(asker.name, query, cursor)
+        for observer in self.query_observers:
+            observer(asker.name, query, cursor)
         if not self._dice.is_answered():
             self._counts["queries_failed"] += 1
             raise StoreQueryError("the query or its answer was lost; ask again")
@@ -379,7 +379,7 @@ class LocalNetwork:
                 self.later(delay_ms, partial(self._deliver, receiver, message))
 
     def _deliver(self, receiver: LocalNode, message: RoutedMessage) -> None:
-        if not receiver.hear(message):
+        if not receiver.receive(message):
             self._counts["lost"] += 1
             return
         self._counts["delivered"] += 1

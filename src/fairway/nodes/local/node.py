@@ -118,7 +118,7 @@ class LocalNode(WatchedNode):
         return not self._closed and not self._served and not self._trouble
 
     @property
-    def hears(self) -> bool:
+    def is_subscribed(self) -> bool:
         """Whether the service node pushes the subscribed messages to the node."""
         return self.online and not self._deaf
 
@@ -199,7 +199,7 @@ class LocalNode(WatchedNode):
     async def send(self, message: RoutedMessage) -> SendResult:
         """Send a message to the network; return the answer after the delay of a hop.
 
-        Raises `ConnectionResetError` where `NetworkFaults.answer_errors` says so.
+        Raises `ConnectionResetError` as `NetworkFaults.answer_errors` sets.
         """
         loop = self._binding.check()
         self._network.handed_over(self, message)
@@ -271,11 +271,11 @@ class LocalNode(WatchedNode):
         """Return whether several subscriptions of this node ask for a message: those of several participants."""
         return len(self._listeners.asking_for(message)) > 1
 
-    def hear(self, message: RoutedMessage) -> bool:
+    def receive(self, message: RoutedMessage) -> bool:
         """Receive a message; return whether a subscription asks for it."""
-        if not self.hears:
+        if not self.is_subscribed:
             return False
-        return bool(self._listeners.hear(message))
+        return bool(self._listeners.deliver(message))
 
     def _wait_for_uplink(self, now_s: float) -> float:
         """Return how many seconds a message waits for the uplink; beyond the timeout it is not sent."""

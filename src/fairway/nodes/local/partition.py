@@ -4,8 +4,8 @@ Each side has a store of its own. Until the partition heals, a node sees no mess
 store. Messages from before the partition stay visible to all.
 
 When a new partition follows, a node takes to its new side what the store showed it: sides that join exchange what they
-have, as nwaku's stores do, and each part of a side that splits keeps everything. So a side keeps what it has when those
-who said it go elsewhere.
+have, as nwaku's stores do, and each part of a side that splits keeps everything. So a side keeps its messages when
+their authors change sides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`MetadataExchange`: exchanges cluster ids with peers, and disconnects peers of another cluster (66/WAKU2-METADATA).
 
 Other nodes query each new peer within milliseconds, and close the connection without an answer: so a light client
-answers, too. One query per peer is under way at a time. A peer that does not answer stays connected.
+answers as well. One query per peer is under way at a time. A peer that does not answer stays connected.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ class MetadataExchange:
         ours: WakuMetadata,
         *,
         timeout_s: float,
-        parting: int = logging.INFO,
+        log_level: int = logging.INFO,
         admitted: Callable[[], None] = lambda: None,
         pending: PendingResponses | None = None,
     ) -> None:
         """Answer metadata requests at ``host`` from now on.
 
         Without a cluster in ``ours`` all clusters are accepted: each peer gets its own as the answer, and none is
-        queried. ``admitted`` is called when a peer is found to be of our cluster; ``parting`` is the log level of
+        queried. ``admitted`` is called when a peer is found to be of our cluster; ``log_level`` is the log level of
         disconnections.
         """
-        self.parted: str | None = None
+        self.last_mismatch: str | None = None
         """Why the last peer was disconnected."""
         self._ours = ours
         """The metadata that peers get; its cluster must not change."""
         self._host: Final = host
         self._timeout_s: Final = timeout_s
-        self._parting: Final = parting
+        self._log_level: Final = log_level
         self._admitted: Final = admitted
         self._tasks: Final = OwnedTasks()
         self._asking: set[PeerId] = set()
         self._known: set[PeerId] = set()
-        host.handle(METADATA_PROTOCOL, answering(self._tell, max_request_bytes=MAX_METADATA_BYTES, pending=pending))
+        host.handle(METADATA_PROTOCOL, answering(self._respond, max_request_bytes=MAX_METADATA_BYTES, pending=pending))
 
     def announce(self, ours: WakuMetadata) -> None:
         """Answer peers with other metadata from now on."""
@@ -77,7 +77,7 @@ class MetadataExchange:
         """Cancel all queries. Can be called twice."""
         await self._tasks.close()
 
-    async def _tell(self, peer: str, request: bytes) -> bytes:
+    async def _respond(self, peer: str, request: bytes) -> bytes:
         if self._ours.cluster_id is not None:
             return encode_metadata(self._ours)
         theirs = decode_metadata(request)
@@ -96,7 +96,7 @@ class MetadataExchange:
                 is_only=False,
             )
         except (Libp2pError, TimeoutError) as error:
-            _LOG.debug("%s told no metadata: %s", peer, error)
+            _LOG.debug("no metadata of %s: %s", peer, error)
             return
         finally:
             self._asking.discard(peer)
@@ -105,8 +105,8 @@ class MetadataExchange:
             self._known.add(peer)
             self._admitted()
         else:
-            self.parted = problem
-            _LOG.log(self._parting, "parting with %s: %s", peer, problem)
+            self.last_mismatch = problem
+            _LOG.log(self._log_level, "log_level with %s: %s", peer, problem)
             await self._host.disconnect(peer)
 
 

@@ -47,7 +47,7 @@ _STATUS_OF_FAULT: Final = {
 """Status codes of faults, if not that of an invalid message."""
 
 JudgeProof = Callable[[str, RoutedMessage], Awaitable[ProofRefusal | None]]
-"""(who sent it, message) -> why a message is refused for its RLN proof; None if it may pass.
+"""(sender, message) -> why a message is refused for its RLN proof; None if it may pass.
 
 A sender is named by its peer id or address: all senders get equal shares of the time for verification."""
 

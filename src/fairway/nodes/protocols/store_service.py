@@ -36,7 +36,7 @@ MAX_CONTENT_TOPICS: Final = 1_000
 """Content topics in one query."""
 _LATEST_NS: Final = 2**63 - 1
 MAX_UNDER_WAY: Final = 16
-"""Queries of one peer that are answered at once, so that other peers are served, too."""
+"""Queries of one peer that are answered at once, so that other peers are served as well."""
 
 _ENTRY_OVERHEAD_BYTES: Final = 6
 """Tag and length of an entry in the response."""

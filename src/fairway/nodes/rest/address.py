@@ -84,7 +84,7 @@ class RestAddress:
         """
         try:
             parts = urlsplit(address)
-            # A name that DNS cannot hold, like a..b, is an error here, too.
+            # A name that DNS cannot hold, like a..b, is an error here as well.
             host, port = (parts.hostname or "").encode("idna").decode(), parts.port
             base_path = quote(parts.path.rstrip("/"), safe=_PATH_CHARACTERS)
         except ValueError:

@@ -3,7 +3,7 @@
 One task receives by the first endpoint that the node offers, and starts again when that ends. A second task reads the
 store (`CatchUp`): after each new start, after a possible overflow of the node's cache, and while polling at intervals.
 It reads the hashes of messages first, then the unknown messages. Each message that the store keeps and that came after
-the start of the feed is passed on once.
+the start of the feed is delivered once.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ class CatchUp:
         criterion: Criterion,
         *,
         seen: RecentHashes,
-        hand_on: Callable[[RoutedMessage], None],
+        deliver: Callable[[RoutedMessage], None],
         overlap_ns: int,
         now_ns: Callable[[], int],
     ) -> None:
         self._reader: Final = reader
         self._criterion: Final = criterion
         self._seen: Final = seen
-        self._hand_on: Final = hand_on
+        self._deliver: Final = deliver
         self._overlap_ns: Final = overlap_ns
         self._now_ns: Final = now_ns
         self.covered_ns = now_ns() - overlap_ns
         """Where the next run begins."""
 
     async def begin(self) -> None:
-        """Note the messages before the subscription, which are not passed on; raise `StoreQueryError`."""
+        """Note the messages before the subscription, which are not delivered; raise `StoreQueryError`."""
         async for page in self._hashes():
             for message_hash in page:
                 self._seen.add(message_hash)
@@ -75,7 +75,7 @@ class CatchUp:
         self.covered_ns = min(self.covered_ns, self._now_ns() - duration_ns)
 
     async def run(self) -> int:
-        """Pass on missed messages, and return their number; raise `StoreQueryError`."""
+        """Deliver missed messages, and return their number; raise `StoreQueryError`."""
         begun_ns = self._now_ns()
         found = 0
         async for page in self._hashes():
@@ -117,7 +117,7 @@ class CatchUp:
             page = await self._reader.page(query, cursor)
             for message in page.messages:
                 if message.message_hash not in self._seen:
-                    self._hand_on(message)
+                    self._deliver(message)
                     self._seen.add(message.message_hash)
                     found += 1
             cursor = page.cursor
@@ -146,7 +146,7 @@ class TopicFeed:
         options: RestNodeOptions,
         *,
         seen: RecentHashes,
-        hand_on: Callable[[RoutedMessage], None],
+        deliver: Callable[[RoutedMessage], None],
         changed: Callable[[], None],
         store: RestStoreReader,
     ) -> None:
@@ -166,11 +166,11 @@ class TopicFeed:
             store,
             criterion,
             seen=seen,
-            hand_on=hand_on,
+            deliver=deliver,
             overlap_ns=int(options.advanced.overlap_s * 1e9),
             now_ns=time.time_ns,
         )
-        self._sink: Final = Sink(begun=self._begun, hand_on=hand_on, alive=self._alive, gap=self._gap)
+        self._sink: Final = Sink(begun=self._begun, deliver=deliver, alive=self._alive, gap=self._gap)
         self._behind = False
         self._complaint = logging.WARNING
         self._settled = asyncio.Event()

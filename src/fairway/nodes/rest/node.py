@@ -85,7 +85,7 @@ class RestNode(WatchedNode):
             tls_ca_file=options.tls_ca_file,
         )
         self._sender: Final = Sender(self._http)
-        self._store: Final = RestStoreReader(self._http, told=self._store_told)
+        self._store: Final = RestStoreReader(self._http, store_known=self._store_known)
         self._has_store = True
         self._seen: Final = RecentHashes()
         self._feeds: dict[Criterion, TopicFeed] = {}
@@ -170,7 +170,7 @@ class RestNode(WatchedNode):
                 criterion,
                 self._options,
                 seen=self._seen,
-                hand_on=self._hear,
+                deliver=self._receive,
                 changed=self._feed_changed,
                 store=self._store,
             )
@@ -254,16 +254,16 @@ class RestNode(WatchedNode):
             async with asyncio.timeout(wait_s):
                 await self._look.wait()
 
-    def _hear(self, message: RoutedMessage) -> None:
+    def _receive(self, message: RoutedMessage) -> None:
         if self._seen.add(message.message_hash):
-            self._listeners.hear(message)
+            self._listeners.deliver(message)
 
     def _feed_changed(self) -> None:
         """Note a subscription that began or failed; after a failure, query the node's health at once."""
         self._look.set()
         self._show()
 
-    def _store_told(self, has_store: bool) -> None:
+    def _store_known(self, has_store: bool) -> None:
         if has_store is not self._has_store:
             self._has_store = has_store
             self._show()
@@ -288,6 +288,6 @@ class RestNode(WatchedNode):
 
 def _refused(name: str, reply: HttpReply) -> str:
     return (
-        f"{name} lets no one in without leave ({reply.status} {reply.text}): if it wants a token, give "
+        f"{name} refuses requests without credentials ({reply.status} {reply.text}): if it wants a token, give "
         "RestNodeOptions(token=...), or the file that holds it in the address: ?tokenFile=PATH"
     )

@@ -100,7 +100,7 @@ class Sink:
 
     begun: Callable[[], None]
     """Called when messages sent from now on will be received."""
-    hand_on: Callable[[RoutedMessage], None]
+    deliver: Callable[[RoutedMessage], None]
     alive: Callable[[], None]
     """Called when no message is missing up to now."""
     gap: Callable[[], None]
@@ -171,16 +171,16 @@ async def _poll(http: HttpClient, path: str, pubsub_topic: str, sink: Sink, opti
             shapes = [] if reply.body == _NOTHING else read_json(reply.body, list[JsonMessage])
         except DecodeError as error:
             raise NodeUnavailableError(f"{path}: {error}") from error
-        _hand_on(shapes, pubsub_topic, sink)
+        _deliver(shapes, pubsub_topic, sink)
         if len(shapes) >= NWAKU_CACHE_MESSAGES:
             sink.gap()
         await asyncio.sleep(options.advanced.busy_poll_interval_s if shapes else options.poll_interval_s)
 
 
-def _hand_on(shapes: Sequence[JsonMessage], pubsub_topic: str, sink: Sink) -> None:
+def _deliver(shapes: Sequence[JsonMessage], pubsub_topic: str, sink: Sink) -> None:
     for shape in shapes:
         try:
-            sink.hand_on(RoutedMessage.of(pubsub_topic, message_of(shape)))
+            sink.deliver(RoutedMessage.of(pubsub_topic, message_of(shape)))
         except (DecodeError, ConfigurationError) as error:
             _LOG.debug("a message was left out: %s", error)
 
@@ -194,7 +194,7 @@ def _take(event: ServerEvent, sink: Sink) -> None:
                 _LOG.debug("an event was left out: %s", error)
                 return
             if isinstance(entry.message, JsonMessage) and isinstance(entry.pubsub_topic, str):
-                _hand_on([entry.message], entry.pubsub_topic, sink)
+                _deliver([entry.message], entry.pubsub_topic, sink)
         case "gap":
             sink.gap()
         case other:

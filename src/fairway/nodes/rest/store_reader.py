@@ -25,10 +25,10 @@ _NO_PEER: Final = "no suitable peers"
 class RestStoreReader:
     """The store behind one node."""
 
-    def __init__(self, http: HttpClient, *, told: Callable[[bool], None] = lambda _: None) -> None:
-        """``told`` is called with whether the node has a store, whenever an answer shows it."""
+    def __init__(self, http: HttpClient, *, store_known: Callable[[bool], None] = lambda _: None) -> None:
+        """``store_known`` is called with whether the node has a store, whenever an answer shows it."""
         self._http: Final = http
-        self._told: Final = told
+        self._store_known: Final = store_known
         self._page_size: Final = PageSize()
 
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
@@ -75,7 +75,7 @@ class RestStoreReader:
             reply = await self._http.request("GET", path)
         except NodeUnavailableError as error:
             raise StoreQueryError(str(error)) from error
-        self._told(reply.status not in _NO_STORE and _NO_PEER not in reply.text)
+        self._store_known(reply.status not in _NO_STORE and _NO_PEER not in reply.text)
         if reply.status != 200:
             kind = StoreRefusedError if is_refusal(reply.status, reply.text) else StoreQueryError
             raise kind(f"{self._http.address.name}: the node answers {reply.status}: {reply.text}")
