@@ -356,8 +356,10 @@ def test_the_fingerprint_of_a_source_changes_with_its_files(tmp_path):
     (tmp_path / "store.db-wal").write_bytes(b"2")
     assert source.fingerprint() != first
     assert source.size_bytes() == 2
+    for name in ("data", "index"):
+        (tmp_path / name).write_bytes(b"")
     folder = RunSource.parse(f"lip76:{tmp_path}").fingerprint()
-    assert [name for name, _, _ in folder] == ["store.db", "store.db-wal"]
+    assert {name for name, _, _ in folder} >= {"data", "index"}
     assert RunSource.parse("http://127.0.0.1:1").fingerprint() == []
     with pytest.raises(ConfigurationError, match="cannot be read"):
         RunSource.parse("none.db").fingerprint()
