@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.service.proof_queue import ProofQueue
+from fairway.service.proof_gate import ProofQueue
 
 
 def queue(max_items=100, max_items_of_source=50):

@@ -1,13 +1,12 @@
-"""`ProofGate`: judges the RLN proofs of the messages that come to a node by relay, light push and the REST API.
+"""`ProofGate`: verifies the RLN proofs of the messages that arrive by relay, light push and the REST API.
 
-17/WAKU2-RLN-RELAY. A verification takes 2 ms of a core and runs on a thread of its own. What needs no mathematics is
-judged before, on the event loop: epoch, hash of the message, root, and whether the same signal was admitted. Messages
-that wait for the thread are in a `ProofQueue`, which keeps a flood of invalid proofs from delaying other senders and
-from taking a core: a sender whose proof did not hold gets one verification a second.
+17/WAKU2-RLN-RELAY. A verification takes 2 ms of a core and runs on a thread of its own. The cheap checks come first, on
+the event loop: epoch, hash of the message, root, and whether the same signal was admitted. Messages for the thread wait
+in a `ProofQueue`, so that a flood of invalid proofs neither delays other senders nor takes a core.
 
-A message that was admitted passes again if it comes with the very same bytes: a light client sends each message through
-two nodes, and both may reach this one. With other bytes around the same signal it is refused, for proofs can be changed
-so that they still hold, and each variant would be relayed anew.
+An admitted message passes again with the same bytes: a light client sends each message through two nodes, and both
+copies may arrive here. With other bytes around the same signal it is refused, because a valid proof can be altered and
+stay valid, and each variant would be relayed.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from fairway.environment import monotonic_s, time_ns
 from fairway.foreign_code import ForeignCode, call_in_thread
@@ -29,31 +28,162 @@ from fairway.rln.membership import RlnGroup
 from fairway.rln.proof import SignalProof
 from fairway.rln.proving import CircuitVerifier, Verifier
 from fairway.rln.validation import DoubleSignal, NullifierLog, ProofFault, ProofRefusal, ProofValidator
-from fairway.service.proof_queue import ProofQueue
 from fairway.units import NS_PER_MS
 
 MAX_WAITING: Final = 1_024
-"""Messages that wait for verification, which takes the thread two seconds; as many may wait for a look at the group."""
+"""Most messages that wait for verification, two seconds of work; as many may wait for a refresh of the group."""
 MAX_WAITING_OF_SOURCE: Final = 256
-"""Those of one sender."""
+"""Most of them from one sender."""
 _BATCH: Final = 8
-"""Proofs that the thread verifies between two looks at the queue."""
+"""Proofs that the thread verifies at a time."""
 _REFRESH_S: Final = 10.0
-"""Interval between two looks at the group."""
+"""Interval between two refreshes of the group."""
 _HASTY_REFRESH_S: Final = 1.0
-"""Shortest time between two looks, for proofs with an unknown root."""
+"""Shortest interval of refreshes for proofs with an unknown root."""
 
+_BLAMED_S: Final = 60.0
+_MAX_BLAMED: Final = 100_000
+"""Most blamed sources; the oldest are evicted first."""
+_SUSPECT_PER_S: Final = 1.0
+_SUSPECT_BURST: Final = 4.0
+
+_Item = TypeVar("_Item")
 _LOG: Final = logging.getLogger(__name__)
 _OVERLOADED: Final = ProofRefusal(
     fault=ProofFault.NOT_VERIFIED,
-    detail="more RLN proofs came than this node verifies for a sender, of whom fewer if some did not hold; send it "
-    "again later",
+    detail="this node verifies a limited number of RLN proofs for a sender, fewer after an invalid one; send the "
+    "message again later",
 )
+
+
+@dataclass(slots=True)
+class _Blame:
+    """The allowance of a blamed source."""
+
+    until_s: float
+    allowed: float
+    counted_s: float
+
+    def allows(self, now_s: float) -> bool:
+        """Return whether the source may put an item now, and count it."""
+        self.allowed = min(_SUSPECT_BURST, self.allowed + max(0.0, now_s - self.counted_s) * _SUSPECT_PER_S)
+        self.counted_s = now_s
+        if self.allowed < 1:
+            return False
+        self.allowed -= 1
+        return True
+
+
+class ProofQueue(Generic[_Item]):
+    """The items that wait for verification, one queue for each source. Times are seconds of a steady clock.
+
+    Sources are served in turns, one item each. A source with an invalid proof is *blamed* for `_BLAMED_S`: it is served
+    only if no other source waits, and may put only `_SUSPECT_BURST` items and `_SUSPECT_PER_S` a second. Items with a
+    valid proof do not count, so that an honest program behind the proxy of a forger is still served. A flood thus costs
+    the other sources one verification, whatever its size.
+
+    The queue of a source and all queues together are bounded. If all are full, a new item displaces the last one of a
+    blamed source, or else of the source with the most items.
+    """
+
+    def __init__(self, *, max_items: int, max_items_of_source: int) -> None:
+        self._max_items: Final = max_items
+        self._max_items_of_source: Final = max_items_of_source
+        self._waiting: Final[OrderedDict[str, deque[_Item]]] = OrderedDict()
+        self._suspect: Final[OrderedDict[str, deque[_Item]]] = OrderedDict()
+        self._blamed: Final[OrderedDict[str, _Blame]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Return how many items wait."""
+        return self._size
+
+    def put(self, source: str, item: _Item, now_s: float) -> _Item | None:
+        """Append an item to the queue of its source; return the item that has no room: another one, or this."""
+        blame = self._blame_of(source, now_s)
+        sources = self._waiting if blame is None else self._suspect
+        own = sources.get(source)
+        if own is not None and len(own) >= self._max_items_of_source:
+            return item
+        if blame is not None and not blame.allows(now_s):
+            return item
+        displaced: _Item | None = None
+        if self._size >= self._max_items:
+            displaced = self._displaced_by(sources, 0 if own is None else len(own))
+            if displaced is None:
+                return item
+        sources.setdefault(source, deque()).append(item)
+        self._size += 1
+        return displaced
+
+    def take(self) -> tuple[str, _Item] | None:
+        """Remove and return the next item with its source; None if none waits."""
+        sources = self._waiting or self._suspect
+        if not sources:
+            return None
+        source, items = sources.popitem(last=False)
+        if len(items) > 1:
+            sources[source] = items  # at the end: it is served again after all others
+        self._size -= 1
+        return source, items.popleft()
+
+    def blame(self, source: str, now_s: float) -> list[_Item]:
+        """Note an invalid proof; remove and return the waiting items beyond the allowance of the source."""
+        blame = self._blame_of(source, now_s)
+        if blame is None:
+            blame = _Blame(until_s=now_s, allowed=_SUSPECT_BURST, counted_s=now_s)
+            self._blamed[source] = blame
+        blame.until_s = now_s + _BLAMED_S
+        self._blamed.move_to_end(source)
+        if len(self._blamed) > _MAX_BLAMED:
+            self._blamed.popitem(last=False)
+        items = self._waiting.pop(source, deque())
+        while items and blame.allows(now_s):
+            self._suspect.setdefault(source, deque()).append(items.popleft())
+        self._size -= len(items)
+        return list(items)
+
+    def clear_of_blame(self, source: str) -> None:
+        """Note a valid proof: the item does not count towards the allowance."""
+        blame = self._blamed.get(source)
+        if blame is not None:
+            blame.allowed = min(_SUSPECT_BURST, blame.allowed + 1)
+
+    def clear(self) -> list[_Item]:
+        """Remove and return all items."""
+        items = [item for sources in (self._waiting, self._suspect) for own in sources.values() for item in own]
+        self._waiting.clear()
+        self._suspect.clear()
+        self._size = 0
+        return items
+
+    def _blame_of(self, source: str, now_s: float) -> _Blame | None:
+        blame = self._blamed.get(source)
+        if blame is not None and blame.until_s <= now_s:
+            del self._blamed[source]
+            return None
+        return blame
+
+    def _displaced_by(self, sources: OrderedDict[str, deque[_Item]], own: int) -> _Item | None:
+        """Remove an item to make room for a source with ``own`` items; None if no source has more."""
+        if sources is self._waiting and self._suspect:
+            victims, victim = self._suspect, next(reversed(self._suspect))
+        else:
+            victims = sources
+            victim = max(victims, key=lambda source: len(victims[source]), default="")
+            if not victim or len(victims[victim]) <= own + 1:
+                return None
+        items = victims[victim]
+        displaced = items.pop()
+        if not items:
+            del victims[victim]
+        self._size -= 1
+        return displaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateStatistics:
-    """What a gate judged since its start."""
+    """The verdicts of a gate since its start."""
 
     admitted: int
     """Messages that may pass."""
@@ -102,22 +232,22 @@ class ProofGate:
         self._closed = False
         self._refreshed_s = monotonic_s()
         self._refreshing: asyncio.Task[None] | None = None
-        self._awaiting_look: Counter[str] = Counter()
-        """Messages with an unknown root that wait for a look at the group, by sender."""
-        self._looking: Final = asyncio.Lock()
-        """One look at the group at a time, for groups do not expect threads."""
+        self._awaiting_refresh: Counter[str] = Counter()
+        """Messages with an unknown root that wait for a refresh of the group, by sender."""
+        self._refresh_lock: Final = asyncio.Lock()
+        """One refresh at a time, because groups are not made for threads."""
         self._bytes_of: dict[int, dict[bytes, bytes]] = {}
         """SHA-256 of each admitted message, by epoch and nullifier."""
         self._admitted = self._repeated = self._refreshes_failed = 0
         self._refused: Counter[ProofFault] = Counter()
 
     def start(self) -> None:
-        """Begin to verify, and to look at the group."""
+        """Begin to verify, and to refresh the group."""
         self._tasks.spawn(self._verify())
         self._tasks.spawn(self._keep_fresh())
 
     async def close(self) -> None:
-        """Refuse what waits, and end the thread. Can be called twice."""
+        """Refuse the waiting messages, and end the thread. Can be called twice."""
         self._closed = True
         await self._tasks.close()
         for waiting in self._queue.clear():
@@ -125,7 +255,7 @@ class ProofGate:
         await asyncio.to_thread(self._thread.shutdown)
 
     async def judge(self, source: str, message: RoutedMessage) -> ProofRefusal | None:
-        """Return why a message may not pass, or None. ``source`` names who sent it, for equal shares of the thread."""
+        """Return why a message may not pass, or None. ``source`` is the sender; sources share the thread equally."""
         refusal = await self._judge(source, message)
         if refusal is not None:
             self._refused[refusal.fault] += 1
@@ -144,14 +274,18 @@ class ProofGate:
 
     async def _judge(self, source: str, message: RoutedMessage) -> ProofRefusal | None:
         proof = self._validator.examine(message.message, _now_ms())
-        if isinstance(proof, ProofRefusal) and proof.fault is ProofFault.UNKNOWN_ROOT and self._may_look_for(source):
-            # The member may have joined after the last look.
-            self._awaiting_look[source] += 1
+        if (
+            isinstance(proof, ProofRefusal)
+            and proof.fault is ProofFault.UNKNOWN_ROOT
+            and self._may_await_refresh(source)
+        ):
+            # The member may have joined after the last refresh.
+            self._awaiting_refresh[source] += 1
             try:
                 await self._refresh_soon()
             finally:
-                self._awaiting_look[source] -= 1
-                self._awaiting_look += Counter()  # without those at 0
+                self._awaiting_refresh[source] -= 1
+                self._awaiting_refresh += Counter()  # without those at 0
             proof = self._validator.examine(message.message, _now_ms())
         if isinstance(proof, ProofRefusal):
             if proof.fault is ProofFault.INVALID:
@@ -164,9 +298,9 @@ class ProofGate:
         refusal = self._validator.repeated(proof) or await self._verified(source, message, proof)
         return self._admit(proof, digest) if refusal is None else refusal
 
-    def _may_look_for(self, source: str) -> bool:
-        """Return whether one more message of a sender may wait for a look at the group, which a chain may delay."""
-        return self._awaiting_look[source] < MAX_WAITING_OF_SOURCE and self._awaiting_look.total() < MAX_WAITING
+    def _may_await_refresh(self, source: str) -> bool:
+        """Return whether one more message of a sender may wait for a refresh, which a chain may delay."""
+        return self._awaiting_refresh[source] < MAX_WAITING_OF_SOURCE and self._awaiting_refresh.total() < MAX_WAITING
 
     async def _verified(self, source: str, message: RoutedMessage, proof: SignalProof) -> ProofRefusal | None:
         if self._closed:
@@ -242,7 +376,7 @@ class ProofGate:
             await asyncio.sleep(_REFRESH_S)
 
     async def _refresh_soon(self) -> None:
-        """Look at the group now; if that was done a moment ago, do nothing, and if it is being done, wait for it."""
+        """Refresh the group unless that was just done; wait for a refresh that is running."""
         if self._refreshing is None and monotonic_s() - self._refreshed_s >= _HASTY_REFRESH_S and not self._closed:
             self._refreshing = self._tasks.spawn(self._refresh())
         if self._refreshing is not None:
@@ -250,7 +384,7 @@ class ProofGate:
             self._refreshing = None
 
     async def _refresh(self) -> None:
-        async with self._looking:
+        async with self._refresh_lock:
             try:
                 await call_in_thread(None, "the RLN group", self._group.refresh)
             except Exception as error:  # noqa: BLE001 - whatever ails the group, the next look may find it well

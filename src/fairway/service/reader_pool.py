@@ -1,8 +1,8 @@
-"""`ReaderPool`: a few readers of an archive, each on a thread of its own, which all queries share.
+"""`ReaderPool`: a few readers of an archive, each on a thread of its own, shared by all queries.
 
-Invariants: a reader answers one query at a time. Slow queries, which no index answers, have readers of their own and do
-not delay the others. The queries that wait for a reader are bounded in number and in time; a query beyond either bound
-raises `StorageError`. The pool does not limit the time that a query takes once it has a reader: the reader does.
+A reader answers one query at a time. Slow queries, which no index answers, have a reader of their own and do not delay
+the others. The number and the time of waiting queries are bounded; beyond either bound a query raises `StorageError`.
+The reader itself limits the time of a query.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairway.storage.archive import PagedArchive
 FAST_READERS: Final = 3
 SLOW_READERS: Final = 1
 MAX_QUEUED: Final = 64
-"""Fast queries that may wait for a reader, and slow ones."""
+"""Most fast queries that wait for a reader, and most slow ones."""
 QUEUE_LIMIT_S: Final = 10.0
 """Longest time for which a query waits for a reader."""
 
@@ -34,17 +34,19 @@ class _Seat(NamedTuple):
 class ReaderPool:
     """Made by `ReaderPool.open`."""
 
-    def __init__(self, seats: list[_Seat]) -> None:
-        self._seats: Final = seats
-        self._slow: Final = _Queue(seats[:SLOW_READERS])
-        self._fast: Final = _Queue(seats[SLOW_READERS:])
+    def __init__(self) -> None:
+        self._seats: Final[list[_Seat]] = []
+        self._fast: Final[asyncio.Queue[_Seat]] = asyncio.Queue()
+        self._slow: Final[asyncio.Queue[_Seat]] = asyncio.Queue()
+        self._waiting = {False: 0, True: 0}
+        """Queries that wait for a reader, fast and slow."""
         self._running: Final[set[asyncio.Future[Any]]] = set()
         self._closed = False
 
     @classmethod
     async def open(cls, open_reader: Callable[[], PagedArchive]) -> Self:
-        """Open the readers, each in its own thread; raises what ``open_reader`` raises."""
-        seats: list[_Seat] = []
+        """Open the readers, each in its own thread; raises the errors of ``open_reader``."""
+        pool = cls()
         try:
             for number in range(SLOW_READERS + FAST_READERS):
                 thread = ThreadPoolExecutor(1, f"archive-reader-{number}")
@@ -53,29 +55,29 @@ class ReaderPool:
                 except BaseException:
                     thread.shutdown()
                     raise
-                seats.append(_Seat(reader, thread))
+                seat = _Seat(reader, thread)
+                pool._seats.append(seat)
+                (pool._slow if number < SLOW_READERS else pool._fast).put_nowait(seat)
         except BaseException:
-            await _close(seats)
+            await pool.close()
             raise
-        return cls(seats)
+        return pool
 
     async def run(self, work: Callable[[PagedArchive], T], *, slow: bool = False) -> T:
         """Call ``work`` with a reader, on its thread, and return the result.
 
-        ``slow`` says that no index answers the query. Raises `StorageError` if `MAX_QUEUED` queries are waiting, none
-        of the readers is free within `QUEUE_LIMIT_S`, or the archive fails; passes on a `StoreQueryError` of ``work``.
+        ``slow``: no index answers the query. Raises `StorageError` if `MAX_QUEUED` queries are waiting, no reader is
+        free within `QUEUE_LIMIT_S`, or the archive fails; passes on a `StoreQueryError` of ``work``.
         """
         if self._closed:
             raise StorageError("the archive is closed")
-        queue = self._slow if slow else self._fast
-        if queue.waiting >= MAX_QUEUED:
-            raise StorageError(f"{queue.waiting} queries are waiting for the archive already; ask again later")
-        seat = await queue.take()
+        free = self._slow if slow else self._fast
+        seat = await self._take(free, slow=slow)
         future = asyncio.get_running_loop().run_in_executor(seat.thread, work, seat.reader)
-        # The reader is free when its thread has finished, even if the caller was cancelled before.
+        # The reader is free when its thread has finished, also if the caller was cancelled before.
         self._running.add(future)
         future.add_done_callback(self._running.discard)
-        future.add_done_callback(lambda _: queue.put(seat))
+        future.add_done_callback(lambda _: free.put_nowait(seat))
         try:
             return await asyncio.shield(future)
         except (StoreQueryError, StorageError):
@@ -84,38 +86,23 @@ class ReaderPool:
             raise StorageError(f"the archive failed: {error}") from error
 
     async def close(self) -> None:
-        """Wait for the queries that have a reader, and close the readers. Can be called twice."""
+        """Wait for the running queries, and close the readers. Can be called twice."""
         if self._closed:
             return
         self._closed = True
         await asyncio.gather(*self._running, return_exceptions=True)
-        await _close(self._seats)
+        for seat in self._seats:
+            await asyncio.get_running_loop().run_in_executor(seat.thread, seat.reader.close)
+            seat.thread.shutdown()
 
-
-class _Queue:
-    """The free readers of one kind, and how many queries wait for one; they get one in their order."""
-
-    def __init__(self, seats: list[_Seat]) -> None:
-        self._free: Final[asyncio.Queue[_Seat]] = asyncio.Queue()
-        self.waiting = 0
-        for seat in seats:
-            self.put(seat)
-
-    def put(self, seat: _Seat) -> None:
-        self._free.put_nowait(seat)
-
-    async def take(self) -> _Seat:
-        self.waiting += 1
+    async def _take(self, free: asyncio.Queue[_Seat], *, slow: bool) -> _Seat:
+        if self._waiting[slow] >= MAX_QUEUED:
+            raise StorageError(f"{MAX_QUEUED} queries are waiting for the archive already; query again later")
+        self._waiting[slow] += 1
         try:
             async with asyncio.timeout(QUEUE_LIMIT_S):
-                return await self._free.get()
+                return await free.get()
         except TimeoutError as error:
-            raise StorageError(f"no reader of the archive was free for {QUEUE_LIMIT_S:g} s; ask again later") from error
+            raise StorageError(f"no reader was free for {QUEUE_LIMIT_S:g} s; query again later") from error
         finally:
-            self.waiting -= 1
-
-
-async def _close(seats: list[_Seat]) -> None:
-    for seat in seats:
-        await asyncio.get_running_loop().run_in_executor(seat.thread, seat.reader.close)
-        seat.thread.shutdown()
+            self._waiting[slow] -= 1

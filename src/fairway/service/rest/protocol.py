@@ -1,8 +1,8 @@
-"""`BoundedProtocol`: uvicorn's HTTP connection, with limits against slow clients. `ConnectionsState`: all of a server.
+"""`BoundedProtocol`: uvicorn's HTTP connection, with limits against slow clients.
 
-uvicorn ends a connection that is idle between two requests. This class also ends a connection on which no first request
-comes, on which a request stops in the middle of its head, or whose client leaves an answer unread. Beyond
-`MAX_CONNECTIONS` a new connection replaces one on which no request is under way.
+uvicorn ends a connection that is idle between two requests. This class also ends a connection without a first request,
+with an incomplete head of a request, or with an unread answer. Beyond `MAX_CONNECTIONS` a new connection replaces an
+idle one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
 
 MAX_CONNECTIONS: Final = 1_000
 """Open connections. A new connection beyond it ends one on which no request is under way."""
@@ -26,24 +25,6 @@ STALL_S: Final = 30.0
 _LOG: Final = logging.getLogger(__name__)
 # uvicorn warns of every request that is not HTTP; a hostile client could fill the log.
 _LOG.setLevel(logging.ERROR)
-
-
-class ConnectionsState(ServerState):
-    """What the connections of a server share, with a way to wait until one of them has ended."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._waiting: asyncio.Future[None] | None = None
-
-    async def next_lost(self) -> None:
-        """Wait until a connection has ended. One at a time may wait."""
-        self._waiting = asyncio.get_running_loop().create_future()
-        await self._waiting
-
-    def one_lost(self) -> None:
-        """Say that a connection has ended."""
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
 
 
 class BoundedProtocol(H11Protocol):
@@ -102,12 +83,10 @@ class BoundedProtocol(H11Protocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers, and wake the server if it waits for its connections to end."""
+        """Stop all timers."""
         self._stop(self._patience)
         self._stop(self._progress)
         super().connection_lost(exc)
-        if isinstance(self.server_state, ConnectionsState):
-            self.server_state.one_lost()
 
     def _wait_for_request(self) -> None:
         self._patience = self.loop.call_later(REQUEST_TIMEOUT_S, self._lose_patience)

@@ -26,7 +26,7 @@ from fairway.service.node import ServiceNode
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.options import RestOptions
-from fairway.service.rest.protocol import REQUEST_TIMEOUT_S, BoundedProtocol, ConnectionsState
+from fairway.service.rest.protocol import REQUEST_TIMEOUT_S, BoundedProtocol
 
 MAX_HEADER_BYTES: Final = 65_536
 """Size of a request's head; longer ones are answered with 431."""
@@ -38,6 +38,7 @@ GRACE_S: Final = 2
 _DATE_S: Final = 1
 """Time after which the Date in the head of answers is written anew."""
 _RENEWAL_S: Final = 30.0
+_POLL_S: Final = 0.005
 
 
 class RestServer:
@@ -160,15 +161,14 @@ async def _follow(certificate: ServerCertificate) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, without its signal handlers, and with events where uvicorn looks again every tenth of a second.
+    """uvicorn's server without its signal handlers.
 
-    So it ends as soon as what is under way has ended; what has not ended after `GRACE_S` is cut off. With ``tls`` it
-    speaks TLS only, and ends a connection whose handshake takes longer than a request may.
+    It ends when the running requests have ended, or cuts them off after `GRACE_S`. With ``tls`` it speaks TLS only, and
+    ends a connection whose handshake takes longer than `REQUEST_TIMEOUT_S`.
     """
 
     def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
         super().__init__(config)
-        self.server_state: ConnectionsState = ConnectionsState()
         self.listening: Final = asyncio.Event()
         self._tls: Final = tls
         self._ending: Final = asyncio.Event()
@@ -220,10 +220,8 @@ class _Server(uvicorn.Server):
                 await asyncio.gather(*(server.wait_closed() for server in self.servers))
 
     async def _ended(self) -> None:
-        while tasks := self.server_state.tasks:
-            await asyncio.wait(tasks)
-        while self.server_state.connections:
-            await self.server_state.next_lost()
+        while self.server_state.tasks or self.server_state.connections:  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(_POLL_S)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
