@@ -95,7 +95,7 @@ def test_a_body_that_does_not_come_is_answered_with_408(rest, monkeypatch):
         async with rest.serving() as (_, server):
             answer = await raw(server, head)
             assert status_line(answer) == b"HTTP/1.1 408 Request Timeout"
-            assert answer.endswith(b"the body of the request did not come within 0.2 s")
+            assert answer.endswith(b"the body of the request did not arrive within 0.2 s")
 
     rest.run(work())
 

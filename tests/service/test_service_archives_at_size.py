@@ -163,7 +163,7 @@ def test_what_could_not_be_written_is_written_first_next_time(error, caplog):
 
     assert with_writer(write, work) == (0, 0)
     assert [number for _, number in written] == [0, 1, 2, 3]
-    assert f"messages cannot be written now and wait: the archive failed: {error!s}" in caplog.text
+    assert f"messages cannot be written and wait in memory: the archive failed: {error!s}" in caplog.text
 
 
 def test_what_waits_is_bounded_and_what_finds_no_room_is_counted(monkeypatch):

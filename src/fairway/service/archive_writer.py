@@ -56,7 +56,7 @@ class ArchiveWriter:
         """Why the last attempt to write failed; None if it succeeded."""
         self._closed = False
         self.dropped = 0
-        """How many messages were not kept: the queue was full, or the archive cannot hold them."""
+        """Dropped messages: the queue was full, or the archive cannot hold them."""
 
     def __len__(self) -> int:
         """Return how many messages are not yet written."""
@@ -108,7 +108,7 @@ class ArchiveWriter:
             except StorageError as error:
                 self._waiting.extendleft(reversed(batch))
                 if self.problem is None:
-                    _LOG.warning("messages cannot be written now and wait: %s", error)
+                    _LOG.warning("messages cannot be written and wait in memory: %s", error)
                 self.problem = str(error)
                 self._answer(self._put)
             else:

@@ -20,19 +20,19 @@ from fairway.wire.waku_message import WakuMessage
 
 _DAY_S: Final = 86_400.0
 MAX_AGE_S: Final = 36_500 * _DAY_S
-"""Largest ``max_age_s``, which leaves all times in 64 bits of nanoseconds."""
+"""Largest ``max_age_s``; all times then fit 64 bits of nanoseconds."""
 MIN_BYTES: Final = 1_048_576
 """Smallest ``max_bytes``."""
 _MAX_MESSAGES: Final = 100_000
 _MAX_BYTES: Final = 268_435_456
 """Bounds of an archive in memory."""
 MAX_AHEAD_NS: Final = 3_600_000_000_000
-"""A message with a timestamp further in the future is not kept, because it would be the last to be removed."""
+"""A message with a timestamp further in the future is dropped, because it would outlast all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long and how many messages are kept; None: no limit."""
+    """Limits of an archive; None: no limit."""
 
     max_age_s: float | None = 30 * _DAY_S
     """Largest age by the timestamps of messages. 64/WAKU2-NETWORK asks for at least 12 hours."""
@@ -46,12 +46,10 @@ class Retention:
         check_fields(self)
         if self.max_age_s is not None and not 0 < self.max_age_s <= MAX_AGE_S:
             raise ConfigurationError(
-                f"max_age_s must be above 0 and at most {MAX_AGE_S:g}, not {self.max_age_s}; None keeps without end"
+                f"max_age_s must be above 0 and at most {MAX_AGE_S:g}, not {self.max_age_s}; None: no limit"
             )
         if self.max_bytes is not None and self.max_bytes < MIN_BYTES:
-            raise ConfigurationError(
-                f"max_bytes must be at least {MIN_BYTES}, not {self.max_bytes}; None keeps any number"
-            )
+            raise ConfigurationError(f"max_bytes must be at least {MIN_BYTES}, not {self.max_bytes}; None: no limit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,7 @@ class ArchiveStatistics:
     failing: int
     """1 while messages cannot be written, as on a full disk; else 0."""
     dropped: int
-    """Messages that could not be kept."""
+    """Messages that could not be stored."""
     queries: int
 
 

@@ -1,8 +1,7 @@
-"""`DatabaseArchive`: a service node's archive in a database, which threads of its own write and read.
+"""`DatabaseArchive`: a service node's archive in a database, written and read on threads of its own.
 
-One thread writes all messages that have come since its last transaction. A few threads read, each over a connection of
-its own. One more removes old messages, and creates the index by topics where it is missing. `NodeArchive` says what
-callers can rely on.
+One thread writes, each time all messages since its last transaction. A few threads read, each over its own connection.
+One more removes old messages and creates a missing index by topics. `NodeArchive` has the guarantees for callers.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class DatabaseArchive(NodeArchive):
         retention: Retention,
         break_off: Callable[[], None] | None = None,
     ) -> None:
-        """``break_off`` interrupts the upkeep, is called from another thread, and is needed if a step may take long."""
+        """``break_off`` interrupts a long step of the upkeep from another thread."""
         self._name: Final = name
         self._tables: Final = tables
         self._readers: Final = readers

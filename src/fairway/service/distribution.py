@@ -130,7 +130,7 @@ class Distribution:
         self.arrivals: Final = ArrivalLog()
         """The order in which the newest messages arrived."""
         self.shards: Final[dict[str, ShardTotals]] = {}
-        """Totals of each pubsub topic on which a message came."""
+        """Totals of each pubsub topic with a message."""
         self.sizes: Final = [0] * (len(SIZE_BOUNDS) + 1)
         """Messages without duplicates in the classes of `SIZE_BOUNDS`, and those with a larger payload."""
         self.payload_bytes = 0

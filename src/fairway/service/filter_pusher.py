@@ -1,4 +1,4 @@
-"""`FilterPusher`: pushes messages to filter subscribers, in the way that each of them reads.
+"""`FilterPusher`: pushes messages to filter subscribers, in the way that each reads them.
 
 12/WAKU2-FILTER, "Message Push". js-waku and nwaku read all messages from one stream. A stream for each message would
 fail with js-waku at the hundredth: it allows a hundred inbound streams, and its push handler never closes its half.
@@ -12,7 +12,7 @@ Invariants:
 - The messages that wait for all subscribers are bounded in bytes; beyond it the longest queue is dropped.
 - A slow or dead subscriber does not delay the others.
 - The subscription of a connected subscriber ends after `MAX_FAILURES` failed attempts in a row. A subscriber that has
-  disconnected keeps its subscription, because it may come back.
+  disconnected keeps its subscription, because it may reconnect.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PAUSE_S: Final = 1.0
 PROBATION_S: Final = 10.0
 """A subscriber that leaves its stream open for this long reads all messages from it. Messages do not wait for this."""
 _MAX_REFUSALS: Final = 10
-"""A message that a subscriber refuses so often, while it takes others, is dropped."""
+"""Refusals of a message by one subscriber, which accepts others, before it is dropped."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -68,14 +68,14 @@ class PusherStatistics:
     held_bytes: int
     """Size of the messages that wait, each counted once."""
     dropped: int
-    """Messages that a subscriber lacks: a bound was reached, or it refused them or failed."""
+    """Messages that a subscriber missed: a bound was reached, or it refused them or failed."""
 
 
 class FilterPusher:
     """Writes messages to the peers that subscribed to them."""
 
     def __init__(self, host: Host, *, on_gone: Callable[[PeerId], object]) -> None:
-        """``on_gone`` is called with each connected subscriber that was given up after `MAX_FAILURES`."""
+        """``on_gone`` is called with each connected subscriber that failed `MAX_FAILURES` times."""
         self._host: Final = host
         self._on_gone: Final = on_gone
         self._held: Final = SharedBytes()
@@ -98,7 +98,7 @@ class FilterPusher:
             continue
 
     def forget(self, peer: PeerId) -> None:
-        """End the stream to a peer that unsubscribed or left; its messages go with it, and are not lost to anybody."""
+        """End the stream to a peer that unsubscribed or disconnected, and drop its messages without counting them."""
         queue = self._queues.pop(peer, None)
         if queue is not None:
             self._dropped += queue.dropped
@@ -121,7 +121,7 @@ class FilterPusher:
         await self._tasks.close()
 
     def _make_room(self) -> bool:
-        """Drop kept messages, then the queue of the subscriber for which the most waits; return whether that helped."""
+        """Drop kept messages, then the longest queue; return whether bytes were freed."""
         for queue in self._queues.values():
             queue.forget_kept()
         fullest = max(self._queues.values(), key=lambda queue: queue.waiting_bytes)
@@ -235,11 +235,11 @@ class _StreamEach:
         self._refusals: dict[int, int] = {}
 
     async def push(self, piece: Sequence[bytes]) -> int:
-        """Push messages, and return how many the subscriber took; raise `Libp2pError` or `TimeoutError` if none."""
+        """Push messages, and return how many the subscriber accepted; raise `Libp2pError` or `TimeoutError` if none."""
         faults = await asyncio.gather(*map(self._push_one, piece))
         refused = [frame for frame, fault in zip(piece, faults, strict=True) if fault is not None]
         self._refusals = {id(frame): self._refusals.get(id(frame), 0) + 1 for frame in refused}
-        # go-waku refuses messages that come too fast: these come again. Others are refused for their content.
+        # go-waku refuses messages that arrive too fast; these are sent again. Others it refuses for their content.
         again = [frame for frame in refused if self._refusals[id(frame)] < _MAX_REFUSALS]
         self._queue.dropped += len(refused) - len(again)
         self._queue.settle(again)
@@ -250,7 +250,7 @@ class _StreamEach:
         return len(piece) - len(refused)
 
     async def _push_one(self, frame: bytes) -> Libp2pError | TimeoutError | None:
-        """Push a message; return None if the subscriber took it, else the error."""
+        """Push a message; return None if the subscriber accepted it, else the error."""
         try:
             async with asyncio.timeout(_WRITE_TIMEOUT_S), await self._open() as stream:
                 await stream.write(frame)
@@ -262,6 +262,6 @@ class _StreamEach:
 
 
 async def _until_closed(stream: Stream) -> None:
-    """Wait until a subscriber ends its half of a stream; what it writes there is ignored."""
+    """Wait until a subscriber ends its half of a stream, and ignore its data."""
     while await stream.read():
         continue

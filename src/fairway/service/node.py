@@ -92,7 +92,7 @@ class ServiceNode(WatchedNode):
         rln: RlnProofProvider | None = None,
         certificate: ServerCertificate | None = None,
     ) -> None:
-        """Use `start`. ``exits`` closes the host and the archive; the node adds what must be closed before them."""
+        """Use `start`. ``exits`` closes the host and the archive; the node adds its own parts."""
         super().__init__()
         self.options: Final = options
         self._rln: Final = rln
@@ -199,7 +199,7 @@ class ServiceNode(WatchedNode):
 
     @property
     def rln(self) -> RlnProofProvider | None:
-        """The membership that proves what this program sends."""
+        """The membership for messages of this program."""
         return self._rln
 
     async def send(self, message: RoutedMessage) -> SendResult:
@@ -246,7 +246,7 @@ class ServiceNode(WatchedNode):
         return await self._parts.archive.page(query, cursor)
 
     def join(self, pubsub_topics: AbstractSet[str]) -> None:
-        """Relay and serve shards until `leave`; each call needs one.
+        """Relay and serve shards until `leave`; each `join` needs one `leave`.
 
         Raises `ConfigurationError` and joins none if a topic is no shard, or beyond `MAX_PUBSUB_TOPICS`;
         `NodeUnavailableError` if the node is closed.
@@ -268,7 +268,7 @@ class ServiceNode(WatchedNode):
             self._announce_shards()
 
     def watch_peers(self) -> Subscription[KeptPeer]:
-        """Return a subscription to the state of each configured peer, and to every change, until the node closes."""
+        """Return a subscription to the state of each configured peer and its changes, until the node closes."""
         return self._parts.keeper.watch()
 
     def statistics(self) -> ServiceStatistics:
@@ -326,14 +326,14 @@ class ServiceNode(WatchedNode):
 
     def _relay_topic(self, pubsub_topic: str) -> None:
         subscription = self._relayed[pubsub_topic] = self._parts.relay.subscribe(pubsub_topic)
-        self._tasks.spawn(self._hear(pubsub_topic, subscription))
+        self._tasks.spawn(self._receive(pubsub_topic, subscription))
 
     def _announce_shards(self) -> None:
         shards = self._parts.topics.shards()
         self._parts.introductions.announce(WakuMetadata(cluster_id=self.options.cluster_id, shards=shards))
         self._record = self._new_record()
 
-    async def _hear(self, pubsub_topic: str, subscription: Subscription[Deliver]) -> None:
+    async def _receive(self, pubsub_topic: str, subscription: Subscription[Deliver]) -> None:
         async for delivered in subscription:
             judged = self._parts.rules.judge(pubsub_topic, delivered.message.data, time_ns())
             if isinstance(judged, WakuMessage):

@@ -68,7 +68,7 @@ class ServiceOptions:
     shards: tuple[int, ...] = tuple(range(DEFAULT_SHARD_COUNT))
     """Network shards that the node relays and serves."""
     shard_count: int = DEFAULT_SHARD_COUNT
-    """Network shards of the cluster, for autosharding; 0: the network has none, and each message names its shard."""
+    """Network shards of the cluster, for autosharding; 0: no autosharding, each message names its shard."""
     host: str = "127.0.0.1"
     """IP address to listen on."""
     tcp_port: int | None = 0
@@ -119,7 +119,7 @@ class ServiceOptions:
         count = self.shard_count or SHARDS_PER_CLUSTER
         if beyond := [shard for shard in self.shards if not 0 <= shard < count]:
             raise ConfigurationError(
-                f"shards lie in 0..{count - 1} in this cluster, not {beyond[0]}; say so if it has more"
+                f"shards lie in 0..{count - 1} in this cluster, not {beyond[0]}; if it has more, set shard_count"
             )
 
     @property

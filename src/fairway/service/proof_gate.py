@@ -188,7 +188,7 @@ class GateStatistics:
     admitted: int
     """Messages that may pass."""
     repeated: int
-    """Messages that were admitted before and came again with the same bytes."""
+    """Admitted messages that arrived again with the same bytes."""
     refused: dict[ProofFault, int]
     """Messages that may not, by reason."""
     waiting: int
@@ -329,7 +329,7 @@ class ProofGate:
     async def _pass_on(self, record: Callable[[DoubleSignal, int], object], double: DoubleSignal) -> None:
         try:
             await call_in_thread(None, "the record of double signals", record, double, _now_ms())
-        except Exception as error:  # noqa: BLE001 - what records may be anything
+        except Exception as error:  # noqa: BLE001 - a record may raise anything
             _LOG.warning("a double signal could not be recorded: %s", str(error) or repr(error))
 
     async def _verify(self) -> None:
@@ -387,7 +387,7 @@ class ProofGate:
         async with self._refresh_lock:
             try:
                 await call_in_thread(None, "the RLN group", self._group.refresh)
-            except Exception as error:  # noqa: BLE001 - whatever ails the group, the next look may find it well
+            except Exception as error:  # noqa: BLE001 - the next refresh may succeed after any error
                 self._refreshes_failed += 1
                 _LOG.warning("the RLN group stays as it was known: %s", str(error) or repr(error))
             self._refreshed_s = monotonic_s()

@@ -1,4 +1,4 @@
-"""The upkeep of an archive: it creates missing indexes, removes old messages, and measures the archive.
+"""The upkeep of an archive: creates missing indexes, removes old messages, and measures the archive.
 
 Invariant: the number of messages and the size are known without a query. Counting all messages takes at most a
 hundredth of the time; in between, the number follows from the messages added and removed.
@@ -93,7 +93,7 @@ class UpkeepLoop:
             await asyncio.sleep(EVERY_S)
 
     async def _notice_s(self) -> float:
-        """Return for how long no message is removed, and log why, if the archive has messages beyond its age."""
+        """Return the wait before removing messages; log a warning if the archive has messages beyond its age."""
         max_age_s, notice_s = self._retention.max_age_s, self._retention.notice_s
         if max_age_s is None or not notice_s:
             return 0.0
@@ -131,7 +131,7 @@ class UpkeepLoop:
         tables = await in_thread(self._thread, self._upkeep.unindexed)
         if not tables:
             return
-        _LOG.info("%s gets an index by topics; until it has one, queries by topic are slower", self._name)
+        _LOG.info("%s gets an index by topics; queries by topic are slower until it is ready", self._name)
         started_s = time.monotonic()
         for table in tables:
             await in_thread(self._thread, partial(self._upkeep.index_topics, table))

@@ -3,7 +3,7 @@
 nwaku, ``waku/rest_api/endpoint/admin``. Unlike nwaku, fairway forgets peers that disconnect, so that every peer listed
 is connected. A list by shard has the shards of the node's cluster that it serves now.
 
-Invariant: an answer takes bounded memory, whatever peers say of themselves: lists are sent piece by piece.
+Invariant: an answer takes bounded memory: lists are sent piece by piece.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class AdminEndpoints:
         )
 
     async def filter_subscriptions(self, _: Request) -> Response:
-        """Return what each filter subscriber is subscribed to."""
+        """Return the subscriptions of each filter subscriber."""
         filters = self._context.parts.filters
         return _listed(_subscription(peer, filters.criteria_of(peer)) for peer in filters.subscribers())
 
@@ -177,7 +177,7 @@ class AdminEndpoints:
         info = self._context.parts.host.info_of(connection.peer_id)
         address = connection.remote_address
         if info is not None and info.address is not None and not connection.dialled:
-            address = info.address  # the port from which the peer came accepts no connections
+            address = info.address  # the peer's outgoing port accepts no connections
         address = address.without_peer_id().with_peer_id(connection.peer_id)
         return {
             "multiaddr": str(address),

@@ -72,7 +72,7 @@ _CONSUMING: Final = {
 _NO_ROUTE: Final = "this node has no such call; /docs lists those that it has"
 _LOG: Final = logging.getLogger(__name__)
 OPEN_TAG: Final = "docs"
-"""Calls that say nothing of the node, such as the pages: they need no token."""
+"""Calls without data of the node, such as the pages; they need no token."""
 ADMIN_TAG: Final = "admin"
 NO_ADMIN: Final = "/admin endpoints are not available. Please check your configuration: --rest-admin=true"
 _NEEDED: Final = 'Bearer realm="fairway"'
@@ -99,7 +99,7 @@ class Access:
         given = _digest(_token_of(headers))
         if given is None:
             raise RefusedError(401, "this call needs a token: Authorization: Bearer ...", {"WWW-Authenticate": _NEEDED})
-        # Both comparisons are made in any case, so that the time says nothing.
+        # Both comparisons always run, so that the time reveals nothing.
         is_general, is_admin = _same(given, self._token), _same(given, self._admin_token)
         if is_admin or (is_general and tag != ADMIN_TAG):
             return
@@ -116,7 +116,7 @@ def _token_of(headers: Headers) -> str | None:
 
 
 def _digest(token: str | None) -> bytes | None:
-    """Return a digest, whose length does not tell that of the token."""
+    """Return a digest, whose length is independent of the token's."""
     return None if token is None else hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 

@@ -202,7 +202,7 @@ class ReceivedMessages:
 
 
 class SendEvents:
-    """What became of sends, by request id."""
+    """The events of sends, by request id."""
 
     def __init__(self) -> None:
         self._statuses: dict[str, SendStatus] = {}

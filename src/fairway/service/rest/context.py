@@ -61,7 +61,7 @@ class AwaitedBodies:
                 yield
         except TimeoutError:
             if limit in self._limits:
-                raise RefusedError(408, f"the body of the request did not come within {timeout_s:g} s") from None
+                raise RefusedError(408, f"the body of the request did not arrive within {timeout_s:g} s") from None
             raise RefusedError(
                 408, "too many requests at once, and the body of this one was awaited longest; try again"
             ) from None
@@ -104,7 +104,7 @@ class FedCache(Generic[Cache]):
     async def run(self) -> None:
         """Add messages to the cache as they arrive, until the node or the server closes.
 
-        The cache holds less than the subscription may, so that this saves memory.
+        The cache is smaller than the bound of the subscription, so that this saves memory.
         """
         while batch := await self._arriving.next_batch():
             for message in batch:
@@ -171,7 +171,7 @@ class RestContext:
             raise RefusedError(400, f"this node does not serve {unserved[0][:200]!r}; it serves {served}")
 
     def subscribe(self, pubsub_topics: Collection[str], add: Callable[[], bool]) -> bool:
-        """Let the node serve the pubsub topics of a subscription that ``add`` makes; return what ``add`` returns.
+        """Serve the pubsub topics of a subscription that ``add`` makes; return the result of ``add``.
 
         Raises `RefusedError` if the node cannot serve one of them.
         """
@@ -187,7 +187,7 @@ class RestContext:
         return is_added
 
     def leave_unneeded(self) -> None:
-        """End the serving of pubsub topics that no subscription of a REST client needs."""
+        """Stop serving pubsub topics without a subscription of a REST client."""
         self._leave(self._joined.difference(*(fed.cache.shards() for fed in self.caches)))
 
     async def close(self) -> None:

@@ -83,7 +83,7 @@ class FilterEndpoints:
         return _found(request_id, found=found)
 
     async def _asked(self, request: Request, shape: type[_Asked]) -> _Asked | Response:
-        """Return what a request asks for, or the answer to one that is invalid or too much."""
+        """Return the decoded request, or the answer to an invalid or excessive one."""
         body = await self._context.body_of(request)
         try:
             asked = decode_body(request, body, shape, text_too=False)

@@ -22,7 +22,7 @@ from fairway.service.rest.relay import stamped
 from fairway.wire.lightpush import LightPushRequest, LightPushResponse, StatusCode
 from fairway.wire.waku_message import encode_waku_message
 
-_NWAKU_SAYS: Final = {
+_NWAKU_TEXTS: Final = {
     StatusCode.TOO_MANY_REQUESTS: "Request rejected due to too many requests",
     StatusCode.NO_PEERS_TO_RELAY: "No peers for topic, skipping publish",
 }
@@ -78,5 +78,5 @@ async def _push(context: RestContext, client: str, asked: PushRequest) -> LightP
 
 
 def _refused(status: int, detail: str) -> Response:
-    said = _NWAKU_SAYS.get(StatusCode(status)) if status in set(StatusCode) else None
-    return answer(PushAnswer(status_desc=said or detail, relay_peer_count=UNSET), status)
+    text = _NWAKU_TEXTS.get(StatusCode(status)) if status in set(StatusCode) else None
+    return answer(PushAnswer(status_desc=text or detail, relay_peer_count=UNSET), status)

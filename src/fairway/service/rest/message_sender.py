@@ -1,9 +1,8 @@
-"""`MessageSender`: sends the messages of ``/messaging/v1``, and records what becomes of each.
+"""`MessageSender`: sends the messages of ``/messaging/v1``, and records the outcome of each.
 
-A message that no peer accepts is sent again for `SEND_FOR_S`; then the send ends with the event ``error``. For an
-invalid message it ends at once. A message that reached a peer is ``propagated``. It is ``sent`` once an archive holds
-it: the node's, or without one that of a store peer. The archive is asked for `CONFIRM_FOR_S`, and not for ephemeral
-messages.
+A message that no peer accepts is retried for `SEND_FOR_S`; then the send ends with the event ``error``. An invalid
+message ends at once. A message is ``propagated`` when a peer has it, and ``sent`` when an archive has it: the node's,
+or else that of a store peer. The archive is queried for `CONFIRM_FOR_S`, except for ephemeral messages.
 
 Invariant: at most `MAX_SENDS` messages wait to be propagated, and `MAX_UNCONFIRMED` hashes for an archive.
 """
@@ -31,11 +30,11 @@ from fairway.service.rest.store_peers import ask_store_peers
 from fairway.wire.store import StoreQueryRequest
 
 MAX_SENDS: Final = 256
-"""Messages that wait to be propagated; a further one is refused."""
+"""Most messages that wait to be propagated; a further one is refused."""
 MAX_UNCONFIRMED: Final = 10_000
-"""Propagated messages that wait for an archive; beyond it the oldest is forgotten."""
+"""Propagated messages that wait for an archive; beyond it the oldest is evicted."""
 MAX_ASKED: Final = 1_000
-"""Propagated messages that an archive is asked for at a time."""
+"""Most propagated messages in one query."""
 SEND_FOR_S: Final = 60.0
 RETRY_S: Final = 1.0
 CONFIRM_FOR_S: Final = 60.0
@@ -74,7 +73,7 @@ class MessageSender:
         return request_id
 
     async def close(self) -> None:
-        """Give up what is under way. Can be called twice."""
+        """Cancel all sends. Can be called twice."""
         await self._tasks.close()
 
     async def _send(self, request_id: str, message: RoutedMessage) -> None:

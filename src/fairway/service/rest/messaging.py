@@ -1,4 +1,4 @@
-"""``/messaging/v1``: subscribe and send by content topic, and fetch what was received and what became of sends.
+"""``/messaging/v1``: subscribe and send by content topic, and fetch received messages and the outcomes of sends.
 
 logos-delivery, ``messaging/rest_api/handlers.nim`` and ``docs/api/rest-api.md``. Autosharding determines the shard.
 """
@@ -62,12 +62,12 @@ class MessagingEndpoints:
         return answer({"requestId": context.sends.send(routed)})
 
     async def send_events(self, _: Request) -> Response:
-        """Return and remove what became of all sends."""
+        """Return and remove the events of all sends."""
         statuses, dropped = self._context.send_events.take_all()
         return answer(statuses, headers={_DROPPED: str(dropped)})
 
     async def events_of_send(self, request: Request) -> Response:
-        """Return and remove what became of one send."""
+        """Return and remove the events of one send."""
         request_id = request.path_params["requestId"]
         status = self._context.send_events.take(request_id)
         if status is None:

@@ -75,7 +75,7 @@ def _libp2p(context: RestContext) -> Iterator[Metric]:
     yield counter("libp2p_pubsub_validation_success", "Valid messages of peers", relay.received)
     yield counter("libp2p_pubsub_validation_failure", "Invalid messages of peers", relay.invalid)
     yield counter("libp2p_gossipsub_received", "Messages of peers, each once", relay.received)
-    yield counter("libp2p_gossipsub_duplicate", "Messages that came again", relay.duplicates)
+    yield counter("libp2p_gossipsub_duplicate", "Messages that arrived again", relay.duplicates)
     meshes = {("other",): relay.mesh_peers}
     yield gauge("libp2p_gossipsub_peers_per_topic_mesh", "Members of all meshes", meshes, "topic")
 
@@ -174,14 +174,14 @@ def _known_peers(context: RestContext) -> int:
     return len(connected.union(record.peer_id for record in parts.records.records()))
 
 
-def gauge(name: str, says: str, numbers: _Numbers, *labels: str) -> Metric:
+def gauge(name: str, text: str, numbers: _Numbers, *labels: str) -> Metric:
     """Return a number that goes up and down, for each combination of labels."""
-    return _filled(GaugeMetricFamily(name, says, labels=labels), numbers)
+    return _filled(GaugeMetricFamily(name, text, labels=labels), numbers)
 
 
-def counter(name: str, says: str, numbers: _Numbers, *labels: str) -> Metric:
+def counter(name: str, text: str, numbers: _Numbers, *labels: str) -> Metric:
     """Return a number that only goes up, for each combination of labels."""
-    return _filled(CounterMetricFamily(name, says, labels=labels), numbers)
+    return _filled(CounterMetricFamily(name, text, labels=labels), numbers)
 
 
 def _filled(family: GaugeMetricFamily | CounterMetricFamily, numbers: _Numbers) -> Metric:

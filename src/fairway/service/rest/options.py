@@ -1,4 +1,4 @@
-"""The options of a REST server: where it listens, and who may use it."""
+"""The options of a REST server: its address and its access."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class RestOptions:
     """The options of a `RestServer`."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; loopback by default. Without tokens the API is open to all who reach it."""
+    """Address to listen on; loopback by default. Without tokens everybody who reaches the address can use the API."""
     port: int = 0
     """Port to listen on; 0: any free port."""
     admin: bool = True
     """Whether ``/admin`` is served; with a ``token`` only if there is an ``admin_token``, too."""
     token: str | None = field(default=None, repr=False)
-    """Bearer token that all calls need but those for the documents of the API; None: none."""
+    """Bearer token for all calls except the pages; None: none."""
     admin_token: str | None = field(default=None, repr=False)
-    """Bearer token that calls under ``/admin`` need, and that opens all others, too; None: none."""
+    """Bearer token for calls under ``/admin``, valid for all other calls too; None: none."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of web pages that may use the API, such as ``https://example.org``, or ``*`` for all."""
     tls_cert: Path | None = None

@@ -128,13 +128,13 @@ def _field(operation: str, parameter: dict[str, Any]) -> str:
     place, name = parameter["in"], parameter["name"]
     identifier = escape(f"{operation}-{name}")
     value = escape(str(parameter["schema"].get("example", "") if place == "path" else ""))
-    says = escape(parameter.get("description", "")) + (" This form encodes it." if place == "path" else "")
+    help_text = escape(parameter.get("description", "")) + (" This form encodes it." if place == "path" else "")
     return (
         f'<p class="field"><label for="{identifier}"><code>{escape(name)}</code> '
         f"<small>{escape(place)}</small></label> "
         f'<input id="{identifier}" name="{escape(name)}" data-in="{escape(place)}" value="{value}" autocomplete="off" '
         f'spellcheck="false" aria-describedby="{identifier}-says"{" required" if place == "path" else ""}>'
-        f'<small id="{identifier}-says">{says}</small></p>'
+        f'<small id="{identifier}-says">{help_text}</small></p>'
     )
 
 

@@ -74,7 +74,7 @@ class BoundedProtocol(H11Protocol):
             self._wait_for_request()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no valid request, and end the connection: 431 for a head that is too long, mostly 400 else."""
+        """Answer an invalid request with 431 for a long head, else mostly 400, and end the connection."""
         error = sys.exception()
         status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
         head = h11.Response(status_code=status, headers=[("Content-Type", "text/plain"), ("Connection", "close")])

@@ -1,7 +1,7 @@
-"""`ServerSentEvents`: an answer of server-sent events (WHATWG HTML, "Server-sent events"), whatever the events are.
+"""`ServerSentEvents`: an answer of server-sent events (WHATWG HTML, "Server-sent events").
 
-Invariant: a stream ends when its client disconnects or when the server closes, and leaves nothing behind. Each kind of
-stream bounds what waits for its client.
+Invariant: a stream ends when its client disconnects or the server closes. Subclasses bound the events that wait for a
+client.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ServerSentEvents(Response, ABC):
         super().__init__()
         self._context: Final = context
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - what ASGI gives
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         """Send events until the client or the node ends the stream."""
         context = self._context
         context.event_streams += 1
@@ -55,7 +55,7 @@ class ServerSentEvents(Response, ABC):
 
     @abstractmethod
     async def _write(self, send: Send) -> None:
-        """Call `begin` once nothing can be missed any more, then send events; return when there will be no more."""
+        """Call `begin` as soon as no event can be missed, then send events; return after the last one."""
 
 
 async def begin(send: Send) -> None:

@@ -1,8 +1,8 @@
-"""`StatisticsEvents`: what the operator's page shows, as an event ``statistics`` every `EVERY_S`.
+"""`StatisticsEvents`: the figures of the operator's page, as an event ``statistics`` every `EVERY_S`.
 
-Invariants: an event says everything, so that a reader may begin or continue with any. Nothing waits for a reader: one
-that reads slowly gets the newest event when it is ready for it. All readers share the work of an event. Lists of what
-strangers name (topics, agents) are bounded, and their names are cut and made visible.
+Invariants: each event is complete, so that a reader can start with any. No events wait for a slow reader, which gets
+the newest one when it is ready. All readers share an event. The list of agents is bounded, and names of peers are cut
+and made visible.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class StatisticsEvents(ServerSentEvents):
 
 
 async def statistics_of(context: RestContext, *, now_s: float, started_s: float) -> dict[str, Any]:
-    """Return what the page shows, as JSON has it; both times are of a steady clock."""
+    """Return the figures of the page; both times are of a steady clock."""
     node, parts = context.node, context.parts
     host, pushed = parts.host.statistics(), parts.pusher.statistics()
     return {
@@ -95,7 +95,7 @@ async def statistics_of(context: RestContext, *, now_s: float, started_s: float)
 
 
 def agents_of(context: RestContext) -> list[dict[str, Any]]:
-    """Return the programs of the connected peers by their own words, the most frequent first; null for all others."""
+    """Return the agents of the connected peers, the most frequent first; null stands for all others."""
     host = context.parts.host
     peers = {connection.peer_id for connection in host.connections()}
     counts: Counter[str] = Counter()
@@ -152,7 +152,7 @@ async def _archive(context: RestContext) -> dict[str, Any] | None:
 
 
 def _refusals(context: RestContext) -> list[dict[str, Any]]:
-    """Return what was refused since the start, by service and reason; what never happened is left out."""
+    """Return the refusals since the start by service and reason, without those that never happened."""
     parts, host = context.parts, context.parts.host.statistics()
     answered: Counter[int] = Counter()
     for (_, status), count in context.requests.items():
@@ -171,7 +171,7 @@ def _refusals(context: RestContext) -> list[dict[str, Any]]:
 
 
 def _proofs(context: RestContext) -> dict[str, Any] | None:
-    """Return what became of messages for their RLN proofs; None in a network without RLN."""
+    """Return the verdicts on RLN proofs; None in a network without RLN."""
     gate = context.parts.gate
     if gate is None:
         return None
