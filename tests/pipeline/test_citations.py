@@ -11,8 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from fairway.pipeline.schema import arrow_schema
-from fairway.pipeline.stages.acknowledgements import EVIDENCE, acknowledgement_rows, latency_rows, sent_in
+from fairway.pipeline.schema import arrow_schema, exact_schema
+from fairway.pipeline.stages.acknowledgements import (
+    ACKNOWLEDGEMENTS,
+    EVIDENCE,
+    SENT,
+    acknowledgement_rows,
+    latency_rows,
+    sent_in,
+)
 from fairway.pipeline.stages.citations import CITED, citations_in, parents_in
 from fairway.pipeline.stages.keyed import keyed
 from fairway.pipeline.stages.missing_messages import MESSAGE_KEYS, missing_rows, rebuilt_in
@@ -261,3 +268,11 @@ def test_lost_segments_of_which_the_ids_are_known_are_listed_for_each_message():
     assert computed.filter(computed.column("is_guess")).column("message_id").to_pylist() == ["guess"] * 4
     told = rebuilt_in(computed)
     assert [tuple(row.values()) for row in told.to_pylist()] == [("one", "a"), ("one", "b"), ("two", "c")]
+
+
+@given(st.integers(0, 2**62), st.integers(0, 2**62))
+def test_a_latency_is_whole_milliseconds_to_the_nanosecond(sent_ns, later_ns):
+    sent = pa.table([["c"], ["m"], ["alice"], [sent_ns]], schema=SENT)
+    seen = ["c", "m", "alice", "bob", "cited", sent_ns + later_ns]
+    acknowledged = pa.table([[value] for value in seen], schema=exact_schema(ACKNOWLEDGEMENTS))
+    assert latency_rows(*keyed(sent, acknowledged))["latency_ms"].to_pylist() == [later_ns // 10**6]

@@ -77,6 +77,13 @@ def test_messages_of_one_clock_are_cut_by_their_ids():
     assert sizes.max() <= 80_000
 
 
+def test_what_a_note_says_of_channels_is_short_however_long_their_ids_are():
+    table = messages(*((f"{number:04}{'c' * 20_000}", 7, 5, 1_000) for number in range(100)))
+    sample = sample_of(table)
+    assert len(json.dumps(sample)) < 100_000
+    assert max(sizes_of(bounds_of([sample], 10), table)) <= 120_000
+
+
 def test_what_a_note_says_of_an_id_is_short_however_long_the_id_is():
     table = messages(("same", 7, 500, 1_000), step=0)
     long = pa.array([f"{own}{'x' * 5_000}" for own in table["message_id"].to_pylist()])

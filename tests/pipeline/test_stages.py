@@ -10,7 +10,7 @@ from fairway.errors import ConfigurationError
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline import stages
 from fairway.pipeline.schema import columns_of, exact_ddl
-from fairway.pipeline.sources import WAKU_MESSAGES
+from fairway.pipeline.sources import WAKU_MESSAGES, open_source
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
 from fairway.pipeline.tables import table_named
 from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
@@ -102,6 +102,24 @@ def test_a_message_is_kept_once_as_it_has_its_hash_with_every_store_that_had_it(
     # A table of messages that was not deduplicated is checked as well.
     alone = table.transform(stages.decoded).where("status = 'hash-mismatch'").select("timestamp_ns", "sources")
     assert {(row.timestamp_ns, *row.sources) for row in alone.collect()} == {(3, "a"), (4, "a"), (4, "b")}
+
+
+def test_a_session_may_have_wide_types_of_arrow(spark, log, write_archive):
+    team = log("team")
+    for number in range(20):
+        team.message(("alice", "bob")[number % 2], b"x" * number)
+    archive = write_archive([waku for _, waku in team.sent[:7] + team.sent[8:]])
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        decoded = stages.decoded(stages.deduplicated(open_source(spark, f"sqlite:{archive}")))
+        unique = stages.unique_messages(stages.sds_messages(decoded))
+        missing = stages.missing_messages(unique)
+        ordered = stages.sds_ordered(unique, missing)
+        counts = [frame.count() for frame in (decoded, unique, missing, ordered)]
+        evidence = stages.bloom_evidence(open_source(spark, f"sqlite:{archive}"))
+        assert [*counts, evidence.count()] == [19, 19, 1, 18, 0]
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
 
 
 def test_a_stage_that_needs_all_rows_refuses_a_stream_and_decoding_takes_one(spark, tmp_path):

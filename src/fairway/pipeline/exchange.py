@@ -102,6 +102,28 @@ def notes_of(blobs: Iterable[bytes]) -> list[dict[str, Any]]:
     return [json.loads(bytes(blob)) for blob in blobs]
 
 
+def narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with offsets of 32 bits: in a session with ``arrow.useLargeVarTypes`` Spark gives wider ones."""
+    kinds = [_narrow(field.type) for field in batch.schema]
+    if kinds == batch.schema.types:
+        return batch
+    return pa.RecordBatch.from_arrays(
+        [column.cast(kind) for column, kind in zip(batch.columns, kinds, strict=True)], names=batch.schema.names
+    )
+
+
+def _narrow(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_narrow(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _narrow(field.type)) for field in kind])
+    return kind
+
+
 def pieces(table: pa.Table, size_bytes: int) -> Iterator[pa.Table]:
     """Yield a table in slices of at most so many bytes, or of one row; none for a table without rows."""
     if table.num_rows > 1 and table.nbytes > size_bytes:
@@ -256,7 +278,7 @@ def gathered(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTE
     number: int | None = None
     notes: list[pa.RecordBatch] = []
     with _Tables(spill_bytes) as gathering:
-        for batch in batches:
+        for batch in map(narrowed, batches):
             kinds, numbers = batch.column("kind").to_pylist(), batch.column("bucket").to_pylist()
             for place, kind in enumerate(kinds):
                 if kind == NOTE:
@@ -314,7 +336,7 @@ def mapped(frame: DataFrame, work: Callable[[pa.Table], pa.Table], schema: str) 
 
     def map_all(batches: Batches) -> Batches:
         shape = arrow_schema(schema)
-        for batch in batches:
+        for batch in map(narrowed, batches):
             yield from _given(work(pa.Table.from_batches([batch])), shape)
 
     return frame.mapInArrow(map_all, schema)
@@ -331,7 +353,7 @@ def _cut_all(
 ) -> BatchMapper:
     def cut_all(batches: Batches) -> Batches:
         cutters: dict[str, Cutter] = {}
-        for batch in batches:
+        for batch in map(narrowed, batches):
             for kind, table in prepare(pa.Table.from_batches([batch])).items():
                 cutter = cutters.setdefault(kind, Cutter(kind, count))
                 yield from cutter.add(table, keys.by_columns([table[name] for name in by], count))

@@ -33,6 +33,8 @@ _ROW_BYTES: Final = 160
 """What a message takes beside its content."""
 _ID_CHARACTERS: Final = 1_024
 """Of a message id, in a place: strangers choose how long ids are, and the driver holds all places."""
+_NAME_CHARACTERS: Final = 256
+"""Of a channel id, likewise. A channel with a longer id is whole in one range."""
 SAMPLE_INPUT: Final = ("channel_id", "lamport", "message_id", "kind", "content_bytes")
 """The columns of ``unique_messages`` that a sample is made of."""
 
@@ -47,7 +49,7 @@ def sample_of(unique_messages: pa.Table) -> dict[str, Any]:
     rows = np.searchsorted(ends, np.arange(stands_for // 2, int(ends[-1]), stands_for), side="right")
     named = messages.select(["channel_id", "lamport", "message_id"]).take(pa.array(np.minimum(rows, len(ends) - 1)))
     keys = (
-        named["channel_id"],
+        pc.utf8_slice_codeunits(named["channel_id"], 0, _NAME_CHARACTERS),
         pc.fill_null(named["lamport"], NO_CLOCK),
         pc.utf8_slice_codeunits(named["message_id"], 0, _ID_CHARACTERS),
     )

@@ -85,6 +85,7 @@ class Summing:
 
     def _sums(self, places: Sequence[tuple[str, str]]) -> Batches:
         held = defaultdict[str, list[pa.Table]](list, {"held": [named_stores(self.stores)]})
+        most = defaultdict[str, int](lambda: _HELD_ROWS)
         counted: Counter[str] = Counter()
         for table, name in places:
             if table == "delivered":  # of which the footers tell, so that no ids are read
@@ -94,8 +95,10 @@ class Summing:
                     counted.update(balance_terms_of(table, rows))
                 for kind, sums in self._counted(table, rows).items():
                     held[kind].append(sums)
-                    if sum(part.num_rows for part in held[kind]) > _HELD_ROWS:
+                    if sum(part.num_rows for part in held[kind]) > most[kind]:
                         held[kind] = [_ADDED[kind][0](pa.concat_tables(held[kind]))]
+                        # Sums of many senders stay many: each is added up a few times, and not for every row group.
+                        most[kind] = max(_HELD_ROWS, 2 * held[kind][0].num_rows)
         yield note(**counted)
         for kind, parts in held.items():
             add, shared = _ADDED[kind]

@@ -23,6 +23,7 @@ from fairway.errors import DecodeError, DecryptionError, SegmentError
 from fairway.options import Profile
 from fairway.pipeline.channel_topics import ChannelTopics, topic_refusal
 from fairway.pipeline.columnar.cursor import Packed, rows_of
+from fairway.pipeline.exchange import narrowed
 from fairway.pipeline.keys import ChannelKeys, Opened
 from fairway.pipeline.packing import packed, packed_bytes
 from fairway.pipeline.stages.canonical_columns import canonical_columns, canonical_ids
@@ -105,7 +106,7 @@ def decoding_batches(waku_messages: pa.Table) -> Iterator[pa.RecordBatch]:
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join batches that follow each other to a size at which a row costs least; large ones stay as they are."""
     held: list[pa.RecordBatch] = []
-    for batch in batches:
+    for batch in map(narrowed, batches):
         held.append(batch)
         rows, size = sum(one.num_rows for one in held), sum(one.nbytes for one in held)
         if rows >= _JOINED_ROWS or size >= _JOINED_BYTES:
