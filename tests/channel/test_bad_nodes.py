@@ -72,24 +72,6 @@ def test_what_is_refused_for_its_timestamp_goes_out_with_another_one(in_group):
     in_group(scenario, options=DEFAULTS)
 
 
-def test_what_was_missed_while_a_filter_had_forgotten_comes_when_that_is_noticed(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        heard = heard_by(bob)
-        await asyncio.sleep(1_000)
-        group.nodes["bob"].go_deaf(noticed_after_ms=50_000)
-        for payload in PAYLOADS:
-            await (await alice.send(payload)).sent()
-        # Nobody is left to repeat or to cite anything.
-        await alice.close()
-        await asyncio.sleep(45)
-        assert heard == []
-        await asyncio.sleep(10)
-        assert heard == PAYLOADS
-
-    in_group(scenario, options=DEFAULTS)
-
-
 @pytest.mark.parametrize("silently", [False, True])
 def test_a_service_node_that_ends_amid_a_burst_costs_time_and_nothing_else(in_group, silently):
     async def scenario(group):
@@ -111,17 +93,3 @@ def test_a_service_node_that_ends_amid_a_burst_costs_time_and_nothing_else(in_gr
         assert heard == PAYLOADS
 
     in_group(scenario, faults=NetworkFaults(loss=0.1), options=DEFAULTS)
-
-
-def test_over_a_slow_uplink_a_burst_arrives_at_its_pace(in_group):
-    async def scenario(group):
-        group.network.limit_uplink("alice", 0.5)
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        heard = heard_by(bob)
-        receipts = [await alice.send(payload) for payload in PAYLOADS]
-        for receipt in receipts:
-            await receipt.delivered()
-        assert heard == PAYLOADS
-        assert asyncio.get_running_loop().time() >= 2 * len(PAYLOADS)
-
-    in_group(scenario, options=DEFAULTS)

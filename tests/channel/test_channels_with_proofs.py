@@ -17,7 +17,6 @@ from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.protocol.ratelimit import rln_signal
 from fairway.testing import virtual_time
-from fairway.wire.sds import WAKU_SDS
 from patience import PATIENCE_S
 from patience import run as run_in_bounded_time
 from rln_testing import ProofVerdict, RlnTestValidator, StrictRlnProvider
@@ -147,20 +146,6 @@ def test_a_provider_that_fails_now_and_then_costs_time_and_no_message(error, met
             assert set(network.verdicts) == {ProofVerdict.VALID}
 
     scenario()
-
-
-@pytest.mark.parametrize("kind", [RlnErrorKind.NOT_READY, RlnErrorKind.TRANSIENT])
-@virtual_time()
-async def test_what_has_no_proof_for_the_moment_leaves_before_what_was_made_after_it(kind):
-    async with AsyncExitStack() as exits:
-        network, left = LocalNetwork(), []
-        network.sending_observers.append(lambda _, message: left.append(WAKU_SDS.decode(message.message.payload)))
-        alice = await channel(exits, network, "alice", member(faults=[None, kind]))
-        await asyncio.gather(*(alice.send(b"%d" % number) for number in range(5)))
-        await asyncio.sleep(10)
-        stamps = [message.lamport_timestamp or 0 for message in left if message.content]
-        assert len(stamps) == 5
-        assert stamps == sorted(stamps)
 
 
 def test_proofs_are_made_beside_the_event_loop_and_beside_sending():

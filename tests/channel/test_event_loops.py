@@ -14,7 +14,6 @@ from fairway.nodes.local import LocalNetwork
 from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.storage.memory_store import MemoryStore
 from fairway.wire.waku_message import WakuMessage
-from listening import listen
 from patience import PATIENCE_S
 
 TOPIC = "/fairway/1/harbour/proto"
@@ -98,19 +97,6 @@ def test_a_channel_that_is_used_in_another_thread_says_how_to_call_it_there():
     asyncio.run(story())
 
 
-def test_between_two_runs_of_its_event_loop_a_channel_can_be_used():
-    heard = []
-    with LocalNetwork() as network, asyncio.Runner() as runner:
-        alice, bob = runner.run(_opened(create(network))), runner.run(_opened(create(network, name="bob")))
-        listen(bob, lambda message: heard.append(message.payload))
-        runner.run(alice.send(b"hello"))
-        assert alice.statistics().protocol.open_requests == 1
-        runner.run(asyncio.sleep(0.01))
-        assert heard == [b"hello"]
-        runner.run(alice.close())
-        runner.run(bob.close())
-
-
 async def _opened(opening):
     return await opening
 
@@ -128,16 +114,6 @@ def test_a_node_whose_event_loop_has_ended_says_so_and_can_be_closed(address):
     for call in calls:
         assert "the node belongs to an event loop that has ended" in asyncio.run(raised_by(call))
     asyncio.run(node.close())
-
-
-def test_a_local_network_works_in_one_thread():
-    async def story():
-        with LocalNetwork() as network:
-            async with create(network):
-                with pytest.raises(EventLoopError, match="another thread"):
-                    await asyncio.to_thread(network.node)
-
-    asyncio.run(story())
 
 
 @pytest.mark.parametrize("kind", ["file", "memory"])

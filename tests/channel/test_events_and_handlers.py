@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from itertools import pairwise
 
 import pytest
 
@@ -16,18 +14,13 @@ from fairway.errors import (
     MessageTooLargeError,
 )
 from fairway.events import (
-    ChannelStatus,
-    EphemeralMessageDropped,
-    MessageAcknowledged,
     MessageDelivered,
     MessageReceived,
     MessageSendError,
     MessageSent,
     SendErrorReason,
-    StatusChanged,
 )
-from fairway.nodes.local import NetworkFaults
-from fairway.options import RateLimitConfig, Receive
+from fairway.options import Receive
 from fairway.storage.memory_store import MemoryStore
 
 
@@ -44,22 +37,6 @@ def test_every_event_of_a_send_comes_in_order(in_group):
                 break
         seen = [name for name in seen if name != "MessagePossiblyAcknowledged"]
         assert seen == ["MessageSending", "MessageSent", "RequestSent", "MessageAcknowledged", "MessageDelivered"]
-
-    in_group(scenario)
-
-
-def test_a_send_that_is_refused_is_told_under_an_id_of_its_own_or_the_callers(in_group):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        told = []
-        alice.on(MessageSendError, told.append)
-        for request_id in (None, None, "mine"):
-            with pytest.raises(EmptyPayloadError):
-                await alice.send(b"", request_id=request_id)
-        first, second, third = (event.request_id for event in told)
-        assert first
-        assert first != second
-        assert third == "mine"
 
     in_group(scenario)
 
@@ -93,33 +70,6 @@ def test_the_handler_of_messages_gets_one_after_the_other_in_order(in_group):
         assert heard == [b"0", b"1", b"2", b"3", b"4"]
 
     in_group(scenario)
-
-
-def test_a_handler_that_raises_stops_nothing_and_its_message_comes_again(in_group_on_disk, tmp_path, caplog):
-    caplog.set_level(logging.CRITICAL, logger="fairway.channel")
-
-    async def scenario(group):
-        heard, failures = [], []
-
-        async def fragile(message):
-            if message.payload == b"bad":
-                raise ValueError("cannot stand it")
-            heard.append(message.payload)
-
-        alice = await group.channel("alice")
-        bob = await group.channel("bob", store=tmp_path / "bob.db", receive=fragile)
-        bob.on("handler-failed", failures.append)
-        for payload in (b"good", b"bad", b"better"):
-            await (await alice.send(payload)).delivered()
-        await group.until(lambda: failures and heard == [b"good", b"better"])
-        assert [(each.event_name, "ValueError" in each.error) for each in failures] == [("message-received", True)]
-        assert bob.statistics().handler_failures == 1
-        assert bob.statistics().unfinished == 1
-        await bob.close()
-        bob = await group.channel("bob", store=tmp_path / "bob.db")
-        assert await group.take(aiter(bob), 1) == [b"bad"]
-
-    in_group_on_disk(scenario)
 
 
 @pytest.mark.parametrize("receive", list(Receive), ids=lambda way: way.value)
@@ -218,45 +168,6 @@ def test_a_payload_that_cannot_be_sent_raises_and_is_told_as_irrecoverable(in_gr
     in_group(scenario)
 
 
-@pytest.mark.parametrize("payload", ["text", None, 17])
-def test_a_payload_that_is_not_bytes_is_refused(in_group, payload):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        with pytest.raises(ConfigurationError, match="bytes"):
-            await alice.send(payload)
-
-    in_group(scenario)
-
-
-def test_an_ephemeral_message_of_more_than_a_segment_is_refused(in_group):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        with pytest.raises(MessageTooLargeError, match="never segmented"):
-            await alice.send_ephemeral(bytes(102_401))
-
-    in_group(scenario)
-
-
-def test_an_ephemeral_message_near_the_rate_limit_is_dropped_with_an_event(in_group):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        dropped = []
-        alice.on("ephemeral-message-dropped", dropped.append)
-        for number in range(4):
-            await alice.send(str(number).encode())
-        receipt = await alice.send_ephemeral(b"never mind")
-        with pytest.raises(DeliveryFailedError, match="rate_limit_approached"):
-            await receipt.sent()
-        assert isinstance(dropped[0], EphemeralMessageDropped)
-        assert dropped[0].rate_limit_utilization == 80
-
-    in_group(
-        scenario,
-        rate_limit=RateLimitConfig(enabled=True, messages_per_epoch=5, approached_threshold=0.8),
-        sync_min_interval_ms=0,
-    )
-
-
 class Broken:
     """A cipher that fails in one of the ways in which ciphers fail."""
 
@@ -305,35 +216,3 @@ def test_a_send_that_fails_at_once_has_failed_after_a_restart_too(in_group):
             await (await alice.send(b"secret", by={"bob"}, request_id="one")).delivered()
 
     in_group(scenario, sync_min_interval_ms=0)
-
-
-def test_a_channel_tells_when_it_begins_and_ceases_to_miss_messages(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        told = []
-        await group.until(lambda: bob.status is ChannelStatus.SYNCED)
-        bob.on("status", told.append)
-        group.network.partition({"alice"}, {"bob"})
-        await (await alice.send(b"missed")).sent()
-        group.network.heal()
-        await alice.send(b"cites what was missed")
-        assert await group.take(aiter(bob), 2) == [b"missed", b"cites what was missed"]
-        back_and_forth = [StatusChanged(status=ChannelStatus.SYNCING), StatusChanged(status=ChannelStatus.SYNCED)]
-        await group.until(lambda: told[-2:] == back_and_forth)
-
-    in_group(scenario)
-
-
-def test_a_segmented_message_is_acknowledged_cumulatively(in_group):
-    async def scenario(group):
-        alice, _ = await group.channel("alice"), await group.channel("bob")
-        told = []
-        alice.on("message-acknowledged", told.append)
-        receipt = await alice.send(bytes(500_000), by=["bob"])
-        await receipt.delivered()
-        chunks = [event.chunks_acknowledged for event in told if isinstance(event, MessageAcknowledged)]
-        assert all(set(earlier) <= set(later) for earlier, later in pairwise(chunks))
-        assert chunks[-1] == (0, 1, 2, 3, 4)
-        assert {event.total_chunks for event in told} == {5}
-
-    in_group(scenario, faults=NetworkFaults(loss=0.2, min_delay_ms=0, max_delay_ms=10))

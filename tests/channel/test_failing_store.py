@@ -8,7 +8,7 @@ import traceback
 
 import pytest
 
-from fairway.errors import StorageError, StoreFullError
+from fairway.errors import StoreFullError
 from fairway.storage.channel_store import ChannelStore
 from fairway.storage.memory_store import MemoryStore
 from fairway.storage.sqlite_store import SqliteStore
@@ -125,29 +125,5 @@ def test_a_send_that_the_disk_failed_says_what_is_not_known_and_can_be_repeated_
         await (await alice.send(b"the end")).delivered()
         assert await group.take(heard, 2) == [b"perhaps", b"the end"]
         assert alice.receipt(request_id).message_id == alice.get_message_id(b"perhaps")
-
-    in_group_on_disk(scenario)
-
-
-def test_a_file_that_is_no_store_is_refused_and_left_alone(in_group_on_disk, tmp_path):
-    path = tmp_path / "letter.txt"
-    path.write_bytes(b"Dear diary, " * 1_000)
-
-    async def scenario(group):
-        with pytest.raises(StorageError, match=r"letter\.txt"):
-            await group.channel("alice", store=path)
-
-    in_group_on_disk(scenario)
-    assert path.read_bytes() == b"Dear diary, " * 1_000
-
-
-def test_many_sends_at_once_share_the_disk(in_group_on_disk, tmp_path):
-    async def scenario(group):
-        alice = await group.channel("alice", store=tmp_path / "alice.db")
-        bob = await group.channel("bob", store=tmp_path / "bob.db")
-        receipts = await asyncio.gather(*(alice.send(str(number).encode()) for number in range(300)))
-        got = await group.take(aiter(bob), 300)
-        assert got == [str(number).encode() for number in range(300)]
-        await asyncio.gather(*(receipt.delivered() for receipt in receipts))
 
     in_group_on_disk(scenario)

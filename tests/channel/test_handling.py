@@ -58,23 +58,6 @@ def test_a_message_that_is_finished_early_takes_no_later_one_along_over_stop_and
     in_group_on_disk(scenario)
 
 
-def test_a_message_from_before_a_stop_can_be_finished_after_the_start(in_group_on_disk, tmp_path):
-    async def scenario(group):
-        alice, bob = (
-            await group.channel("alice"),
-            await group.channel("bob", store=tmp_path / "bob.db", receive=Receive.EVENTS),
-        )
-        events = bob.events()
-        await alice.send(b"one")
-        message = await _next_message(events)
-        await bob.stop()
-        await bob.start()
-        bob.finish(message)
-        assert bob.statistics().unfinished == 0
-
-    in_group_on_disk(scenario)
-
-
 def test_what_is_finished_while_the_channel_is_stopped_does_not_come_again(in_group_on_disk, tmp_path):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob", store=tmp_path / "bob.db")
@@ -87,23 +70,6 @@ def test_what_is_finished_while_the_channel_is_stopped_does_not_come_again(in_gr
         await alice.send(b"two")
         assert await group.take(stream, 1) == [b"two"]
         assert bob.statistics().unfinished == 1
-
-    in_group_on_disk(scenario)
-
-
-def test_what_the_handler_has_finished_does_not_come_again(in_group_on_disk, tmp_path):
-    async def scenario(group):
-        alice, heard = await group.channel("alice"), []
-        bob = await group.channel("bob", store=tmp_path / "bob.db")
-        await (await alice.send(b"one")).delivered()
-        await bob.close()
-        for _ in range(2):
-            bob = await group.channel(
-                "bob", store=tmp_path / "bob.db", receive=lambda message: heard.append(message.payload)
-            )
-            await group.until(lambda: heard)
-            await bob.close()
-        assert heard == [b"one"]
 
     in_group_on_disk(scenario)
 
@@ -130,19 +96,6 @@ def test_with_events_a_message_stays_on_disk_while_it_is_handled_over_any_number
         assert bob.statistics().unfinished == 1
 
     in_group_on_disk(scenario)
-
-
-def test_events_that_wait_over_a_restart_bring_each_message_once(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob", receive=Receive.EVENTS)
-        events = bob.events()
-        await (await alice.send(b"one")).delivered()
-        await bob.stop()
-        await bob.start()
-        await (await alice.send(b"two")).delivered()
-        assert [(await _next_message(events)).payload for _ in range(2)] == [b"one", b"two"]
-
-    in_group(scenario)
 
 
 def test_a_message_that_the_handler_still_has_after_a_restart_comes_to_it_once(in_group):

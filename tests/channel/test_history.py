@@ -148,21 +148,6 @@ def test_messages_in_segments_and_repeated_payloads_are_whole_and_ephemeral_ones
     )
 
 
-def test_a_message_from_the_far_future_does_not_stay_at_the_end(in_group):
-    async def scenario(group):
-        mallory = await group.channel("mallory")
-        bob, received = await group.channel("bob"), []
-        listen(bob, received.append)
-        mallory.protocol.sds.lamport = 1 << 61
-        await mallory.send(b"for ever")
-        await group.until(lambda: len(received) == 1)
-        await bob.send(b"later")
-        await group.until(lambda: len(group.nodes) == 2)
-        assert said(await bob.history()) == [("mallory", b"for ever"), ("bob", b"later")]
-
-    in_group(scenario)
-
-
 def test_wrong_arguments_of_history_are_refused(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")

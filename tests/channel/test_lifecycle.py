@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -14,30 +13,14 @@ from fairway.errors import (
     StoreLockedError,
     StoreMismatchError,
 )
-from fairway.events import ChannelStatus, MessageDelivered, MessageReceived, StatusChanged
+from fairway.events import ChannelStatus, StatusChanged
 from fairway.nodes.local import LocalNetwork
-from fairway.protocol.encryption import AesGcm, Decoder, Encoder
+from fairway.protocol.encryption import Decoder, Encoder
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import run
 from listening import listen
 
 TOPIC = "/fairway/1/harbour/proto"
-
-
-def test_a_channel_starts_by_itself_unless_told_not_to(in_group):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        assert alice.is_started()
-        await group.until(lambda: alice.status is ChannelStatus.SYNCED)
-        bob = await group.channel("bob", options=replace(group.options, auto_start=False))
-        assert not bob.is_started()
-        with pytest.raises(ChannelClosedError, match="not started"):
-            await bob.send(b"too early")
-        await bob.start()
-        await bob.start()
-        assert bob.is_started()
-
-    in_group(scenario)
 
 
 def test_a_closed_channel_says_so_and_stays_closed(in_group):
@@ -192,43 +175,6 @@ def test_a_message_in_hand_comes_again_after_a_restart_and_a_finished_one_does_n
     in_group_on_disk(scenario)
 
 
-def test_a_message_whose_handling_raised_comes_again(in_group_on_disk, tmp_path):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        bob = await group.channel("bob", store=tmp_path / "bob.db")
-        await alice.send(b"handle with care")
-
-        async def use():
-            async with bob:
-                async for _ in bob:
-                    raise ValueError("dropped it")
-
-        with pytest.raises(ValueError, match="dropped it"):
-            await use()
-        bob = await group.channel("bob", store=tmp_path / "bob.db")
-        assert await group.take(aiter(bob), 1) == [b"handle with care"]
-
-    in_group_on_disk(scenario)
-
-
-def test_the_fate_of_an_earlier_send_can_be_asked_after_a_restart(in_group_on_disk, tmp_path):
-    async def scenario(group):
-        await group.channel("bob")
-        alice = await group.channel("alice", store=tmp_path / "alice.db")
-        receipt = await alice.send(b"for the record")
-        await receipt.delivered()
-        await alice.close()
-        alice = await group.channel("alice", store=tmp_path / "alice.db")
-        known = alice.receipt(receipt.request_id)
-        assert known.has_ended
-        assert (await known.delivered()).delivered_to == ("bob",)
-        assert await alice.send(b"for the record", request_id=receipt.request_id) is known
-        with pytest.raises(ConfigurationError, match="is unknown here"):
-            alice.receipt("no such request")
-
-    in_group_on_disk(scenario)
-
-
 def test_a_backup_has_what_was_accepted_before_it(in_group_on_disk, tmp_path):
     async def scenario(group):
         alice = await group.channel("alice", store=tmp_path / "alice.db")
@@ -315,36 +261,6 @@ def test_a_channel_that_cannot_work_is_refused_when_it_is_made(arguments, text):
                 await create_reliable_channel(**{**wanted, **arguments})
 
     run(scenario())
-
-
-def test_an_asynchronous_cipher_is_awaited(in_group):
-    class Slow:
-        def __init__(self):
-            self._cipher = AesGcm(bytes(32))
-
-        async def encrypt(self, plaintext):
-            await asyncio.sleep(0.001)
-            return self._cipher.encrypt(plaintext)
-
-        async def decrypt(self, ciphertext):
-            await asyncio.sleep(0.001)
-            return self._cipher.decrypt(ciphertext)
-
-    async def scenario(group):
-        alice = await group.channel("alice", encryption=Slow())
-        bob = await group.channel("bob", encryption=AesGcm(bytes(32)))
-        events = alice.events()
-        await alice.send(b"x" * 300_000)
-        await alice.send(b"behind it")
-        got = [await anext(aiter(bob)) for _ in range(2)]
-        assert [len(message.payload) for message in got] == [300_000, 9]
-        async for event in events:
-            if isinstance(event, MessageDelivered):
-                break
-        await (await bob.send(b"back")).delivered()
-        assert isinstance(await anext(aiter(alice)), MessageReceived)
-
-    in_group(scenario)
 
 
 def test_whoever_leaves_acknowledges_what_he_has_read(in_group):

@@ -9,7 +9,6 @@ from fairway.errors import ConfigurationError
 from fairway.nodes.discovery.network import Network, RlnSettings
 from fairway.nodes.light import LightNode
 from fairway.nodes.node import NetworkRules, NodeQuota, RoutedMessage
-from fairway.options import SegmentationConfig
 from fairway.wire.waku_message import WakuMessage
 from patience import run
 
@@ -41,16 +40,6 @@ def test_the_network_takes_the_place_of_the_defaults():
     assert quota is None
 
 
-def test_without_a_network_the_options_are_as_given():
-    options, rules, quota = options_at(None, cluster_id=5, shard_count=2)
-    assert (options.cluster_id, options.shard_count, rules, quota) == (5, 2, None, None)
-
-
-def test_the_same_values_may_be_given():
-    options, _, _ = options_at(network(), cluster_id=16, shard_count=3, retry_interval_ms=1_000)
-    assert (options.cluster_id, options.shard_count, options.retry_interval_ms) == (16, 3, 1_000)
-
-
 @pytest.mark.parametrize("given", [{"cluster_id": 5}, {"shard_count": 4}])
 def test_other_values_than_those_of_the_network_are_refused(given):
     ((name, value),) = given.items()
@@ -65,13 +54,6 @@ def test_segments_fit_into_the_longest_message(longest, segment):
     options, _, _ = options_at(network(max_message_bytes=longest))
     assert options.advanced.max_wire_message_bytes == min(longest, 153_600)
     assert options.segmentation.segment_size_bytes == segment
-
-
-def test_small_segments_stay_as_they_are():
-    options, _, _ = options_at(
-        network(max_message_bytes=100_000), segmentation=SegmentationConfig(segment_size_bytes=1_024)
-    )
-    assert options.segmentation.segment_size_bytes == 1_024
 
 
 def test_a_network_whose_messages_hold_no_segment_is_refused():

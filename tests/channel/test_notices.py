@@ -54,18 +54,6 @@ def test_a_node_that_goes_and_comes_back_is_told_and_logged(in_group, caplog):
     ]
 
 
-def test_a_node_that_is_closed_is_told_too(in_group):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        told = []
-        alice.on(NodeStatusChanged, told.append)
-        await group.nodes["alice"].close()
-        await group.until(lambda: told)
-        assert not told[0].connected
-
-    in_group(scenario)
-
-
 def test_a_channel_whose_node_is_away_at_the_start_says_so_and_sends_when_it_is_there(in_group):
     async def scenario(group):
         bob = await group.channel("bob")
@@ -162,42 +150,6 @@ async def test_a_node_that_refuses_everything_is_logged_and_the_channel_is_not_s
             network.faults = NetworkFaults()
             await receipt.sent()
             assert alice.status is ChannelStatus.SYNCED
-
-
-@virtual_time()
-async def test_a_wrong_key_is_logged_on_both_sides(caplog):
-    with LocalNetwork() as network:
-        right, wrong = AesGcm(b"k" * 32), AesGcm(b"w" * 32)
-        async with (
-            create_reliable_channel(network.node(), "harbour", "alice", TOPIC, encryption=right) as alice,
-            create_reliable_channel(network.node(), "harbour", "bob", TOPIC, encryption=right) as bob,
-            create_reliable_channel(network.node(), "harbour", "wrong", TOPIC, encryption=wrong) as other,
-        ):
-            opened = []
-            other.on(MessagesUndecryptable, lambda event: opened.append(event.opened))
-            await other.send(b"anybody?")
-            for number in range(120):
-                await alice.send(b"%d" % number)
-                await bob.send(b"%d" % number)
-                await asyncio.sleep(10)
-            assert set(opened) == {0}
-        said = [line for line in lines(caplog) if "the key is probably wrong" in line]
-        assert 3 <= len(said) <= 6, "at a falling rate"
-
-
-@virtual_time()
-async def test_a_sender_id_and_a_topic_that_are_in_use_twice_are_logged(caplog):
-    with LocalNetwork() as network:
-        async with (
-            create_reliable_channel(network.node(), "harbour", "alice", TOPIC),
-            create_reliable_channel(network.node(), "harbour", "alice", TOPIC) as second,
-            create_reliable_channel(network.node(), "pier", "carol\x1b[2J", TOPIC) as other,
-        ):
-            await second.send(b"it is me")
-            await other.send(b"and me")
-            await asyncio.sleep(5)
-        assert any("another user of the sender id alice" in line for line in lines(caplog))
-        assert any("channel harbour: 1 message of another channel, pier," in line for line in lines(caplog))
 
 
 @virtual_time()

@@ -11,7 +11,7 @@ from fairway.errors import StoreRefusedError
 from fairway.events import ChannelStatus, StoreRefused
 from fairway.nodes.local import LocalNetwork
 from fairway.nodes.node import StorePage
-from fairway.options import Advanced, Delivery, ReliableChannelOptions
+from fairway.options import Advanced, ReliableChannelOptions
 from fairway.testing import virtual_time
 from fairway.units import NS_PER_MS
 from listening import listen
@@ -147,14 +147,3 @@ async def test_a_store_that_refuses_everything_is_asked_on_until_it_does_not():
             await asyncio.sleep(HOUR_S)
             assert heard == [b"%d" % number for number in range(20)]
             assert bob.status is ChannelStatus.SYNCED
-
-
-@virtual_time()
-async def test_a_newcomer_that_gets_messages_as_they_arrive_gets_those_of_the_last_day_first():
-    with Refusing() as network:
-        await say_something_each(network, "alice", 7 * HOUR_S, 60)
-        heard, refused, status = await heard_by(network, "bob", seconds=2 * HOUR_S, delivery=Delivery.ARRIVAL)
-        assert sorted(heard, key=int) == [b"%d" % number for number in range(60)]
-        place = heard.index(b"59")
-        assert place < 10
-        assert (refused, status) == ([], ChannelStatus.SYNCED)

@@ -7,11 +7,9 @@ import asyncio
 import pytest
 
 from fairway.channel.creation import create_reliable_channel
-from fairway.errors import DeliveryFailedError
 from fairway.events import DeliveryError, MessageDelivered
 from fairway.nodes.local import LocalNetwork
 from fairway.options import Advanced, RateLimitConfig, ReliableChannelOptions, SegmentationConfig
-from fairway.storage.channel_store import SendOutcome
 from fairway.testing import DiskFaults, SimulatedDisk, virtual_time
 from listening import listen
 
@@ -27,29 +25,6 @@ def slow(disk):
 
 async def join(network, name, **more):
     return await create_reliable_channel(network.node(name), "harbour", name, TOPIC, **more)
-
-
-@pytest.mark.parametrize("is_heard", [True, False], ids=["delivered", "failed"])
-@virtual_time()
-async def test_a_new_receipt_tells_how_a_send_ended_when_that_is_durable(is_heard):
-    options, told = ReliableChannelOptions(max_retry_attempts=0), []
-    with SimulatedDisk() as disk, LocalNetwork() as network:
-        store = slow(disk)
-        async with await join(network, "alice", store=store, options=options) as alice, await join(network, "bob"):
-            alice.on(MessageDelivered, told.append)
-            alice.on(DeliveryError, told.append)
-            if not is_heard:
-                network.partition({"alice"}, {"bob"})
-            await alice.send(b"ahoy", request_id="greeting")
-            while store.request("greeting").outcome is SendOutcome.OPEN:  # noqa: ASYNC110 - time is virtual
-                await asyncio.sleep(0.001)
-            receipt = alice.receipt("greeting")
-            assert (told, receipt.has_ended) == ([], False)
-            try:
-                assert (await receipt.delivered()).delivered_to == ("bob",)
-            except DeliveryFailedError:
-                assert not is_heard
-            assert [type(event) for event in told] == [MessageDelivered if is_heard else DeliveryError]
 
 
 @virtual_time()

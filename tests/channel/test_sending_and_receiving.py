@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import traceback
 
 import pytest
 
-from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ChannelClosedError, ConfigurationError, DeliveryFailedError
 from fairway.events import DeliveryError
 from fairway.nodes.local import NetworkFaults
-from fairway.options import Advanced
 from fairway.storage.memory_store import MemoryStore
 
 
@@ -175,17 +172,6 @@ def test_an_ephemeral_message_is_heard_and_not_acknowledged(in_group):
     in_group(scenario)
 
 
-def test_the_same_words_said_twice_are_two_messages(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        first, second = await alice.send(b"ok"), await alice.send(b"ok")
-        assert first.message_id == second.message_id
-        assert first.request_id != second.request_id
-        assert (await group.take(aiter(bob), 2)) == [b"ok", b"ok"]
-
-    in_group(scenario)
-
-
 def test_a_send_with_an_id_of_ones_own_can_be_repeated(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
@@ -261,21 +247,3 @@ def test_a_wish_that_can_never_be_met_is_refused(in_group, fields):
         assert "required_" not in str(refused.value), "the channel has no argument of this name"
 
     in_group(scenario)
-
-
-def test_a_message_id_is_the_hash_of_the_payload():
-    assert ReliableChannel.get_message_id(b"abc") == hashlib.sha256(b"abc").hexdigest()
-
-
-def test_many_senders_that_each_wait_for_the_network_all_come_to_their_turn(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-
-        async def send_in_turn(name):
-            for number in range(10):
-                await (await alice.send(f"{name} {number}".encode())).sent()
-
-        await asyncio.gather(*(send_in_turn(name) for name in range(64)))
-        assert len(set(await group.take(aiter(bob), 640))) == 640
-
-    in_group(scenario, retry_interval_ms=0, sync_min_interval_ms=0, advanced=Advanced(max_concurrent_publishes=4))

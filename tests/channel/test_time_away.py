@@ -7,14 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.channel.clock import steady_clock
 from fairway.channel.creation import create_reliable_channel
 from fairway.events import Limit, LimitReached
 from fairway.nodes.local import NetworkFaults
 from fairway.nodes.node import RoutedMessage
-from fairway.options import Advanced, Profile, RepairConfig, SdsConfig
+from fairway.options import Advanced, SdsConfig
 from fairway.testing import DiskFaults, SimulatedDisk
-from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
 
@@ -90,71 +88,6 @@ def test_a_missing_message_is_fetched_by_its_hint(in_group):
     in_group(scenario, **NO_RETRIES)
 
 
-def test_a_store_that_gives_no_answer_for_long_is_asked_for_a_missing_message_as_often_as_at_first(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        stream, asked = aiter(bob), []
-        group.network.query_observers.append(lambda _, query, __: asked.append(query.message_hashes))
-        group.network.partition({"alice"}, {"bob"})
-        await (await alice.send(b"missed")).sent()
-        group.network.heal()
-        group.network.faults = NetworkFaults(query_loss=1.0)
-        await alice.send(b"after it")
-        await asyncio.sleep(600)
-        asked.clear()
-        await asyncio.sleep(100)
-        assert sum(map(bool, asked)) in (9, 10, 11)
-        group.network.faults = NetworkFaults()
-        await asyncio.sleep(11)
-        assert await group.take(stream, 2) == [b"missed", b"after it"]
-
-    in_group(scenario, **NO_RETRIES, sds=SdsConfig(repair=RepairConfig(enabled=False)), retrieve_frequency_ms=10_000)
-
-
-def test_what_hours_are_read_for_in_vain_does_not_hold_up_what_is_known_by_its_hash(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        stream = aiter(bob)
-        mallory, now_ms = group.network.node("mallory"), steady_clock()
-
-        async def publish(payload):
-            await mallory.send(
-                RoutedMessage.of(
-                    autoshard(TOPIC, 1, 8),
-                    WakuMessage(payload=payload, content_topic=TOPIC, timestamp_ns=now_ms() * 1_000_000),
-                )
-            )
-
-        for number in range(300):
-            await publish(b"\x00%d" % number)
-        invented = SdsMessage(
-            message_id="of mallory",
-            sender_id="mallory",
-            channel_id="harbour",
-            lamport_timestamp=now_ms(),
-            causal_history=(HistoryEntry("nobody ever sent this"),),
-        )
-        await publish(Profile.WAKU.codec.encode(invented))
-        await asyncio.sleep(100)
-        group.network.partition({"alice"}, {"bob"})
-        await (await alice.send(b"missed")).sent()
-        group.network.heal()
-        began = asyncio.get_running_loop().time()
-        await alice.send(b"after it")
-        assert await group.take(stream, 2) == [b"missed", b"after it"]
-        assert asyncio.get_running_loop().time() - began <= 121, "not after 150 pages, six in a minute"
-
-    in_group(
-        scenario,
-        **NO_RETRIES,
-        sds=SdsConfig(repair=RepairConfig(enabled=False)),
-        faults=NetworkFaults(store_page=2),
-        advanced=Advanced(max_store_queries_per_minute=6),
-        retrieve_frequency_ms=5_000,
-        sweep_in_buf_interval_ms=5_000,
-    )
-
-
 def test_a_newcomer_is_not_told_twice_and_a_channel_can_do_without_the_store(in_group):
     async def scenario(group):
         alice = await group.channel("alice")
@@ -167,31 +100,6 @@ def test_a_newcomer_is_not_told_twice_and_a_channel_can_do_without_the_store(in_
         assert bob.statistics().store_queries == 0
 
     in_group(scenario, **NO_RETRIES)
-
-
-def test_a_store_that_fails_is_asked_again(in_group):
-    async def scenario(group):
-        alice, _, stream = await _miss(group, 3)
-        group.nodes["bob"].store_available = False
-        group.nodes["bob"].go_online()
-        await asyncio.sleep(0.05)
-        group.nodes["bob"].store_available = True
-        assert await group.take(stream, 3) == [b"0", b"1", b"2"]
-        assert alice.is_started()
-
-    in_group(scenario, **NO_RETRIES, retrieve_frequency_ms=0)
-
-
-def test_answers_that_get_lost_are_asked_for_again(in_group):
-    async def scenario(group):
-        _, bob, stream = await _miss(group, 3)
-        group.network.faults = NetworkFaults(min_delay_ms=0, max_delay_ms=0, query_loss=1.0)
-        group.nodes["bob"].go_online()
-        await group.until(lambda: bob.statistics().store_failures >= 1)
-        group.network.faults = NetworkFaults(min_delay_ms=0, max_delay_ms=0)
-        assert await group.take(stream, 3) == [b"0", b"1", b"2"]
-
-    in_group(scenario, **NO_RETRIES, retrieve_frequency_ms=0)
 
 
 def test_the_time_away_is_read_while_messages_come_faster_than_the_disk_writes(in_group):

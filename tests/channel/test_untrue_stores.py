@@ -12,7 +12,6 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.nodes import StoreQuery
 from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.nodes.local.lies import Lie, false_page
-from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.testing import virtual_time
 from listening import listen
 
@@ -75,25 +74,6 @@ async def test_what_was_sent_while_away_comes_whole_from_a_store_that_lied_at_fi
         assert network.asked < 30
 
 
-@virtual_time()
-async def test_what_a_full_buffer_waits_for_is_found_where_its_sender_said_it_again():
-    with LocalNetwork() as network:
-        async with await join(network, "alice") as alice:
-            network.faults = NetworkFaults(store_loss=1)
-            await (await alice.send(PAYLOADS[0])).sent()
-            network.faults = NetworkFaults()
-            for payload in PAYLOADS[1:]:
-                await (await alice.send(payload)).sent()
-            # Nobody hears her, so that she sends all of it again: the first message is in the store behind the others.
-            await asyncio.sleep(90)
-        # Longer ago than what is missing is looked for by time.
-        await asyncio.sleep(3 * HOUR_S)
-        few = ReliableChannelOptions(sds=SdsConfig(max_incoming_buffer=5))
-        async with await join(network, "bob", options=few) as bob:
-            assert await heard_within(bob, HOUR_S / 2) == PAYLOADS
-            assert bob.statistics().store_queries < 120
-
-
 class Forger(LocalNetwork):
     """A network whose store changes a word in everything, in its first answers."""
 
@@ -119,22 +99,6 @@ async def test_what_a_store_changed_is_never_delivered():
         async with await join(network, "bob") as bob:
             assert await heard_within(bob, HOUR_S) == PAYLOADS[:3]
             assert bob.statistics().store_mismatches >= 3
-
-
-@virtual_time()
-async def test_what_a_store_changed_of_a_message_that_was_asked_for_by_its_hash_is_never_delivered():
-    with Forger() as network:
-        alice = await join(network, "alice")
-        async with alice, await join(network, "bob", options=ReliableChannelOptions(query_on_connect=False)) as bob:
-            # Somebody else acknowledges what bob misses, so that only the store brings it.
-            async with await join(network, "carol", options=ReliableChannelOptions(query_on_connect=False)):
-                network.partition({"bob"})
-                await (await alice.send(PAYLOADS[0])).delivered()
-            network.heal()
-            network.asked = 0
-            await alice.send(PAYLOADS[1])
-            assert await heard_within(bob, HOUR_S) == PAYLOADS[:2]
-            assert bob.statistics().store_mismatches >= 2
 
 
 class Circle(LocalNetwork):

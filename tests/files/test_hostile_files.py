@@ -99,14 +99,6 @@ def hidden_files(folder: Path) -> list[Path]:
     return list((folder / ".fairway").iterdir())
 
 
-def test_a_raw_payload_is_no_file(taking, tmp_path):
-    async def work(take):
-        return [await take(b"hello"), await take(b"\xff")]
-
-    assert taking(work) == [None, None]
-    assert visible_files(tmp_path / "in") == {}
-
-
 @pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/../../x", "..", ".ssh", "x\0y"], ids=ascii)
 def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_written(taking, tmp_path, name):
     assert name_problem(name)
@@ -170,14 +162,6 @@ def test_a_manifest_beyond_a_limit_is_refused_and_so_are_its_parts_which_are_not
     assert [part.reason for part in parts] == [FileRefusalReason.NO_MANIFEST] * 3
     assert all(part.is_repeated for part in parts)
     assert hidden_files(tmp_path / "in") == []
-
-
-def test_a_whole_file_beyond_the_limit_is_refused(taking, tmp_path):
-    async def work(take):
-        return await take(WholeFile(name="a", content=bytes(11)))
-
-    assert taking(work, FileLimits(max_file_bytes=10)).reason is FileRefusalReason.TOO_LARGE
-    assert visible_files(tmp_path / "in") == {}
 
 
 def test_a_file_for_which_the_disk_has_no_room_is_refused_before_a_byte_of_it_came(taking, tmp_path):
@@ -267,45 +251,6 @@ def test_a_whole_that_does_not_have_the_hash_of_its_manifest_is_refused_and_remo
     assert hidden_files(tmp_path / "in") == []
 
 
-def test_a_part_that_names_a_whole_file_as_its_manifest_is_refused(taking):
-    whole = WholeFile(name="a", content=b"x")
-
-    async def work(take):
-        assert isinstance(await take(whole), FileReceived)
-        return await take(part_of(whole, 0))
-
-    assert taking(work).reason is FileRefusalReason.MALFORMED
-
-
-@pytest.mark.parametrize("name", ["chart.pdf", "README", "x" * 255, "é" * 127, "a." + "x" * 253], ids=len)
-def test_a_second_file_of_the_same_name_is_saved_beside_the_first(taking, tmp_path, name):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / name).write_bytes(b"mine")
-
-    async def work(take):
-        return [await take(WholeFile(name=name, content=b"%d" % number)) for number in range(3)]
-
-    outcomes = taking(work)
-    assert len({each.path for each in outcomes}) == 3
-    assert [each.path.read_bytes() for each in outcomes] == [b"0", b"1", b"2"]
-    assert (tmp_path / "in" / name).read_bytes() == b"mine"
-    assert all(len(each.path.name.encode()) <= 255 for each in outcomes)
-
-
-def test_a_link_at_the_place_of_a_file_is_not_followed(taking, tmp_path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "target").write_bytes(b"mine")
-    (tmp_path / "in" / "chart.pdf").symlink_to(tmp_path / "target")
-    (tmp_path / "in" / "dangling").symlink_to(tmp_path / "nowhere")
-
-    async def work(take):
-        return [await take(WholeFile(name=name, content=b"x")) for name in ("chart.pdf", "dangling")]
-
-    assert [each.path.name for each in taking(work)] == ["chart (2).pdf", "dangling (2)"]
-    assert (tmp_path / "target").read_bytes() == b"mine"
-    assert not (tmp_path / "nowhere").exists()
-
-
 @contextmanager
 def files_of_at_most(size_bytes: int) -> Iterator[None]:
     """Let the system refuse to write beyond a size, as it does when a disk or a quota is full."""
@@ -333,17 +278,6 @@ def test_a_full_disk_is_an_error_that_says_so_and_the_part_is_taken_when_there_i
     assert taking(work).path.read_bytes() == b"".join(parts)
 
 
-def test_a_whole_file_on_a_full_disk_is_taken_when_there_is_room(taking):
-    file = WholeFile(name="a", content=bytes(1 << 20))
-
-    async def work(take):
-        with files_of_at_most(1 << 19), pytest.raises(StoreFullError):
-            await take(file)
-        return await take(file)
-
-    assert taking(work).size_bytes == 1 << 20
-
-
 def test_a_folder_that_went_away_is_a_storage_error_and_one_that_cannot_be_is_a_mistake(taking, tmp_path):
     async def work(take):
         (tmp_path / "in" / ".fairway").rmdir()
@@ -355,12 +289,6 @@ def test_a_folder_that_went_away_is_a_storage_error_and_one_that_cannot_be_is_a_
     (tmp_path / "in").write_bytes(b"")
     with pytest.raises(ConfigurationError, match="name a folder that may be written"):
         taking(work)
-
-
-def test_limits_below_one_are_a_mistake():
-    for name in FileLimits.__slots__:
-        with pytest.raises(ConfigurationError, match=name):
-            replace(FileLimits(), **{name: 0})
 
 
 def test_two_participants_may_save_into_one_folder(taking, tmp_path):
@@ -438,18 +366,3 @@ def test_a_file_that_is_sent_again_for_others_is_not_saved_twice_unless_it_is_go
     assert (saved.redelivered, again) == (False, replace(saved, redelivered=True))
     assert (beside.path.name, beside.redelivered) == ("chart (2).pdf", False)
     assert visible_files(folder) == {"chart.pdf": b"y" * 100, "chart (2).pdf": b"x" * 100}
-
-
-def test_what_others_left_in_the_hidden_folder_does_not_stop_a_receiver(taking, tmp_path):
-    inner = tmp_path / "in" / ".fairway"
-    inner.mkdir(parents=True)
-    for name, content in (("a.json", "[]"), ("b.json", "{"), ("c.json", '{"manifest": "x"}'), ("d.json", "{}")):
-        (inner / name).write_text(content)
-    (inner / "e.content").write_bytes(b"x")
-    (inner / "f.new").write_bytes(b"x")
-
-    async def work(take):
-        return take.receiver.incomplete
-
-    assert taking(work) == ()
-    assert hidden_files(tmp_path / "in") == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import replace
 
 import pytest
@@ -13,18 +12,15 @@ from fairway.errors import (
     ConfigurationError,
     DeliveryFailedError,
     FileChangedError,
-    ForeignCodeError,
-    MessageTooLargeError,
 )
 from fairway.events import MessageSending
 from fairway.files.outcomes import FileArriving, FileReceived
 from fairway.files.receiving import FileReceiver
-from fairway.files.sending import PARTS_UNDER_WAY, Wait, send_file
+from fairway.files.sending import PARTS_UNDER_WAY, send_file
 from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.options import Delivery, Profile, SegmentationConfig
-from fairway.testing import SimulatedDisk, run
+from fairway.testing import run
 
-FULL = 30 * 1_024
 SMALL_SEGMENTS = SegmentationConfig(segment_size_bytes=1_024, max_message_size_bytes=10_240)
 
 
@@ -74,26 +70,6 @@ def test_a_file_in_parts_arrives_as_it_was(join, make_file, tmp_path, seed, prof
     assert len(set(acknowledged)) > delivery.total_messages, "it is shown by segment, not by part"
 
 
-@pytest.mark.parametrize("wait", [Wait.SENT, Wait.DELIVERED])
-def test_a_file_whose_progress_handler_was_cancelled_raises_an_error(join, make_file, seed, wait):
-    path = make_file(100_000)
-
-    async def work():
-        shown = []
-
-        def show(progress):
-            shown.append(progress)
-            if len(shown) == 5:
-                raise asyncio.CancelledError
-
-        with LocalNetwork(seed=seed) as network:
-            async with join(network, "alice") as alice, join(network, "bob"):
-                with pytest.raises(ForeignCodeError, match="progress raised CancelledError"):
-                    await send_file(alice, path, wait=wait, progress=show)
-
-    run(work(), seed=seed)
-
-
 @pytest.mark.parametrize("size_bytes", [0, 1, 1_000, 9_000])
 def test_a_small_file_is_one_message(join, make_file, tmp_path, seed, size_bytes):
     path = make_file(size_bytes, "note")
@@ -134,54 +110,6 @@ def test_only_some_parts_are_under_way_and_none_is_nearly_empty(join, make_file,
     open_requests, sizes = run(work(), seed=seed)
     assert max(open_requests) == PARTS_UNDER_WAY
     assert set(sizes[1:-1]) == {10}
-
-
-def test_the_parts_wait_for_who_was_named(join, make_file, tmp_path, seed):
-    path = make_file(50_000)
-
-    async def work():
-        with LocalNetwork(seed=seed) as network:
-            async with join(network, "alice") as alice, join(network, "bob") as bob:
-                receiving = asyncio.ensure_future(receive(bob, tmp_path / "bob", []))
-                sending = asyncio.ensure_future(send_file(alice, path, by={"bob", "carol"}))
-                await asyncio.sleep(60)
-                assert not sending.done()
-                async with join(network, "carol") as carol:
-                    also = asyncio.ensure_future(receive(carol, tmp_path / "carol", []))
-                    delivery = await sending
-                    await asyncio.gather(receiving, also)
-        return delivery
-
-    assert run(work(), seed=seed).delivered_to == ("bob", "carol")
-    for name in ("bob", "carol"):
-        assert (tmp_path / name / "chart.pdf").read_bytes() == path.read_bytes()
-
-
-@pytest.mark.parametrize("wait", [Wait.NONE, Wait.SENT])
-def test_parts_that_are_not_waited_for_arrive_all_the_same(join, make_file, tmp_path, seed, wait):
-    path = make_file(200_000)
-
-    async def work():
-        steps, outcomes = [], []
-        with LocalNetwork(seed=seed) as network, SimulatedDisk(seed) as disk:
-            async with join(network, "alice", store=disk.store("alice")) as alice:
-                first = await send_file(alice, path, wait=wait, progress=steps.append)
-                accepted = alice.statistics().protocol.open_requests
-            async with join(network, "bob") as bob:
-                receiving = asyncio.ensure_future(receive(bob, tmp_path / "in", outcomes))
-                again_at = network.node("alice again")
-                async with join(network, "alice", store=disk.store("alice"), node=again_at) as alice:
-                    await receiving
-                    again = await send_file(alice, path)
-        return first, accepted, steps, again
-
-    first, accepted, steps, again = run(work(), seed=seed)
-    assert (first.delivered_to, first.resumed_messages) == ((), 0)
-    assert accepted == first.total_messages > PARTS_UNDER_WAY
-    if wait is Wait.SENT:
-        assert steps[-1].segments_sent == steps[-1].total_segments
-    assert (tmp_path / "in" / "chart.pdf").read_bytes() == path.read_bytes()
-    assert (again.message_id, again.delivered_to) == (first.message_id, ("bob",))
 
 
 def test_a_message_that_nobody_acknowledges_fails_the_file_and_sending_it_again_goes_on(
@@ -295,53 +223,6 @@ def test_what_cannot_be_sent_says_what_to_do(join, make_file, tmp_path, seed, na
                     await send_file(alice, path, **given)
 
     run(work(), seed=seed)
-
-
-def test_what_has_no_end_or_can_be_read_only_once_is_no_file(join, tmp_path, seed):
-    os.mkfifo(tmp_path / "pipe")
-
-    async def work():
-        with LocalNetwork(seed=seed) as network:
-            async with join(network, "alice") as alice:
-                for path in ("/dev/zero", tmp_path / "pipe"):
-                    with pytest.raises(ConfigurationError, match=r"a pipe or a device.* --raw"):
-                        await send_file(alice, path)
-                for path in (tmp_path, tmp_path / ".."):
-                    with pytest.raises(ConfigurationError, match=r"it is a folder.*an archive of the folder"):
-                        await send_file(alice, path)
-
-    run(work(), seed=seed)
-
-
-def test_a_link_is_sent_under_its_own_name(join, make_file, tmp_path, seed):
-    link = tmp_path / "holiday.jpg"
-    link.symlink_to(make_file(500, "0fe3.bin"))
-
-    async def work():
-        outcomes = []
-        with LocalNetwork(seed=seed) as network:
-            async with join(network, "alice") as alice, join(network, "bob") as bob:
-                await asyncio.gather(send_file(alice, link), receive(bob, tmp_path / "in", outcomes))
-        return outcomes[-1]
-
-    received = run(work(), seed=seed)
-    assert (received.name, received.media_type) == ("holiday.jpg", "image/jpeg")
-    assert received.path.read_bytes() == link.read_bytes()
-
-
-def test_a_file_of_too_many_parts_is_too_large_and_the_error_names_the_flag(join, make_file, seed):
-    path = make_file(60_000)
-    tiny = SegmentationConfig(segment_size_bytes=64, max_message_size_bytes=640)
-
-    async def work():
-        with LocalNetwork(seed=seed) as network:
-            async with join(network, "alice", options=fairway.ReliableChannelOptions(segmentation=tiny)) as alice:
-                with pytest.raises(MessageTooLargeError, match=r"60000 bytes, .*--max-message-bytes") as raised:
-                    await send_file(alice, path)
-        return raised.value
-
-    error = run(work(), seed=seed)
-    assert 0 < error.limit_bytes < error.size_bytes == 60_000
 
 
 def test_files_need_causal_delivery(join, tmp_path, seed):

@@ -11,7 +11,6 @@ from fairway.rln.message_ids import MessageIds
 from fairway.storage.backup import back_up
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.sqlite_store import SqliteStore
-from fairway.storage.store_reader import StoreReader
 from fairway.wire.waku_message import WakuMessage
 
 
@@ -36,29 +35,6 @@ def test_a_store_in_use_is_copied_and_the_copy_is_a_store_of_its_own(path, copy,
     assert copied.store.request("request-1") is not None
     assert copied.store.request("request-2") is None
     assert kept.store.request("request-2") is not None
-
-
-def test_a_store_is_copied_while_it_is_written(path, copy, make, keeper):
-    kept = keeper(SqliteStore(path))
-    for number in range(200):
-        kept.submit(changes=(make.put("a", number), make.put("b", number)), requests=(make.request(number),))
-        if number == 100:
-            kept.wait(50)
-            back_up(path, copy)
-    copied = keeper(SqliteStore(copy))
-    assert copied.rows["history", "a"] == copied.rows["history", "b"]
-    (number,) = copied.rows["history", "a"]
-    assert number >= 49
-    assert copied.store.request(f"request-{number}") is not None
-
-
-def test_a_closed_store_is_copied_and_nothing_is_left_beside_it(path, copy, make, keeper):
-    kept = keeper(SqliteStore(path))
-    kept.keep(requests=(make.request(1),))
-    kept.store.close()
-    back_up(path, copy)
-    assert names(path.parent) == ["alice.db", "alice.db.lock", "copy.db"]
-    assert StoreReader(copy).request("request-1") == make.request(1)
 
 
 def test_an_archive_is_copied(path, copy):

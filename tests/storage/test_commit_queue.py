@@ -79,23 +79,6 @@ def test_what_queues_up_during_a_commit_shares_the_next_one(disk, committing):
     assert disk.tidied == 2
 
 
-def test_writes_of_many_threads_are_each_answered(disk, committing):
-    answers = []
-
-    def write():
-        for number in range(200):
-            committing.submit(Write(finished=(number,)), answers.append)
-
-    threads = [threading.Thread(target=write) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    committing.close()
-    assert answers == [None] * 800
-    assert sum(map(len, disk.groups)) == 800
-
-
 @pytest.mark.parametrize("cause", [StoreFullError("full"), ZeroDivisionError("what")])
 def test_after_a_failure_everything_fails_and_nothing_is_tried(disk, committing, cause):
     answers = []
@@ -158,20 +141,6 @@ def test_what_is_under_way_can_be_looked_up(disk, committing, make):
     disk.may_go_on.set()
     committing.close()
     assert committing.points() == (None, [])
-    assert committing.request("request-1") is None
-
-
-def test_when_an_older_state_is_durable_the_newer_one_that_waits_can_still_be_looked_up(disk, committing, make):
-    found = []
-    disk.may_go_on.clear()
-    committing.submit(
-        Write(requests=(make.request(1),)), lambda _: found.append(committing.request("request-1").size_bytes)
-    )
-    assert disk.writing.wait(PATIENCE_S)
-    committing.submit(Write(requests=(make.request(1, size_bytes=77),)), lambda _: None)
-    disk.may_go_on.set()
-    committing.close()
-    assert found == [77]
     assert committing.request("request-1") is None
 
 

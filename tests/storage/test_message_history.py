@@ -67,32 +67,6 @@ def test_messages_of_one_lamport_timestamp_are_ordered_by_sds_id(kept, make):
     assert payloads(kept) == [b"a", b"b", b"c"]
 
 
-def test_pages_go_back_without_gaps_or_repetitions(kept, receive):
-    receive(kept, *((number, number * 10, b"%d" % number) for number in range(25)))
-    found, before = [], None
-    while (page := kept.store.history(before, 10)).messages:
-        assert page.first_position == 25 - len(found) - len(page.messages)
-        found = [message.payload for _, message in page.messages] + found
-        before = page.messages[0][0]
-    assert found == [b"%d" % number for number in range(25)]
-
-
-def test_unfinished_messages_are_there_too_and_a_late_one_is_inserted_at_its_place(kept, make, receive):
-    receive(kept, (1, 10, b"a"), (2, 30, b"c"))
-    kept.keep(delivered=((3, make.received(3, payload=b"b", order_key=key(20))),))
-    assert payloads(kept) == [b"a", b"b", b"c"]
-    assert [number for number, _ in kept.reopen().inbox] == [3]
-
-
-def test_an_own_message_moves_when_it_gets_another_place(kept, receive):
-    send(kept, 1, 10, "waiting")
-    receive(kept, (2, 20, b"b"))
-    kept.keep(placed=(MessagePlace(1, 5, key(30, "left"), key(10, "waiting")),))
-    assert payloads(kept) == [b"b", b"own 1"]
-    kept.reopen()
-    assert kept.store.history(None, 5).messages[1][0] == key(30, "left")
-
-
 def test_a_message_that_is_accepted_and_leaves_in_one_transaction_is_there_once(kept):
     kept.submit(sent=((1, own(1)),), placed=(MessagePlace(1, 5, key(10, "waiting")),))
     kept.submit(placed=(MessagePlace(1, 5, key(30, "left"), key(10, "waiting")),))
@@ -130,12 +104,6 @@ def test_the_place_of_a_message_that_is_gone_does_not_come_back(new_store, keepe
     kept.keep(placed=(MessagePlace(1, 5, key(900), key(1)),))
     assert b"own 1" not in payloads(kept, limit=1_000)
     assert kept.store.history(None, 1_000).first_position + len(payloads(kept, limit=1_000)) == 299
-
-
-def test_nothing_stands_before_the_first_message(kept, receive):
-    assert kept.store.history(None, 10).messages == ()
-    receive(kept, (1, 10, b"a"))
-    assert kept.store.history(key(10), 10).messages == ()
 
 
 def test_bounds_below_0_are_refused():

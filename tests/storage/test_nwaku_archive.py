@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.errors import ConfigurationError, DecodeError, SnapshotError
-from fairway.storage.archive import ArchiveCursor, ArchiveSlice, time_slice
+from fairway.storage.archive import time_slice
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
 
@@ -136,14 +136,6 @@ def test_encoded_messages_are_taken_and_garbage_is_refused(path: Path):
         assert [row.payload for row in archive.read()] == [b"payload 7"]
 
 
-def test_a_given_hash_is_the_key_and_must_have_the_length_of_one(path: Path):
-    with NwakuArchive(path) as archive:
-        archive.append(SHARD, message(1), b"h" * 32)
-        assert next(archive.read()).message_hash == b"h" * 32
-        with pytest.raises(ConfigurationError, match="32 bytes"):
-            archive.append(SHARD, message(2), b"short")
-
-
 def test_a_message_without_a_timestamp_is_dated_when_it_was_received(path: Path):
     with NwakuArchive(path) as archive:
         archive.append(SHARD, WakuMessage(payload=b"x", content_topic=TOPIC), received_ns=42)
@@ -159,20 +151,6 @@ def test_full_batches_are_written_before_the_archive_is_closed(path: Path):
             assert reader.count() == 3
     with NwakuArchive(path, read_only=True) as reader:
         assert reader.count() == 5
-
-
-def test_a_batch_is_also_bounded_by_its_payload(path: Path):
-    with NwakuArchive(path, batch_bytes=1) as archive:
-        archive.append(SHARD, message(1))
-        with NwakuArchive(path, read_only=True) as reader:
-            assert reader.count() == 1
-
-
-def test_what_was_appended_before_an_error_is_kept(path: Path):
-    with pytest.raises(DecodeError), NwakuArchive(path) as archive:
-        archive.append(SHARD, message(1)) and archive.append(SHARD, b"\xff")
-    with NwakuArchive(path, read_only=True) as archive:
-        assert archive.count() == 1
 
 
 def test_two_writers_can_share_a_file(path: Path):
@@ -230,22 +208,6 @@ def test_slices_cover_every_message_exactly_once(tmp_path_factory, timestamps, c
     assert all(size <= -(-len(timestamps) // count) for size in sizes)
 
 
-def test_a_slice_of_a_slice_stays_inside_it(path: Path):
-    with NwakuArchive(path) as archive:
-        for number in range(20):
-            archive.append(SHARD, message(number, timestamp_ns=number + 1))
-        parts = archive.slices(2, time_slice(5, 8))
-        assert [[row.timestamp_ns for row in archive.read(part)] for part in parts] == [[5, 6], [7, 8]]
-
-
-def test_bounds_beyond_64_bits_mean_everything(path: Path):
-    with NwakuArchive(path) as archive:
-        archive.append(SHARD, message(1, timestamp_ns=2**63 - 1))
-        assert archive.count(time_slice(-(2**80), 2**80)) == 1
-        assert archive.count(time_slice(2**80, None)) == 1
-        assert archive.count(ArchiveSlice(ArchiveCursor(2**63 - 1, b"\xff" * 32), time_slice().through)) == 0
-
-
 def test_a_file_that_nwaku_migrated_from_an_older_schema_is_read_and_extended(path: Path):
     with closing(sqlite3.connect(path)) as database:
         database.execute(
@@ -262,16 +224,6 @@ def test_a_file_that_nwaku_migrated_from_an_older_schema_is_read_and_extended(pa
     with NwakuArchive(path) as archive:
         archive.append(SHARD, message(1))
         assert [row.payload for row in archive.read(content_topics=[TOPIC])] == [b"text topics", b"payload 1"]
-
-
-def test_a_missing_file_is_an_error_to_a_reader(path: Path):
-    with pytest.raises(ConfigurationError, match="no such file"):
-        NwakuArchive(path, read_only=True)
-
-
-def test_a_path_that_cannot_be_made_is_an_error_to_a_writer(tmp_path: Path):
-    with pytest.raises(ConfigurationError, match="cannot be opened"):
-        NwakuArchive(tmp_path / "no" / "such" / "folder.db")
 
 
 @pytest.mark.parametrize("read_only", [True, False])
@@ -323,12 +275,3 @@ def test_a_reader_cannot_append(path: Path):
     NwakuArchive(path).close()
     with NwakuArchive(path, read_only=True) as archive, pytest.raises(ConfigurationError, match="read only"):
         archive.append(SHARD, message(1))
-
-
-def test_closing_twice_does_no_harm_and_the_repr_tells_what_is_pending(path: Path):
-    archive = NwakuArchive(path)
-    archive.append(SHARD, message(1))
-    assert "1 pending" in repr(archive)
-    archive.close()
-    archive.close()
-    assert "0 pending" in repr(archive)

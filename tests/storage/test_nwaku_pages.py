@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,21 +25,6 @@ def archive_of(path, keys):
 
 def keys_of(rows):
     return [(row.timestamp_ns, row.message_hash[0]) for row in rows]
-
-
-def test_messages_are_found_by_hash_in_their_order(tmp_path):
-    with archive_of(tmp_path / "a", [(3, 1), (1, 3), (2, 2)]) as archive:
-        found = archive.find([bytes([number]) * 32 for number in (1, 9, 3, 1)])
-        assert keys_of(found) == [(1, 3), (3, 1)]
-        assert archive.find([b"short", b""]) == ()
-
-
-@pytest.mark.parametrize("key", [(5, 0), (5, 255), (-(2**63), 0), (2**63 - 1, 255)])
-def test_a_page_beyond_a_message_does_not_have_that_message(tmp_path, key):
-    with archive_of(tmp_path / "a", [key]) as archive:
-        place = ArchiveCursor(key[0], bytes([key[1]]) * 32)
-        assert keys_of(archive.page(PageQuery())) == keys_of(archive.page(PageQuery(newest_first=True))) == [key]
-        assert archive.page(PageQuery(beyond=place)) == archive.page(PageQuery(beyond=place, newest_first=True)) == ()
 
 
 @examples(0.4)

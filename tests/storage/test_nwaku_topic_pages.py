@@ -13,7 +13,7 @@ from examples import examples
 from fairway.errors import StorageError
 from fairway.storage.archive import PageQuery
 from fairway.storage.nwaku_archive import NwakuArchive
-from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS, has_topic_index
+from fairway.storage.nwaku_pages import has_topic_index
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
 from fairway.storage.sqlite_connection import GuardedConnection
 
@@ -106,22 +106,6 @@ def test_all_pages_are_what_a_naive_reading_gives(
         assert found == expected
 
 
-def test_more_topics_than_are_merged_are_read_all_the_same(tmp_path):
-    topics = [f"/a/1/{number}/proto" for number in range(MAX_MERGED_TOPICS + 10)]
-    fill(tmp_path / "a.db", [(number, 1, PUBSUB[0], topic, False) for number, topic in enumerate(topics)])
-    make_index(tmp_path / "a.db")
-    with NwakuArchive(tmp_path / "a.db", read_only=True) as archive:
-        assert len(archive.page(PageQuery(content_topics=topics[:MAX_MERGED_TOPICS]))) == MAX_MERGED_TOPICS
-        assert len(archive.page(PageQuery(content_topics=topics))) == MAX_MERGED_TOPICS + 10
-
-
-def test_a_topic_on_more_shards_than_are_merged_is_read_all_the_same(tmp_path):
-    fill(tmp_path / "a.db", [(number, 1, f"/waku/2/rs/1/{number}", CONTENT[0], False) for number in range(250)])
-    make_index(tmp_path / "a.db")
-    with NwakuArchive(tmp_path / "a.db", read_only=True) as archive:
-        assert len(archive.page(PageQuery(content_topics=CONTENT))) == 250
-
-
 def test_pages_by_topic_use_the_index(tmp_path, monkeypatch):
     """A page takes a few hundred steps however many messages of others there are."""
     path = tmp_path / "a.db"
@@ -169,10 +153,3 @@ def test_a_page_that_takes_too_long_is_broken_off(tmp_path):
         with pytest.raises(StorageError, match="broken off"):
             archive.page(PageQuery(content_topics=("/nobody/1/has/proto",)))
         assert len(archive.find([bytes(32)])) == 1, "what takes few steps is answered"
-
-
-def test_places_are_told_in_order_without_the_messages(tmp_path):
-    fill(tmp_path / "a.db", [(1, 9, PUBSUB[0], CONTENT[0], False), (2, 3, PUBSUB[0], CONTENT[0], False)])
-    with NwakuArchive(tmp_path / "a.db", read_only=True) as archive:
-        places = archive.places([bytes([byte]) * 32 for byte in (1, 2, 3)])
-    assert places == ((3, b"\2" * 32), (9, b"\1" * 32))

@@ -9,7 +9,6 @@ import pytest
 from fairway.errors import ConfigurationError, DecodeError, MissingExtraError, NodeUnavailableError, SnapshotError
 from fairway.storage.archive import ArchiveCursor, time_slice
 from fairway.storage.postgres_archive import PostgresArchive
-from fairway.storage.postgres_session import place_without_credentials
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
 
@@ -79,13 +78,6 @@ def test_hexadecimal_text_comes_back_as_bytes(server, database):
     assert message.message_hash == bytes.fromhex(hash_of(7))
 
 
-def test_absent_payload_and_meta_are_empty_and_none(server, database):
-    put(database, [1], payload=None)
-    with PostgresArchive(server) as archive:
-        ((message,),) = archive.pages()
-    assert (message.payload, message.meta) == (b"", None)
-
-
 @pytest.mark.parametrize("count", [1, 3, 8, 200])
 def test_slices_hold_every_message_once(server, database, count):
     put(database, range(100))
@@ -105,15 +97,6 @@ def test_pages_end_after_so_many_rows_or_bytes_and_miss_nothing_at_one_timestamp
     assert [len(page) for page in by_bytes] == [3] * 16 + [2]
     for pages in (by_rows, by_bytes):
         assert [message.message_hash.hex() for page in pages for message in page] == sorted(map(hash_of, range(50)))
-
-
-def test_topics_select(server, database):
-    put(database, range(20), topics=4)
-    with PostgresArchive(server) as archive:
-        chosen = hashes(archive, content_topics=("/app/1/1/proto", "/app/1/9/proto"))
-        assert chosen == [hash_of(number) for number in range(1, 20, 4)]
-        assert hashes(archive, pubsub_topic="/waku/2/rs/1/5") == []
-        assert len(hashes(archive, pubsub_topic=SHARD)) == 20
 
 
 def test_places_are_counted_in_the_order_of_the_archive(server, database):
@@ -137,12 +120,6 @@ def test_text_that_is_not_hexadecimal_ends_neither_a_row_nor_the_read(server, da
     with PostgresArchive(server) as archive:
         found = [message for page in archive.pages(page_rows=1) for message in page]
     assert [message.payload for message in found] == [b"not hex", b"\0"]
-
-
-def test_an_empty_archive_has_no_slices_and_no_pages(server, database):
-    with PostgresArchive(server) as archive:
-        assert archive.slices(4) == ()
-        assert list(archive.pages()) == []
 
 
 def test_reading_cannot_write(server, database, monkeypatch):
@@ -172,11 +149,6 @@ def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path):
     assert "hidden" not in str(raised.value)
     with pytest.raises(ConfigurationError, match="an example is"):
         PostgresArchive("postgresql://?nonsense")
-
-
-def test_credentials_do_not_belong_to_the_place():
-    uri = "postgresql://alice:s3cr3t@db.example:5433/waku?password=s3cr3t"
-    assert place_without_credentials(uri) == "postgresql://db.example:5433/waku"
 
 
 def test_the_missing_package_is_named(monkeypatch):

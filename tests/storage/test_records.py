@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from enum import Enum
 from types import NoneType, UnionType
 from typing import get_args, get_type_hints
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.errors import StoreCorruptError
-from fairway.events import ChunkInfo, Event, MessageReceived, RequestSent
+from fairway.events import ChunkInfo, Event, MessageReceived
 from fairway.storage.channel_store import OwnMessage, StoredRequest, TracePoint
 from fairway.storage.records import (
     check_value,
@@ -96,20 +95,6 @@ def test_a_request_comes_back(request):
 def record_of(value, place):
     body = msgspec.msgpack.encode(value)
     return body, check_value(body, place)
-
-
-def test_a_field_that_was_added_since_has_its_default(make):
-    old = {f.name: getattr(make.received(1), f.name) for f in fields(MessageReceived) if f.name != "recovered"}
-    assert read_message(1, *record_of(old, "messages/1")) == make.received(1)
-
-
-def test_a_field_that_is_no_more_is_passed_over():
-    body = record_of({"request_id": "r", "message_id": "m", "mood": "gay"}, "trace/1")
-    assert read_point(1, 2, "RequestSent", None, *body).event == RequestSent(request_id="r", message_id="m")
-
-
-def test_an_event_of_a_later_version_is_passed_over():
-    assert read_point(1, 2, "MessageSung", None, *record_of({}, "trace/1")) is None
 
 
 @pytest.mark.parametrize(

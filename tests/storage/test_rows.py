@@ -27,13 +27,6 @@ def test_a_row_comes_back_as_it_was(row):
     assert repr(decode_row(encode(row))) == repr(row)
 
 
-def test_tuples_may_be_nested_deeply():
-    row: tuple[object, ...] = ()
-    for _ in range(100):
-        row = (row, 1)
-    assert decode_row(encode(row)) == row
-
-
 @pytest.mark.parametrize("value", [2**64, -(2**63) - 1, "\ud800", 1j, object])
 def test_what_cannot_be_kept_is_refused_when_it_is_written(value):
     with pytest.raises(StorageError, match="cannot be stored"):
@@ -66,16 +59,3 @@ def test_a_record_in_the_place_of_another_is_noticed():
 def test_what_is_no_row_is_not_read_as_one(body):
     with pytest.raises(StoreCorruptError, match="cannot be read"):
         decode_row(body)
-
-
-@pytest.mark.parametrize("depth", [10, 400, 900, 3_000, 9_000])
-def test_sequences_within_each_other_are_read_or_refused_however_deep(depth):
-    body = b"\x91" * depth + b"\x01"
-    try:
-        row = decode_row(body)
-    except StoreCorruptError:
-        assert depth > 10
-    else:
-        for _ in range(depth):
-            (row,) = row
-        assert row == 1

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from fairway.errors import StoreCorruptError, StoreVersionError
+from fairway.errors import StoreVersionError
 from fairway.storage.schema import APPLICATION_ID, SCHEMA_VERSION
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.storage.store_reader import StoreReader
@@ -39,12 +39,4 @@ def test_a_store_of_another_version_is_refused_and_not_changed(store, path, make
     for read in (lambda: store.open(*make.owner), StoreReader(path).owner):
         with pytest.raises(StoreVersionError, match=f"schema version {version}.*use the fairway that made it"):
             read()
-    assert path.read_bytes() == before
-
-
-def test_a_foreign_database_is_refused_and_not_changed(path, make):
-    execute(path, "PRAGMA application_id = 7")
-    before = path.read_bytes()
-    with pytest.raises(StoreCorruptError, match="application id 0x7"):
-        SqliteStore(path).open(*make.owner)
     assert path.read_bytes() == before

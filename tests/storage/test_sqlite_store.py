@@ -44,16 +44,6 @@ def test_a_store_that_everybody_could_read_is_taken_from_others_and_stays_with_i
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_making_a_store_touches_nothing(path):
-    SqliteStore(path)
-    assert names(path) == []
-
-
-def test_a_store_may_be_named_by_text_and_knows_its_path(path, monkeypatch):
-    monkeypatch.chdir(path.parent)
-    assert SqliteStore("alice.db").path == SqliteStore(str(path)).path == path
-
-
 def test_an_open_store_has_a_log_and_a_closed_one_is_one_file(path, keeper, make):
     kept = keeper(SqliteStore(path))
     kept.keep(changes=(make.put("a", 1),))
@@ -111,15 +101,6 @@ def test_what_is_queued_is_seen_before_it_is_durable(path, keeper, make):
     kept.wait(2)
     assert kept.store.trace("m") == [point(1), point(2), point(3), point(4)]
     assert kept.store.request("request-1").size_bytes == 77
-
-
-def test_a_row_that_changes_many_times_while_waiting_ends_with_its_last_value(path, keeper, make):
-    kept = keeper(SqliteStore(path))
-    for number in range(500):
-        kept.submit(changes=(make.put("a", number), make.put(f"b{number % 5}", number), make.removed(f"c{number}")))
-    kept.wait(500)
-    kept.reopen()
-    assert kept.rows == {("history", "a"): (499,), **{("history", f"b{n}"): (495 + n,) for n in range(5)}}
 
 
 FORGETFUL = """

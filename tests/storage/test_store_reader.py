@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from fairway.errors import StorageError, StoreCorruptError, StorePathError, StoreVersionError
+from fairway.errors import StorageError, StoreCorruptError, StoreVersionError
 from fairway.events import RequestSent
 from fairway.storage.channel_store import SendOutcome, TracePoint
 from fairway.storage.sqlite_store import SqliteStore
@@ -111,39 +111,6 @@ def test_a_store_is_read_in_the_process_that_uses_it(path, make, closed, keeper)
 
 def test_all_sends_of_a_message_are_found_in_order(path, make, closed):
     assert StoreReader(path).requests("message-1") == [make.request(1), make.request(2, message_id="message-1")]
-
-
-def test_a_missing_file_is_not_made(path):
-    with pytest.raises(StorageError, match=r"there is no store .*alice\.db: give the path"):
-        StoreReader(path).trace("message-1")
-    assert names(path) == []
-
-
-@pytest.mark.parametrize("content", [b"x", b"hello" * 1_000], ids=["short", "long"])
-def test_a_file_of_another_kind_is_refused(path, content):
-    path.write_bytes(content)
-    with pytest.raises(StoreCorruptError, match="no SQLite database"):
-        StoreReader(path).trace("message-1")
-    assert files(path) == {"alice.db": content}
-
-
-def test_an_empty_file_is_no_store_yet(path):
-    path.touch()
-    with pytest.raises(StoreCorruptError, match="is empty"):
-        StoreReader(path).trace("message-1")
-    assert files(path) == {"alice.db": b""}
-
-
-def test_the_database_of_another_program_is_refused(path):
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE Message (id BLOB)")
-    with pytest.raises(StoreCorruptError, match="of another program"):
-        StoreReader(path).owner()
-
-
-def test_a_directory_is_refused(tmp_path):
-    with pytest.raises(StorePathError, match="is a directory"):
-        StoreReader(tmp_path).owner()
 
 
 @pytest.mark.parametrize("version", [0, 99])

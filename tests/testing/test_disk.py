@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import subprocess
-import sys
 from collections import Counter
-from contextvars import ContextVar
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -219,78 +214,10 @@ def test_a_bad_disk_loses_nothing_that_was_answered_for_while_its_log_begins_ane
     assert set(happened) == set(DiskFault)
 
 
-def test_the_same_seed_gives_the_same_faults_and_another_one_others(seed):
-    first, again, other = (run(hour_of_faults(each, 150), seed=each) for each in (seed, seed, seed + 1))
-    assert first == again
-    assert first != other
-
-
 async def opened(disk, name="alice"):
     keeper = Keeper(disk, name)
     await keeper.ready()
     return keeper
-
-
-@virtual_time()
-async def test_an_answer_comes_after_the_latency_and_in_the_context_of_whoever_submitted():
-    current, answers = ContextVar("current", default="nobody"), []
-    loop = asyncio.get_running_loop()
-
-    def submit(name):
-        current.set(name)
-        store.submit(Write(), lambda error: answers.append((current.get(), error, loop.time())))
-
-    with SimulatedDisk() as disk:
-        disk.faults = DiskFaults(latency_ms=(250.0, 250.0))
-        store = disk.store("alice")
-        store.open(*OWNER)
-        for name in ("bob", "carol"):
-            loop.call_soon(submit, name)
-        await asyncio.sleep(0.249)
-        assert answers == []
-        await asyncio.sleep(0.002)
-        assert answers == [("bob", None, 0.25), ("carol", None, 0.25)]
-
-
-@virtual_time()
-async def test_the_answers_of_one_commit_come_together_and_late():
-    with SimulatedDisk() as disk:
-        disk.faults = DiskFaults(latency_ms=(5, 5), answer_ms=(100, 100))
-        store = disk.store("alice")
-        store.open(*OWNER)
-        loop = asyncio.get_running_loop()
-        answers: list[tuple[float, StorageError | None]] = []
-        begun = loop.time()
-        for number in range(3):
-            store.submit(write(number), lambda error: answers.append((loop.time() - begun, error)))
-        await asyncio.sleep(0.05)
-        assert not answers
-        await asyncio.sleep(1)
-        assert answers == [(pytest.approx(0.105), None)] * 3
-
-
-@pytest.mark.parametrize(("fault", "kept"), [(DiskFault.CRASH_BEFORE, 1), (DiskFault.CRASH_AFTER, 3)])
-@virtual_time()
-async def test_a_crash_amid_a_commit_is_told_and_never_answered(fault, kept):
-    with SimulatedDisk() as disk:
-        keeper = await opened(disk)
-        keeper.submit()
-        await asyncio.sleep(1)
-        disk.strike("alice", fault)
-        keeper.submit()
-        keeper.submit()
-        dead = keeper.store
-        await asyncio.sleep(1)
-        assert keeper.life == 1
-        assert keeper.answered == 1
-        dead.submit(write(9), lambda error: pytest.fail("a dead store answered"))
-        with pytest.raises(StorageError, match="not open"):
-            dead.request("r0")
-        with pytest.raises(StorageError, match=r"lost power.*new store"):
-            dead.open(*OWNER)
-        dead.close()
-        await keeper.ready()
-        assert keeper.answered == kept
 
 
 @pytest.mark.parametrize("fault", DiskFault)
@@ -338,144 +265,12 @@ async def test_after_an_error_nothing_is_kept_until_the_store_is_opened_again(fa
         assert answers == [None]
 
 
-@virtual_time()
-async def test_what_was_synced_survives_a_loss_of_power_and_other_machines_do_not_notice():
-    with SimulatedDisk() as disk:
-        stores = {name: disk.store(name) for name in ("alice", "bob/2")}
-        for name, store in stores.items():
-            store.open("harbour", name, OWNER[2])
-            store.submit(write(0), lambda error: None)
-        await asyncio.sleep(1)
-        with pytest.raises(StoreLockedError):
-            disk.store("alice").open("harbour", "alice", OWNER[2])
-        disk.power_loss("alice")
-        again = disk.store("alice")
-        stored = again.open("harbour", "alice", OWNER[2])
-        assert content_of(again, stored) == content_after([write(0)])
-        assert stores["bob/2"].request("r0") is not None
-
-
-@virtual_time()
-async def test_a_loss_of_power_leaves_the_log_as_it_is_and_a_clean_end_none():
-    with SimulatedDisk() as disk:
-        keeper = await opened(disk)
-        keeper.submit()
-        await asyncio.sleep(1)
-        path = keeper.store.path
-        log = path.with_name(f"{path.name}-wal")
-        before = log.read_bytes()
-        disk.power_loss("alice")
-        assert log.read_bytes() == before
-        keeper.store = None
-        await keeper.ready()
-        keeper.store.close()
-        assert not log.exists()
-
-
-@virtual_time()
-async def test_of_a_torn_write_any_part_is_on_the_disk_and_what_is_not_whole_does_not_count(rng):
-    logs, kept = set(), set()
-    for _ in range(30):
-        with SimulatedDisk(rng.randrange(2**32)) as disk:
-            disk.on_crash = lambda _: None
-            store: Any = disk.store("alice")
-            store.open(*OWNER)
-            disk.strike("alice", DiskFault.TORN)
-            store.submit(write(0, 3_000), lambda error: pytest.fail("a dead store answered"))
-            await asyncio.sleep(1)
-            logs.add(store.path.with_name(f"{store.path.name}-wal").stat().st_size)
-            kept.add(bool(disk.store("alice").open(*OWNER).changes))
-    assert len(logs) > 5
-    assert False in kept
-
-
-@virtual_time()
-async def test_what_an_error_of_fsync_leaves_is_on_the_disk_or_not(rng):
-    kept = set()
-    for _ in range(20):
-        with SimulatedDisk(rng.randrange(2**32)) as disk:
-            store = disk.store("alice")
-            store.open(*OWNER)
-            disk.strike("alice", DiskFault.SYNC_ERROR)
-            store.submit(write(0), lambda error: None)
-            store.close()
-            kept.add(bool(store.open(*OWNER).changes))
-    assert kept == {True, False}
-
-
-@virtual_time()
-async def test_a_store_that_is_closed_writes_what_is_queued_at_once():
-    with SimulatedDisk() as disk:
-        keeper = await opened(disk)
-        keeper.submit()
-        keeper.store.close()
-        await asyncio.sleep(0)
-        assert keeper.answered == 1
-
-
 def test_under_real_time_there_is_no_simulated_disk():
     async def main():
         with SimulatedDisk() as disk, pytest.raises(ConfigurationError, match=r"run this with fairway\.testing\.run"):
             disk.store("alice").open(*OWNER)
 
     asyncio.run(main())
-
-
-@virtual_time()
-async def test_a_disk_removes_its_own_folder_and_leaves_one_that_was_given(tmp_path):
-    answers = []
-    with SimulatedDisk() as own, SimulatedDisk(folder=tmp_path) as given_one:
-        stores: list[Any] = [disk.store("alice") for disk in (own, given_one)]
-        for store in stores:
-            store.open(*OWNER)
-            store.submit(write(0), answers.append)
-    await asyncio.sleep(1)
-    assert answers == []
-    assert not stores[0].path.exists()
-    assert stores[1].path.parent == tmp_path
-    assert stores[1].path.exists()
-
-
-KILLED = """
-import sys, time
-from fairway.testing import SimulatedDisk, run
-
-async def main():
-    disk = SimulatedDisk()
-    store = disk.store("alice")
-    store.open("harbour", "alice", "/fairway/1/harbour/proto")
-    print(store.path.parent, flush=True)
-    time.sleep(3600)
-
-run(main())
-"""
-
-
-def test_what_a_killed_program_left_in_memory_is_removed_by_the_next_disk_and_nothing_that_is_in_use():
-    programs = [subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    try:
-        folders = [Path(program.stdout.readline().strip()) for program in programs if program.stdout is not None]
-        programs[0].kill()
-        programs[0].wait()
-        assert [folder.is_dir() for folder in folders] == [True, True]
-        with SimulatedDisk(), SimulatedDisk():
-            assert [folder.is_dir() for folder in folders] == [False, True]
-    finally:
-        for program in programs:
-            program.kill()
-            program.communicate()
-    with SimulatedDisk():
-        assert not folders[1].exists()
-    for folder in folders:
-        assert not list(folder.parent.glob(f"{folder.name}*"))
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"torn": -0.1}, {"full": 1.1}, {"torn": 0.6, "full": 0.6}, {"latency_ms": (3.0, 1.0)}]
-)
-def test_shares_that_cannot_be_are_refused(wrong):
-    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
-        DiskFaults(**wrong)
 
 
 @virtual_time()

@@ -98,27 +98,6 @@ async def test_a_megabyte_comes_back_whole_although_readers_pause():
 
 
 @virtual_time(seed=3)
-async def test_a_slow_uplink_takes_its_time():
-    async with connected() as (reader, writer):
-        internet().limit(CLIENT, 1_000)
-        began_s = loop().time()
-        writer.write(bytes(10_000))
-        await reader.readexactly(10_000)
-        assert 10 <= loop().time() - began_s <= 10.2
-
-
-@virtual_time(seed=3)
-async def test_what_is_sent_over_a_silent_link_arrives_later():
-    async with connected() as (reader, writer):
-        internet().hold(CLIENT, SERVER)
-        writer.write(b"are you there?")
-        await asyncio.sleep(600)
-        assert not writer.transport.is_closing()
-        internet().release(CLIENT, SERVER)
-        assert await reader.readexactly(14) == b"are you there?"
-
-
-@virtual_time(seed=3)
 async def test_a_reset_is_an_error_at_both_ends():
     async with connected() as (reader, _):
         assert internet().reset(SERVER) == 1
@@ -155,25 +134,6 @@ async def test_machines_on_two_sides_do_not_reach_each_other_until_the_network_i
         writer.write(b"late")
         internet().heal()
         assert await reader.readexactly(4) == b"late"
-
-
-@virtual_time(seed=3)
-async def test_a_port_is_served_once_and_only_at_home():
-    async with connected():
-        with pytest.raises(OSError, match="in use"):
-            await on(SERVER, serve())
-        with pytest.raises(OSError, match="no address of the machine"):
-            await on(CLIENT, serve(SERVER, PORT + 1))
-
-
-@virtual_time(seed=3)
-async def test_an_end_is_read_after_all_that_was_written():
-    async with connected() as (reader, writer):
-        writer.write(b"goodbye")
-        assert await reader.readexactly(7) == b"goodbye"
-        writer.close()
-        await writer.wait_closed()
-        assert await reader.read() == b""
 
 
 async def a_quarter_of_an_hour_of_light_clients() -> tuple[list[str], float]:
