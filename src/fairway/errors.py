@@ -4,7 +4,7 @@
 
     FairwayError
     +-- ConfigurationError          an option has a value that cannot work (also a ValueError)
-    |   +-- NotAwaitedError         a node or channel is used that was not awaited (also an AttributeError)
+    |   +-- NotAwaitedError         a node or channel is used before it was awaited (also an AttributeError)
     +-- MissingExtraError           a package of an optional extra is not installed (also an ImportError)
     +-- LocalError                  the caller asked for something impossible; nothing was sent
     |   +-- EmptyPayloadError
@@ -13,9 +13,9 @@
     |   +-- EventLoopError          an object is used on another event loop than its own, or that has ended
     |   +-- FileChangedError        a file that is sent in parts changed meanwhile
     |   +-- EncryptionError         the encryption hook failed; the message is not sent
-    +-- DeliveryFailedError         a send failed: the acknowledgements that it asked for did not come
+    +-- DeliveryFailedError         a send failed: the requested acknowledgements did not arrive
     |   +-- SendExpiredError        its deadline has passed
-    +-- NetworkError                the Waku node did not do what the channel asked of it
+    +-- NetworkError                the Waku node did not carry out a request
     |   +-- NodeUnavailableError    the node cannot be reached, or is closed
     |   +-- StoreQueryError         a store query failed
     |       +-- StoreRefusedError   the store refuses it, and would refuse it again
@@ -25,7 +25,7 @@
     |   +-- StoreVersionError       a newer version of fairway wrote the store
     |   +-- StoreCorruptError       the file is not a store, or is damaged
     |   +-- StoreFullError          the disk is full, or broken
-    |   +-- StorePathError          the path leads to no file that can be used: a missing directory, no permission
+    |   +-- StorePathError          the path cannot be used: a missing directory, no permission
     |   +-- WrongPasswordError      a password decrypts nothing in a keystore
     +-- RemoteError                 received bytes do not follow a specification
     |   +-- DecodeError             they cannot be decoded as the named format
@@ -35,7 +35,7 @@
     +-- ErasureCodeError            Reed-Solomon got arguments outside its domain
     |   +-- NotEnoughShardsError    fewer shards are left than there are data shards
     +-- SnapshotError               this version cannot read a stored state
-    +-- ForeignCodeError            code of the application, a node or a store raised what is no ordinary exception
+    +-- ForeignCodeError            code of the application, a node or a store raised what is no `Exception`
     +-- PipelineError               a run of the pipeline stopped; starting it again continues it
 
 Local and remote errors are separate: a local error is a mistake of the calling program, a remote error is bad input
@@ -127,7 +127,7 @@ class EncryptionError(LocalError):
 
 
 class DeliveryFailedError(FairwayError):
-    """A send failed: the acknowledgements that it asked for did not come, or it cannot be sent.
+    """A send failed: the requested acknowledgements did not arrive, or it cannot be sent.
 
     The attributes are those of the event `fairway.DeliveryError`.
     """
@@ -166,7 +166,7 @@ class SendExpiredError(DeliveryFailedError):
 
 
 class NetworkError(FairwayError):
-    """The Waku node did not do what the channel asked of it; the channel tries again by itself."""
+    """The Waku node did not carry out a request; the channel repeats it by itself."""
 
 
 class NodeUnavailableError(NetworkError):
@@ -208,18 +208,18 @@ class StoreCorruptError(StorageError):
 
 
 class StoreFullError(StorageError):
-    """The disk is full, or did not do what it was asked."""
+    """The disk is full, or an operation on it failed."""
 
 
 class StorePathError(StorageError):
-    """The path of a store leads to no file that can be used.
+    """The path of a store cannot be used.
 
     A directory is missing, the path is that of a directory, or the file or its directory may not be written.
     """
 
 
 class WrongPasswordError(StorageError):
-    """A password decrypts nothing in a keystore, or what is in it is damaged."""
+    """A password decrypts nothing in a keystore, or the keystore is damaged."""
 
 
 class RemoteError(FairwayError):

@@ -107,7 +107,7 @@ class NodeHealth(Enum):
 class Limit(Enum):
     """A bound on what a channel keeps or does (RELIABLE-CHANNEL-API, "Security/Privacy Considerations").
 
-    A message that is refused for want of room is not acknowledged. It comes again: its sender retries it, another
+    A message that is refused for want of room is not acknowledged. Its sender retransmits it, another
     participant repairs it, or a store returns it.
     """
 
@@ -150,7 +150,7 @@ class MessageEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSending(MessageEvent):
-    """A segment is about to be handed to the node. Comes again with every retry."""
+    """A segment is about to be handed to the node. Repeated with every retry."""
 
     chunk_info: ChunkInfo
     attempt: int = 0
@@ -159,7 +159,7 @@ class MessageSending(MessageEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSent(MessageEvent):
-    """The node accepted a segment; no participant has acknowledged it yet. Comes again with every retry."""
+    """The node accepted a segment; no participant has acknowledged it yet. Repeated with every retry."""
 
     chunk_info: ChunkInfo
     message_hash: bytes
@@ -200,7 +200,7 @@ class MessageAcknowledged(MessageEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageDelivered(MessageEvent):
-    """As many participants acknowledged the whole message as the send asked for."""
+    """The participants that the send asked for have acknowledged the whole message."""
 
     delivered_to: tuple[str, ...]
     """Sender ids of the participants that acknowledged the whole message."""
@@ -222,7 +222,7 @@ class MessageSendError(MessageEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryError(MessageEvent):
-    """A send failed: the acknowledgements that it asked for did not come, or it cannot be sent.
+    """A send failed: the requested acknowledgements did not arrive, or it cannot be sent.
 
     Only with ``NOT_ACKNOWLEDGED`` the channel keeps trying. Acknowledgements count after ``EXPIRED``, too. If they
     suffice, `MessageDelivered` follows with ``late`` set.
@@ -238,7 +238,7 @@ class DeliveryError(MessageEvent):
     missing: tuple[str, ...] = ()
     """Sender ids of the participants that the send named and that did not acknowledge the whole message."""
     missing_count: int = 0
-    """How many participants still have to acknowledge the whole message, those in ``missing`` included."""
+    """Participants that still have to acknowledge the whole message, those in ``missing`` included."""
     chunks_missing: tuple[int, ...] = ()
     """Indices of the data segments that one of these participants may lack, ascending."""
     total_chunks: int = 0

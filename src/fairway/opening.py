@@ -35,21 +35,21 @@ class Opening(Coroutine[Any, Any, T]):
         self._opened: T | None = None
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raise an error: what is opened has attributes, and this has none."""
+        """Raise an error: attributes belong to the opened object."""
         raise self._not_awaited()
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self._coroutine.__await__()
 
     async def __aenter__(self) -> T:
-        """Open, and return what was opened."""
+        """Open, and return the opened object."""
         self._opened = await self._coroutine
         return await self._opened.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close what was opened."""
+        """Close the opened object."""
         if self._opened is not None:
             await self._opened.__aexit__(kind, error, trace)
 

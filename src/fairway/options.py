@@ -45,7 +45,7 @@ _WIRES: Final[dict[str, dict[str, Any]]] = {
         "ephemeral_is_content": True,
     },
 }
-"""The attributes of each `Profile`, which says what they mean."""
+"""The attributes of each `Profile`, which documents them."""
 
 
 class Profile(Enum):
@@ -126,11 +126,9 @@ class BloomPolicy(Enum):
     ALWAYS = "always"
     """All with a causal history, as SDS has it: 18,752 bytes a message by default."""
     NEWS = "news"
-    """Those that tell somebody who waits for it of something received that citations cannot tell of; and those of a
-    participant that went without a message, since it cannot vouch for all that its citations descend from. All others
-    vouch for that, in four bytes."""
+    """Only when a peer needs it: a peer waits for an acknowledgement that the citations of the message cannot give."""
     NEVER = "never"
-    """Only the latter."""
+    """None."""
 
 
 def _require(condition: bool, text: str) -> None:
@@ -143,7 +141,7 @@ class SegmentationConfig:
     """Segmentation and reassembly (SEGMENTATION; LIP-243)."""
 
     segment_size_bytes: int = 102_400
-    """`Profile.WAKU`: largest payload of a data segment, rounded down to a multiple of 64 where there is parity.
+    """`Profile.WAKU`: largest payload of a data segment, rounded down to a multiple of 64 if there is parity.
     `Profile.LOGOS`: largest encoded segment, or with bare_content the largest payload."""
     bare_content: bool = False
     """`Profile.LOGOS`: a payload is the content of its SDS message, without a segment of LIP-243 around it. It is not
@@ -231,9 +229,9 @@ class SdsConfig:
     same value."""
     bloom_error_rate: float = 0.001
     """Rate of false positives of the bloom filter when it holds bloom_capacity messages. Senders believe no filter that
-    errs more often than 0.002, whatever it is made for, and repeat what nobody cites."""
+    errs more often than 0.002, and retransmit messages without a citation."""
     bloom_policy: BloomPolicy = BloomPolicy.NEWS
-    """Which messages have the filter."""
+    """Which messages have a bloom filter."""
     possible_acks_threshold: int = 2
     """Participants whose bloom filters must contain a message to acknowledge it without a citation."""
     lost_timeout_ms: int = 3_600_000
@@ -252,8 +250,8 @@ class SdsConfig:
     max_repair_requests: int = 10
     """Repair requests read of a received message; implementations of SDS-R send 3."""
     max_incoming_buffer: int = 10_000
-    """Received messages that wait for their dependencies. When full, further ones are refused and come again; up to
-    twice as many if a waiting message depends on them; the last eighth of that is for what is next in line."""
+    """Received messages that wait for their dependencies. When full, the channel refuses further ones, which are sent
+    again; it accepts up to twice as many if a waiting message depends on them."""
     max_incoming_buffer_bytes: int = 134_217_728
     """Size of these messages; up to twice as much with those that waiting messages depend on."""
     max_history: int = 100_000
@@ -319,7 +317,7 @@ class Advanced:
     """Longest time that such a query covers, and the time that the first one covers: 30 days."""
     max_missing: int = 10_000
     """Missing messages tracked and asked for. From half of it on the channel refuses a message that cites more than 20
-    new ones, and from twice of it on one that other messages wait for."""
+    new ones, and from twice of it on any message."""
     max_overdue_bytes: int = 33_554_432
     """Payloads of the sends that failed and are still retried, plus 4 KiB for each segment. Beyond it the channel gives
     up the oldest such send, with an event."""

@@ -25,7 +25,7 @@ class OwnedTasks:
         """``failed`` is called with what a task raises, by default the exception handler of the event loop."""
         self._failed: Final = report if failed is None else failed
         self._tasks: dict[asyncio.Task[Any], Failed] = {}
-        """Each task, and what is called if it fails."""
+        """Each task, with the function to call if it fails."""
         self._cancelled: set[asyncio.Task[Any]] = set()
         """Tasks that their owner has cancelled."""
 

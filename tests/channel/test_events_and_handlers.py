@@ -21,7 +21,6 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.options import Receive
-from fairway.storage.memory_store import MemoryStore
 
 
 def test_every_event_of_a_send_comes_in_order(in_group):
@@ -68,20 +67,6 @@ def test_the_handler_of_messages_gets_one_after_the_other_in_order(in_group):
             await alice.send(str(number).encode())
         await group.until(lambda: bob.statistics().unfinished == 0 and len(heard) == 5)
         assert heard == [b"0", b"1", b"2", b"3", b"4"]
-
-    in_group(scenario)
-
-
-@pytest.mark.parametrize("receive", list(Receive), ids=lambda way: way.value)
-def test_messages_that_came_before_the_first_loop_wait_for_it(in_group, receive):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob", receive=receive)
-        await (await alice.send(b"hello")).delivered()
-        stream = aiter(bob) if receive is Receive.LOOP else bob.events()
-        async for event in stream:
-            if isinstance(event, MessageReceived):
-                assert event.payload == b"hello"
-                break
 
     in_group(scenario)
 
@@ -195,24 +180,5 @@ def test_a_broken_cipher_ends_the_send_with_an_error_and_nothing_leaves(in_group
         assert told[0].reason is SendErrorReason.ENCRYPTION_FAILED
         assert group.network.statistics().published == 0
         assert issubclass(EncryptionError, Exception)
-
-    in_group(scenario, sync_min_interval_ms=0)
-
-
-def test_a_send_that_fails_at_once_has_failed_after_a_restart_too(in_group):
-    async def scenario(group):
-        store = MemoryStore()
-        alice = await group.channel("alice", store=store, encryption=Broken("raises"))
-        receipt = await alice.send(b"secret", request_id="one")
-        with pytest.raises(DeliveryFailedError, match="encryption failed"):
-            await receipt.delivered()
-        await alice.close()
-        alice = await group.channel("alice", store=store, encryption=Broken("raises"))
-        async with asyncio.timeout(60):
-            with pytest.raises(DeliveryFailedError, match="encryption failed"):
-                await alice.receipt("one").delivered()
-        # A program that was killed before it was told sends it again.
-        with pytest.raises(DeliveryFailedError, match="encryption failed"):
-            await (await alice.send(b"secret", by={"bob"}, request_id="one")).delivered()
 
     in_group(scenario, sync_min_interval_ms=0)

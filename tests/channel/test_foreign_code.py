@@ -245,15 +245,6 @@ async def test_whatever_a_node_raises_is_a_failure_of_that_request(error, caplog
 
 
 @virtual_time()
-async def test_a_start_whose_subscription_was_cancelled_raises_an_error_that_says_so(monkeypatch):
-    with LocalNetwork() as network:
-        node = network.node("alice")
-        monkeypatch.setattr(node, "subscribe", lambda *_: await_what_was_cancelled())
-        with pytest.raises(ForeignCodeError, match=r"the node's subscribe raised CancelledError"):
-            await create_reliable_channel(node, "harbour", "alice", TOPIC)
-
-
-@virtual_time()
 async def test_a_channel_whose_connected_node_ends_its_subscription_has_failed(caplog, monkeypatch):
     caplog.set_level(logging.ERROR, logger="fairway.channel")
     with LocalNetwork() as network:

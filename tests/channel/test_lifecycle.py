@@ -18,7 +18,6 @@ from fairway.nodes.local import LocalNetwork
 from fairway.protocol.encryption import Decoder, Encoder
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import run
-from listening import listen
 
 TOPIC = "/fairway/1/harbour/proto"
 
@@ -86,41 +85,6 @@ def test_a_stopped_channel_goes_on_where_it_was(in_group):
     in_group(scenario)
 
 
-class AnswersAtTheEnd(MemoryStore):
-    """From a moment on that the test chooses it answers for no write before it is closed, and then in the next turn."""
-
-    def __init__(self):
-        super().__init__()
-        self.waits = False
-        self._answers = []
-
-    def submit(self, write, done, *, hurry=True):
-        super().submit(write, (lambda _: self._answers.append(done)) if self.waits else done)
-
-    def close(self):
-        super().close()
-        answers, self._answers = self._answers, []
-        for done in answers:
-            asyncio.get_running_loop().call_soon(done, None)
-
-
-def test_a_channel_has_told_all_when_it_has_stopped(in_group):
-    async def scenario(group):
-        store = AnswersAtTheEnd()
-        alice, bob = await group.channel("alice"), await group.channel("bob", store=store)
-        told = []
-        listen(bob, lambda message: told.append(message.payload))
-        await (await alice.send(b"before")).delivered()
-        store.waits = True
-        await alice.send(b"while the disk is busy")
-        await group.until(lambda: bob.statistics().uncommitted)
-        assert told == [b"before"]
-        await bob.stop()
-        assert told == [b"before", b"while the disk is busy"]
-
-    in_group(scenario)
-
-
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_what_was_accepted_is_sent_after_a_restart(in_group_on_disk, tmp_path, kind):
     async def scenario(group):
@@ -138,39 +102,6 @@ def test_what_was_accepted_is_sent_after_a_restart(in_group_on_disk, tmp_path, k
         assert [len(payload) for payload in await group.take(aiter(bob), 2)] == [3, 250_000]
         receipt = again.receipt(first.request_id)
         assert (await receipt.delivered()).delivered_to == ("bob",)
-
-    in_group_on_disk(scenario)
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_a_message_in_hand_comes_again_after_a_restart_and_a_finished_one_does_not(in_group_on_disk, tmp_path, kind):
-    async def scenario(group):
-        store = MemoryStore() if kind == "memory" else tmp_path / "bob.db"
-        alice, bob = await group.channel("alice"), await group.channel("bob", store=store)
-        for text in (b"one", b"two", b"three"):
-            await (await alice.send(text)).delivered()
-        stream = aiter(bob)
-        assert await group.take(stream, 2) == [b"one", b"two"]
-        await bob.close()
-
-        bob = await group.channel("bob", store=store)
-        stream = aiter(bob)
-        again = await anext(stream)
-        assert (again.payload, again.redelivered, again.sender_id) == (b"two", True, "alice")
-        bob.finish(again)
-        with pytest.raises(ConfigurationError, match="not waiting"):
-            bob.finish(again)
-        await bob.close()
-
-        bob = await group.channel("bob", store=store)
-        async with bob:
-            async for message in bob:
-                assert message.payload == b"three"
-                break
-
-        bob = await group.channel("bob", store=store)
-        await (await alice.send(b"four")).delivered()
-        assert await group.take(aiter(bob), 1) == [b"four"]
 
     in_group_on_disk(scenario)
 

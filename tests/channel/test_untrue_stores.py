@@ -101,29 +101,6 @@ async def test_what_a_store_changed_is_never_delivered():
             assert bob.statistics().store_mismatches >= 3
 
 
-class Circle(LocalNetwork):
-    """A network whose store gives its first page for ever, and always says that there is more."""
-
-    def __init__(self):
-        super().__init__()
-        self.cursors = []
-
-    def answer(self, asker, query, cursor):
-        self.cursors.append(b"here" if cursor == b"there" else b"there")
-        return replace(super().answer(asker, query, None), cursor=self.cursors[-1])
-
-
-@virtual_time()
-async def test_a_store_that_always_leads_in_a_circle_is_not_asked_for_ever():
-    with Circle() as network:
-        await say_and_leave(network, "alice", PAYLOADS)
-        async with await join(network, "bob") as bob:
-            heard = await heard_within(bob, HOUR_S)
-            assert heard == PAYLOADS[: len(heard)]
-            assert len(heard) > 50
-        assert len(network.cursors) < 220
-
-
 @pytest.mark.parametrize("lag_s", [30, 150, 550])
 @virtual_time()
 async def test_what_entered_the_store_after_it_was_read_comes_in_the_end(lag_s):

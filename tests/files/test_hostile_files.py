@@ -237,20 +237,6 @@ def test_a_part_that_is_not_what_the_manifest_says_is_refused_and_the_right_one_
     assert visible_files(tmp_path / "in") == {"chart.pdf": b"".join(PARTS)}
 
 
-def test_a_whole_that_does_not_have_the_hash_of_its_manifest_is_refused_and_removed(taking, tmp_path):
-    manifest = announced(content_hash=bytes(32))
-
-    async def work(take):
-        await take(manifest)
-        return [await take(part_of(manifest, index)) for index in range(3)]
-
-    last = taking(work)[-1]
-    assert isinstance(last, FileRefused)
-    assert last.reason is FileRefusalReason.WRONG_CONTENT
-    assert visible_files(tmp_path / "in") == {}
-    assert hidden_files(tmp_path / "in") == []
-
-
 @contextmanager
 def files_of_at_most(size_bytes: int) -> Iterator[None]:
     """Let the system refuse to write beyond a size, as it does when a disk or a quota is full."""
@@ -291,21 +277,6 @@ def test_a_folder_that_went_away_is_a_storage_error_and_one_that_cannot_be_is_a_
         taking(work)
 
 
-def test_two_participants_may_save_into_one_folder(taking, tmp_path):
-    manifest = announced()
-
-    async def half(take):
-        await take(manifest)
-        return await take(part_of(manifest, 0))
-
-    async def rest(take):
-        return [await take(part_of(manifest, index)) for index in (1, 2)][-1]
-
-    for name in ("bob", "carol"):
-        taking(half, name=name)
-    assert [taking(rest, name=name).path.name for name in ("bob", "carol")] == ["chart.pdf", "chart (2).pdf"]
-
-
 @pytest.mark.parametrize("in_parts", [False, True], ids=["whole", "parts"])
 def test_a_crash_after_a_file_got_its_name_does_not_make_a_second_one(taking, tmp_path, in_parts):
     manifest = announced()
@@ -332,26 +303,6 @@ def test_a_crash_after_a_file_got_its_name_does_not_make_a_second_one(taking, tm
     assert first.path == folder / "chart.pdf"
     assert isinstance(second, FileArriving if in_parts else FileReceived)
     assert list(visible_files(folder)) == ["chart.pdf"]
-
-
-@pytest.mark.parametrize("in_parts", [False, True], ids=["whole", "parts"])
-def test_a_crash_before_a_saved_file_was_reported_reports_it_again(taking, tmp_path, in_parts):
-    manifest = announced()
-    messages = [manifest, *[part_of(manifest, index) for index in range(3)]]
-    if not in_parts:
-        messages = [WholeFile(name="chart.pdf", content=b"x" * 100)]
-
-    async def work(take):
-        return [await take(message) for message in messages]
-
-    async def again(take):
-        return [await take(message, redelivered=True) for message in messages]
-
-    saved = taking(work)[-1]
-    outcomes = taking(again)
-    assert outcomes[0] == replace(saved, redelivered=True)
-    assert all(isinstance(each, FileArriving) for each in outcomes[1:])
-    assert list(visible_files(tmp_path / "in")) == ["chart.pdf"]
 
 
 def test_a_file_that_is_sent_again_for_others_is_not_saved_twice_unless_it_is_gone(taking, tmp_path):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fairway.files.file_names import names_for, numbered, portable_name
+from fairway.files.file_names import names_for, portable_name
 from fairway.files.outcomes import FileArriving, FileReceived, FileRefusalReason, FileRefused
 from fairway.files.receiving import AGAIN_AFTER_MS, FileReceiver
 from fairway.files.sending import send_file
@@ -48,11 +48,6 @@ def test_on_windows_a_name_that_means_something_else_there_is_not_used():
     assert list(names_for("nul.txt", KEY, on_windows=True)) == ["_nul.txt", "file-0123456789ab.txt"]
     assert list(names_for("nul.txt", KEY, on_windows=False)) == ["nul.txt", "_nul.txt", "file-0123456789ab.txt"]
     assert list(names_for("a.txt", KEY, on_windows=True)) == ["a.txt", "file-0123456789ab.txt"]
-
-
-def test_a_number_does_not_make_a_short_name_long():
-    first, second = (name for name, _ in zip(numbered("n" * 96 + ".txt"), range(2), strict=False))
-    assert (len(first), len(second), second[-8:]) == (100, 100, " (2).txt")
 
 
 def deep_folder(base, room):
@@ -129,20 +124,3 @@ def test_a_file_for_which_there_is_no_room_waits_while_others_are_saved(join, ma
     assert saved["small.txt"][0] < 20 < saved["large.bin"][0]
     assert saved["large.bin"][1].path.read_bytes() == large.read_bytes()
     assert saved["small.txt"][1].path.read_bytes() == small.read_bytes()
-
-
-def test_what_cannot_be_read_in_the_hidden_folder_does_not_stop_a_receiver(join, tmp_path):
-    inner = tmp_path / "in" / ".fairway"
-    inner.mkdir(parents=True)
-    (inner / "a.json").mkdir()
-    (inner / "b.json").symlink_to(tmp_path / "nowhere")
-    (inner / "c.content").mkdir()
-
-    async def work():
-        with LocalNetwork() as network:
-            async with join(network, "alice") as alice, join(network, "bob") as bob:
-                receiver = await FileReceiver.open(bob, tmp_path / "in")
-                await alice.send(encode_file_message(WholeFile(name="a.txt", content=b"x")))
-                return await receiver.take(await anext(aiter(bob)))
-
-    assert run(work()).path == tmp_path / "in" / "a.txt"

@@ -18,7 +18,7 @@ from fairway.files.outcomes import FileArriving, FileReceived
 from fairway.files.receiving import FileReceiver
 from fairway.files.sending import PARTS_UNDER_WAY, send_file
 from fairway.nodes.local import LocalNetwork, NetworkFaults
-from fairway.options import Delivery, Profile, SegmentationConfig
+from fairway.options import Profile, SegmentationConfig
 from fairway.testing import run
 
 SMALL_SEGMENTS = SegmentationConfig(segment_size_bytes=1_024, max_message_size_bytes=10_240)
@@ -68,24 +68,6 @@ def test_a_file_in_parts_arrives_as_it_was(join, make_file, tmp_path, seed, prof
     acknowledged = [step.segments_acknowledged for step in steps]
     assert acknowledged == sorted(acknowledged)
     assert len(set(acknowledged)) > delivery.total_messages, "it is shown by segment, not by part"
-
-
-@pytest.mark.parametrize("size_bytes", [0, 1, 1_000, 9_000])
-def test_a_small_file_is_one_message(join, make_file, tmp_path, seed, size_bytes):
-    path = make_file(size_bytes, "note")
-
-    async def work():
-        outcomes = []
-        with LocalNetwork(seed=seed) as network:
-            async with join(network, "alice") as alice, join(network, "bob") as bob:
-                delivery = await send_file(alice, path, name="log.txt", media_type="text/x-log")
-                await receive(bob, tmp_path / "in", outcomes)
-        return delivery, outcomes
-
-    delivery, (received,) = run(work(), seed=seed)
-    assert delivery.total_messages == 1
-    assert (received.name, received.media_type, received.size_bytes) == ("log.txt", "text/x-log", size_bytes)
-    assert (tmp_path / "in" / "log.txt").read_bytes() == path.read_bytes()
 
 
 def test_only_some_parts_are_under_way_and_none_is_nearly_empty(join, make_file, tmp_path, seed):
@@ -221,16 +203,5 @@ def test_what_cannot_be_sent_says_what_to_do(join, make_file, tmp_path, seed, na
             async with join(network, "alice") as alice:
                 with pytest.raises(ConfigurationError, match=told):
                     await send_file(alice, path, **given)
-
-    run(work(), seed=seed)
-
-
-def test_files_need_causal_delivery(join, tmp_path, seed):
-    async def work():
-        with LocalNetwork(seed=seed) as network:
-            options = fairway.ReliableChannelOptions(delivery=Delivery.ARRIVAL)
-            async with join(network, "bob", options=options) as bob:
-                with pytest.raises(ConfigurationError, match="delivery='causal'"):
-                    await FileReceiver.open(bob, tmp_path)
 
     run(work(), seed=seed)

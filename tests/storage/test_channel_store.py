@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import pytest
@@ -21,7 +20,6 @@ from fairway.events import (
 )
 from fairway.protocol.effects import Change
 from fairway.storage.channel_store import Handling, SendOutcome, TracePoint, Write
-from patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -52,27 +50,11 @@ def test_no_number_of_a_message_is_ever_given_twice(kept, make):
     assert kept.reopen().first_number > first
 
 
-def test_a_new_store_keeps_nothing(kept):
-    assert kept.stored.changes == kept.stored.inbox == ()
-
-
 def test_rows_are_there_again_and_the_newest_counts(kept, make):
     assert kept.keep(changes=(make.put("a", 1, "x", (b"y", (None, 2.5))), make.put("b", True))) is None
     assert kept.keep(changes=(make.put("a", 2), make.put("", table="sds"))) is None
     kept.reopen()
     assert kept.rows == {("history", "a"): (2,), ("history", "b"): (True,), ("sds", ""): ()}
-
-
-@pytest.mark.parametrize("table", ["history", "segments"])
-def test_a_removed_row_is_gone_and_may_come_back(kept, make, table):
-    kept.keep(changes=tuple(make.put(key, 1, table=table) for key in "abc"))
-    kept.keep(changes=tuple(make.removed(key, table=table) for key in ("a", "never there", "c")))
-    kept.keep(changes=(make.put("c", 2, table=table),))
-    kept.reopen()
-    assert kept.rows == {(table, "b"): (1,), (table, "c"): (2,)}
-    kept.keep(changes=(make.removed("b", table=table), *(make.put(key, 3, table=table) for key in "def")))
-    kept.reopen()
-    assert kept.rows == {(table, "c"): (2,), (table, "d"): (3,), (table, "e"): (3,), (table, "f"): (3,)}
 
 
 @pytest.mark.parametrize("table", ["history", "segments"])
@@ -85,21 +67,6 @@ def test_within_one_write_the_last_change_of_a_row_counts(kept, make, table):
     )
     kept.reopen()
     assert kept.rows == {(table, "b"): (2,), (table, "c"): (3,)}
-
-
-def test_a_key_may_hold_anything(kept, make):
-    keys = ["", "/", "a/b", "history/c", "ü\N{GRINNING FACE}", "x" * 5_000, "\x00", "'; DROP TABLE state; --", "%"]
-    tables = ("history", "segments")
-    kept.keep(changes=tuple(make.put(key, n, table=table) for table in tables for n, key in enumerate(keys)))
-    kept.reopen()
-    assert kept.rows == {(table, key): (n,) for table in tables for n, key in enumerate(keys)}
-
-
-def test_a_large_row_is_kept_whole(kept, make):
-    row = (bytes(range(256)) * 8_192, ("x" * 1_000_000,))
-    kept.keep(changes=(make.put("a", *row),))
-    kept.reopen()
-    assert kept.rows["history", "a"] == row
 
 
 def test_a_message_is_handed_over_again_until_it_is_finished_and_says_so(kept, make):
@@ -118,11 +85,6 @@ def test_a_message_keeps_every_field(kept, make):
     )
     kept.keep(delivered=((1, message),))
     assert kept.reopen().inbox == ((1, replace(message, redelivered=True)),)
-
-
-def test_a_message_that_is_delivered_and_finished_together_is_not_kept(kept, make):
-    kept.keep(delivered=((1, make.received(1)), (2, make.received(2))), finished=(1,))
-    assert [number for number, _ in kept.reopen().inbox] == [2]
 
 
 def test_a_request_is_found_by_its_id_also_after_it_ended(kept, make):
@@ -217,25 +179,6 @@ def test_answers_come_in_the_order_of_the_writes(new_store, make):
     assert answered == [(number, None) for number in range(200)]
 
 
-def test_an_answer_may_lead_to_the_next_write(new_store, keeper, make):
-    kept, done = keeper(new_store()), threading.Event()
-
-    def next_one(number):
-        def answer(error):
-            assert error is None
-            if number == 20:
-                done.set()
-            else:
-                kept.store.submit(Write(changes=(make.put("a", number + 1),)), next_one(number + 1))
-
-        return answer
-
-    next_one(0)(None)
-    assert done.wait(PATIENCE_S)
-    kept.reopen()
-    assert kept.rows == {("history", "a"): (20,)}
-
-
 def test_a_store_is_opened_once_at_a_time(kept, make):
     with pytest.raises(StoreLockedError, match="open already"):
         kept.store.open(*make.owner)
@@ -263,16 +206,6 @@ def test_a_store_that_is_not_open_answers_with_an_error(new_store, make):
     assert "open" in str(answers[0])
     assert store.open(*make.owner).changes == ()
     store.close()
-
-
-def test_closing_twice_or_before_opening_is_no_mistake(new_store, make):
-    store = new_store()
-    store.close()
-    store.open(*make.owner)
-    assert "open" in repr(store)
-    store.close()
-    store.close()
-    assert "closed" in repr(store)
 
 
 @pytest.mark.parametrize("bound", ["kept_requests", "kept_trace_points"])

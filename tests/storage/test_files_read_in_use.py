@@ -7,13 +7,11 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from fairway.errors import StorageError, StoreLockedError
 from fairway.rln.message_ids import MessageIds
-from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.sqlite_store import SqliteStore
 from patience import PATIENCE_S
 
@@ -151,24 +149,6 @@ def test_a_process_that_reads_its_store_still_has_it_alone(program, path, make, 
     running.do("write", reads)
     with pytest.raises(StoreLockedError, match=f"used by process {running.process.pid}"):
         SqliteStore(path).open(*make.owner)
-
-
-def test_the_last_of_several_connections_removes_the_log(path):
-    first, second = NwakuArchive(path), NwakuArchive(path)
-    for archive in (first, second):
-        assert path.with_name("alice.db-wal").exists()
-        archive.close()
-    assert not path.with_name("alice.db-wal").exists()
-
-
-def test_a_file_that_was_closed_and_opened_again_many_times_keeps_no_descriptors(path, make):
-    store = SqliteStore(path)
-    opened = []
-    for _ in range(5):
-        store.open(*make.owner)
-        store.close()
-        opened.append(sum(1 for _ in Path("/proc/self/fd").iterdir()))
-    assert opened[0] == opened[-1]
 
 
 def test_a_store_whose_log_is_removed_fails_and_has_what_it_answered_for(path, make, keeper):

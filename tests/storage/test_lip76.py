@@ -9,7 +9,7 @@ import pytest
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.storage.archive import ArchivedMessage
-from fairway.storage.lip76 import Lip76Archive, Shards
+from fairway.storage.lip76 import Lip76Archive
 from fairway.wire.archive import (
     ArchiveMetadata,
     IndexEntry,
@@ -22,7 +22,6 @@ from lip76_writing import (
     encode_archive_message,
     encode_archive_metadata,
     encode_index,
-    index_key,
     write_lip76,
 )
 
@@ -74,16 +73,6 @@ def test_each_archive_holds_a_week_of_whole_pieces(tmp_path):
     assert read(tmp_path) == [message(number) for number in range(35)]
 
 
-def test_data_only_grows(tmp_path):
-    write_lip76(tmp_path, [message(number) for number in range(15)])
-    before = (tmp_path / "data").read_bytes()
-    keys = {index_key(entry) for entry in decode_index((tmp_path / "index").read_bytes())}
-    assert write_lip76(tmp_path, [message(number) for number in range(15, 25)]) == 2
-    assert (tmp_path / "data").read_bytes().startswith(before)
-    assert keys < {index_key(entry) for entry in decode_index((tmp_path / "index").read_bytes())}
-    assert read(tmp_path) == [message(number) for number in range(25)]
-
-
 def test_bytes_that_a_crash_left_behind_the_last_archive_are_neither_read_nor_kept(tmp_path):
     write_lip76(tmp_path, [message(1)])
     with (tmp_path / "data").open("ab") as data:
@@ -91,25 +80,6 @@ def test_bytes_that_a_crash_left_behind_the_last_archive_are_neither_read_nor_ke
     assert read(tmp_path) == [message(1)]
     write_lip76(tmp_path, [message(25)])
     assert read(tmp_path) == [message(1), message(25)]
-
-
-def test_pieces_of_another_length_are_not_added_to(tmp_path):
-    write_lip76(tmp_path, [message(1), message(11)], piece_bytes=500)
-    for piece_bytes in (700, 100_000):
-        with pytest.raises(ConfigurationError, match=r"pieces of|not whole"):
-            write_lip76(tmp_path, [message(22)], piece_bytes=piece_bytes)
-    assert read(tmp_path) == [message(1), message(11)]
-
-
-def test_the_shard_decides_the_hash(tmp_path):
-    odd = message(1, topic="no topic of a shard")
-    write_lip76(tmp_path, [message(0), odd])
-    assert [found.pubsub_topic for found in read(tmp_path)] == [autoshard(TOPIC, 1, 8), ""]
-    given = read(tmp_path, shards=Shards(pubsub_topic="/waku/2/rs/7/7"))
-    assert {found.pubsub_topic for found in given} == {"/waku/2/rs/7/7"}
-    wide = read(tmp_path, shards=Shards(cluster_id=2, shard_count=64))[0]
-    assert wide.pubsub_topic == autoshard(TOPIC, 2, 64)
-    assert len({wide.message_hash, given[0].message_hash, message(0).message_hash}) == 3
 
 
 def foreign(folder, archive: bytes, *, offset: int = 0, pieces: int = 1, from_time: int = 5, to_time: int = 9) -> None:
@@ -129,15 +99,6 @@ def test_lengths_in_bytes_and_padding_outside_of_the_archive_are_understood(tmp_
         encode_index([IndexEntry(metadata=metadata, offset=offset, pieces=300) for offset in (0, 300)])
     )
     assert [found.payload for found in read(tmp_path)] == [b"x", b"x"]
-
-
-def test_times_of_the_index_in_seconds_are_understood(tmp_path):
-    foreign(tmp_path, b"", from_time=1_700_000_000, to_time=1_700_000_009)
-    (archive,) = Lip76Archive(tmp_path).archives()
-    assert (archive.start_ns, archive.end_ns) == (1_700_000_000_000_000_000, 1_700_000_009_999_999_999)
-    assert archive.may_hold(1_700_000_009_500_000_000, None)
-    assert not archive.may_hold(1_700_000_010_000_000_000, None)
-    assert not archive.may_hold(None, 1_699_999_999_999_999_999)
 
 
 @pytest.mark.parametrize("bad", [b"\xff\xff", b"\x0a\x01x"])

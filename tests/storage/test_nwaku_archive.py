@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from fairway.errors import ConfigurationError, DecodeError, SnapshotError
+from fairway.errors import DecodeError, SnapshotError
 from fairway.storage.archive import time_slice
 from fairway.storage.nwaku_archive import NwakuArchive
-from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
+from fairway.wire.waku_message import WakuMessage, message_hash
 
 SHARD = "/waku/2/rs/1/0"
 TOPIC = "/fairway/1/tests/proto"
@@ -114,26 +114,10 @@ def test_a_hash_is_kept_once_within_a_batch_and_across_openings(path: Path):
         assert archive.count() == 1
 
 
-def test_the_same_message_on_two_shards_is_two_messages(path: Path):
-    with NwakuArchive(path) as archive:
-        archive.append("/waku/2/rs/1/0", message(1))
-        archive.append("/waku/2/rs/1/1", message(1))
-        assert [row.content_topic for row in archive.read(pubsub_topic="/waku/2/rs/1/1")] == [TOPIC]
-        assert archive.count() == 2
-
-
 def test_ephemeral_messages_are_not_archived(path: Path):
     with NwakuArchive(path) as archive:
         assert not archive.append(SHARD, WakuMessage(payload=b"typing", content_topic=TOPIC, ephemeral=True))
         assert archive.count() == 0
-
-
-def test_encoded_messages_are_taken_and_garbage_is_refused(path: Path):
-    with NwakuArchive(path) as archive:
-        archive.append(SHARD, encode_waku_message(message(7)))
-        with pytest.raises(DecodeError):
-            archive.append(SHARD, b"\xff\xff\xff")
-        assert [row.payload for row in archive.read()] == [b"payload 7"]
 
 
 def test_a_message_without_a_timestamp_is_dated_when_it_was_received(path: Path):
@@ -141,16 +125,6 @@ def test_a_message_without_a_timestamp_is_dated_when_it_was_received(path: Path)
         archive.append(SHARD, WakuMessage(payload=b"x", content_topic=TOPIC), received_ns=42)
         archive.append(SHARD, message(0, timestamp_ns=7), received_ns=42)
         assert sorted(row.timestamp_ns for row in archive.read()) == [7, 42]
-
-
-def test_full_batches_are_written_before_the_archive_is_closed(path: Path):
-    with NwakuArchive(path, batch_rows=3) as archive:
-        for number in range(5):
-            archive.append(SHARD, message(number))
-        with NwakuArchive(path, read_only=True) as reader:
-            assert reader.count() == 3
-    with NwakuArchive(path, read_only=True) as reader:
-        assert reader.count() == 5
 
 
 def test_two_writers_can_share_a_file(path: Path):
@@ -171,13 +145,6 @@ def test_time_ranges_include_both_ends_and_pages_follow_each_other(path: Path):
     rows = [row for page in pages for row in page]
     assert [row.timestamp_ns for row in rows] == [101, 101, 102, 102, 103, 103]
     assert rows == sorted(rows, key=lambda row: row.cursor)
-
-
-def test_pages_end_early_when_they_hold_enough_payload(path: Path):
-    with NwakuArchive(path) as archive:
-        for number in range(6):
-            archive.append(SHARD, WakuMessage(payload=bytes(100), content_topic=TOPIC, timestamp_ns=number + 1))
-        assert [len(page) for page in archive.pages(page_bytes=200)] == [2, 2, 2]
 
 
 def test_content_topics_select(path: Path):
@@ -269,9 +236,3 @@ def test_damage_inside_the_file_is_a_decode_error(path: Path):
     path.write_bytes(content)
     with NwakuArchive(path, read_only=True) as archive, pytest.raises(DecodeError, match="damaged"):
         list(archive.read())
-
-
-def test_a_reader_cannot_append(path: Path):
-    NwakuArchive(path).close()
-    with NwakuArchive(path, read_only=True) as archive, pytest.raises(ConfigurationError, match="read only"):
-        archive.append(SHARD, message(1))

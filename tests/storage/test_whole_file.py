@@ -4,20 +4,9 @@ import os
 import stat
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fairway.errors import StoreLockedError
 from fairway.storage.whole_file import BESIDE, changing, replace_whole
-
-
-@given(st.binary(), st.binary())
-def test_the_last_content_is_there_and_nothing_beside_it(tmp_path_factory, old, new):
-    path = tmp_path_factory.mktemp("folder") / "file"
-    for content in (old, new):
-        replace_whole(path, content)
-        assert path.read_bytes() == content
-    assert list(path.parent.iterdir()) == [path]
 
 
 def test_what_a_crash_left_beside_it_is_no_obstacle(tmp_path):

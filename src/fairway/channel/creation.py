@@ -119,7 +119,7 @@ def _in_network(options: ReliableChannelOptions, network: NetworkRules | None) -
         cluster_id=network.cluster_id,
         shard_count=network.shard_count,
         advanced=replace(options.advanced, max_wire_message_bytes=options.advanced.max_wire_message_bytes - short),
-        # What is beside the content keeps its room, unless that would leave hardly any for the content.
+        # The room beside the content stays, unless it would leave less than a quarter for the content.
         segmentation=replace(
             options.segmentation,
             segment_size_bytes=min(segment, max(segment - short, network.max_message_bytes // 4)),

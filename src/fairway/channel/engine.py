@@ -127,7 +127,7 @@ class Engine:
         if not self._node.status.connected:
             stack.set_connected(False, now_ms)
         if changes:
-            self._say_what_room_there_is()
+            self._update_room()
             self.carry_out(stack.restore(changes, now_ms))
             self._plan_held_back()
         else:
@@ -257,7 +257,7 @@ class Engine:
         return True
 
     def settle(self, request_id: str) -> asyncio.Future[None] | None:
-        """Store that the application has taken note of how a send went; return a future of the store."""
+        """Store that the application has noted the outcome of a send; return a future of the store."""
         settled = self._records.settled(request_id)
         return None if settled is None else self.commits.add(Write(requests=(settled,)), [], wait=True)
 
@@ -358,7 +358,7 @@ class Engine:
         """Process one message. The caller calls `_arm` after the last message of a batch."""
         if self._is_running:
             with self._failing():
-                self._say_what_room_there_is()
+                self._update_room()
                 effects = self.stack.receive(routed.message, self._clock(), message_hash=routed.message_hash)
                 if effects:
                     self._carry_out(effects)
@@ -454,7 +454,7 @@ class Engine:
             options.advanced.max_unread_bytes - self._inbox.count_bytes,
         )
 
-    def _say_what_room_there_is(self) -> None:
+    def _update_room(self) -> None:
         self.stack.set_room(*self._room())
 
     def _plan_held_back(self) -> None:
@@ -503,7 +503,7 @@ class Engine:
         self._timer = None
         with self._failing():
             at_ms, now_ms = self.stack.next_deadline(), self._clock()
-            # After a clock that went back all deadlines are too late, and nothing else may happen for long.
+            # After the clock was set back, all deadlines are too late.
             if now_ms < self._read_ms or (at_ms is not None and at_ms <= now_ms):
                 self._enter(self.stack.tick)
             else:
@@ -513,13 +513,13 @@ class Engine:
         """Call the protocol from a callback."""
         if self._is_running:
             with self._failing():
-                self._say_what_room_there_is()
+                self._update_room()
                 self.carry_out(call(self._clock()))
                 self._plan_held_back()
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Fail the channel for what is raised inside, because a callback cannot raise."""
+        """Fail the channel on an exception inside, because a callback cannot raise."""
         try:
             with ForeignCode("the clock, the node or the store"):
                 yield

@@ -53,13 +53,13 @@ class MessageHandling:
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
     def load(self, stored: Iterable[Handling]) -> None:
-        """Load what the store knows of failed attempts."""
+        """Load the failed attempts that the store has."""
         self.stop()
         self._attempts = {handling.number: handling.attempts for handling in stored if handling.set_aside is None}
         self.set_aside = {handling.number: handling.set_aside for handling in stored if handling.set_aside is not None}
 
     def start(self) -> None:
-        """Hand over what is unread, from the next turn of the event loop on."""
+        """Hand over unread messages, from the next turn of the event loop on."""
         self._is_running = True
         # The caller of the start may give the channel the name that its handler uses.
         asyncio.get_running_loop().call_soon(self.proceed)
@@ -72,7 +72,7 @@ class MessageHandling:
         self._timers.clear()
 
     def proceed(self) -> None:
-        """Hand over what is unread."""
+        """Hand over unread messages."""
         if self._handler is not None and self._is_running:
             self._handler.proceed()
 

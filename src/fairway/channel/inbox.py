@@ -177,7 +177,7 @@ class Inbox:
     async def next(self) -> Delivered | None:
         """Wait for the next message that no reader has taken; return None when the channel is closed.
 
-        Unread messages of a closed channel come again at its next start, because they cannot be finished any more.
+        A closed channel hands its unread messages over at its next start, because they cannot be finished any more.
         """
         while True:
             if self._failure is not None:

@@ -83,7 +83,7 @@ class EventStream:
         """Finish the previous event, and wait for the next one."""
         self._binding.check()
         in_hand, self._in_hand = self._in_hand, None
-        # A later start hands over again what was not finished before; only that one is finished then.
+        # A later start hands over a new object for each unfinished message; only the newest may finish it.
         if in_hand is not None and self._finishes and self._inbox.held(in_hand.number) is in_hand:
             self._inbox.finish(in_hand.number)
         async for event, delivered in self._told:

@@ -1,8 +1,8 @@
-"""`ProofMaker`: has the RLN proofs made that the protocol asks for, one after the other, on the thread of the provider.
+"""`ProofMaker`: makes the RLN proofs that the protocol requests, one after the other, on the thread of the provider.
 
-While one message is being proven, others are being sent. Proofs are made in the order in which they were asked for, so
-that messages leave in their order, too. If there is no proof for the moment, there is none for what was asked for after
-it either: that would leave before, and take the last message ids of an epoch.
+Other messages are sent while one is being proven. Proofs are made in the order of the requests, so messages keep their
+order. If the provider has no proof for the moment, all waiting requests fail: a later message would leave earlier, and
+use the last message ids of an epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairway.protocol.effects import Prove
 from fairway.protocol.ratelimit import EpochQuota, RlnProofProvider
 
 QUOTA_S: Final = 10.0
-"""Interval between two questions for the quota, of which other programs with the same membership use a part."""
+"""Interval between two queries of the quota, which other programs with the same membership share."""
 
 _FOR_THE_MOMENT: Final = (RlnErrorKind.NOT_READY, RlnErrorKind.TRANSIENT)
 _LOG: Final = logging.getLogger("fairway.channel.rln")
@@ -48,7 +48,7 @@ class ProofMaker:
         self._idle.set()
 
     def put(self, wanted: Prove) -> None:
-        """Have a proof made."""
+        """Queue a request for a proof."""
         self._waiting.append(wanted)
         self._idle.clear()
         self._arrived.set()
@@ -58,7 +58,7 @@ class ProofMaker:
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Make proofs until cancelled. One that is being made then is not sent, and its message id is lost."""
+        """Make proofs until cancelled. The message id of the proof in progress is then lost."""
         while True:
             while self._waiting:
                 wanted = self._waiting.popleft()
@@ -71,17 +71,17 @@ class ProofMaker:
             await self._arrived.wait()
 
     async def watch_quota(self) -> None:
-        """Ask for the quota now and again, until cancelled."""
-        told = ""
+        """Query the quota every `QUOTA_S`, until cancelled."""
+        logged = ""
         while True:
             try:
                 self._learned(await quota_of(self._provider, self._clock()))
-                told = ""
+                logged = ""
             except RlnError as error:
-                # What was told before stays in force.
-                if str(error) != told:
-                    told = str(error)
-                    _LOG.warning("no RLN quota is known now: %s", told)
+                # The last known quota stays in force.
+                if str(error) != logged:
+                    logged = str(error)
+                    _LOG.warning("no RLN quota is known now: %s", logged)
             await asyncio.sleep(QUOTA_S)
 
     def _take_all(self) -> tuple[Prove, ...]:

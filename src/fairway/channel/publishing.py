@@ -19,7 +19,7 @@ from fairway.protocol.effects import Publish
 ANSWER_TIMEOUT_S: Final = SEND_TIMEOUT_S + 2.0
 """Longest wait for a node; a node that keeps its own limit answers before."""
 _FULL: Final = 1_000
-"""Waiting transmissions from which on new sends wait, too."""
+"""Waiting transmissions at which new sends wait, too."""
 
 
 class Publisher:
@@ -32,13 +32,13 @@ class Publisher:
         answered: Callable[[Publish, SendResult], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """``answered`` takes the result of each transmission, ``failed`` what ends one without a result."""
+        """``answered`` takes the result of each transmission, ``failed`` the exception of one without a result."""
         self._node = node
         self._max_concurrent = max_concurrent
         self._answered = answered
         self._waiting: deque[Publish] = deque()
         self._active = 0
-        """Workers that will take further transmissions, without those whose tasks are about to end."""
+        """Workers that will take further transmissions."""
         self._workers = OwnedTasks(failed=failed)
         self._room = asyncio.Event()
         self.refusal = ""

@@ -110,7 +110,7 @@ class EphemeralReceipt:
         return True
 
     def _wake(self) -> None:
-        # Who waits now is woken, and who waits later is not.
+        # This wakes the present waiters only.
         self._changed.set()
         self._changed.clear()
 
@@ -154,7 +154,7 @@ class Receipt(EphemeralReceipt):
             receipt._sent_parity = {i - so_far.total_chunks for i in so_far.chunks_sent if i >= so_far.total_chunks}
             receipt._by.update(so_far.acknowledged_by)
             receipt._holders = frozenset(so_far.delivered_to)
-            # Which parity segments there are is not stored. Without them the message can be read all the same.
+            # The parity segments are not stored, and not needed to read the message.
             known = receipt._sent_chunks.union(so_far.chunks_acknowledged)
             receipt._was_sent = 0 < so_far.total_chunks == len(known)
         if stored.outcome is SendOutcome.DELIVERED:
@@ -230,7 +230,7 @@ class Receipt(EphemeralReceipt):
         return self.failure is not None or self._lacks(count, names)
 
     def reopen(self, count: int, names: frozenset[str]) -> None:
-        """Note that the send was repeated; what was said before that, and comes late, does not end it."""
+        """Note that the send was repeated; earlier outcomes that arrive late do not end it."""
         if self._failure is not None or self._late_failure is not None:
             self._count, self._wanted = count, names
         else:
@@ -298,7 +298,7 @@ def _may_come_late(failure: DeliveryError) -> bool:
 
 
 def _error_of(failure: DeliveryError) -> DeliveryFailedError:
-    """Return the error that tells of a failure."""
+    """Return the error for a failure."""
     kind = SendExpiredError if failure.reason is FailureReason.EXPIRED else DeliveryFailedError
     by, to = failure.acknowledged_by, failure.delivered_to
     cannot_leave = failure.reason is FailureReason.CANNOT_BE_SENT
@@ -336,7 +336,7 @@ class ReceiptBook:
     ) -> None:
         """``so_far`` returns how far an open request is, also one of an earlier run.
 
-        ``is_unsaid`` returns whether the event by which a request ended, with this outcome, is still to come.
+        ``is_unsaid`` returns whether the event of a request's outcome still waits for the store.
         """
         self._store = store
         self._so_far = so_far
@@ -381,7 +381,7 @@ class ReceiptBook:
         if stored is None:
             raise ConfigurationError(f"request {request_id!r} is unknown here; give an id that send returned")
         if stored.outcome is not SendOutcome.OPEN and self._is_unsaid(stored.outcome, request_id):
-            # How it ended is not durable yet, and the event will tell it.
+            # The outcome is not durable yet; its event will follow.
             stored = replace(stored, outcome=SendOutcome.OPEN, failure=None)
         receipt = Receipt.of_stored(stored, self._so_far(request_id))
         self._receipts[request_id] = receipt

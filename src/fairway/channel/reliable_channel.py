@@ -182,8 +182,8 @@ class ReliableChannel:
     async def stop(self) -> None:
         """Stop all timers and leave the content topic (RELIABLE-CHANNEL-API, "Channel lifecycle").
 
-        Receipts and message loops keep waiting, and continue after the next `start`. When this returns, all that
-        happened before was told. Does nothing if the channel is not started.
+        Receipts and message loops keep waiting, and continue after the next `start`. When this returns, all earlier
+        events have been delivered. Does nothing if the channel is not started.
         """
         self._binding.check()
         async with self._lifecycle:
@@ -236,8 +236,8 @@ class ReliableChannel:
 
         ``payload`` has at least 1 byte and at most ``segmentation.max_message_size_bytes``. When this returns, the
         store holds the message. The channel sends it again until at least ``count`` participants, among them all sender
-        ids in ``by``, have acknowledged it. When the retries are used up the send fails (`DeliveryError`), and the
-        channel goes on at a falling rate: a participant may come back after days.
+        ids in ``by``, have acknowledged it. After the last retry the send fails (`DeliveryError`), and the channel
+        continues at a falling rate, because a participant may return after days.
 
         ``deadline`` is how long the message is of use, in seconds or as a `timedelta`, counted from this call. After it
         the channel neither sends it nor sends it again, and the send fails with `SendExpiredError`.
@@ -325,10 +325,10 @@ class ReliableChannel:
         return self._receipts.get(request_id)
 
     async def settle(self, request_id: str) -> None:
-        """Keep, in the store when this returns, that the application has taken note of how a send went.
+        """Store that the application has noted the outcome of a send; it is durable when this returns.
 
-        `is_settled` then says so, also after a restart: what was acknowledged while no one waited can be told from what
-        the application knows. Does nothing if the request id is unknown. Raises `ChannelClosedError` if the channel is
+        `is_settled` returns True from then on, also after a restart. So a program can tell outcomes that it knows from
+        others. Does nothing if the request id is unknown. Raises `ChannelClosedError` if the channel is
         not started, a `StorageError` if the store failed.
         """
         check_type("request_id", request_id, str)
@@ -361,9 +361,9 @@ class ReliableChannel:
         return self._inbox.loop()
 
     def finish(self, message: MessageReceived | MessageSetAside) -> None:
-        """Finish a received message: it does not come again after a restart. A message set aside is discarded.
+        """Finish a received message: it is not handed over again after a restart. A message set aside is discarded.
 
-        Raises `ConfigurationError` if the message is not one that waits to be finished.
+        Raises `ConfigurationError` if the message does not wait to be finished.
         """
         self._binding.check()
         check_type("message", message, MessageReceived | MessageSetAside, "give the object that was handed over")
@@ -393,8 +393,8 @@ class ReliableChannel:
     def hand_over_later(self, message: MessageReceived, *, after_ms: int) -> None:
         """Hand a received message over again after a time, or at the next start if that comes first.
 
-        For a message that cannot be handled now, such as a file for which the disk has no room. Until then it counts as
-        unread, and neither the loop that yielded it nor `finish` finishes it. It comes with ``redelivered`` set.
+        For a message that cannot be handled now, such as a file that does not fit the disk. Until then it counts as
+        unread, and neither the loop that yielded it nor `finish` finishes it. Then it has ``redelivered`` set.
 
         Raises `ConfigurationError` if the message does not wait to be finished.
         """
@@ -437,10 +437,10 @@ class ReliableChannel:
         return self._listeners.on(event, handler)
 
     def gaps(self, limit: int = 100) -> tuple[Gap, ...]:
-        """Return messages that others cite and that are not here, the longest missing first, and what waits for each.
+        """Return cited messages that are missing, the longest missing first, and the messages that wait for each.
 
-        The channel asks for them. What waits is delivered when they come, or after `SdsConfig.gap_timeout_ms` or
-        `SdsConfig.lost_timeout_ms`.
+        The channel requests the missing ones. The waiting ones are delivered when they arrive, or after
+        `SdsConfig.gap_timeout_ms` or `SdsConfig.lost_timeout_ms`.
         """
         check_type("limit", limit, int)
         if limit < 0:
@@ -474,10 +474,10 @@ class ReliableChannel:
         With ``before``, a message or its `OrderKey`, they are the last ones that stand before it: the first message of
         one page is ``before`` of the next. The store keeps them over restarts; one in memory keeps them as long as it
         exists. The order is the same for all participants: a message stands after all that its sender had received.
-        An own message that has not left yet stands where it was accepted.
+        An own message that has not been sent yet stands where it was accepted.
 
-        A message is there as soon as it is delivered, finished or not. A message that comes late is inserted at its
-        place. One that was declared irretrievable is not there. The store removes the first messages of the channel
+        The history has a message as soon as it is delivered, finished or not. A late message is inserted at its place.
+        The history has no message that was declared irretrievable. The store removes the first messages of the channel
         beyond 10,000 or 64 MiB (in memory 1,000 or 8 MiB), except unfinished ones; `SqliteStore` has other bounds as
         ``kept_messages`` and ``kept_message_bytes``.
 
@@ -492,9 +492,9 @@ class ReliableChannel:
         return list(messages_of(page, self.sender_id, self._store))
 
     async def backup(self, path: str | PathLike[str]) -> None:
-        """Copy the store into a new file, which has all that was accepted and received before the call.
+        """Copy the store into a new file, with all messages that were accepted and received before the call.
 
-        The channel goes on meanwhile. Raises `ConfigurationError` if the file exists or the channel has no store in a
+        The channel keeps running. Raises `ConfigurationError` if the file exists or the channel has no store in a
         file, and a `StorageError` if the copy fails.
         """
         if not isinstance(self._store, SqliteStore):
@@ -559,7 +559,7 @@ class ReliableChannel:
                 raise
             self._handling.stop()
             await call_in_thread(None, "the store's close", close_store, self)
-            # What the store wrote last is told before a new start can tell of another state.
+            # The events of the last writes are delivered before a new start.
             await engine.commits.passed()
 
     def _fail(self, error: BaseException) -> None:

@@ -34,9 +34,9 @@ from fairway.units import NS_PER_MS
 
 _ANSWER_TIMEOUT_S: Final = 30.0
 _PAUSE_S: Final = 1.0
-"""How long nothing is asked for by hash when no answer came."""
+"""Pause of queries by hash after one without an answer."""
 _MAX_PAGES: Final = 100_000
-"""Most pages of one query, against a store that always returns a further one."""
+"""Pages of one query at most, against a store that always returns a further one."""
 _MAX_WAITING: Final = 1_000
 
 _LOG: Final = logging.getLogger("fairway.channel.node")
@@ -200,7 +200,7 @@ class Retriever:
             del self._hashes[message_hash]
         is_answered = await self._read_all(StoreQuery(message_hashes=query.message_hashes))
         for message_hash in query.message_hashes:
-            # What was wanted again meanwhile has its answer, or the protocol wants it again at its next look.
+            # Hashes that were queued meanwhile have this answer, or the protocol queues them again.
             self._hashes.pop(message_hash, None)
         if is_answered:
             self._shell.store_answered(query)
@@ -208,7 +208,7 @@ class Retriever:
             self._begin_pause(_Turn.HASHES, _PAUSE_S)
 
     async def _read_all(self, question: StoreQuery) -> bool:
-        """Read all pages of what is asked for, and return whether each came."""
+        """Read all pages of a query, and return whether each arrived."""
         followed: set[bytes | None] = {None}
         cursor: bytes | None = None
         while len(followed) < _MAX_PAGES:
@@ -251,7 +251,7 @@ class Retriever:
                 self._backwards = None
             self._begin_pause(_Turn.BACKWARDS, reading.pause_s)
             return
-        # What a cut answer leaves out is missed only if something is known to be missing.
+        # A cut answer needs a second look only if messages are known to be missing.
         is_enough = self._reading.history_heard > heard or page.cursor is None
         if not reading.take(_found_on(page), page.cursor) or (is_enough and not self._reading.has_gaps):
             self._backwards = None
@@ -303,7 +303,7 @@ class Retriever:
             self._begin_pause(_Turn.TIME_AWAY, reading.pause_s)
 
     def _refused(self, reading: PagedReading, error: StoreRefusedError) -> Step:
-        """Note that the store refused what is asked for, and return what to do next."""
+        """Note that the store refused a query, and return what to do next."""
         step, refused = reading.refused()
         if refused is not None:
             self._shell.tell_now(

@@ -94,7 +94,7 @@ class SendRecords:
         return replace(known, outcome=SendOutcome.FAILED, ended_at_ms=self._clock(), failure=event)
 
     def settled(self, request_id: str) -> StoredRequest | None:
-        """Return a request of which the application has noted how it went; None if it is unknown or was noted."""
+        """Return a request as settled (`ReliableChannel.settle`); None if it is unknown or settled already."""
         known = self._open.get(request_id) or self._store.request(request_id)
         if known is None or known.is_settled:
             return None

@@ -29,11 +29,11 @@ _FIRST_PAUSE_MS: Final = 60_000
 _LONGEST_PAUSE_MS: Final = 3_600_000
 
 
-class _Told(NamedTuple):
+class _Lines(NamedTuple):
     latest_ms: int
-    """When the latest event came."""
+    """Time of the latest event."""
     line_ms: int
-    """When the latest line was written."""
+    """Time of the latest line."""
     pause_ms: int
     left_out: int
 
@@ -44,27 +44,27 @@ class TroubleLog:
     def __init__(self, channel_id: str, sender_id: str) -> None:
         self._channel_id = channel_id
         self._sender_id = sender_id
-        self._told: dict[object, _Told] = {}
+        self._lines: dict[object, _Lines] = {}
 
     def note(self, event: Event, now_ms: int) -> None:
         """Write a line if an event is a trouble, and its line is due."""
         if not isinstance(event, _TROUBLES):
             return
         kind, text = self._said(event, now_ms)
-        told = self._told.get(kind)
-        if told is None or not 0 <= now_ms - told.latest_ms < _LONGEST_PAUSE_MS:
-            told = _Told(now_ms, now_ms, _FIRST_PAUSE_MS, 0)
-        elif now_ms - told.line_ms < told.pause_ms:
-            self._told[kind] = told._replace(latest_ms=now_ms, left_out=told.left_out + 1)
+        lines = self._lines.get(kind)
+        if lines is None or not 0 <= now_ms - lines.latest_ms < _LONGEST_PAUSE_MS:
+            lines = _Lines(now_ms, now_ms, _FIRST_PAUSE_MS, 0)
+        elif now_ms - lines.line_ms < lines.pause_ms:
+            self._lines[kind] = lines._replace(latest_ms=now_ms, left_out=lines.left_out + 1)
             return
         else:
-            told = _Told(now_ms, now_ms, min(2 * told.pause_ms, _LONGEST_PAUSE_MS), told.left_out)
-        left_out = f" ({told.left_out} more since the last line)" if told.left_out else ""
+            lines = _Lines(now_ms, now_ms, min(2 * lines.pause_ms, _LONGEST_PAUSE_MS), lines.left_out)
+        left_out = f" ({lines.left_out} more since the last line)" if lines.left_out else ""
         _LOG.warning("channel %s: %s%s", visible(self._channel_id), visible(text), left_out)
-        self._told[kind] = told._replace(left_out=0)
+        self._lines[kind] = lines._replace(left_out=0)
 
     def _said(self, event: Trouble, now_ms: int) -> tuple[object, str]:
-        """Return of which kind a trouble is, and what to say."""
+        """Return the kind of a trouble, and the text of its line."""
         match event:
             case SendingBlocked(since_ms=since_ms, detail=detail, refusals=count):
                 minutes = max(0, now_ms - since_ms) // 60_000
@@ -72,7 +72,7 @@ class TroubleLog:
             case MessagesUndecryptable(count=count, opened=0):
                 text = f"{counted(count, 'message')} could not be decrypted, nor any before: the key is probably wrong"
             case MessagesUndecryptable(count=count):
-                text = f"{counted(count, 'message')} could not be decrypted: somebody uses another key"
+                text = f"{counted(count, 'message')} could not be decrypted: a participant uses another key"
             case SenderIdInUse(count=count):
                 text = f"{counted(count, 'message')} came from another user of the sender id {self._sender_id}"
             case ForeignMessages(count=count, channel_id=channel_id):

@@ -38,11 +38,11 @@ _SUBFOLDER: Final = ".fairway"
 _ENTRY: Final = ".json"
 _CONTENT: Final = ".content"
 _KEPT_ENTRIES: Final = 1_000
-"""Entries of saved files; what comes again after a crash is among the newest."""
+"""Entries of saved files; messages that are handed over again after a crash are among the newest."""
 _WHOLE: Final = {"state": "whole"}
 """The entry of a file in one message until it is saved."""
 _REDELIVERED_WITHIN_NS: Final = 30 * 86_400 * NS_PER_S
-"""A message that was not finished comes again at the next start; after so long it is not waited for any more."""
+"""Time after which an entry is removed: an unfinished message is handed over at the next start, so long before."""
 _READ_AT_ONCE_BYTES: Final = 1_048_576
 _PROBE_BYTES: Final = 4_096
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -64,7 +64,7 @@ class IncompleteFile:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all parts are there."""
+        """Whether all parts are saved."""
         return len(self.received) == len(self.manifest.part_hashes)
 
 
@@ -82,7 +82,7 @@ class FileFolder:
     """The files in one folder; every call reads or writes the disk.
 
     Calls raise `StoreFullError` if the disk is full, and `StorageError` for anything else that the disk does not do.
-    What was kept before stays, so that the same call can be made again when there is room.
+    Earlier content stays, so the same call can be repeated when there is room.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -155,13 +155,13 @@ class FileFolder:
         return whole.digest() == file.manifest.content_hash
 
     def save(self, file: IncompleteFile) -> Path:
-        """Give a complete file its name, or one like it if that is taken; return where it is."""
+        """Give a complete file its name, or a similar free one; return its path."""
         path = self._name(file.key, file.manifest.name, file)
         del self.incomplete[file.key]
         return path
 
     def save_whole(self, key: str, name: str, content: bytes) -> Path:
-        """Save a file that came in one message; return where it is.
+        """Save a file of one message; return its path.
 
         A crash may have come after the file got its name: then its content is here still, and is not written again.
         """
@@ -181,12 +181,12 @@ class FileFolder:
         return self._name(key, name, None)
 
     def drop(self, file: IncompleteFile) -> None:
-        """Forget a file, and remove what came of it."""
+        """Forget an incomplete file, and remove its content."""
         self.incomplete.pop(file.key, None)
         self._remove(file.key)
 
     def drop_older_than(self, age_ms: int) -> None:
-        """Drop incomplete files that no part was written of for so long."""
+        """Remove incomplete files that gained no part for the timeout."""
         oldest_ns = time_ns() - age_ms * NS_PER_MS
         for file in list(self.incomplete.values()):
             try:
@@ -197,7 +197,7 @@ class FileFolder:
                 self.drop(file)
 
     def holds(self, name: str, content: bytes) -> bool:
-        """Return whether a saved file is there under its name and has this content."""
+        """Return whether a saved file still exists with this content."""
         path = self.path / name
         try:
             return path.stat().st_size == len(content) and path.read_bytes() == content
@@ -227,7 +227,7 @@ class FileFolder:
         return path
 
     def _give_name(self, content: Path, name: str, key: str) -> Path:
-        """Give content the first of its names that the disk takes and nothing else has; return where it is."""
+        """Give content the first of its names that the disk accepts and that is free; return the path."""
         refusal: OSError | None = None
         for wanted in names_for(name, key):
             try:
@@ -269,7 +269,7 @@ class FileFolder:
         if isinstance(file, SavedFile):
             self.saved[key] = file
         elif file == _WHOLE and time_ns() - path.stat().st_mtime_ns < _REDELIVERED_WITHIN_NS:
-            return  # its message comes again
+            return  # its message is handed over again
         elif not isinstance(file, IncompleteFile) or not self._content(key).exists():
             # An entry is written whole or not at all, so that this one was changed by another program.
             with suppress(StorageError):

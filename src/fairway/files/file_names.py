@@ -29,7 +29,7 @@ _FALLBACK_DIGITS: Final = 12
 
 
 def names_for(name: str, key: str, *, on_windows: bool = sys.platform == "win32") -> Iterator[str]:
-    """Yield the name of the sender, a like name that every file system takes, and one that follows from ``key`` alone.
+    """Yield the name of the sender, a similar portable name, and a name made of ``key`` alone.
 
     Windows takes some names without an error and saves the file elsewhere, so that it gets no such name.
     """
@@ -43,7 +43,7 @@ def names_for(name: str, key: str, *, on_windows: bool = sys.platform == "win32"
 
 
 def portable_name(name: str) -> str:
-    """Return a name like this one that Windows and short file systems take; the same if they take this one."""
+    """Return a name that Windows and short file systems accept: this one, or a similar one."""
     changed = _RESERVED_CHARACTERS.sub("_", name).rstrip(" .")
     if _RESERVED_NAMES.fullmatch(changed):
         changed = f"_{changed}"

@@ -24,7 +24,7 @@ class FileLimits:
     max_incomplete_bytes: int = 4 << 30
     """Announced sizes of those files together."""
     max_age_ms: int = 2_592_000_000
-    """An incomplete file that got no part for so long is dropped, what came of it too: 30 days."""
+    """Time without a new part after which an incomplete file is removed: 30 days."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -65,7 +65,7 @@ class FileReceived:
     """What the sender calls it; the saved file has another name if there was one of this name, or if the disk refuses
     this name."""
     media_type: str
-    """What the sender says; nobody has checked it."""
+    """The media type by the sender, unchecked."""
     size_bytes: int
     path: Path
     """Where it was saved."""
@@ -96,7 +96,7 @@ class FileRefused:
     """Of the whole file or its manifest; of the message itself if that is malformed."""
     reason: FileRefusalReason
     detail: str
-    """What was refused, and which limit or rule it was."""
+    """The limit or rule that was broken, as text for people."""
     is_repeated: bool = False
     """Whether something of the same file was refused before."""
 

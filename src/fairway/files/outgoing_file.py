@@ -91,7 +91,7 @@ class OutgoingFile:
         return cls(path=path, size_bytes=size_bytes, announcement=manifest, content_hash=content_hash)
 
     def repeated(self, repetition: int) -> OutgoingFile:
-        """Return the same file, sent once more after so many times."""
+        """Return the same file for another send, after this number of complete sends."""
         return replace(self, announcement=replace(self.announcement, repetition=repetition))
 
     @property
@@ -107,7 +107,8 @@ class OutgoingFile:
     def payload(self, number: int) -> bytes:
         """Return the payload of a message; number 0 is the whole file or the manifest, the parts follow.
 
-        Raises `FileChangedError` if the content is not what was read first, `ConfigurationError` if it cannot be read.
+        Raises `FileChangedError` if the content has changed since the first reading, `ConfigurationError` if it cannot
+        be read.
         """
         announced = self.announcement
         if isinstance(announced, WholeFile):
@@ -144,7 +145,7 @@ class OutgoingFile:
 
 
 _LENGTHS_BYTES: Final = 16
-"""More bytes than the lengths and numbers take of which an empty file, or one that is sent first, has none."""
+"""Room for the fields that an empty file, or a first send, leaves out."""
 
 
 def _check_kind(path: Path) -> None:

@@ -75,7 +75,7 @@ class FileReceiver:
         return tuple(map(_arriving, self._folder.incomplete.values()))
 
     async def take(self, message: MessageReceived) -> FileOutcome | None:
-        """Save what a received message brings of a file; return what came of it, or None for a raw payload.
+        """Save the file or part in a received message; return the outcome, or None for a raw payload.
 
         When this returns, the message may be finished. If the disk does not take this file now, the outcome is a
         `FileRefused` with `FileRefusalReason.NOT_SAVED`, and the channel hands the message over again later.
@@ -185,7 +185,7 @@ class FileReceiver:
         return self._saved(file) if file.is_complete else _arriving(file)
 
     def _saved(self, file: IncompleteFile) -> FileOutcome:
-        """Save a file of which all parts are there, if the whole is what its manifest says."""
+        """Save a file with all its parts, if the whole matches its manifest."""
         if not self._folder.is_as_announced(file):
             self._folder.drop(file)
             self._note_refused(file.key)
@@ -200,9 +200,9 @@ class FileReceiver:
         return _received(file.sender_id, file.message_id, file.manifest, path, redelivered=False)
 
     def _known(self, message: MessageReceived, file_id: str, key: str, saved: SavedFile) -> FileOutcome:
-        """Return what to tell of a message of a file in parts that is saved already.
+        """Return the outcome for a message of a file in parts that is saved already.
 
-        If the process ended between saving and finishing, nobody may have been told.
+        If the process ended between saving and finishing, the application may not know of the file.
         """
         manifest = saved.manifest
         if manifest is None:

@@ -1,4 +1,4 @@
-"""`send_file` sends a file of any size, and goes on with it after a crash.
+"""`send_file` sends a file of any size, and continues after a crash.
 
 Each message of a file has a request id that follows from the file and the message's number. By it the channel knows
 what it has accepted and what was acknowledged, in this run or an earlier one. So a file that is sent again continues,
@@ -38,19 +38,19 @@ _OF_FILES: Final = "file/"
 
 
 def is_file_request(request_id: str) -> bool:
-    """Return whether a request is one that `send_file` made."""
+    """Return whether `send_file` made a request."""
     return request_id.startswith(_OF_FILES)
 
 
 class Wait(Enum):
-    """How far to wait for what is sent."""
+    """How long to wait for a send."""
 
     NONE = "none"
     """Until it is durable in the store."""
     SENT = "sent"
-    """Until the network took all of it."""
+    """Until the network has accepted all of it."""
     DELIVERED = "delivered"
-    """Until it is acknowledged as asked."""
+    """Until it is acknowledged as requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ async def send_file(
     names = wanted_names(count, by, channel.sender_id)
     options = channel.options
     segmenter = Segmenter(options.segmentation, options.segment_format)
-    # Parts end where a segment ends, so that none is nearly empty.
+    # Parts end where a segment ends, so no segment is nearly empty.
     full = segmenter.limit_bytes // segmenter.segment_payload_bytes * segmenter.segment_payload_bytes
     file = await asyncio.to_thread(
         OutgoingFile.read, Path(path), name=name, media_type=media_type, payload_bytes=full or segmenter.limit_bytes
@@ -168,7 +168,7 @@ class _FileSending:
         self._shown: FileProgress | None = None
 
     async def run(self, wait: Wait) -> FileDelivery:
-        """Send what was not acknowledged yet, and wait."""
+        """Send the messages that are not acknowledged, and wait."""
         await self._resume()
         self._resumed = len(self._delivered)
         self._show()
@@ -188,7 +188,7 @@ class _FileSending:
     async def _resume(self) -> None:
         """Find the sending of this file whose end is not known, and its messages that are acknowledged as asked.
 
-        All of them may be: a channel with the same store goes on with them when it is opened for something else.
+        All of them may be: a channel with the same store continues them whenever it is open.
         """
         file, repetition = self._file, 0
         while True:

@@ -303,7 +303,7 @@ class _Machine:
             # The log is complete, and stays until the file is complete.
             return {**after, _DATABASE: torn(before[_DATABASE], after[_DATABASE], self.rng)}
         if _LOG not in after:
-            # A new file has no log yet. Its journal is gone, so the transaction is over.
+            # A new file has no log yet. Without a journal the transaction is over.
             return after
         return {**after, _LOG: torn_log(before.get(_LOG, b""), after[_LOG], self.rng)}
 
@@ -514,7 +514,7 @@ def _error(name: str, text: str) -> sqlite3.Error:
 
 
 def _memory() -> Path:
-    """Return a folder in memory where there is one, else that of temporary files."""
+    """Return a folder in memory if the machine has one, else the folder of temporary files."""
     return _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
 
 

@@ -146,7 +146,7 @@ class SimulatedInternet:
 
     @property
     def connections(self) -> int:
-        """Number of ends of connections that are open; two for each, unless one of them is gone."""
+        """Number of open ends of connections; two for each connection, unless one end has closed."""
         return len(self._ends)
 
     # What asyncio does.
@@ -206,7 +206,7 @@ class SimulatedInternet:
         self._send(end, here, there, packet)
 
     def forget(self, end: _End) -> None:
-        """Remove an end that is gone."""
+        """Remove a closed end."""
         self._ends.pop(end, None)
 
     def _send(self, end: _End, here: str, there: str, packet: _Packet) -> None:
@@ -233,13 +233,13 @@ class SimulatedInternet:
         if not receiver.is_gone:
             receiver.arrived(packet)
         elif packet is not _Signal.RST and not end.is_gone:
-            # Nobody there knows of this connection any more.
+            # The machine has no such connection any more.
             self._send(receiver, receiver.local[0], end.local[0], _Signal.RST)
 
     def _links_changed(self) -> None:
         for end in list(self._ends):
             if end.held and self.passes(end.local[0], end.remote[0]):
-                # TCP repeats what was not confirmed, in growing intervals.
+                # TCP retransmits unconfirmed bytes, at growing intervals.
                 self._loop.call_later(self.random.uniform(0.2, 2.0), self._repeat, end, context=self._context)
 
     def _repeat(self, end: _End) -> None:
@@ -308,7 +308,7 @@ class SimulatedServer(asyncio.AbstractServer):
             self.close()
 
     async def wait_closed(self) -> None:
-        """Do nothing: what is closed is closed at once."""
+        """Do nothing: closing takes no time."""
 
 
 class _Socket:
@@ -351,9 +351,9 @@ class _End(asyncio.Transport):
         self.arrives_s = 0.0
         """When the last packet to the other end arrives."""
         self.under_way: deque[_Packet] = deque()
-        """What was sent and has not arrived, in order."""
+        """Bytes that were sent and have not arrived, in order."""
         self.held: deque[_Packet] = deque()
-        """What has got no further than to a silent link."""
+        """Bytes that wait at a silent link."""
         self._internet, self._loop, self._context = internet, loop, context
         self._protocol: asyncio.BaseProtocol | None = None
         self._queue: deque[bytes] = deque()
@@ -475,7 +475,7 @@ class _End(asyncio.Transport):
         self._reading_paused = True
 
     def resume_reading(self) -> None:
-        """Hand what came to the protocol again."""
+        """Hand arriving bytes to the protocol again."""
         self._reading_paused = False
         self._loop.call_soon(self._read_on, context=self._context)
 

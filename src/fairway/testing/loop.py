@@ -44,7 +44,7 @@ class Deadlock(RuntimeError):  # noqa: N818 - the term of the field
 
 
 class ForeignThread(RuntimeError):  # noqa: N818 - as `Deadlock`
-    """Another thread called the loop. Time does not wait for threads, so that what they do comes hours late."""
+    """Another thread called the loop. Virtual time does not wait for threads, so their calls would be hours late."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -330,9 +330,9 @@ class Process:
 
 
 def _end(coroutine: Any) -> None:
-    """End a coroutine where it is, beginning with the innermost that it awaits.
+    """End a coroutine, beginning with the innermost coroutine that it awaits.
 
-    Otherwise one that awaits something in its clean-up would stay behind.
+    Otherwise a coroutine that awaits something in its clean-up would remain.
     """
     for _ in range(_MAX_CLEAN_UPS):
         awaited = getattr(coroutine, "cr_await", None)
