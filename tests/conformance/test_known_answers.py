@@ -54,11 +54,11 @@ def document(name: str) -> dict[str, Any]:
 
 
 def groups() -> list[tuple[str, str]]:
-    """Every group of every format, but for the traces, which have tests of their own."""
+    """Every group of every format."""
     found = []
     for name in SPOILT_FILES:
         kind = next(one for one in FORMATS if any(one.checker(key) for key in document(name)))
-        found += [(name, key) for key in document(name) if kind.checker(key) and key != "traces"]
+        found += [(name, key) for key in document(name) if kind.checker(key)]
     return found
 
 
@@ -108,7 +108,7 @@ def test_every_answer_matches(name: str):
     assert [check for group in report.groups for check in group.failures] == []
     assert report.errors == ()
     assert report.outcome is ReplayOutcome.MATCHES
-    assert [group.name for group in report.groups if not group.checks and group.name != "traces"] == []
+    assert [group.name for group in report.groups if not group.checks] == []
 
 
 @pytest.mark.parametrize(("name", "key"), groups())
