@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 
 from fairway.errors import ConfigurationError, StorageError
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run import RunOptions, RunTables, run_with
+from fairway.pipeline.run import RunOptions, RunTables, run, run_with
 from fairway.pipeline.run.growth.growing import grow
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.sources import RunSource
@@ -332,3 +333,15 @@ def test_an_encrypted_channel_alone_grows_as_spark_makes_it(spark, rows, tmp_pat
     run_with(options, [f"one={one.uri}"], tmp_path / "whole", keys=keys, spark=spark)
     assert_same(tmp_path / "steps", tmp_path / "whole")
     assert json.loads(json.dumps(summary.as_json()))["selection"]["channels"] == [found[0]]
+
+
+@pytest.mark.spark
+def test_a_file_that_arrives_while_a_run_works_belongs_to_the_next_run(rows, tmp_path, spark):
+    early, late = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    write(tmp_path / "one", "part-0.parquet", table_of(early))
+    source = f"a=parquet:{tmp_path / 'one'}"
+    arrive = partial(write, tmp_path / "one", "part-1.parquet", table_of(late))
+    first = run_with(RunOptions(), [source], tmp_path / "run", spark=spark, before_spark=arrive)
+    assert (first.balance.rows_in, first.balance.adds_up) == (len(early), True)
+    second = run([source], tmp_path / "run", spark=spark)
+    assert (second.balance.rows_in, second.balance.adds_up) == (len(rows), True)
